@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli, terminal
+from zinc_rt import terminal
 from zinc_rt.arguments import Parser
-from zinc_rt.commands.output import add_json, finish, output_stream, simulated_note
+from zinc_rt.cli import INTERRUPTED, Command
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, simulated_note
 from zinc_rt.errors import OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
@@ -65,10 +66,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return cli.run("bring-up", parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.bringup.stages import NAMES
     from zinc_rt.bundle.gather import label
@@ -103,7 +100,7 @@ def _walk(
     out = output_stream(arguments)
     say = partial(print, file=out, flush=True)
     device = describe_device(spec)
-    report = Report("bring-up", device=device)
+    report = begin(Report("bring-up", device=device), arguments)
     say(header(device))
     suspects = {} if spec.simulated else Journal(default_path(), str(device.get("render_path") or "")).suspects()
     for line in blamed(suspects):
@@ -147,7 +144,7 @@ def _run(line: list[str], path: Path, *, quiet: bool) -> int:
     """A stage's command in a process of its own: what ends it does not end the walk."""
     made = [sys.executable, "-m", "zinc_rt.cli", *line, "--json", str(path)]
     done = subprocess.run(made, check=False, stdin=subprocess.DEVNULL, stdout=sys.stderr if quiet else None)
-    if done.returncode == cli.INTERRUPTED:
+    if done.returncode == INTERRUPTED:
         raise KeyboardInterrupt
     return done.returncode
 
@@ -180,7 +177,7 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
     from zinc_rt.probes.journal import Journal
     from zinc_rt.report import Report, Result
 
-    report = Report("bring-up", device={"simulated": spec.simulated})
+    report = begin(Report("bring-up", device={"simulated": spec.simulated}), arguments)
     rows = []
     earlier = earlier_walks(Journal(folder / "stages.journal", spec.option))
     for stage in STAGES:
@@ -227,3 +224,6 @@ def _alone(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise Busy(f"another bring-up is using {folder}", next="wait for it, or end it") from None
         yield
+
+
+main = Command("bring-up", parser, _body)

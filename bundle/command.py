@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli, terminal
+from zinc_rt import terminal
 from zinc_rt.arguments import Parser
-from zinc_rt.commands.output import add_json, finish, output_stream, printable
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.cli import Command
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.errors import InputError, UsageError, first_line
 
 if TYPE_CHECKING:
     from zinc_rt.report import Report
@@ -22,7 +23,7 @@ examples:
   zinc-rt bundle show mine.tar.gz                    what is inside, as text
   zinc-rt bundle diff good.tar.gz bad.tar.gz         what differs between two machines
   zinc-rt bundle import *.tar.gz                     into the store (--store F)
-  zinc-rt bundle page -o matrix.html                 combination x probe, what parts good from bad, since when
+  zinc-rt bundle page -o matrix.html                 combination x probe, what tells good from bad, since when
   zinc-rt bundle export --kcidb -o results.json      for the kernel's database of test results
 
 A bundle is at most 2 MB: a folder, or a file that ends in .tar.gz or .tar.zst. Names of people, machines and
@@ -84,10 +85,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return cli.run("bundle", parser(), lambda arguments: int(arguments.body(arguments)), argv)
-
-
 def _make(arguments: argparse.Namespace) -> int:
     from zinc_rt.bundle import format as bundles
     from zinc_rt.bundle import gather
@@ -116,7 +113,7 @@ def _make(arguments: argparse.Namespace) -> int:
     )
     hidden = dict(bundle.manifest["hidden"])
     measure = {"bytes": size_bytes, "files": len(bundle.files), "hidden": hidden, "bundle": bundle.id}
-    report = _report("bundle")
+    report = _report(arguments, "bundle")
     report.device = {"simulated": spec.simulated}
     _result(report, "bundle", measure, artifacts=[str(arguments.out)])
     return finish(report, arguments)
@@ -131,7 +128,7 @@ def _show(arguments: argparse.Namespace) -> int:
     bundle = read(arguments.bundle)
     for line in lines(bundle):
         terminal.show(printable(line), out=output_stream(arguments))
-    report = _report("bundle show")
+    report = _report(arguments, "bundle show")
     _result(report, arguments.bundle.name, {"bundle": bundle.id, "files": len(bundle.files), **_about(bundle)})
     return finish(report, arguments)
 
@@ -155,7 +152,7 @@ def _diff(arguments: argparse.Namespace) -> int:
         line = f"  {each.name:<{width}}  {each.a or '(not found)'}  →  {each.b or '(not found)'}"
         terminal.show(printable(line, 240), out=out)
     terminal.show(f"{len(found)} differences" if found else "no difference in what both know", out=out)
-    report = _report("bundle diff")
+    report = _report(arguments, "bundle diff")
     _result(report, f"{arguments.a.name}..{arguments.b.name}", {"differences": len(found)})
     report.details = {"differences": [asdict(each) for each in found]}
     return finish(report, arguments)
@@ -167,7 +164,7 @@ def _import(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
 
     check_writable(report=arguments.json)
-    out, report = output_stream(arguments), _report("bundle import")
+    out, report = output_stream(arguments), _report(arguments, "bundle import")
     path = arguments.store or default_path()
     with BundleStore(path) as store:
         for name in arguments.bundles:
@@ -177,7 +174,7 @@ def _import(arguments: argparse.Namespace) -> int:
                 if len(arguments.bundles) == 1:
                     raise
                 terminal.show(f"refused   {error}", out=out)
-                _result(report, str(name), {}, status="fail", reason=str(error).partition("\n")[0])
+                _result(report, str(name), {}, status="fail", reason=first_line(error))
                 continue
             new = store.add(bundle)
             terminal.show(f"{'imported' if new else 'known':<9} {name} ({bundle.id})", out=out)
@@ -203,7 +200,7 @@ def _page(arguments: argparse.Namespace) -> int:
         f"{len(found['matrix'].probes)} probes, {len(found['regressions'])} regressions",
         out=output_stream(arguments),
     )
-    report = _report("bundle page")
+    report = _report(arguments, "bundle page")
     _result(report, "page", {"bundles": len(machines)}, artifacts=[str(arguments.out)])
     return finish(report, arguments)
 
@@ -225,7 +222,7 @@ def _export(arguments: argparse.Namespace) -> int:
         f"wrote     {arguments.out}: {', '.join(f'{n} {name}' for name, n in counts.items())}",
         out=output_stream(arguments),
     )
-    report = _report("bundle export")
+    report = _report(arguments, "bundle export")
     _result(report, "kcidb", counts, artifacts=[str(arguments.out)])
     return finish(report, arguments)
 
@@ -247,13 +244,16 @@ def _about(bundle: Any) -> dict[str, Any]:
     return {"combination": bundle.combination.as_dict(), "findings": len(bundle.findings)}
 
 
-def _report(command: str) -> Report:
+def _report(arguments: argparse.Namespace, command: str) -> Report:
     from zinc_rt.report import Report
 
-    return Report(command)
+    return begin(Report(command), arguments)
 
 
 def _result(report: Report, name: str, measure: dict[str, Any], **more: Any) -> None:
     from zinc_rt.report import Result
 
     report.results.append(Result(name, "bundle", more.pop("status", "pass"), measure=measure, **more))
+
+
+main = Command("bundle", parser, lambda arguments: int(arguments.body(arguments)))

@@ -123,7 +123,7 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
 
 
 def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
-    """For every probe that some pass and some fail: the values that part them."""
+    """For every probe that some pass and some fail: the values that tell them apart."""
     found = []
     for probe, chip, seen in _by_probe(machines):
         passes = [each for each, good in seen if good]

@@ -1,4 +1,4 @@
-"""The store as one page: which combination passes which probe, what parts good from bad, since when."""
+"""The store as one page: which combination passes which probe, what tells good from bad, since when."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from xml.etree import ElementTree as Xml
 
 import nightly_expected
 from nightly_speeds import identities
-from nightly_stages import ROOT, STAGES, Command, Night, NightlyStage, has, minutes, zinc
+from nightly_stages import ROOT, STAGES, Night, NightlyStage, StageCommand, has, minutes, zinc
 
 STATE = "state.json"
 FLAKES = "flakes.json"  # nights and failures of each, kept from night to night
@@ -233,7 +233,7 @@ def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
     return state
 
 
-def run_command(folder: Path, command: Command, seconds: float) -> dict[str, Any]:
+def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str, Any]:
     """Its output in a log, its exit code noted; past its time it is killed with everything it started."""
     print(f"{folder.name:<9} {command.name} ...", flush=True)
     began = time.monotonic()

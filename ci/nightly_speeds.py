@@ -48,9 +48,9 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
     """One run for each tier and number of slots that a criterion asks of one of these models. Criteria that no
     bench of this version records, and tiers that are not built, have none."""
     from zinc_rt.backends import registry
-    from zinc_rt.perf.figures import FIGURES
-    from zinc_rt.perf.milestones import milestones
-    from zinc_rt.perf.refuse_model import other_class
+    from zinc_rt.perf.gate.figures import FIGURES
+    from zinc_rt.perf.gate.milestones import milestones
+    from zinc_rt.perf.refusals.model import other_class
 
     found: dict[tuple[Path, str, int, bool], list[str]] = {}
     ctx: dict[tuple[Path, str, int, bool], int] = {}

@@ -56,7 +56,7 @@ class Night:
 
 
 @dataclass(frozen=True)
-class Command:
+class StageCommand:
     """One process. `name` is its files' stem in the stage's folder; `judged`: its report's results count."""
 
     name: str
@@ -69,7 +69,7 @@ class NightlyStage:
     """`commands` may be none: `why_not` says what is missing then."""
 
     name: str
-    commands: Callable[[Night], list[Command]]
+    commands: Callable[[Night], list[StageCommand]]
     why_not: Callable[[Night], str]
     minutes: float
 
@@ -98,16 +98,16 @@ def outputs(night: Night, stage: str, name: str, *, html: bool = False) -> list[
     return [*files, "--html", str(folder / f"{name}.html")] if html else files
 
 
-def probes(night: Night) -> list[Command]:
+def probes(night: Night) -> list[StageCommand]:
     line = zinc("pm4-test", "--device", night.device, "--bundle", night.of("probes") / "bundle")
     only = ["-k", "P01-P24"] if night.quick else []
-    return [Command("pm4-test", [*line, *only, *outputs(night, "probes", "pm4-test")])]
+    return [StageCommand("pm4-test", [*line, *only, *outputs(night, "probes", "pm4-test")])]
 
 
-def validate(night: Night) -> list[Command]:
+def validate(night: Night) -> list[StageCommand]:
     models = [*(MODELS[:1] if night.quick else MODELS), *night.models]
     found = [
-        Command(
+        StageCommand(
             model.stem,
             [
                 *zinc("validate", "--model", model, "--tiers", "t1,t2,t_cpu", "--device", night.device),
@@ -119,7 +119,7 @@ def validate(night: Night) -> list[Command]:
     if night.models:  # a speed's proof of bits is on record, as the speed is
         reports = [night.of("validate") / f"{model.stem}.json" for model in night.models]
         line = zinc("perf", "history", night.history, "--add", *reports)
-        found.append(Command("record", line, judged=False))
+        found.append(StageCommand("record", line, judged=False))
     return found
 
 
@@ -127,25 +127,25 @@ def logs(night: Night) -> list[Path]:
     return sorted(night.corpus.glob("*.zlog"))
 
 
-def replay(night: Night) -> list[Command]:
+def replay(night: Night) -> list[StageCommand]:
     """The stored logs; where there are none, logs recorded now on T-CPU."""
     folder, stored = night.of("replay"), logs(night)
-    found: list[Command] = []
+    found: list[StageCommand] = []
     pairs = [(log, ROOT / "golden" / f"{log.stem}.gguf") for log in stored]
     if not stored:
         for model in MODELS[:1] if night.quick else MODELS:
             log = folder / f"{model.stem}.zlog"
             run = ["run", "--model", str(model), "--tier", "t_cpu", *RECORDED]
-            found.append(Command(f"record-{model.stem}", zinc("trace", "-o", log, "--", *run), judged=False))
+            found.append(StageCommand(f"record-{model.stem}", zinc("trace", "-o", log, "--", *run), judged=False))
             pairs.append((log, model))
     for log, model in pairs:
         named = ["--model", str(model)] if model.exists() else []
         line = zinc("replay", log, *named, "--tiers", "t1,t2,t_cpu", "--device", night.device)
-        found.append(Command(log.stem, [*line, "--json", str(folder / f"{log.stem}.json")]))
+        found.append(StageCommand(log.stem, [*line, "--json", str(folder / f"{log.stem}.json")]))
     return found
 
 
-def perf(night: Night) -> list[Command]:
+def perf(night: Night) -> list[StageCommand]:
     """Small on a simulated device, whose speed says nothing; whole on hardware."""
     simulated = night.device == "sim"
     load = ["--prompt-tokens", "8", "--tokens", "8", "--runs", "3"] if simulated else ["--runs", "5"]
@@ -154,18 +154,18 @@ def perf(night: Night) -> list[Command]:
     for tier in ("t_cpu",) if night.quick else ("t_cpu", "t1", "t2"):
         device = ["--device", night.device] if tier != "t_cpu" else []
         line = zinc("perf", "bench", "--model", model, "--tier", tier, *device, *load, "--history", night.history)
-        found.append(Command(f"bench-{tier}", [*line, "--json", str(folder / f"bench-{tier}.json")]))
+        found.append(StageCommand(f"bench-{tier}", [*line, "--json", str(folder / f"bench-{tier}.json")]))
     for speed in night.speeds:
         line = zinc("perf", "bench", *speed.words(), "--device", night.device, "--history", night.history)
-        found.append(Command(speed.name, [*line, "--json", str(folder / f"{speed.name}.json")]))
+        found.append(StageCommand(speed.name, [*line, "--json", str(folder / f"{speed.name}.json")]))
     for each in [*MODELS, *night.models]:
         line = zinc("perf", "predict", "--model", each, "--json", folder / f"predict-{each.stem}.json")
-        found.append(Command(f"predict-{each.stem}", line))
+        found.append(StageCommand(f"predict-{each.stem}", line))
     line = zinc("perf", "predict", "--original", "--json", folder / "predict-original.json")
-    return [*found, Command("predict-original", line)]
+    return [*found, StageCommand("predict-original", line)]
 
 
-def gates(night: Night) -> list[Command]:
+def gates(night: Night) -> list[StageCommand]:
     """Judged with what this night measured, as the history has it."""
     folder = night.of("gates")
     names = "M0" if night.quick else GATES
@@ -175,7 +175,7 @@ def gates(night: Night) -> list[Command]:
     recorded = ["--history", str(night.history)] if night.history.exists() else []
     recorded += ["--head", night.head] if night.head else []
     recorded += ["--models", *map(str, night.models)] if night.models else []
-    return [Command("gate", [*line, *given, *recorded, "--json", str(folder / "gate.json")])]
+    return [StageCommand("gate", [*line, *given, *recorded, "--json", str(folder / "gate.json")])]
 
 
 def minutes(stage: NightlyStage, night: Night) -> float:

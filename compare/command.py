@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, output_stream, printable, simulated_note
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable, simulated_note
 
 if TYPE_CHECKING:
     from zinc_rt.compare.judge import Distance
@@ -79,10 +79,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return run("compare", parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.devices import require_gpu
     from zinc_rt.files import check_writable
@@ -115,7 +111,10 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
     from zinc_rt.report import Report
 
     gguf = options.read_model(model)
-    report = Report("compare", ordering=arguments.ordering, model=describe_model(gguf), ctx=arguments.ctx or 0)
+    report = begin(
+        Report("compare", ordering=arguments.ordering, model=describe_model(gguf), ctx=arguments.ctx or 0),
+        arguments,
+    )
     with tempfile.TemporaryDirectory() as folder:
         task = _task(arguments, gguf, Path(folder))
         outcomes = []
@@ -299,3 +298,6 @@ def _verdict(report: Report) -> str:
         f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
         f"{counts.get('skip', 0)} skipped{simulated_note(report)}"
     )
+
+
+main = Command("compare", parser, _body)

@@ -32,11 +32,11 @@ def _values(outcome: PeerOutcome, found: Distance, reference: str) -> list[str]:
     if found.logits is None:
         return [""] * 4
     about = "~" if found.samples else ""
-    logits = "same" if found.same_bits else f"{about}{found.logits:.1e}"
+    logits = "bit-exact" if found.same_bits else f"{about}{found.logits:.1e}"
     kl = "" if found.kl is None else f"{found.kl:.1e}"
     top1 = "" if found.top1 is None else f"{found.top1}/{found.positions}"
     worst = found.worst_layer
-    layer = "" if worst is None else "same" if worst[1] == 0 else f"{about}{worst[1]:.1e} ({worst[0]})"
+    layer = "" if worst is None else "equal" if worst[1] == 0 else f"{about}{worst[1]:.1e} ({worst[0]})"
     return [logits, kl, top1, layer]
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, output_stream
+from zinc_rt.cli import Command
+from zinc_rt.commands.output import add_json, begin, output_stream
 from zinc_rt.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -35,22 +35,22 @@ docs/doctor.md says what is read, and how to capture a machine by hand.
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(description=__doc__, epilog=EPILOG)
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(description=__doc__, epilog=EPILOG)
+    made.add_argument(
         "--device", default="auto", metavar="WHICH", help="one GPU: /dev/dri/renderDN, cardN or a PCI address"
     )
-    parser.add_argument(
+    made.add_argument(
         "--from",
         dest="source",
         type=Path,
         metavar="DIR",
         help="another machine: a capture, or a bundle with one; a folder, .tar.* or .zip",
     )
-    parser.add_argument("--capture", type=Path, metavar="DIR", help="write there what was read")
-    parser.add_argument("-v", "--verbose", action="store_true", help="every note and all evidence")
-    add_json(parser)
-    return run("doctor", parser, _body, argv)
+    made.add_argument("--capture", type=Path, metavar="DIR", help="write there what was read")
+    made.add_argument("-v", "--verbose", action="store_true", help="every note and all evidence")
+    add_json(made)
+    return made
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -122,7 +122,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
     from zinc_rt.report import Report, Result, Status
 
     machine = diagnosis.machine
-    report = Report("doctor")
+    report = begin(Report("doctor"), arguments)
     gpu = machine.wanted[0] if machine.wanted else None
     report.device = {
         "name": gpu.name or (gpu.chip.name if gpu.chip else "") if gpu else "",
@@ -163,3 +163,6 @@ def _plain(gpu: InspectedGpu) -> dict[str, object]:
     from dataclasses import asdict
 
     return {name: value for name, value in asdict(gpu).items() if name != "node"}
+
+
+main = Command("doctor", parser, _body)

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zinc_rt.code_version import code_version
+from zinc_rt.command_observer import CommandObserver
 from zinc_rt.commands.options import read_model
 from zinc_rt.engine import default_ctx
 from zinc_rt.errors import InputError
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, digest
-from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate.capture import Selection
+from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.layers import parse_layers
 from zinc_rt.validate.prepare import layer_count
 from zinc_rt.validate.run import validate
@@ -62,8 +63,14 @@ def other_model(golden: Golden) -> str:
 
 
 def check_golden(
-    golden: Golden, gguf: GGUFFile, *, settings: Settings, threads: int = 0, say: Callable[[str], None]
-) -> Iterator[Result]:
+    golden: Golden,
+    gguf: GGUFFile,
+    *,
+    settings: Settings,
+    observer: CommandObserver,
+    threads: int = 0,
+    say: Callable[[str], None],
+) -> Iterator[CheckResult]:
     """The model's identity, then everything recorded against a fresh computation."""
     name = golden.path.name
     identity = _identity(golden, gguf)
@@ -71,7 +78,7 @@ def check_golden(
     if identity.status == "fail":
         return
     if golden.ordering and golden.ordering not in ORDERINGS:
-        yield Result(
+        yield CheckResult(
             f"{name}/ordering",
             "expired",
             "fail",
@@ -81,7 +88,7 @@ def check_golden(
         )
         return
     cause = _cause(golden, gguf)
-    with ValidationRunner(_job(golden, gguf, settings, threads), say) as runner:
+    with ValidationRunner(_job(golden, gguf, settings, observer, threads), say) as runner:
         results = list(validate(runner))
     for result in results:
         if result.status == "fail":
@@ -90,7 +97,7 @@ def check_golden(
 
 
 def _advice(golden: Golden, gguf: GGUFFile) -> str:
-    """Another engine's values are no less true for ours being others: where they part is what is wanted."""
+    """Another engine's values are no less true for ours being others: where they diverge is what is wanted."""
     if golden.foreign:
         return f"zinc-rt validate --model {gguf.path} --golden {golden.path} --resync"
     return again(golden)
@@ -107,29 +114,31 @@ def _cause(golden: Golden, gguf: GGUFFile) -> str:
     return ""
 
 
-def _identity(golden: Golden, gguf: GGUFFile) -> Result:
+def _identity(golden: Golden, gguf: GGUFFile) -> CheckResult:
     id_, repro = f"{golden.path.name}/model", _repro(golden, gguf)
     architecture, recorded = golden.meta.get("arch"), golden.meta.get("model_digest")
     found = digest(gguf)
     if architecture in (None, gguf.architecture):
         if recorded is None:
-            return Result(id_, "model", "skip", reason="the golden records no digest of its model")
+            return CheckResult(id_, "model", "skip", reason="the golden records no digest of its model")
         if found == recorded:
-            return Result(id_, "model", "pass", measure={"digest": found})
-    return Result(
+            return CheckResult(id_, "model", "pass", measure=ReportFigures(digest=found))
+    return CheckResult(
         id_,
         "model",
         "fail",
         reason=f"made for another model: {belonging(golden)}; "
         f"{gguf.path.name} is {gguf.architecture}, {found[:12]}",
-        measure={"digest": found, "architecture": gguf.architecture},
-        limit={"digest": recorded, "architecture": architecture},
+        measure=ReportFigures(digest=found, architecture=gguf.architecture),
+        limit=ReportFigures(digest=recorded, architecture=architecture),
         advice=other_model(golden),
         repro=repro,
     )
 
 
-def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> ValidationJob:
+def _job(
+    golden: Golden, gguf: GGUFFile, settings: Settings, observer: CommandObserver, threads: int
+) -> ValidationJob:
     ordering = golden.ordering or "canonical-1"
     longest = default_ctx(gguf, None)
     return ValidationJob(
@@ -144,6 +153,7 @@ def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> Va
         golden=golden,
         threads=threads,
         settings=settings,
+        observer=observer,
         use_cache=False,
         alone=False,
         repro=_repro(golden, gguf),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from zinc_rt import cli, terminal
+from zinc_rt import terminal
+from zinc_rt.cli import Command
+from zinc_rt.command_observer import observer_of
 from zinc_rt.commands import options
-from zinc_rt.commands.output import finish, output_stream
+from zinc_rt.commands.output import begin, finish, output_stream
 from zinc_rt.errors import InputError, OutputError, UsageError
 from zinc_rt.golden.parser import DEFAULT_STEPS, DUMPERS, SIZES, parser
 from zinc_rt.terminal import Part, Table
@@ -20,31 +22,27 @@ if TYPE_CHECKING:
 
     from zinc_rt.golden.format import Golden
     from zinc_rt.report import Report, Result
+    from zinc_rt.validate.check_result import CheckResult
 
 DEFAULT_CONTEXT = 256
 Show = Callable[[Part], None]
 
 
-def main(argv: list[str] | None = None) -> int:
-    line = shlex.join(["zinc-rt", "golden", *(sys.argv[1:] if argv is None else argv)])
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.files import check_writable
 
-    def body(arguments: argparse.Namespace) -> int:
-        from zinc_rt.files import check_writable
-
-        check_writable(report=arguments.json)
-        match arguments.what:
-            case "make":
-                return _tiny(arguments) if arguments.tiny else _make(arguments, line)
-            case "check":
-                return _check(arguments)
-            case "list":
-                return _list(arguments)
-            case "dumper":
-                return _dumper(arguments)
-            case _:
-                return _import(arguments, line)
-
-    return cli.run("golden", parser(__doc__), body, argv)
+    check_writable(report=arguments.json)
+    match arguments.what:
+        case "make":
+            return _tiny(arguments) if arguments.tiny else _make(arguments)
+        case "check":
+            return _check(arguments)
+        case "list":
+            return _list(arguments)
+        case "dumper":
+            return _dumper(arguments)
+        case _:
+            return _import(arguments)
 
 
 def _out(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
@@ -70,7 +68,7 @@ def _forbid(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> 
             raise UsageError(f"--{name.replace('_', '-')} {why}")
 
 
-def _make(arguments: argparse.Namespace, line: str) -> int:
+def _make(arguments: argparse.Namespace) -> int:
     from zinc_rt.engine import default_ctx
     from zinc_rt.golden.make import make_golden
     from zinc_rt.report import Report
@@ -93,10 +91,11 @@ def _make(arguments: argparse.Namespace, line: str) -> int:
         nodes=arguments.nodes,
         settings=settings,
         threads=options.threads(arguments, settings),
-        command=line,
+        command=arguments.line,
+        observer=observer_of(arguments),
     )
     show = _show(arguments)
-    report = Report("golden make", ordering=arguments.ordering, shortcuts=settings.clamps())
+    report = begin(Report("golden make", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
     for clamp in report.shortcuts:
         show(f"shortcut  {clamp}")
     report.ctx = default_ctx(gguf, arguments.ctx)
@@ -144,7 +143,7 @@ def _tiny(arguments: argparse.Namespace) -> int:
         if there and not arguments.force:
             raise OutputError(f"{there[0]}: already there", next="--force replaces it, or choose another folder")
         check_writable(*map(str, targets.values()))
-    report = Report("golden make")
+    report = begin(Report("golden make"), arguments)
     for name, path in targets.items():
         write_tiny(path, name, seed=seed, quant=quant, **sizes)
         report.results.append(_wrote(path, f"{name}, {quant}, seed {seed}", _show(arguments)))
@@ -159,19 +158,23 @@ def _check(arguments: argparse.Namespace) -> int:
 
     settings = options.settings()
     threads = options.threads(arguments, settings)
-    report = Report("golden check", shortcuts=settings.clamps())
+    report = begin(Report("golden check", shortcuts=settings.clamps()), arguments)
     show = _show(arguments)
     named = [(path, arguments.model) for path in arguments.goldens]
     if arguments.model and not named:
         raise UsageError("--model goes with a golden", next="zinc-rt golden check G.npz --model M.gguf")
     for path, model in named or [(str(pair.golden), str(pair.model)) for pair in embedded()]:
         golden = read_golden(path)
-        results = []
-        for result in check_golden(
-            golden, model_of(golden, model), settings=settings, threads=threads, say=lambda text: None
-        ):
-            results.append(result)
-        report.results += results
+        checks = check_golden(
+            golden,
+            model_of(golden, model),
+            settings=settings,
+            observer=observer_of(arguments),
+            threads=threads,
+            say=lambda text: None,
+        )
+        results = list(checks)
+        report.results += [each.reported() for each in results]
         _show_golden(golden, results, show)
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
@@ -187,7 +190,7 @@ def _dumper(arguments: argparse.Namespace) -> int:
 
     name = DUMPERS[arguments.engine]
     text = files("zinc_rt.golden").joinpath(name).read_bytes()
-    report = Report("golden dumper")
+    report = begin(Report("golden dumper"), arguments)
     if not arguments.out:
         _forbid(arguments, ("json",), "goes with -o FILE: the program goes to stdout")
         print(text.decode(), end="")
@@ -209,12 +212,13 @@ def _verdict(report: Report, goldens: int) -> str:
     return f"{report.verdict()['status']}  {goldens} golden{'s' * (goldens != 1)}: {', '.join(parts)}"
 
 
-def _show_golden(golden: Golden, results: list[Result], show: Show) -> None:
+def _show_golden(golden: Golden, results: list[CheckResult], show: Show) -> None:
     from zinc_rt.validate.table import table
 
     failed = [result for result in results if result.status == "fail"]
     passed = sum(result.status == "pass" for result in results)
-    worst = max((r.measure.get("max_abs", 0.0) for r in results if r.kind in ("logits", "decode")), default=0.0)
+    outputs = (result.distance for result in results if result.kind in ("logits", "decode"))
+    worst = max((distance.max_abs for distance in outputs if distance is not None), default=0.0)
     state = "FAIL" if failed else "pass"
     show(f"{state}  {golden.path.name}  {golden.source}, {passed} checks passed, logits within {worst:.1e}")
     compared = [result for result in failed if result.first_bad]
@@ -247,7 +251,10 @@ def _list(arguments: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder", next="zinc-rt golden list FOLDER")
     rows = [golden_row(path) for path in sorted(folder.glob("*.npz"))]
-    report = Report("golden list", details={"folder": str(folder), "goldens": [item.as_dict() for item in rows]})
+    report = begin(
+        Report("golden list", details={"folder": str(folder), "goldens": [item.as_dict() for item in rows]}),
+        arguments,
+    )
     report.results = [
         Result(
             item.path,
@@ -269,11 +276,11 @@ def _list(arguments: argparse.Namespace) -> int:
     return finish(report, arguments)
 
 
-def _import(arguments: argparse.Namespace, line: str) -> int:
+def _import(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report
 
     out = _out(arguments)
-    report = Report("golden import")
+    report = begin(Report("golden import"), arguments)
     show = _show(arguments)
     gguf = options.read_model(arguments.model)
     if arguments.origin == "npz":
@@ -295,7 +302,7 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
             names=parse_names(arguments.map),
             source=arguments.source or "a dump",
             ctx=arguments.ctx,
-            command=line,
+            command=arguments.line,
         )
         report.results.append(_wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show))
         return finish(report, arguments)
@@ -319,13 +326,16 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
         dequantised=arguments.dequantised,
         rows=arguments.rows or (),
         whole=not arguments.only_rows,
-        command=line,
+        command=arguments.line,
     )
     report.results.append(_wrote(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays", show))
     plain = all(tensor.dtype in PLAIN for tensor in gguf.tensors.values())
     if not plain and not arguments.dequantised:
         show("note  these weights are quantised; only a golden with --dequantised compares tightly")
     return finish(report, arguments)
+
+
+main = Command("golden", partial(parser, __doc__), _body)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import numpy as np
 
 from zinc_rt import __version__
 from zinc_rt.code_version import code_version
+from zinc_rt.command_observer import CommandObserver
 from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine, default_ctx
 from zinc_rt.errors import UsageError
@@ -33,6 +34,7 @@ def make_golden(
     settings: Settings | None = None,
     threads: int = 0,
     command: str = "",
+    observer: CommandObserver | None = None,
 ) -> dict[str, np.ndarray]:
     """Run `tokens`, continue greedily for `steps`, write the golden to `out`, return its arrays.
 
@@ -46,7 +48,9 @@ def make_golden(
         raise UsageError(
             f"{len(tokens)} tokens and {steps} steps do not fit a context of {ctx}", next="--steps, --ctx"
         )
-    with Engine(gguf, open_backend(ORACLE, ordering, threads=threads), ctx=ctx, settings=settings) as engine:
+    backend = open_backend(ORACLE, ordering, threads=threads)
+    around = (observer or CommandObserver()).around_engine
+    with Engine(gguf, backend, ctx=ctx, settings=settings, around=around) as engine:
         run = capture(engine, tokens, Selection((*ALWAYS, *nodes)), steps=steps)
     arrays = {
         "ids": np.array(tokens, np.int32),

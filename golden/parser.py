@@ -20,7 +20,7 @@ examples:
   zinc-rt golden make --model M.gguf --tokens 1,2,3 -o M.npz              what the oracle computes for it
   zinc-rt golden check M.npz --model M.gguf                               does it still?
   zinc-rt golden import --from npz dump.npz --model M.gguf -o theirs.npz  what your own engine computes
-  zinc-rt validate --model M.gguf --golden theirs.npz                     where the two first part
+  zinc-rt validate --model M.gguf --golden theirs.npz                     where the two first diverge
 
 `zinc-rt golden COMMAND --help` explains each. The file format, and how to dump from your own engine:
 docs/golden.md

@@ -42,7 +42,7 @@ RING, POINTERS, EOP, FENCE, IB, CODE = (BASE + at for at in (0, 0x10000, 0x11000
 RING_BYTES, MEMORY_BYTES, IB_DW = 0x10000, 0x80000, 0xF000
 
 
-class Flat:
+class FlatMemory:
     """Addresses are offsets."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Flat:
         return None
 
 
-class Deaf:
+class SilentKmd:
     """A kernel that counts findings and wants none."""
 
     findings = 0
@@ -118,17 +118,17 @@ class Deaf:
         return time.monotonic_ns() // 10
 
 
-class Instant(NoShaderEngine):
+class InstantWaves(NoShaderEngine):
     """Waves that take no time and touch nothing."""
 
     def run(self, dispatch: Dispatch) -> Accesses | None:
         return NOTHING
 
 
-class Host:
+class CpHost:
     def __init__(self) -> None:
-        self.space = Flat()
-        self.cp = CommandProcessor(Deaf(), generation=Generation.GFX12, engine=Instant())
+        self.space = FlatMemory()
+        self.cp = CommandProcessor(SilentKmd(), generation=Generation.GFX12, engine=InstantWaves())
         self.queue = HardwareQueue(
             1, 1, QueueKind.KFD_COMPUTE, self.space, RING, RING_BYTES, POINTERS, POINTERS + 64, EOP, 4096
         )
@@ -172,7 +172,7 @@ STREAMS: dict[str, list[Packet]] = {
 }
 
 
-def in_ring(host: Host, data: bytes) -> Callable[[], None]:
+def in_ring(host: CpHost, data: bytes) -> Callable[[], None]:
     def run() -> None:
         host.submit(data)
         host.cp.step(1 << 20)
@@ -181,7 +181,7 @@ def in_ring(host: Host, data: bytes) -> Callable[[], None]:
 
 
 def packets_per_second(packets: Sequence[Packet], repeats: int = 15) -> float:
-    run = in_ring(Host(), packed(packets))
+    run = in_ring(CpHost(), packed(packets))
     run()
     times = []
     for _ in range(repeats):
@@ -191,9 +191,9 @@ def packets_per_second(packets: Sequence[Packet], repeats: int = 15) -> float:
     return len(packets) / statistics.median(times)
 
 
-def replayed(packets: Sequence[Packet]) -> tuple[Host, bytes]:
+def replayed(packets: Sequence[Packet]) -> tuple[CpHost, bytes]:
     """The packets as an indirect buffer, and what a token then puts into the ring."""
-    host = Host()
+    host = CpHost()
     body = packed(packets)
     body += packed([Nop()] * (-len(body) // 4 % 8))
     host.space.write(IB, body)
@@ -202,7 +202,7 @@ def replayed(packets: Sequence[Packet]) -> tuple[Host, bytes]:
 
 def latencies(fences: int) -> list[float]:
     """Seconds from ringing the doorbell until the host sees the fence."""
-    host = Host()
+    host = CpHost()
     host.cp.start()
     found = []
     try:
@@ -220,7 +220,7 @@ def latencies(fences: int) -> list[float]:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_packets(name: str, benchmark: Any) -> None:
-    benchmark(in_ring(Host(), packed(STREAMS[name])))
+    benchmark(in_ring(CpHost(), packed(STREAMS[name])))
 
 
 def test_replay_of_an_indirect_buffer(benchmark: Any) -> None:

@@ -18,7 +18,7 @@ LIMIT_US = 5.0
 KEY = (1, 1, 1)
 
 
-class Done:
+class ReachedFence:
     value = 1
 
     def done(self) -> bool:
@@ -27,11 +27,11 @@ class Done:
     def wait(self, timeout_seconds: float) -> None: ...
 
 
-class Idle:
+class IdleLauncher:
     """Accepts everything; it is over before it began."""
 
     def submit(self, variant: Any, stream: Stream) -> Fence:
-        return Done()
+        return ReachedFence()
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
         return memoryview(buffer.storage)[offset_bytes : offset_bytes + size_bytes].toreadonly()
@@ -40,11 +40,11 @@ class Idle:
         buffer.storage[offset_bytes : offset_bytes + data.nbytes] = data
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
-        return Done()
+        return ReachedFence()
 
 
 def graph_of(ports: int) -> Graph:
-    graph = Graph("decode", Idle())
+    graph = Graph("decode", IdleLauncher())
     usages = Usage(), Usage()
     for number in range(ports):
         buffer = Buffer(f"b{number}", 64, "host_visible", bytearray(64), usage=usages[number % 2])

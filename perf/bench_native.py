@@ -1,11 +1,11 @@
 """t_cpu_native beside llama.cpp in one run, in turns, on models of real shapes; its bits are validate's business.
 
-    python3 ci/run.py perf native --help          the command (native_command.py)
+    python3 ci/run.py perf native --help          the command (native/command.py)
     python -m zinc_rt.perf.bench_native           the same
 
-Each round: read bandwidth and load, then ours and llama.cpp's settings, who begins alternating. paired.py says
-what is made of the samples and when a verdict is refused. The oracle decodes a few tokens in each round for the
-ratio to it.
+Each round: read bandwidth and load, then ours and llama.cpp's settings, who begins alternating. native/paired.py
+says what is made of the samples and when a verdict is refused. The oracle decodes a few tokens in each round for
+the ratio to it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from zinc_rt.engine import Engine
 from zinc_rt.errors import NothingRan, ZincError
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.model.gguf import GGUFFile, read_gguf
-from zinc_rt.perf.llama_cpp import SETTINGS, Peer
-from zinc_rt.perf.native_memory import engine_memory
-from zinc_rt.perf.paired import LOAD_BESIDE_US, Conditions, blocked, paired
-from zinc_rt.perf.structure import prompt_of
+from zinc_rt.perf.native.llama_cpp import SETTINGS, LlamaCpp
+from zinc_rt.perf.native.memory import engine_memory
+from zinc_rt.perf.native.paired import LOAD_BESIDE_US, Conditions, blocked, paired
+from zinc_rt.perf.structure.measures import prompt_of
 from zinc_rt.report import Result, Status
 
 C1, Q8 = "canonical-1", "canonical-1-q8"
@@ -40,7 +40,7 @@ RSS_SPARE = 0.10  # of the file
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class NativeCase:
     """A shape of synthetic.SHAPES. `tokens` of a decode run, `slots` 0: not measured together; `oracle`: tokens
     that t_cpu decodes in each round, and whether it takes a prompt in the first."""
 
@@ -54,17 +54,17 @@ class Case:
 
 
 CASES = (
-    Case("qwen3-0.6b-q8_0", (Q8, C1), slots=16, oracle=2, oracle_prompt=True),
-    Case("qwen3-0.6b-q4_0", (Q8,)),
-    Case("qwen3-0.6b-q4_k_m", (Q8, C1)),
-    Case("qwen35moe-3b-q4_k_m", (Q8,), tokens=32),
-    Case("gemma4-3b-q4_k_m", (Q8,), tokens=32),
-    Case("qwen3-8b-q4_k_m", (Q8,), tokens=16, oracle=1),
+    NativeCase("qwen3-0.6b-q8_0", (Q8, C1), slots=16, oracle=2, oracle_prompt=True),
+    NativeCase("qwen3-0.6b-q4_0", (Q8,)),
+    NativeCase("qwen3-0.6b-q4_k_m", (Q8, C1)),
+    NativeCase("qwen35moe-3b-q4_k_m", (Q8,), tokens=32),
+    NativeCase("gemma4-3b-q4_k_m", (Q8,), tokens=32),
+    NativeCase("qwen3-8b-q4_k_m", (Q8,), tokens=16, oracle=1),
 )
 
 
 @dataclass(slots=True)
-class Samples:
+class NativeSamples:
     """tok/s a round: ours by ordering and figure, theirs by figure and setting, the oracle's by ordering and
     figure."""
 
@@ -77,19 +77,19 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class NativeBench:
     """What one run measures with. `peer` None: why is `peer_problem`. `look`: GB/s and load average now."""
 
     tier: str
     threads: int
     rounds: int
-    peer: Peer | None
+    peer: LlamaCpp | None
     peer_problem: str
     look: Callable[[], tuple[float, float]]
     say: Callable[[str], None] = lambda line: None
 
 
-def bench_case(case: Case, path: Path, bench: Bench) -> Iterator[Result]:
+def bench_case(case: NativeCase, path: Path, bench: NativeBench) -> Iterator[Result]:
     """Every result of one model."""
     gguf = read_gguf(path)
     with ExitStack() as stack:
@@ -106,7 +106,7 @@ def bench_case(case: Case, path: Path, bench: Bench) -> Iterator[Result]:
             for o in case.orderings
             if case.oracle
         }
-        samples = Samples(peer_problem=bench.peer_problem)
+        samples = NativeSamples(peer_problem=bench.peer_problem)
         for number in range(bench.rounds):
             bench.say(f"{case.model}: round {number + 1} of {bench.rounds} ...")
             _round(number, case, path, bench, engines, oracles, samples)
@@ -116,7 +116,7 @@ def bench_case(case: Case, path: Path, bench: Bench) -> Iterator[Result]:
     yield _resident(case, bench, gguf, path)
 
 
-def _engine(gguf: GGUFFile, bench: Bench, tier: str, ordering: str, case: Case) -> Engine:
+def _engine(gguf: GGUFFile, bench: NativeBench, tier: str, ordering: str, case: NativeCase) -> Engine:
     backend = open_backend(choose_tier(tier, "cpu"), ordering, threads=bench.threads)
     try:
         return Engine(gguf, backend, ctx=CTX, slots=max(1, case.slots if tier == bench.tier else 1))
@@ -125,7 +125,7 @@ def _engine(gguf: GGUFFile, bench: Bench, tier: str, ordering: str, case: Case) 
         raise
 
 
-def _warm_up(engine: Engine, case: Case) -> None:
+def _warm_up(engine: Engine, case: NativeCase) -> None:
     """Pages are read and every variant is built."""
     decode(engine, 2)
     prefill(engine, case.prompt)
@@ -135,12 +135,12 @@ def _warm_up(engine: Engine, case: Case) -> None:
 
 def _round(
     number: int,
-    case: Case,
+    case: NativeCase,
     path: Path,
-    bench: Bench,
+    bench: NativeBench,
     engines: dict[str, Engine],
     oracles: dict[str, Engine],
-    samples: Samples,
+    samples: NativeSamples,
 ) -> None:
     _look(bench, samples)
     turns: list[Callable[[], None]] = [lambda: _ours(case, engines, samples)]
@@ -154,13 +154,13 @@ def _round(
             _add(samples.oracle, (ordering, "prefill"), prefill(engine, case.prompt))
 
 
-def _look(bench: Bench, samples: Samples) -> None:
+def _look(bench: NativeBench, samples: NativeSamples) -> None:
     read_gbs, load = bench.look()
     samples.read_gbs.append(read_gbs)
     samples.load.append(load)
 
 
-def _ours(case: Case, engines: dict[str, Engine], samples: Samples) -> None:
+def _ours(case: NativeCase, engines: dict[str, Engine], samples: NativeSamples) -> None:
     for ordering, engine in engines.items():
         _add(samples.ours, (ordering, "prefill"), prefill(engine, case.prompt))
         _add(samples.ours, (ordering, "decode"), decode(engine, case.tokens))
@@ -168,7 +168,7 @@ def _ours(case: Case, engines: dict[str, Engine], samples: Samples) -> None:
             _add(samples.ours, (ordering, "slots"), slots(engine, case.slots, case.tokens // 4))
 
 
-def _theirs(case: Case, path: Path, bench: Bench, samples: Samples) -> None:
+def _theirs(case: NativeCase, path: Path, bench: NativeBench, samples: NativeSamples) -> None:
     """A setting that fails is out of the comparison, with its reason."""
     assert bench.peer is not None
     load: dict[str, int] = {"prompt": case.prompt, "tokens": case.tokens, "threads": bench.threads}
@@ -235,7 +235,9 @@ def slots(engine: Engine, count: int, tokens: int) -> float:
 # --- results ---
 
 
-def _results(case: Case, ordering: str, engine: Engine, bench: Bench, samples: Samples) -> Iterator[Result]:
+def _results(
+    case: NativeCase, ordering: str, engine: Engine, bench: NativeBench, samples: NativeSamples
+) -> Iterator[Result]:
     conditions = Conditions(samples.read_gbs, samples.load, bench.threads)
     for (of, figure), ours in samples.ours.items():
         if of != ordering:
@@ -263,7 +265,7 @@ def _results(case: Case, ordering: str, engine: Engine, bench: Bench, samples: S
             yield Result(f"{case.model}/{of}/oracle-{figure}", "native", "pass", registry.ORACLE, measure=measure)
 
 
-def _resident(case: Case, bench: Bench, gguf: GGUFFile, path: Path) -> Result:
+def _resident(case: NativeCase, bench: NativeBench, gguf: GGUFFile, path: Path) -> Result:
     """Weights are the mapped file: what lies beside them in memory is caches, activations and the program."""
     name = f"{case.model}/memory"
     try:

@@ -48,7 +48,7 @@ def weights(dtype: str, rows: int, k: int, size_bytes: int) -> np.ndarray:
     return np.ascontiguousarray(np.resize(some, (rows, some.shape[1])))
 
 
-class Bench:
+class ProjectionBench:
     """One weight and its inputs, ready for calls."""
 
     def __init__(self, handle: ctypes.CDLL, dtype: str, q8: bool, k: int, tokens: int, size_bytes: int) -> None:
@@ -131,7 +131,7 @@ def main() -> None:
         for ordering in given.orderings.split(","):
             for tokens in map(int, given.tokens.split(",")):
                 size = RESIDENT_BYTES if given.resident else MEMORY_BYTES if tokens <= 8 else 8 << 20
-                bench = Bench(handle, dtype, ordering == "q8", given.k, tokens, size)
+                bench = ProjectionBench(handle, dtype, ordering == "q8", given.k, tokens, size)
                 passes = given.passes * (40 if given.resident else 1)
                 best = min(bench.run(given.threads, given.resident) for _ in range(passes + 1))
                 what = f"{bench.w.nbytes / best / 1e9:6.1f} GB/s"

@@ -38,7 +38,7 @@ PAGE_TOKENS = 16
 CACHES_BYTES = 256 << 20
 
 
-class Attention:
+class AttentionBench:
     """`layers` nodes of FLASH_ATTN over caches of their own: `tokens` that end at `context`."""
 
     def __init__(
@@ -121,7 +121,7 @@ def backend(threads: int, level: str = "native") -> NativeBackend:
 
 @pytest.mark.parametrize(("tokens", "context"), [(1, 64), (1, 4096), (128, 128), (64, 2048)])
 def test_attention(benchmark: Callable[..., Any], tokens: int, context: int) -> None:
-    benchmark(Attention(backend(default_threads()), tokens, context).run)
+    benchmark(AttentionBench(backend(default_threads()), tokens, context).run)
 
 
 def main() -> None:
@@ -136,7 +136,7 @@ def main() -> None:
     on = backend(given.threads, given.level)
     for step in given.steps.split(","):
         tokens, context = map(int, step.split(":"))
-        bench = Attention(on, tokens, context, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+        bench = AttentionBench(on, tokens, context, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
         clock = time.process_time if given.threads == 1 else time.perf_counter
         best = float("inf")
         for _ in range(given.passes + 1):

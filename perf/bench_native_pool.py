@@ -30,7 +30,7 @@ LIMIT = 3.0
 ROUNDS = 15
 
 
-class Adds:
+class PoolOfAdds:
     """y += x by `TASKS` tasks, each after the one before."""
 
     def __init__(self, code: Library) -> None:
@@ -59,7 +59,7 @@ def test_four_threads_on_one_cpu(benchmark: Any) -> None:
     sums: list[float] = []
 
     def rounds() -> None:  # in a thread of its own: pinning lasts as long as the thread
-        adds = Adds(code)
+        adds = PoolOfAdds(code)
         helpers = {threads: Helpers(code.handle, threads, (cpu,)) for threads in seconds}
         for _ in range(ROUNDS):
             for threads, taken in seconds.items():

@@ -43,7 +43,7 @@ class NoFiles:
         raise FileNotFoundError(path)
 
 
-class Still:
+class StillTransport:
     """A transport and its kernel's side over plain memory, where nothing moves but by `finish`."""
 
     def __init__(self, kind: str) -> None:
@@ -124,7 +124,7 @@ def dispatches(count: int) -> tuple[Packet, ...]:
 @pytest.mark.parametrize(("kind", "tier"), [("kfd", "t1"), ("userq", "t2")])
 def test_graph_replay(benchmark: Any, kind: str, tier: str, count: int, writes: bool) -> None:
     """With `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
-    still, stream = Still(kind), Stream("main")
+    still, stream = StillTransport(kind), Stream("main")
     device = Device("plain memory", "gfx1201", simulated=True)
     with AmdBackend(still, spec=registry.spec(tier), device=device, hang_folder=None) as backend:
         assert backend.generation is Generation.GFX12

@@ -38,7 +38,7 @@ ROUNDS = 2000
 BUSY = 1.5  # the NumPy loop's median over its best: above this somebody else is using the machine
 
 
-class Done:
+class ReachedFence:
     """A fence that was reached before it was asked."""
 
     def __init__(self, value: int) -> None:
@@ -50,7 +50,7 @@ class Done:
     def wait(self, timeout_seconds: float) -> None: ...
 
 
-class AtOnce:
+class InstantBackend:
     """A Backend over plain memory that computes nothing and is done at once."""
 
     spec = registry.spec("t_cpu")
@@ -76,7 +76,7 @@ class AtOnce:
         return memoryview(buffer.storage)[offset_bytes : offset_bytes + size_bytes]
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
-        return Done(0)
+        return ReachedFence(0)
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         return {name: Buffer(name, 0, "device_local") for name in (*weights, *constants)}
@@ -88,7 +88,7 @@ class AtOnce:
 
     def submit(self, executable: object, stream: Stream) -> Fence:
         self.submitted += 1
-        return Done(self.submitted)
+        return ReachedFence(self.submitted)
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None: ...
 
@@ -118,7 +118,7 @@ def test_step(
     benchmark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], sequences: int, layers: int
 ) -> None:
     write_tiny(tmp_path / "model.gguf", "qwen3", hidden=32, layers=layers)
-    with Engine(read_gguf(tmp_path / "model.gguf"), AtOnce(), ctx=CTX, slots=SLOTS) as engine:  # type: ignore[arg-type]
+    with Engine(read_gguf(tmp_path / "model.gguf"), InstantBackend(), ctx=CTX, slots=SLOTS) as engine:  # type: ignore[arg-type]
         slots = np.arange(sequences, dtype=np.int32)
         positions = np.full(sequences, START, np.int32)
         tokens = np.zeros(sequences, np.int32)

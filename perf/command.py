@@ -7,9 +7,9 @@ import sys
 from importlib import import_module
 
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 
-# each a module <name>_command with `add`
+# each a folder with a command.py that has `add`
 ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report")
 EXAMPLES = """\
 examples:
@@ -29,12 +29,11 @@ def parser() -> argparse.ArgumentParser:
     made = Parser("zinc-rt perf", description=__doc__, epilog=EXAMPLES)
     actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name in ACTIONS:
-        import_module(f"zinc_rt.perf.{name}_command").add(actions)
+        import_module(f"zinc_rt.perf.{name}.command").add(actions)
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return run("perf", parser(), lambda arguments: int(arguments.body(arguments)), argv)
+main = Command("perf", parser, lambda arguments: int(arguments.body(arguments)))
 
 
 if __name__ == "__main__":

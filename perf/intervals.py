@@ -31,7 +31,7 @@ def ratio_interval(
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LevelChange:
     """The series has another level from `index` on. `p`: how often a shuffled series looks as split as this."""
 
     index: int
@@ -44,7 +44,7 @@ class Change:
         return self.after / self.before
 
 
-def change_points(values: Sequence[float], *, least: int = 3, p: float = 0.01) -> list[Change]:
+def change_points(values: Sequence[float], *, least: int = 3, p: float = 0.01) -> list[LevelChange]:
     """Where the level shifts: binary segmentation on ranks, each split kept if a permutation test at `p` keeps it.
 
     `least` values lie on each side. Ranks, so that one outlier is no shift.
@@ -56,7 +56,7 @@ def change_points(values: Sequence[float], *, least: int = 3, p: float = 0.01) -
     for start, index, end in zip(edges, edges[1:], edges[2:], strict=False):
         before, after = statistics.median(values[start:index]), statistics.median(values[index:end])
         score = _best(_ranks(values[start:end]), least)[0]
-        changes.append(Change(index, before, after, _chance(_ranks(values[start:end]), least, score)))
+        changes.append(LevelChange(index, before, after, _chance(_ranks(values[start:end]), least, score)))
     return changes
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.perf.devices import DeviceRow
-from zinc_rt.perf.milestones import milestones
-from zinc_rt.perf.model import ceiling
+from zinc_rt.perf.gate.milestones import milestones
+from zinc_rt.perf.predict.devices import DeviceRow
+from zinc_rt.perf.predict.roofline import ceiling
 
 GIB_IN_GB = (1 << 30) / 1e9
 BANDWIDTH_GBPS = 576  # §3.1, "bw_gbps"

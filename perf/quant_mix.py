@@ -21,7 +21,7 @@ FALLBACK = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class MatrixUse:
     """`number` of `count`: its place among those of its kind that the rule counts."""
 
     name: str
@@ -40,7 +40,7 @@ def more_bits(number: int, count: int) -> bool:
     return number < count // 8 or number >= 7 * count // 8 or (number - count // 8) % 3 == 2
 
 
-def q4_k_m(m: Matrix) -> str:
+def q4_k_m(m: MatrixUse) -> str:
     if m.head:
         return "q6_k"
     if m.kind == "attn_qkv":
@@ -50,13 +50,13 @@ def q4_k_m(m: Matrix) -> str:
     return "q4_k"
 
 
-def q4_k_xl(m: Matrix) -> str:
+def q4_k_xl(m: MatrixUse) -> str:
     if m.kind == "ffn_down_exps":
         return "q5_k"
     return "q4_k" if m.kind.endswith("_exps") else "q8_0"
 
 
-MIXES: Mapping[str, Callable[[Matrix], str]] = {
+MIXES: Mapping[str, Callable[[MatrixUse], str]] = {
     "q8_0": lambda m: "q8_0",
     "q4_0": lambda m: "q6_k" if m.head else "q4_0",
     "q4_k_m": q4_k_m,
@@ -81,7 +81,7 @@ def types(shapes: Mapping[str, Sequence[int]], mix: str) -> dict[str, str]:
         if name.endswith("attn_v.weight"):  # counted among those of its kind, not by layer
             number, count, seen = seen, len(values), seen + 1
         head = name == "output.weight" or (tied and name.endswith("token_embd.weight"))
-        dtype = rule(Matrix(name, shape[-1], head, number, count))
+        dtype = rule(MatrixUse(name, shape[-1], head, number, count))
         if shape[-1] % block_of(dtype)[0]:
             dtype = FALLBACK.get(dtype, dtype)
         found[name] = dtype if shape[-1] % block_of(dtype)[0] == 0 else "f32"

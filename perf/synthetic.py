@@ -26,7 +26,7 @@ import gguf
 import numpy as np
 
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.files import cache_folder
@@ -44,7 +44,7 @@ CONTEXT = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """A row of ARCHITECTURES at these sizes. `instead`: metadata that differs from a tiny model's. `mix`: a row of
     quant_mix.MIXES."""
 
@@ -65,21 +65,21 @@ QWEN3 = {"rope.dimension_count": 128}
 WINDOW = {"attention.sliding_window": 512}
 
 SHAPES = {
-    "qwen3-0.6b-q8_0": Shape("qwen3", QWEN3_SMALL, "q8_0", True, QWEN3),
-    "qwen3-0.6b-q4_0": Shape("qwen3", QWEN3_SMALL, "q4_0", True, QWEN3),
-    "qwen3-0.6b-q4_k_m": Shape("qwen3", QWEN3_SMALL, "q4_k_m", True, QWEN3),
-    "qwen3-8b-q4_k_m": Shape("qwen3", QWEN3_8B, "q4_k_m", False, QWEN3),
-    "qwen3-8b-q8_0": Shape("qwen3", QWEN3_8B, "q8_0", False, QWEN3),
-    "qwen35moe-3b-q4_k_m": Shape("qwen35moe", MIXTURE_3B, "q4_k_m"),
-    "qwen35moe-3b-q8_0": Shape("qwen35moe", MIXTURE_3B, "q8_0"),
-    "qwen3.6-35b-a3b-q4_k_m": Shape("qwen35moe", QWEN36, "q4_k_m"),
-    "qwen3.6-35b-a3b-q4_k_xl": Shape("qwen35moe", QWEN36, "q4_k_xl"),
-    "gemma4-3b-q4_k_m": Shape("gemma4", GEMMA4, "q4_k_m", True, WINDOW),
+    "qwen3-0.6b-q8_0": ModelShape("qwen3", QWEN3_SMALL, "q8_0", True, QWEN3),
+    "qwen3-0.6b-q4_0": ModelShape("qwen3", QWEN3_SMALL, "q4_0", True, QWEN3),
+    "qwen3-0.6b-q4_k_m": ModelShape("qwen3", QWEN3_SMALL, "q4_k_m", True, QWEN3),
+    "qwen3-8b-q4_k_m": ModelShape("qwen3", QWEN3_8B, "q4_k_m", False, QWEN3),
+    "qwen3-8b-q8_0": ModelShape("qwen3", QWEN3_8B, "q8_0", False, QWEN3),
+    "qwen35moe-3b-q4_k_m": ModelShape("qwen35moe", MIXTURE_3B, "q4_k_m"),
+    "qwen35moe-3b-q8_0": ModelShape("qwen35moe", MIXTURE_3B, "q8_0"),
+    "qwen3.6-35b-a3b-q4_k_m": ModelShape("qwen35moe", QWEN36, "q4_k_m"),
+    "qwen3.6-35b-a3b-q4_k_xl": ModelShape("qwen35moe", QWEN36, "q4_k_xl"),
+    "gemma4-3b-q4_k_m": ModelShape("gemma4", GEMMA4, "q4_k_m", True, WINDOW),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Scales:
+class BlockScales:
     """Where a block's float16 scales lie, each with its factor: minima balance quants, so the mean is near zero.
     `spread`: the standard deviation of what random bytes mean at factors of 1."""
 
@@ -88,17 +88,17 @@ class Scales:
 
 
 SCALES = {
-    "q8_0": Scales({0: 1.0}, 73.9),
-    "q4_0": Scales({0: 1.0}, 4.62),
-    "q5_0": Scales({0: 1.0}, 9.24),
-    "q4_k": Scales({0: 1.0, 2: 7.5}, 258.0),
-    "q5_k": Scales({0: 1.0, 2: 15.5}, 527.0),
-    "q6_k": Scales({208: 1.0}, 1363.0),
+    "q8_0": BlockScales({0: 1.0}, 73.9),
+    "q4_0": BlockScales({0: 1.0}, 4.62),
+    "q5_0": BlockScales({0: 1.0}, 9.24),
+    "q4_k": BlockScales({0: 1.0, 2: 7.5}, 258.0),
+    "q5_k": BlockScales({0: 1.0, 2: 15.5}, 527.0),
+    "q6_k": BlockScales({208: 1.0}, 1363.0),
 }
 
 
 @dataclass
-class Planned(RandomWeights):
+class PlannedWeights(RandomWeights):
     """What a mixture quantises by shape and spread instead of by value; the rest as the tiny models have it."""
 
     spreads: dict[str, tuple[tuple[int, ...], float]] = field(default_factory=dict)
@@ -119,11 +119,11 @@ class Planned(RandomWeights):
         return self.spreads[name][0] if name in self.spreads else self.tensors[name].shape
 
 
-def plan(shape: Shape) -> tuple[dict[str, object], Planned]:
+def plan(shape: ModelShape) -> tuple[dict[str, object], PlannedWeights]:
     """A shape's metadata, and its tensors in file order."""
     row = ARCHITECTURES[shape.architecture]
     shape.sizes.check()
-    planned = Planned(SEED)
+    planned = PlannedWeights(SEED)
     own = row.build(shape.sizes, planned)
     if shape.tied and "output.weight" in planned.spreads:
         planned.order.remove("output.weight")
@@ -145,14 +145,14 @@ def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str,
     return blocks.reshape(rows, -1)
 
 
-def size_bytes_of(shape: Shape) -> int:
+def size_bytes_of(shape: ModelShape) -> int:
     """Of the tensors, without header and padding."""
     _, planned = plan(shape)
     chosen = types({name: planned.shape(name) for name in planned.order}, shape.mix)
     return sum(_bytes(planned.shape(name), chosen[name]) for name in planned.order)
 
 
-def write_synthetic(path: Path, shape: Shape, *, header_only: bool = False) -> Path:
+def write_synthetic(path: Path, shape: ModelShape, *, header_only: bool = False) -> Path:
     """A file of this shape; a finished file that exists is kept. Raises OutputError where it cannot be written."""
     if path.exists():
         return path
@@ -183,7 +183,7 @@ def _write(
     path: Path,
     architecture: str,
     metadata: Mapping[str, object],
-    planned: Planned,
+    planned: PlannedWeights,
     chosen: Mapping[str, str],
     header_only: bool,
 ) -> None:
@@ -218,7 +218,7 @@ def _write(
         file.truncate(at)
 
 
-def _pieces(name: str, planned: Planned, dtype: str) -> Iterator[np.ndarray]:
+def _pieces(name: str, planned: PlannedWeights, dtype: str) -> Iterator[np.ndarray]:
     if name in planned.tensors:
         yield planned.tensors[name].reshape(-1).view(np.uint8)
         return
@@ -238,16 +238,16 @@ def _aligned(at: int, alignment: int) -> int:
     return -(-at // alignment) * alignment
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         "python -m zinc_rt.perf.synthetic",
         description=__doc__,
     )
-    parser.add_argument("name", nargs="?", help="a shape of --list")
-    parser.add_argument("file", nargs="?", type=Path, help="default: in the cache folder")
-    parser.add_argument("--list", action="store_true", help="every shape with its size")
-    parser.add_argument("--header-only", action="store_true", help="a sparse file without weights")
-    return run("synthetic", parser, _main, argv)
+    made.add_argument("name", nargs="?", help="a shape of --list")
+    made.add_argument("file", nargs="?", type=Path, help="default: in the cache folder")
+    made.add_argument("--list", action="store_true", help="every shape with its size")
+    made.add_argument("--header-only", action="store_true", help="a sparse file without weights")
+    return made
 
 
 def _main(arguments: argparse.Namespace) -> int:
@@ -261,6 +261,9 @@ def _main(arguments: argparse.Namespace) -> int:
     path = arguments.file or cache_folder() / "synthetic" / f"{arguments.name}{suffix}.gguf"
     print(write_synthetic(path, SHAPES[arguments.name], header_only=arguments.header_only))
     return 0
+
+
+main = Command("synthetic", parser, _main)
 
 
 if __name__ == "__main__":

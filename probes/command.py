@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli, terminal
+from zinc_rt import terminal
 from zinc_rt.arguments import Parser
+from zinc_rt.cli import Command
+from zinc_rt.commands.output import begin
 from zinc_rt.commands.progress import stages
 from zinc_rt.errors import NothingRan, UsageError
 from zinc_rt.terminal import Part
@@ -127,10 +129,6 @@ def _positive(text: str) -> float:
     return value
 
 
-def main(argv: list[str] | None = None) -> int:
-    return cli.run("pm4-test", parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.probes.learning.learn import PROBES as FACTS
     from zinc_rt.probes.registry import PROBES
@@ -173,13 +171,13 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         require_amd_gpu(spec, f"zinc-rt-{name}")
     except NothingRan as nothing:
         _check_outputs(arguments)
-        _write(arguments, _report_of(nothing, name))
+        _write(arguments, begin(_report_of(nothing, name), arguments))
         raise
     _check_outputs(arguments)
     show = _to_stderr if "-" in (arguments.json, arguments.tap) else _print
     device = describe_device(spec)
     _same_chip(expectations, device)
-    report = Report(name, device=device)
+    report = begin(Report(name, device=device), arguments)
     if spec.simulated:
         report.shortcuts.append(f"the simulated driver's time-outs are {spec.time_scale:g} of the real ones")
         if spec.facts:
@@ -262,9 +260,12 @@ def _report_of(nothing: NothingRan, name: str) -> Report:
     """For who reads reports and not words: that nothing ran, and why."""
     from zinc_rt.report import Report, Result
 
-    reason, _, advice = str(nothing).partition("\n  next: ")
     device = {"name": "", "arch": "", "simulated": False}
-    return Report(name, device=device, results=[Result("device", "probe", "skip", reason=reason, advice=advice)])
+    return Report(
+        name,
+        device=device,
+        results=[Result("device", "probe", "skip", reason=nothing.message, advice=nothing.next)],
+    )
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
@@ -382,3 +383,6 @@ def _print(text: Part) -> None:
 
 def _to_stderr(text: Part) -> None:
     terminal.show(text, out=sys.stderr)
+
+
+main = Command("pm4-test", parser, _body)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from zinc_rt import cli
 from zinc_rt.arguments import Parser
+from zinc_rt.cli import Command
 from zinc_rt.probes.command import add_choice, add_hazard, add_results, execute
 
 EPILOG = """\
@@ -27,11 +27,10 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return cli.run("mem-test", parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.probes.memory_stress import PROBES
 
     return execute(arguments, "mem-test", PROBES)
+
+
+main = Command("mem-test", parser, _body)

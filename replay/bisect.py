@@ -1,4 +1,4 @@
-"""Where a tier first parts from T-CPU on a recorded run: the step, the node, the element.
+"""Where a tier first diverges from T-CPU on a recorded run: the step, the node, the element.
 
 Both run the log side by side, from the same state, until a step leaves other bits in an output or in state. That
 step runs once more with every node's result kept. Where only the graph that reuses memory differs, as much of it
@@ -19,6 +19,7 @@ import numpy as np
 from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice
+from zinc_rt.errors import first_line
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import kernel_names
@@ -108,7 +109,7 @@ def bisect(
     threads: int = 0,
     timeout_seconds: float | None = None,
 ) -> BisectResult:
-    """Find where `choice` first parts from T-CPU. Raises what `replay` raises."""
+    """Find where `choice` first diverges from T-CPU. Raises what `replay` raises."""
     with LogReader(log_path) as log, ExitStack() as stack:
         tape = read_tape(log)
         require_inputs(log, tape)
@@ -152,14 +153,14 @@ class _BisectSearch:
                 wrong = self.suspect.run(step)
             except Exception as error:
                 self.suspect.lost = True
-                self._stop_at(step, "does not end", _first_line(error), len(steps))
+                self._stop_at(step, "does not end", first_line(error), len(steps))
                 self._unended(step, right, before, error)
                 break
-            finding, parted = self._new_finding(), self._parted(step, right, wrong)
+            finding, diverged = self._new_finding(), self._diverged(step, right, wrong)
             if finding is not None:
                 self._stop_at(step, FIRST, f"the simulated device found: {finding.text}", len(steps))
-            elif parted:
-                self._stop_at(step, FIRST, parted, len(steps))
+            elif diverged:
+                self._stop_at(step, FIRST, diverged, len(steps))
             if found.failed:
                 self._further(step, right, before, finding)
                 break
@@ -172,7 +173,7 @@ class _BisectSearch:
         self.found.step, self.found.cause = step.number, f"{how}: {cause}"
         self._say(f"step {step.number} of {steps} {self.found.cause}")
 
-    def _parted(self, step: RecordedStep, right: Variant, wrong: Variant) -> str:
+    def _diverged(self, step: RecordedStep, right: Variant, wrong: Variant) -> str:
         """The first output, or else state, that is not T-CPU's; "" where all is."""
         for spec in right.graph.by_role("output"):
             if not _same_bits(value_of(right, spec.name, step), value_of(wrong, spec.name, step)):
@@ -235,7 +236,7 @@ class _BisectSearch:
             node.outputs[0],
             tapped=True,
             kernels=_kernels(wrong.program.calls[index], wrong),
-            finding=_first_line(error),
+            finding=first_line(error),
             fault=asdict(fault) if fault is not None else {},
         )
         self.found.before = before
@@ -249,7 +250,7 @@ class _BisectSearch:
             return self.suspect.run(step, variant)
         except Exception as error:
             self.suspect.lost = True
-            raise _Unended(_first_line(error)) from error
+            raise _Unended(first_line(error)) from error
 
     def _parts(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
@@ -447,10 +448,6 @@ def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
 def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
     """Of a GPU tier, in order of launch; T-CPU has none."""
     return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

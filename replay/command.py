@@ -1,4 +1,4 @@
-"""Run a recorded log again on any tier, compare every output, and find the node and lane where they part."""
+"""Run a recorded log again on any tier, compare every output, and find the node and lane where they diverge."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, output_stream, simulated_note
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, simulated_note
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     options.add_timeout(how)
     how.add_argument("--threads", type=int, default=0, metavar="N", help="T-CPU threads (default: every core)")
-    find = made.add_argument_group("where it parts")
+    find = made.add_argument_group("where it diverges")
     find.add_argument(
         "--bisect", action="store_true", help="find the first step, node and element that differ from t_cpu"
     )
@@ -73,10 +73,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add_json(made)
     return made
-
-
-def main(argv: list[str] | None = None) -> int:
-    return run("replay", parser(), _body, argv)
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -124,7 +120,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     found = diff(arguments.log, arguments.diff)
     for line in found.lines:
         terminal.show(line, out=out)
-    report = Report("replay")
+    report = begin(Report("replay"), arguments)
     status: Any = "fail" if found.first else "pass" if found.compared else "skip"
     reason = found.first or (f"{found.compared} values are the same" if found.compared else "nothing in common")
     report.results.append(
@@ -166,7 +162,7 @@ def _emit(arguments: argparse.Namespace) -> int:
         timeout_seconds=options.timeout(arguments),
         command=emit_command(arguments, choice),
     )
-    report = Report("replay")
+    report = begin(Report("replay"), arguments)
     report.results.append(
         Result(
             "emit-repro",
@@ -199,7 +195,10 @@ def _replay(arguments: argparse.Namespace) -> int:
     with LogReader(arguments.log) as log:
         tape = read_tape(log)
         require_inputs(log, tape)
-    report = Report("replay", ordering=str(tape.header.get("ordering", "")), ctx=int(tape.header.get("ctx", 0)))
+    report = begin(
+        Report("replay", ordering=str(tape.header.get("ordering", "")), ctx=int(tape.header.get("ctx", 0))),
+        arguments,
+    )
     report.model = dict(tape.header.get("model", {}))
     report.device = {"recorded": tape.header.get("device", {})}
     choices = _choices(arguments, str(tape.header.get("tier", "t_cpu")))
@@ -396,3 +395,6 @@ def _lane(arguments: argparse.Namespace, found: BisectResult, choice: Choice) ->
 
 def _verdict(report: Report, text: str) -> str:
     return f"{report.verdict()['status']:<9} {text}{simulated_note(report)}"
+
+
+main = Command("replay", parser, _body)

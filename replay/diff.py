@@ -19,7 +19,7 @@ COMPARED = ("tier", "ordering", "ctx", "code", "version", "level", "delta_form",
 
 @dataclass(slots=True)
 class Diff:
-    """`first` says in words where they first part; "" where what both hold is the same."""
+    """`first` says in words where they first diverge; "" where what both hold is the same."""
 
     lines: list[str] = field(default_factory=list)
     compared: int = 0

@@ -538,7 +538,7 @@ static int differs(const struct output *each, const void *got)
         if (want[i] != have[i] && !bad++)
             first = i;
     if (!bad) {
-        printf("same      %s, %llu elements\n", each->name, (unsigned long long)count);
+        printf("bit-exact %s, %llu elements\n", each->name, (unsigned long long)count);
         return 0;
     }
     printf("differs   %s: %llu of %llu elements, first row %llu, column %llu: ", each->name, (unsigned long long)bad,
@@ -602,7 +602,7 @@ int main(int count, char **arguments)
     if (differing || found > 0)
         printf("DIFFERS   %s: %d of %d outputs differ, %d findings\n", TITLE, differing, (int)COUNT(outputs), found);
     else
-        printf("SAME      %s: %d outputs as expected\n", TITLE, (int)COUNT(outputs));
+        printf("BIT-EXACT %s: %d outputs as expected\n", TITLE, (int)COUNT(outputs));
     fflush(stdout);
     _exit(differing || found > 0); /* a GPU that hangs must not hold the process's end */
 }

@@ -518,7 +518,7 @@ class RecordedRun:
             )
             print(f"DIFFERS   {CASE['title']}: {what}")
             return 1
-        print(f"SAME      {CASE['title']}: {len(CASE['outputs'])} outputs as expected")
+        print(f"BIT-EXACT {CASE['title']}: {len(CASE['outputs'])} outputs as expected")
         return 0
 
     def output(self, output: dict[str, Any], want: bytes, got: bytes) -> bool:
@@ -528,7 +528,7 @@ class RecordedRun:
         bad = [index for index, (right, wrong) in enumerate(pairs) if right != wrong]
         shape = "x".join(map(str, output["shape"]))
         if not bad:
-            print(f"same      {output['name']} {output['dtype']} {shape}")
+            print(f"bit-exact {output['name']} {output['dtype']} {shape}")
             return False
         first = left = bad[0]
         place: list[int] = []

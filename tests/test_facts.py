@@ -16,7 +16,8 @@ import pytest
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.facts import FILE, Fact, fact, leaned_on, leaning, read_table, table
 from zinc_rt.isa.lint import RULES as LINT
-from zinc_rt.perf.devices import table as devices
+from zinc_rt.isa.rows import SEGMENTS, rows
+from zinc_rt.perf.predict.devices import table as devices
 from zinc_rt.probes.learning.learn import PROBES as LEARN
 from zinc_rt.probes.registry import PROBES
 from zinc_rt.sim import flip
@@ -48,6 +49,7 @@ REFUSE = {
     "driver/event_table": "ioctl/AMDKFD_IOC_WAIT_EVENTS",
     "driver/files": "ioctl/DRM_IOCTL_GEM_CLOSE",
     "gpu": "file/open",
+    "driver/process": "file/open",
     "driver/kfd_state": "ioctl/AMDKFD_IOC_ACQUIRE_VM",
     "machine": "file/open",
     "driver/host_mappings": "file/mmap",
@@ -102,8 +104,10 @@ def noted_marks() -> set[str]:
 def mnemonics() -> set[str]:
     found = set()
     for path in (Path(FILE).parent / "isa" / "tables").glob("*.py"):
-        for text in getattr(import_module(f"zinc_rt.isa.tables.{path.stem}"), "ROWS", {}).values():
-            found |= {line.split()[2] for line in text.split("\n") if line.split()}
+        for encoding in getattr(import_module(f"zinc_rt.isa.tables.{path.stem}"), "ROWS", {}):
+            for generation in (11, 12):
+                segments = SEGMENTS if encoding == "VMEM" else (encoding,)
+                found |= {row.mnemonic for s in segments for row in rows(path.stem, s, generation).values()}
     return found
 
 
@@ -262,7 +266,7 @@ def test_a_flipped_row_changes_the_device(row: Fact) -> None:
     kernel = "7.0" if not row.id.startswith("kernel/") else row.id.split("/")[1]
     usual, other = SimDriver(linux=kernel), SimDriver(linux=kernel, flip=[row.id])
     try:
-        assert other.machine.options["flip"] == [row.id]
+        assert other.machine.model.described()["flip"] == [row.id]
         assert seen(usual) != seen(other)
     finally:
         usual.close_all()

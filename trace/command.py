@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
+from zinc_rt.cli import Command, registered
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from zinc_rt.trace.reader import LogReader
 
 EXAMPLES = """\
@@ -81,14 +79,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    given = sys.argv[1:] if argv is None else argv
-    at = next((at for at, word in enumerate(given) if word in ("--", "--attach")), len(given))
-    wrapped = given[at + 1 :]
-    return run("trace", parser(), lambda arguments: _body(arguments, wrapped), given[:at])
-
-
-def _body(arguments: argparse.Namespace, wrapped: list[str]) -> int:
+def _body(arguments: argparse.Namespace) -> int:
+    wrapped: list[str] = arguments.wrapped or []
     looks = arguments.stats or arguments.plan or arguments.chrome or arguments.show is not None
     for name in ("step", "export", "tier", "model"):
         if getattr(arguments, name) is not None and arguments.show is None:
@@ -114,9 +106,7 @@ def _body(arguments: argparse.Namespace, wrapped: list[str]) -> int:
 
 
 def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
-    from zinc_rt.engine import around_engines
     from zinc_rt.files import check_writable
-    from zinc_rt.report import on_report
     from zinc_rt.trace.recordings import Recordings
 
     check_writable(arguments.out)
@@ -129,27 +119,22 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
         argv=wrapped,
         say=_say,
     )
-    engines, reports = around_engines.set(recordings.around), on_report.set(recordings.hear)
     try:
-        code = command(wrapped[1:])
+        code = command(wrapped[1:], observer=recordings)
     finally:
-        around_engines.reset(engines)
-        on_report.reset(reports)
         recordings.finish()
     for line in recordings.summary():
         _say(line)
     return code or (0 if recordings.complete else 1)
 
 
-def _command(name: str) -> Callable[[list[str] | None], int]:
+def _command(name: str) -> Command:
     """Raises UsageError for a command there is none of, or that opens no engine."""
-    from importlib.metadata import entry_points
-
-    points = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+    points = registered()
     if name not in points or name in ("trace", "replay"):
         known = sorted(set(points) - {"trace", "replay"})
         raise UsageError(f"no command {name!r} to record", next=f"one of {', '.join(known)}")
-    command: Callable[[list[str] | None], int] = points[name].load()
+    command: Command = points[name].load()
     return command
 
 
@@ -203,3 +188,6 @@ def _show(log: LogReader, arguments: argparse.Namespace) -> None:
 
 def _say(line: str) -> None:
     terminal.show(line, out=sys.stderr)
+
+
+main = Command("trace", parser, _body, before_another=("--", "--attach"))

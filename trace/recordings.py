@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from zinc_rt import __version__
+from zinc_rt.command_observer import CommandObserver
 from zinc_rt.commands.output import readable_size
 from zinc_rt.engine import Engine
-from zinc_rt.errors import OutputError
+from zinc_rt.errors import OutputError, first_line
 from zinc_rt.report import Report, Result
 from zinc_rt.trace.recorder import Recorder, record
 from zinc_rt.trace.records import EventRecord, Level
 from zinc_rt.trace.writer import LogWriter
 
 
-class Recordings:
-    """`around` goes into zinc_rt.engine.around_engines. The first engine's log has the given name."""
+class Recordings(CommandObserver):
+    """Records every engine of the command that it follows. The first engine's log has the given name."""
+
+    records_engines = True
 
     def __init__(
         self,
@@ -41,11 +44,8 @@ class Recordings:
         self._results = 0
         self._failed = ""  # of a log of results
 
-    def around(self, engine: Engine) -> AbstractContextManager[Recorder]:
-        return self._one(engine)
-
     @contextmanager
-    def _one(self, engine: Engine) -> Iterator[Recorder]:
+    def around_engine(self, engine: Engine) -> Iterator[Recorder]:
         number = len(self.recorders) + 1
         path = self._path if number == 1 else self._path.with_suffix(f".{number}{self._path.suffix}")
         with record(
@@ -60,8 +60,7 @@ class Recordings:
             self.recorders.append(recorder)
             yield recorder
 
-    def hear(self, report: Report) -> None:
-        """Goes into zinc_rt.report.on_report."""
+    def report_begun(self, report: Report) -> None:
         self._reports.append(report)
 
     def finish(self) -> None:
@@ -84,7 +83,7 @@ class Recordings:
                     self._results += not log.failed
         except OutputError as error:  # the command has run: what it ended with still counts
             self._say(str(error))
-            self._failed = str(error).splitlines()[0]
+            self._failed = first_line(error)
             return
         self._failed = log.failed
 

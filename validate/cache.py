@@ -16,7 +16,6 @@ import numpy as np
 
 from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.code_version import code_version
-from zinc_rt.engine import around_engines
 from zinc_rt.files import cache_folder
 from zinc_rt.validate.capture import CapturedRun
 
@@ -27,11 +26,6 @@ KEEP_BYTES = 2 << 30  # the oldest results go beyond this
 
 def folder() -> Path:
     return cache_folder() / "validate"
-
-
-def usable() -> bool:
-    """Not while somebody records the engines of this process: what is read from disk opens none."""
-    return around_engines.get() is None
 
 
 @cache

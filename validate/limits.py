@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from zinc_rt.validate.measure import Limit
 
-SAME = Limit(bits=True, why="one ordering on two tiers, or two ways through one: the same bits")
+BIT_EXACT = Limit(bits=True, why="one ordering on two tiers, or two ways through one: bit-exact")
 # llama.cpp sums in another order: measured against it, float64 is within 5.4e-5 of its logits, and this leaves
 # room for float32 on both sides. Gemma 4's residual stream is an order of magnitude larger.
 GOLDEN = Limit(max_abs=3e-4, why="float32 in two summation orders")
@@ -53,6 +54,9 @@ class Alone:
     gain: float
     healthy: Mapping[str, float]
     why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "healthy": dict(self.healthy)}
 
 
 ALONE = Alone(
@@ -103,6 +107,10 @@ class NodeLimit:
     healthy: Mapping[str, float]
     why: str
 
+    def as_dict(self) -> dict[str, Any]:
+        names = ("spread", "factor", "position")
+        return {**{name: getattr(self, name) for name in names}, "healthy": dict(self.healthy), "why": self.why}
+
 
 NODE = NodeLimit(
     spread=4e-6,
@@ -136,5 +144,5 @@ def at_scale(limit: Limit, want: np.ndarray) -> Limit:
 
 def between(ordering: str, reference: str) -> Limit:
     if ordering == reference:
-        return SAME
+        return BIT_EXACT
     return QUANTISED if "canonical-1-q8" in (ordering, reference) else ORDERINGS

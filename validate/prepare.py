@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from zinc_rt.command_observer import observer_of
 from zinc_rt.commands import options
 from zinc_rt.devices import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.engine import Engine, default_ctx, trained_ctx
@@ -72,7 +73,7 @@ def _job(
     options.check_taken([*run, ORACLE] if oracle else run, arguments)
     selection = Selection(("l_out-*", "ffn_moe_topk-*", *arguments.nodes), layers.first, layers.last)
     if arguments.nodes:
-        _refuse_unknown_nodes(gguf, layers, ctx, arguments.nodes)
+        _refuse_unknown_nodes(gguf, layers, ctx, arguments)
     return ValidationJob(
         gguf=gguf,
         name=model_name(gguf.path),
@@ -89,6 +90,7 @@ def _job(
         threads=options.threads(arguments, settings),
         timeout_seconds=options.timeout(arguments),
         settings=settings,
+        observer=observer_of(arguments),
         use_cache=not arguments.no_cache,
         smallest=_smallest(arguments.emit_repro),
         repro=_repro(gguf, golden, tokens if dropped else arguments.tokens, ctx if dropped else None, arguments),
@@ -125,13 +127,14 @@ def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: in
     return asked
 
 
-def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, globs: list[str]) -> None:
+def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, arguments: argparse.Namespace) -> None:
     """Raises UsageError for a pattern that no value of these layers has: nothing compared is no pass."""
     backend = open_backend(ORACLE, "canonical-1", threads=1)
-    with Engine(gguf, backend, ctx=ctx, transform=transform(layers)) as engine:
+    around = observer_of(arguments).around_engine
+    with Engine(gguf, backend, ctx=ctx, transform=transform(layers), around=around) as engine:
         graph = engine.graph("prefill", (layers.feed,) if layers.feed else ())
     labels = {(label, node.layer) for node in graph.nodes for label in labels_of(node)}
-    for glob in globs:
+    for glob in arguments.nodes:
         only = Selection((glob,), layers.first, layers.last)
         if not any(only.wants(label, layer) for label, layer in labels):
             raise UsageError(
@@ -219,7 +222,14 @@ def _first_input(
     if what == "oracle":
         before = Layers(0, layers.first, layers.total)
         backend = open_backend(ORACLE, arguments.ordering, threads=options.threads(arguments, settings))
-        with Engine(gguf, backend, ctx=ctx, transform=transform(before), settings=settings) as engine:
+        with Engine(
+            gguf,
+            backend,
+            ctx=ctx,
+            transform=transform(before),
+            settings=settings,
+            around=observer_of(arguments).around_engine,
+        ) as engine:
             run = capture(engine, tokens, Selection((layers.feed,)))
         return Input(run.values[layers.feed], f"the oracle's {layers.feed}", true=True)
     if what.startswith("random:"):

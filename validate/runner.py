@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.backends.base import Finding
+from zinc_rt.command_observer import CommandObserver
 from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine, Prefill
 from zinc_rt.errors import CheckFailed
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, digest
-from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
 from zinc_rt.validate.capture import CapturedRun, Selection, capture
+from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.nonfinite import holds_nonfinite
 from zinc_rt.validate.steps import StepWatch
@@ -28,7 +29,7 @@ from zinc_rt.validate.tiers import TierSpec
 FORWARD, REFERENCE = "forward", "reference"  # a tier's own pass
 
 # (runner, tier, the tokens it was fed after the prompt, the result that fails) -> that result with its artifacts
-Smallest = Callable[["ValidationRunner", TierSpec, list[int], Result], Result]
+Smallest = Callable[["ValidationRunner", TierSpec, list[int], CheckResult], CheckResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class ValidationJob:
     threads: int = 0
     timeout_seconds: float | None = None  # of a step; None: by the device
     settings: Settings = field(default_factory=Settings)
+    observer: CommandObserver = field(default_factory=CommandObserver)
     use_cache: bool = True
     smallest: Smallest | None = None  # adds the smallest case that shows a failure again
     alone: bool = True  # a single tier is also held against itself
@@ -92,6 +94,7 @@ class ValidationRunner:
                 slow=self.say,
                 share_arenas=False,  # a stale byte must not hide
                 highest_pages_first=True,  # nor a wrong page behind one of the same number as its place
+                around=self.job.observer.around_engine,
             )
             self._engines[spec] = self._stack.enter_context(engine)
         return self._engines[spec]
@@ -128,7 +131,7 @@ class ValidationRunner:
             f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection}"
         )
         key = key_of(follow=follow)
-        on_disk = self.job.use_cache and spec.tier == ORACLE.tier and cache.usable()
+        on_disk = self.job.use_cache and spec.tier == ORACLE.tier and not self.job.observer.records_engines
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
             if known.asked != asked:

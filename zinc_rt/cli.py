@@ -11,17 +11,19 @@ import ast
 import errno
 import io
 import os
+import shlex
 import shutil
 import signal
 import sys
 import textwrap
 from collections.abc import Callable
-from contextvars import ContextVar
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.arguments import meant
+from zinc_rt.command_observer import CommandObserver
 from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.settings import read_settings
 
@@ -31,27 +33,48 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 READER_GONE = 141  # as of a process that SIGPIPE ended, so that a shell takes it for one
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-Body = Callable[[argparse.Namespace], int]
-# Whoever wants a command's parser and not the command: run() gives it to them, and nothing runs.
-on_parser: ContextVar[Callable[[argparse.ArgumentParser], None] | None] = ContextVar("on_parser", default=None)
 
 
-def run(name: str, parser: argparse.ArgumentParser, body: Body, argv: list[str] | None) -> int:
-    """Parse and run one command: a ZincError becomes its sentence and exit code, Ctrl-C becomes 130."""
-    parser.prog = f"zinc-rt {name}"
-    hear = on_parser.get()
-    if hear is not None:
-        hear(parser)
-        return 0
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command as a value: called with its words, it runs and returns its exit code.
 
-    def parse_and_run() -> int:
-        arguments = parser.parse_args(argv)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
-        read_settings(os.environ)  # a misspelt setting is refused by every command, also by those that read none
-        return body(arguments)
+    `body` gets the parsed words, and with them `observer`, who follows the command from outside, and `line`, how
+    to run it again. What stands behind the first word of `before_another` is the line of another command:
+    `wrapped`, None where no such word is there.
+    """
 
-    return _guarded(f"zinc-rt {name}", parse_and_run, program=argv is None)
+    name: str
+    parser: Callable[[], argparse.ArgumentParser]
+    body: Callable[[argparse.Namespace], int]
+    before_another: tuple[str, ...] = ()
+
+    def __call__(self, argv: list[str] | None = None, observer: CommandObserver | None = None) -> int:
+        """Parse and run: a ZincError becomes its sentence and exit code, Ctrl-C becomes 130. `argv` None: the
+        process's own line."""
+        parser = self.parser()
+        parser.prog = f"zinc-rt {self.name}"
+        words = sys.argv[1:] if argv is None else argv
+
+        def parse_and_run() -> int:
+            at = next((at for at, word in enumerate(words) if word in self.before_another), None)
+            arguments = parser.parse_args(words[:at])
+            arguments.wrapped = None if at is None else words[at + 1 :]
+            arguments.line = shlex.join(("zinc-rt", self.name, *words))
+            arguments.observer = observer or CommandObserver()
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
+            read_settings(os.environ)  # every command refuses a misspelt setting, also those that read none
+            return self.body(arguments)
+
+        return _guarded(f"zinc-rt {self.name}", parse_and_run, program=argv is None)
+
+
+def registered() -> dict[str, EntryPoint]:
+    """Every installed command by its name; `load()` gives the Command."""
+    from importlib.metadata import entry_points  # late: Ctrl-C while it loads is caught
+
+    return {point.name: point for point in entry_points(group="zinc_rt.commands")}
 
 
 def _guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
@@ -122,9 +145,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    from importlib.metadata import entry_points  # late: Ctrl-C while it loads is caught here
-
-    commands = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+    commands = registered()
     if not argv or argv[0] in ("-h", "--help"):
         print(_help(commands))
         return 0 if argv else 2
@@ -137,7 +158,7 @@ def _main(argv: list[str]) -> int:
         near = meant(argv[0], sorted(commands))
         known = "" if near else f"one of {', '.join(sorted(commands))}; "
         raise UsageError(f"no command {argv[0]!r}{near}", next=f"{known}zinc-rt --help")
-    command: Callable[[list[str] | None], int] = commands[argv[0]].load()
+    command: Command = commands[argv[0]].load()
     return command(argv[1:])
 
 

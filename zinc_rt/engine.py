@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import abc
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal
@@ -38,11 +37,6 @@ RECURRENT = "state.ssm_"  # state that carries over from token to token, a row a
 Tap = Callable[[ir.Node, str, np.ndarray], None]
 Prefill = Literal["batched", "stepwise"]
 Rows = Literal["all", "last"]
-
-# What a caller wants around every engine opened in its context, whoever opens it: a recorder, say.
-around_engines: ContextVar[Callable[[Engine], AbstractContextManager[object]] | None] = ContextVar(
-    "around_engines", default=None
-)
 
 
 @dataclass(eq=False, slots=True)
@@ -75,10 +69,12 @@ class Engine:
         slow: Callable[[str], None] = lambda line: None,
         share_arenas: bool = True,
         highest_pages_first: bool = False,
+        around: Callable[[Engine], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         """`transform` may replace each stage's graph before it is lowered, to run a part of the model.
         `timeout_seconds`, `slow`: as Runner has them; `share_arenas`: as Resident has it;
-        `highest_pages_first`: as PagedKV has it."""
+        `highest_pages_first`: as PagedKV has it. `around`: a context that it lives in from `with` on, as a
+        recorder's."""
         self.backend = backend
         self.limits = SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
         self.settings = settings or Settings()
@@ -107,12 +103,11 @@ class Engine:
             highest_first=highest_pages_first,
         )
         self.model = self.variants.model("prefill")
+        self._enter_around = around
         self._around = ExitStack()
 
     def __enter__(self) -> Engine:
-        around = around_engines.get()
-        if around is not None:
-            self._around.enter_context(around(self))
+        self._around.enter_context(self._enter_around(self))
         return self
 
     def __exit__(

@@ -6,8 +6,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,10 +40,6 @@ class Result:
     artifacts: list[str] = field(default_factory=list)
 
 
-# Whoever records a command wants to hear of the reports it begins.
-on_report: ContextVar[Callable[[Report], None] | None] = ContextVar("on_report", default=None)
-
-
 @dataclass(slots=True)
 class Report:
     command: str
@@ -61,11 +56,6 @@ class Report:
     results: list[Result] = field(default_factory=list)
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _clock: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        hear = on_report.get()
-        if hear is not None:
-            hear(self)
 
     @property
     def simulated(self) -> bool:

@@ -35,7 +35,10 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 _CORE = "backends exec ir kernels lower mem model settings"
 _ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
-_HOST = "sim kmd pm4 isa facts checked gpu_lock arguments terminal cli commands report code_version rooms host"
+_HOST = (
+    "sim kmd pm4 isa facts checked gpu_lock arguments terminal command_observer cli commands report code_version "
+    "rooms host"
+)
 _ALL = f"{_ENGINE} llm text sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
@@ -81,7 +84,8 @@ ROOMS: dict[str, Room] = {
     "code_version": _room("rooms"),
     "arguments": _room(),  # command lines
     "terminal": _room(),  # what is drawn on one
-    "cli": _room("settings arguments terminal"),
+    "command_observer": _room("engine report"),
+    "cli": _room("settings arguments terminal command_observer"),
     "commands": _room(_ALL),
     "examples": _room(_ALL),
     "errors": _room(),

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli, terminal
+from zinc_rt import terminal
 from zinc_rt.arguments import Parser
+from zinc_rt.cli import Command
+from zinc_rt.commands.output import begin
 from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.terminal import Table
 
@@ -92,10 +94,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--cases", type=int, default=1000, metavar="N", help="of --simulate (default 1000)")
     made.add_argument("--seed", type=int, default=11, metavar="N", help="of --simulate (default 11)")
     return made
-
-
-def main(argv: list[str] | None = None) -> int:
-    return cli.run("bisect-env", parser(), _body, argv)
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -209,8 +207,9 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from zinc_rt.bringup.bisect_env.simulate import RIGHT_LIMIT, SETTINGS, VARIABLES, simulate
     from zinc_rt.report import Report, Result
 
-    report = Report(
-        "bisect-env", details={"variables": VARIABLES, "cases": arguments.cases, "seed": arguments.seed}
+    report = begin(
+        Report("bisect-env", details={"variables": VARIABLES, "cases": arguments.cases, "seed": arguments.seed}),
+        arguments,
     )
     rows = []
     for setting in SETTINGS:
@@ -349,7 +348,7 @@ def _report(
         if told is not None:
             details["next"] |= {"bits": round(told.bits, 4), "minutes": told.minutes}
     best = state.best
-    report = Report("bisect-env", details=details)
+    report = begin(Report("bisect-env", details=details), arguments)
     report.results.append(Result("journal", "bisection", "pass", measure={"runs": len(session.runs)}))
     named = bool(best.variables)
     report.results.append(
@@ -381,3 +380,6 @@ def _finish(arguments: argparse.Namespace, report: Report) -> int:
 def _say(arguments: argparse.Namespace, text: str | Table) -> None:
     if arguments.json != "-":
         terminal.show(text)
+
+
+main = Command("bisect-env", parser, _body)

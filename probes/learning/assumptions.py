@@ -12,12 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli, terminal
+from zinc_rt import terminal
 from zinc_rt.arguments import Parser
+from zinc_rt.cli import Command, registered
+from zinc_rt.command_observer import CommandObserver, observer_of
+from zinc_rt.commands.output import begin
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.terminal import Column, Table, number
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from zinc_rt.engine import Engine
     from zinc_rt.facts import Fact
     from zinc_rt.probes.learning.leaning import Leaning
     from zinc_rt.report import Report
@@ -51,32 +57,17 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    given = list(sys.argv[1:] if argv is None else argv)
-    at = given.index("--") if "--" in given else len(given)
-    command = given[at + 1 :]
-    if argv is None and at < len(given):
-        sys.argv[1 + at :] = []
-    body = _Body(command, dashes=at < len(given))
-    return cli.run("assumptions", parser(), body.run, None if argv is None else given[:at])
-
-
-class _Body:
-    """`command`: what stands behind --."""
-
-    def __init__(self, command: list[str], *, dashes: bool) -> None:
-        self._command, self._dashes = command, dashes
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        if self._dashes and (not self._command or not arguments.flip):
-            raise UsageError("-- COMMAND goes with --flip ID", next="zinc-rt assumptions --help")
-        if arguments.flip:
-            if arguments.which or arguments.all or arguments.record or arguments.json:
-                raise UsageError("--flip goes alone, or with -- COMMAND", next="--json behind the --, for COMMAND")
-            return _flip(arguments.flip, self._command)
-        if arguments.record:
-            return _record(arguments.which)
-        return _list(arguments)
+def _body(arguments: argparse.Namespace) -> int:
+    wrapped: list[str] | None = arguments.wrapped
+    if wrapped is not None and not (wrapped and arguments.flip):
+        raise UsageError("-- COMMAND goes with --flip ID", next="zinc-rt assumptions --help")
+    if arguments.flip:
+        if arguments.which or arguments.all or arguments.record or arguments.json:
+            raise UsageError("--flip goes alone, or with -- COMMAND", next="--json behind the --, for COMMAND")
+        return _flip(arguments.flip, wrapped or [], observer_of(arguments))
+    if arguments.record:
+        return _record(arguments.which)
+    return _list(arguments)
 
 
 # --- listing ---
@@ -97,7 +88,7 @@ def _list(arguments: argparse.Namespace) -> int:
             raise UsageError(f"no such row: {', '.join(arguments.which)}", next="zinc-rt assumptions --all")
     rows.sort(key=lambda row: -len(leaning.on(leans, row.id)))
     counts = {origin: sum(row.origin == origin for row in table().values()) for origin in ORIGINS}
-    report = Report("assumptions", details={"counts": counts})
+    report = begin(Report("assumptions", details={"counts": counts}), arguments)
     report.results.append(Result("facts.yaml", "table", "pass", measure=dict(counts)))
     for row in rows:
         report.results.append(_result(row, leaning.on(leans, row.id), _card(row, learned)))
@@ -218,32 +209,40 @@ def _verbose(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile]
 # --- flipping ---
 
 
-def _flip(ids: Sequence[str], command: Sequence[str]) -> int:
-    """Runs in this process, with every simulated device opened from now on doing otherwise."""
-    from importlib.metadata import entry_points
+class _FlipNote(CommandObserver):
+    """Says in each report of a command which rows are flipped; whoever followed the command before still does."""
 
+    def __init__(self, rows: Sequence[Fact], outer: CommandObserver) -> None:
+        self._rows, self._outer = rows, outer
+        self.records_engines = outer.records_engines
+
+    def around_engine(self, engine: Engine) -> AbstractContextManager[object]:
+        return self._outer.around_engine(engine)
+
+    def report_begun(self, report: Report) -> None:
+        report.shortcuts += [f"the simulated device takes {row.id} at its other value" for row in self._rows]
+
+
+def _flip(ids: Sequence[str], command: Sequence[str], observer: CommandObserver) -> int:
+    """Runs in this process, with every simulated device opened from now on doing otherwise."""
     from zinc_rt.facts import flipped
     from zinc_rt.probes.learning import leaning
-    from zinc_rt.report import on_report
     from zinc_rt.sim import flip
 
     rows = flip.rows(ids)
     words = list(command) or _leaning_probes(rows, leaning.load())
-    points = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+    points = registered()
     if words[0] not in points:
         raise UsageError(f"no command {words[0]!r}", next="-- pm4-test --device sim, or another of zinc-rt --help")
     for row in rows:
         terminal.show(f"flipped   {row.id}: {row.other[0]} instead of {_what(row)}", out=sys.stderr)
 
-    def note(report: Report) -> None:
-        report.shortcuts += [f"the simulated device takes {row.id} at its other value" for row in rows]
-
-    ours, theirs = flipped.set(tuple(row.id for row in rows)), on_report.set(note)
+    token = flipped.set(tuple(row.id for row in rows))
     try:
-        return int(points[words[0]].load()(words[1:]))
+        run: Command = points[words[0]].load()
+        return run(words[1:], observer=_FlipNote(rows, observer))
     finally:
-        on_report.reset(theirs)
-        flipped.reset(ours)
+        flipped.reset(token)
 
 
 def _what(row: Fact) -> str:
@@ -273,3 +272,6 @@ def _record(reports: Sequence[str]) -> int:
     leaning.save(found)
     terminal.show(f"{leaning.FILE}: {len(found)} results")
     return 0
+
+
+main = Command("assumptions", parser, _body, before_another=("--",))

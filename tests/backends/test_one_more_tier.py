@@ -15,8 +15,8 @@ from zinc_rt.commands import run
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.perf import structure
-from zinc_rt.perf.lab import Lab
+from zinc_rt.perf.structure import measures
+from zinc_rt.perf.structure.lab import Lab
 from zinc_rt.replay import command as replay
 from zinc_rt.settings import read_settings
 from zinc_rt.trace import command as trace
@@ -74,8 +74,8 @@ def test_validate_compares_it_and_a_log_of_it_replays(tmp_path: Path, capsys: Ca
 def test_gates_measure_it() -> None:
     with Lab(device="cpu") as lab:
         assert lab.bench("t_more").engine.backend.spec is ROW
-        assert structure.nodes_not_run(lab, "t_more").value == 0
-        assert structure.rank_of_tier(lab, "t_more").value == 1
+        assert measures.nodes_not_run(lab, "t_more").value == 0
+        assert measures.rank_of_tier(lab, "t_more").value == 1
 
 
 def test_a_name_is_a_tier_and_a_kernel_set() -> None:

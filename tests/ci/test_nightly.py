@@ -49,7 +49,7 @@ sys.path.insert(0, {ci!r})
 import nightly, nightly_stages
 def stage(name, how, wait):
     def commands(night):
-        return [nightly_stages.Command("work", [sys.executable, {work!r}, name, how, wait])]
+        return [nightly_stages.StageCommand("work", [sys.executable, {work!r}, name, how, wait])]
     why = lambda night: "zinc-rt {{}} is not built".format(name) if how == "absent" else ""
     return nightly_stages.NightlyStage(name, commands, why, {minutes})
 nightly.STAGES = tuple(stage(*row) for row in {rows!r})
@@ -221,7 +221,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("chip", ["sim", "gfx1201"])
 def test_every_chips_file_is_read_and_names_only_criteria_there_are(module: ModuleType, chip: str) -> None:
-    from zinc_rt.perf.milestones import milestones
+    from zinc_rt.perf.gate.milestones import milestones
 
     expected = module.load(chip)
     criteria = {each.name for milestone in milestones() for each in milestone.criteria}

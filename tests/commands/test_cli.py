@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.errors import CheckFailed, InputError, NothingRan
 
 Capture = pytest.CaptureFixture[str]
@@ -19,7 +19,7 @@ def outcome(error: BaseException) -> int:
     def body(arguments: argparse.Namespace) -> int:
         raise error
 
-    return run("name", argparse.ArgumentParser(), body, [])
+    return Command("name", argparse.ArgumentParser, body)([])
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_a_bug_keeps_its_traceback(error: Exception) -> None:
 @pytest.mark.parametrize("code", ["print('x' * 100_000)", "print('x')"])
 def test_a_full_disk_behind_stdout_is_one_sentence(code: str) -> None:
     program = (
-        "import argparse, sys\nfrom zinc_rt.cli import run\n"
+        "import argparse, sys\nfrom zinc_rt.cli import Command\n"
         f"def body(arguments):\n    {code}\n    return 0\n"
-        "sys.exit(run('name', argparse.ArgumentParser(), body, []))\n"
+        "sys.exit(Command('name', argparse.ArgumentParser, body)([]))\n"
     )
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True)
@@ -60,9 +60,9 @@ def test_a_full_disk_behind_stdout_is_one_sentence(code: str) -> None:
 
 def test_a_character_the_terminal_lacks_is_spelt_out() -> None:
     program = (
-        "import argparse, sys\nfrom zinc_rt.cli import run\n"
+        "import argparse, sys\nfrom zinc_rt.cli import Command\n"
         "def body(arguments):\n    print('caf\\u00e9')\n    return 0\n"
-        "sys.exit(run('name', argparse.ArgumentParser(), body, []))\n"
+        "sys.exit(Command('name', argparse.ArgumentParser, body)([]))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from zinc_rt.backends import precompile
 from zinc_rt.commands import progress as module
 from zinc_rt.commands.progress import progress, stages
 
@@ -57,14 +58,14 @@ def test_kernels_that_are_compiled_are_counted(monkeypatch: pytest.MonkeyPatch) 
     terminal = watched(monkeypatch)
     asked: list[list[int]] = []
 
-    def precompile(kernels: Sequence[int]) -> None:
+    def compile_each(kernels: Sequence[int]) -> None:
         asked.append(list(kernels))
         assert seen(terminal, f"compiling kernel {kernels[0] + 1} of 31")
 
     monkeypatch.setattr(precompile, "AT_ONCE", 8)
     monkeypatch.setattr(precompile.os, "sched_getaffinity", lambda pid: {0, 1})
     with progress(4, "prompt"):
-        precompile.precompile_all(precompile, list(range(31)))
+        precompile.precompile_all(compile_each, list(range(31)))
     assert [len(each) for each in asked] == [8, 8, 8, 7]
     asked.clear()
     precompile.precompile_all(lambda kernels: asked.append(list(kernels)), [1, 2])

@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 import pytest
 from compiled import available
 
-from zinc_rt.isa import decode_stream, target_of
+from zinc_rt.isa import Instruction, decode_stream, target_of
 from zinc_rt.isa.effects import EXEC, M0, SCC, TTMP, VCC, VGPR, Effects, effects, names
 from zinc_rt.isa.elf import read_elf
 
 pytestmark = pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
 
-# text: reads, writes, unit. s3, v3, vcc, exec, scc, m0, ttmp9; ranges s2-5.
+# text: reads, writes, pipe. s3, v3, vcc, exec, scc, m0, ttmp9; ranges s2-5.
 CASES = {
     "s_mov_b32 s4, 5": ("", "s4", "salu"),
     "s_mov_b64 s[4:5], exec": ("exec exec_hi", "s4-5", "salu"),
@@ -74,10 +74,10 @@ CASES = {
     "buffer_store_b32 v1, v2, s[4:7], s8 offen": ("v1 v2 s4-7 s8 exec", "", "vmem"),
     "buffer_atomic_swap_b32 v1, off, s[4:7], null th:TH_ATOMIC_RETURN": ("v1 s4-7 null exec", "v1", "vmem"),
     "global_inv scope:SCOPE_DEV": ("exec", "", "vmem"),
-    "ds_load_2addr_b32 v[2:3], v0 offset1:1": ("v0 exec", "v2-3", "ds"),
-    "ds_store_b64 v0, v[2:3]": ("v0 v2-3 exec", "", "ds"),
-    "ds_add_rtn_u32 v1, v0, v2": ("v0 v2 exec", "v1", "ds"),
-    "ds_bpermute_b32 v1, v0, v2": ("v0 v2 exec", "v1", "ds"),
+    "ds_load_2addr_b32 v[2:3], v0 offset1:1": ("v0 exec", "v2-3", "lds"),
+    "ds_store_b64 v0, v[2:3]": ("v0 v2-3 exec", "", "lds"),
+    "ds_add_rtn_u32 v1, v0, v2": ("v0 v2 exec", "v1", "lds"),
+    "ds_bpermute_b32 v1, v0, v2": ("v0 v2 exec", "v1", "lds"),
 }
 _NAMED = {"vcc": VCC, "exec": EXEC, "exec_hi": EXEC + 1, "scc": SCC, "m0": M0, "null": 124}
 
@@ -95,7 +95,7 @@ def registers(text: str) -> int:
 
 
 @cache
-def assembled() -> dict[str, Effects]:
+def assembled() -> dict[str, tuple[Instruction, Effects]]:
     target = target_of("gfx1201", 32)
     with TemporaryDirectory() as folder:
         path, built = Path(folder) / "cases.s", Path(folder) / "cases.o"
@@ -104,17 +104,17 @@ def assembled() -> dict[str, Effects]:
         subprocess.run([*command, "-c", str(path), "-o", str(built)], check=True)
         code = read_elf(built.read_bytes(), "cases").sections[0].code
     found = [item.instruction for item in decode_stream(code, target) if item.instruction is not None]
-    return {text: effects(made, target) for text, made in zip(CASES, found, strict=True)}
+    return {text: (made, effects(made, target)) for text, made in zip(CASES, found, strict=True)}
 
 
 @pytest.mark.parametrize("text", CASES)
 def test_effects_by_hand(text: str) -> None:
-    reads, writes, unit = CASES[text]
-    found = assembled()[text]
+    reads, writes, pipe = CASES[text]
+    made, found = assembled()[text]
     null = 1 << 124
     assert names(found.reads & ~null) == names(registers(reads) & ~null)
     assert names(found.writes & ~null) == names(registers(writes) & ~null)
-    assert found.unit == unit
+    assert made.row.pipe == pipe
 
 
 def test_masks_are_pairs_in_wave64() -> None:

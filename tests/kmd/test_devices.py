@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from fake_driver import NODES, PARAMETER, RENDER, FakeDriver
 
+from zinc_rt.command_observer import CommandObserver
 from zinc_rt.commands.devices import show
 from zinc_rt.kmd.discover import Gpu, TierAnswer, check_kfd, check_user_queues, find_gpus
 from zinc_rt.kmd.driver import Driver
 
 
 def printed(driver: Driver | None, capsys: pytest.CaptureFixture[str], json_path: str | None = None) -> str:
-    assert show(argparse.Namespace(json=json_path), driver) == 0
+    assert show(argparse.Namespace(json=json_path, observer=CommandObserver()), driver) == 0
     return capsys.readouterr().out
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.host import host
-from zinc_rt.perf.evidence import Evidence
-from zinc_rt.perf.gate import Given
-from zinc_rt.perf.history import append, read
+from zinc_rt.perf.gate.report_files import ReportFile
+from zinc_rt.perf.gate.verdict import GateInput
+from zinc_rt.perf.history.chain import append, read
 
 MODEL = "ab" * 32
 CODE = "c0de" * 16
@@ -176,7 +176,7 @@ def native_details(theirs: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     return {"host": host(), "models": {"qwen3-0.6b-q8_0": copy.deepcopy(NATIVE_MODEL)}, "llama_cpp": peer}
 
 
-def put_forward(folder: Path, *reports: dict[str, Any], record: bool = True) -> Given:
+def put_forward(folder: Path, *reports: dict[str, Any], record: bool = True) -> GateInput:
     """The reports recorded in a history, its head noted, and offered to a gate."""
     history = folder / "history.jsonl"
     history.touch()
@@ -184,8 +184,8 @@ def put_forward(folder: Path, *reports: dict[str, Any], record: bool = True) -> 
     for number, report in enumerate(reports):
         path = folder / f"{number}.json"
         path.write_text(json.dumps(report))
-        offered.append(Evidence(path, report))
+        offered.append(ReportFile(path, report))
         if record:
             append(history, report["command"], report, {})
     known = read(history)
-    return Given(offered, (), known, MODEL, known.head if known.entries else "", CODE, host=HOST)
+    return GateInput(offered, (), known, MODEL, known.head if known.entries else "", CODE, host=HOST)

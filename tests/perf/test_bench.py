@@ -13,15 +13,15 @@ from zinc_rt.engine import Engine
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf.bench import Workload, against, alternate, nodes_of, results, runs
+from zinc_rt.perf.bench.runs import BenchWorkload, against, alternate, nodes_of, results, runs
+from zinc_rt.perf.bench.versus import runner, speed_in
 from zinc_rt.perf.command import main
-from zinc_rt.perf.figures import figure, percentile
-from zinc_rt.perf.history import append, figures_of, read
+from zinc_rt.perf.gate.figures import figure, percentile
+from zinc_rt.perf.gate.milestones import find_milestone
+from zinc_rt.perf.history.chain import append, figures_of, read
+from zinc_rt.perf.history.trends import series_of
 from zinc_rt.perf.intervals import change_points, ratio_interval
 from zinc_rt.perf.machine import Sampler, gpu_folder, machine
-from zinc_rt.perf.milestones import find_milestone
-from zinc_rt.perf.trends import series_of
-from zinc_rt.perf.versus import runner, speed_in
 
 MODEL = FOLDER / "qwen3-q.gguf"
 
@@ -32,7 +32,7 @@ def engine() -> Engine:
 
 
 def test_every_measured_run_is_kept_and_no_warm_up(engine: Engine) -> None:
-    load = Workload(prompt_tokens=3, tokens=4, slots=3, warmup=2, runs=2)
+    load = BenchWorkload(prompt_tokens=3, tokens=4, slots=3, warmup=2, runs=2)
     *_, timed = runs(engine, load, Sampler())
     assert [len(run) for run in timed.tokens] == [4, 4]
     assert len(timed.prompts) == len(timed.firsts) == 6
@@ -45,7 +45,7 @@ def test_every_measured_run_is_kept_and_no_warm_up(engine: Engine) -> None:
 
 
 def test_a_gate_computes_the_same_figures_from_the_samples(engine: Engine) -> None:
-    load = Workload(prompt_tokens=3, tokens=4, warmup=0, runs=3)
+    load = BenchWorkload(prompt_tokens=3, tokens=4, warmup=0, runs=3)
     *_, timed = runs(engine, load, Sampler())
     made = {result.id: {"measure": result.measure} for result in results(timed, load, "t_cpu", Sampler())}
     for criterion in find_milestone("M2").criteria:
@@ -70,7 +70,7 @@ def test_ours_and_theirs_take_turns(engine: Engine) -> None:
         order.append("theirs")
         return 10.0
 
-    load = Workload(prompt_tokens=1, tokens=1, warmup=0, runs=4)
+    load = BenchWorkload(prompt_tokens=1, tokens=1, warmup=0, runs=4)
     _, pairs = alternate(engine, load, Sampler(), theirs)
     assert order == ["ours", "theirs", "theirs", "ours", "theirs", "theirs", "ours"]
     assert len(pairs) == 4 and all(pair[1] == 10.0 for pair in pairs)

@@ -14,38 +14,40 @@ from gate_evidence import native_details
 from zinc_rt.errors import InputError
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.perf import bench_native
-from zinc_rt.perf.bench_native import C1, Bench, Case, bench_case, empty_node
+from zinc_rt.perf.bench_native import C1, NativeBench, NativeCase, bench_case, empty_node
 from zinc_rt.perf.command import main
-from zinc_rt.perf.evidence import Evidence
-from zinc_rt.perf.gate import Given, evaluate
-from zinc_rt.perf.history import append, read
-from zinc_rt.perf.lab import Lab
-from zinc_rt.perf.llama_cpp import Peer, Setting
-from zinc_rt.perf.milestones import find_milestone
-from zinc_rt.perf.paired import Conditions, paired
+from zinc_rt.perf.gate.milestones import find_milestone
+from zinc_rt.perf.gate.report_files import ReportFile
+from zinc_rt.perf.gate.verdict import GateInput, evaluate
+from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.native.llama_cpp import LlamaCpp, RepackSetting
+from zinc_rt.perf.native.paired import Conditions, paired
+from zinc_rt.perf.structure.lab import Lab
 from zinc_rt.report import Result
 
-CASE = Case("tiny", (C1,), tokens=4, prompt=6, slots=2, oracle=1, oracle_prompt=True)
+CASE = NativeCase("tiny", (C1,), tokens=4, prompt=6, slots=2, oracle=1, oracle_prompt=True)
 CODE = "c0de" * 16
 
 
-class FakePeer(Peer):
+class FakePeer(LlamaCpp):
     """Runs nothing. One setting may fail."""
 
     fails = ""
 
-    def bench(self, model: Path, setting: Setting, **load: int) -> dict[str, float]:
+    def bench(self, model: Path, setting: RepackSetting, **load: int) -> dict[str, float]:
         if setting.name == self.fails:
             raise InputError("it died of SIGILL")
         return {"prefill": 100.0, "decode": 20.0 + setting.repack}
 
-    def slots(self, model: Path, setting: Setting, **load: int) -> float:
+    def slots(self, model: Path, setting: RepackSetting, **load: int) -> float:
         return 50.0
 
 
-def measured(tmp_path: Path, peer: Peer | None, *, rounds: int = 5, fails: str = "") -> dict[str, Result]:
+def measured(tmp_path: Path, peer: LlamaCpp | None, *, rounds: int = 5, fails: str = "") -> dict[str, Result]:
     write_tiny(tmp_path / "m.gguf", "qwen3")
-    bench = Bench("t_cpu", 1, rounds, peer, "" if peer else "no llama.cpp: cmake missing", lambda: (40.0, 0.5))
+    bench = NativeBench(
+        "t_cpu", 1, rounds, peer, "" if peer else "no llama.cpp: cmake missing", lambda: (40.0, 0.5)
+    )
     if peer is not None:
         type(peer).fails = fails  # type: ignore[attr-defined]
     return {result.id: result for result in bench_case(CASE, tmp_path / "m.gguf", bench)}
@@ -137,7 +139,7 @@ def decided(lab: Lab, folder: Path, content: dict[str, Any], *, record: bool = T
     content["details"] |= native_details(content["results"][0]["measure"].get("theirs", {}))
     if record:
         append(history, "perf native", content, {})
-    given = Given([Evidence(folder / "n.json", content)], (), read(history), "", read(history).head, CODE)
+    given = GateInput([ReportFile(folder / "n.json", content)], (), read(history), "", read(history).head, CODE)
     (result,) = evaluate(find_milestone("cpu"), lab, given, only="q8-decode")
     return result
 

@@ -34,16 +34,16 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host import host
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.identity import identity
-from zinc_rt.perf.case import Case
+from zinc_rt.perf.bench.peers import llama_bench
 from zinc_rt.perf.command import main as perf
-from zinc_rt.perf.evidence import Evidence, collect
-from zinc_rt.perf.gate import Given, evaluate
-from zinc_rt.perf.history import append, read
-from zinc_rt.perf.lab import Lab
-from zinc_rt.perf.milestones import Criterion, find_milestone, milestones
-from zinc_rt.perf.peers import llama_bench
-from zinc_rt.perf.refusals import AGAINST, RULES, TIMED_RULES, refusals
-from zinc_rt.perf.refuse_model import other_class
+from zinc_rt.perf.gate.milestones import Criterion, find_milestone, milestones
+from zinc_rt.perf.gate.offered import OfferedReport
+from zinc_rt.perf.gate.report_files import ReportFile, collect
+from zinc_rt.perf.gate.verdict import GateInput, evaluate
+from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.refusals.model import other_class
+from zinc_rt.perf.refusals.rules import AGAINST, RULES, TIMED_RULES, refusals
+from zinc_rt.perf.structure.lab import Lab
 from zinc_rt.perf.synthetic import SHAPES
 from zinc_rt.report import Result
 from zinc_rt.validate.command import main as validate
@@ -250,7 +250,7 @@ FORGERIES: dict[str, tuple[str, Change]] = {
 }
 
 
-def decided(given: Given, only: str = "decode", milestone: str = "M1") -> Result:
+def decided(given: GateInput, only: str = "decode", milestone: str = "M1") -> Result:
     with Lab() as lab:
         (result,) = evaluate(find_milestone(milestone), lab, given, only=only)
     return result
@@ -291,7 +291,7 @@ def test_a_history_without_its_head_proves_nothing(tmp_path: Path) -> None:
     assert "nobody noted" in result.reason
 
 
-def forged_history(folder: Path, how: str) -> Given:
+def forged_history(folder: Path, how: str) -> GateInput:
     """`how` the file is forged, after its head was noted."""
     fast, slow = bench_report(), bench_report()
     slow["started"] = "2026-11-21T10:00:00+00:00"
@@ -378,7 +378,7 @@ def test_what_the_commands_write_is_refused_only_for_what_it_is(
     digest = reports[0].model_digests[0]
     bench_result = reports[0].result("decode")
     assert bench_result is not None
-    case = Case(
+    case = OfferedReport(
         replace(decode, tier="t_cpu_native"), reports[0], bench_result, reports[1:], runtime_version(), known,
         digest, known.head,
     )  # fmt: skip
@@ -572,4 +572,6 @@ def test_an_evidence_of_another_command_decides_nothing(tmp_path: Path) -> None:
     bench["command"] = "run"
     result = decided(put_forward(tmp_path, bench, validation()))
     assert result.status == "blocked" and result.measure["refused"] == []
-    assert isinstance(find_milestone("M1").criteria[-2], Criterion) and Evidence(tmp_path, bench).command == "run"
+    assert (
+        isinstance(find_milestone("M1").criteria[-2], Criterion) and ReportFile(tmp_path, bench).command == "run"
+    )

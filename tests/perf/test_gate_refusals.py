@@ -12,18 +12,18 @@ import pytest
 from gate_evidence import CODE, bench_report, put_forward, validation, with_peer
 
 from zinc_rt.errors import InputError
-from zinc_rt.perf.evidence import Evidence, collect
-from zinc_rt.perf.gate import GateReport, Given, evaluate
-from zinc_rt.perf.history import append, read
-from zinc_rt.perf.lab import Lab
-from zinc_rt.perf.milestones import find_milestone
-from zinc_rt.perf.refusals import RULES
+from zinc_rt.perf.gate.milestones import find_milestone
+from zinc_rt.perf.gate.report_files import ReportFile, collect
+from zinc_rt.perf.gate.verdict import GateInput, GateReport, evaluate
+from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.refusals.rules import RULES
+from zinc_rt.perf.structure.lab import Lab
 from zinc_rt.report import Result
 
 Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
 
 
-def decided(given: Given, only: str = "decode", milestone: str = "M1") -> Result:
+def decided(given: GateInput, only: str = "decode", milestone: str = "M1") -> Result:
     with Lab() as lab:
         (result,) = evaluate(find_milestone(milestone), lab, given, only=only)
     return result
@@ -141,15 +141,15 @@ def test_an_attempt_to_fool_the_gate_is_refused_with_its_reason(attempt: str, tm
 
 def test_every_rule_is_attempted(tmp_path: Path) -> None:
     """A rule that no attempt trips would be a rule nobody has seen work."""
-    from zinc_rt.perf.refusals import Case
+    from zinc_rt.perf.gate.offered import OfferedReport
 
     tripped = set()
     for spoil, _ in ATTEMPTS.values():
         bench, valid = bench_report(), validation()
         spoil(bench, valid)
-        offered = [Evidence(tmp_path / "b", bench), Evidence(tmp_path / "v", valid)]
+        offered = [ReportFile(tmp_path / "b", bench), ReportFile(tmp_path / "v", valid)]
         criterion = find_milestone("M1").criteria[-2]
-        case = Case(criterion, offered[0], bench["results"][0], offered[1:], CODE, None, "ab" * 32)
+        case = OfferedReport(criterion, offered[0], bench["results"][0], offered[1:], CODE, None, "ab" * 32)
         for name, rule in RULES.items():
             try:
                 tripped |= {name} if rule(case) else set()
@@ -209,10 +209,10 @@ STATEMENT = {
 }
 
 
-def state(folder: Path, **changes: str) -> Given:
+def state(folder: Path, **changes: str) -> GateInput:
     path = folder / "s.yaml"
     path.write_text("".join(f"{key}: {value}\n" for key, value in {**STATEMENT, **changes}.items()))
-    return Given(statements=collect([path])[1])
+    return GateInput(statements=collect([path])[1])
 
 
 def test_a_statement_passes_its_own_criterion_only(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_report_changed_after_it_was_recorded_is_refused(tmp_path: Path) -> No
     given = put_forward(tmp_path, bench_report(), validation())
     faster = bench_report()
     faster["results"][0]["measure"] |= {"runs": [[1 / 300] * 128 for _ in range(5)], "tokens_per_second": 300.0}
-    forged = replace(given, reports=[Evidence(tmp_path / "0.json", faster), given.reports[1]])
+    forged = replace(given, reports=[ReportFile(tmp_path / "0.json", faster), given.reports[1]])
     assert "changed after it was recorded" in decided(forged).reason
 
 
@@ -289,7 +289,9 @@ def test_a_model_that_nobody_pinned_is_refused(tmp_path: Path) -> None:
 def test_without_evidence_no_speed_passes(milestone: str) -> None:
     with Lab() as lab:
         criteria = [each for each in find_milestone(milestone).criteria if each.type != "structural"]
-        results = [r for each in criteria for r in evaluate(find_milestone(milestone), lab, Given(), only=each.id)]
+        results = [
+            r for each in criteria for r in evaluate(find_milestone(milestone), lab, GateInput(), only=each.id)
+        ]
     assert {result.status for result in results} == {"blocked"}
     assert all("needs" in result.reason for result in results)
 

@@ -10,11 +10,11 @@ import pytest
 
 from zinc_rt.backends.cpu import self_test
 from zinc_rt.engine import Engine
-from zinc_rt.perf import executed, structure
-from zinc_rt.perf.gate import Given, evaluate
-from zinc_rt.perf.lab import CannotMeasure, Lab
-from zinc_rt.perf.milestones import find_milestone, milestones
-from zinc_rt.perf.structure import MEASURES
+from zinc_rt.perf.gate.milestones import find_milestone, milestones
+from zinc_rt.perf.gate.verdict import GateInput, evaluate
+from zinc_rt.perf.structure import executed, measures
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab
+from zinc_rt.perf.structure.measures import MEASURES
 from zinc_rt.report import Result
 from zinc_rt.resident import Variant
 from zinc_rt.runner import Runner, StepBlock, StepHandle
@@ -29,7 +29,7 @@ def lab() -> Iterator[Lab]:
 
 def decided(lab: Lab, name: str) -> Result:
     milestone, _, only = name.partition("/")
-    (result,) = evaluate(find_milestone(milestone), lab, Given(), only=only)
+    (result,) = evaluate(find_milestone(milestone), lab, GateInput(), only=only)
     return result
 
 
@@ -174,13 +174,13 @@ def test_drafts_are_judged_on_the_tier(lab: Lab, monkeypatch: pytest.MonkeyPatch
 
 def test_a_tier_that_exists_has_to_generate_the_oracles_tokens(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MEASURES["tokens_as_the_oracle"](lab, "t_cpu_native", 8).value == 8
-    real = structure._greedy
+    real = measures._greedy
 
     def off(engine: Engine, count: int) -> list[int]:
         tokens = real(engine, count)
         return tokens if engine.backend.spec.tier == "t_cpu" else [*tokens[:5], tokens[5] + 1, *tokens[6:]]
 
-    monkeypatch.setattr(structure, "_greedy", off)
+    monkeypatch.setattr(measures, "_greedy", off)
     assert MEASURES["tokens_as_the_oracle"](lab, "t_cpu_native", 8).value == 5
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.perf import command as perf
-from zinc_rt.perf.history import append
+from zinc_rt.perf.history.chain import append
 
 Capture = pytest.CaptureFixture[str]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.errors import InputError
-from zinc_rt.perf import llama_cpp
-from zinc_rt.perf.llama_cpp import NoPeer, Peer, Setting, build, find, parse_batched, parse_bench
+from zinc_rt.perf.native import llama_cpp
+from zinc_rt.perf.native.llama_cpp import LlamaCpp, NoPeer, RepackSetting, build, find, parse_batched, parse_bench
 
 ROWS = [{"n_prompt": 128, "n_gen": 0, "avg_ts": 170.5}, {"n_prompt": 0, "n_gen": 64, "avg_ts": 20.7}]
 BATCHED = '{"pp": 8, "tg": 8, "pl": 16, "t_tg": 1.13, "speed_tg": 112.8, "speed": 134.2}'
@@ -47,7 +47,8 @@ def test_a_setting_reaches_the_program(tmp_path: Path) -> None:
     rows = json.dumps(ROWS)
     folder = programs(tmp_path / "bin", f"echo \"$@\" >> {tmp_path}/log; echo '{rows}' | tee /dev/null")
     assert (
-        Peer((folder,)).bench(Path("m.gguf"), Setting(False), prompt=128, tokens=64, threads=2)["decode"] == 20.7
+        LlamaCpp((folder,)).bench(Path("m.gguf"), RepackSetting(False), prompt=128, tokens=64, threads=2)["decode"]
+        == 20.7
     )
     words = (tmp_path / "log").read_text().split()
     assert words[words.index("--repack") + 1] == "0" and words[words.index("-t") + 1] == "2"
@@ -57,22 +58,22 @@ def test_a_build_that_dies_of_an_illegal_instruction_gives_way_to_the_next(tmp_p
     dies = programs(tmp_path / "amx", "kill -ILL $$")
     runs = programs(tmp_path / "plain", f"echo '{BATCHED}'")
     slots = {"slots": 16, "prompt": 8, "tokens": 8, "threads": 2}
-    assert Peer((dies, runs)).slots(Path("m.gguf"), Setting(True), **slots) == 112.8
+    assert LlamaCpp((dies, runs)).slots(Path("m.gguf"), RepackSetting(True), **slots) == 112.8
     with pytest.raises(InputError, match="died of SIGILL"):
-        Peer((dies,)).slots(Path("m.gguf"), Setting(True), **slots)
+        LlamaCpp((dies,)).slots(Path("m.gguf"), RepackSetting(True), **slots)
 
 
 def test_a_failing_program_is_quoted(tmp_path: Path) -> None:
     fails = programs(tmp_path / "bin", "echo 'cannot open m.gguf' >&2; exit 1")
     with pytest.raises(InputError, match=r"exit 1: cannot open m\.gguf"):
-        Peer((fails,)).bench(Path("m.gguf"), Setting(True), prompt=1, tokens=1, threads=1)
+        LlamaCpp((fails,)).bench(Path("m.gguf"), RepackSetting(True), prompt=1, tokens=1, threads=1)
 
 
 def test_a_named_folder_must_hold_both_programs(tmp_path: Path) -> None:
     with pytest.raises(NoPeer, match="no llama-bench and llama-batched-bench"):
         find(tmp_path)
     programs(tmp_path / "bin", "exit 0")
-    assert find(tmp_path) == Peer((tmp_path / "bin",))
+    assert find(tmp_path) == LlamaCpp((tmp_path / "bin",))
 
 
 def test_what_is_missing_to_build_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

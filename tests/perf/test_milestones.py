@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.errors import InputError
-from zinc_rt.perf.figures import FIGURES
-from zinc_rt.perf.milestones import FILE, milestones, parse_bound, read_milestones
-from zinc_rt.perf.refusals import RULES, rules_of
+from zinc_rt.perf.gate.figures import FIGURES
+from zinc_rt.perf.gate.milestones import FILE, milestones, parse_bound, read_milestones
+from zinc_rt.perf.refusals.rules import RULES, rules_of
 
 
 def test_there_are_the_originals_nine_and_one_of_ours_each_with_criteria_and_sources() -> None:

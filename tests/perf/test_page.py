@@ -12,9 +12,9 @@ import pytest
 from gate_evidence import bench_report, validation
 
 from zinc_rt.perf.command import main
-from zinc_rt.perf.glossary import about, in_words, source_in_words
-from zinc_rt.perf.history import append, figures_of
-from zinc_rt.perf.milestones import Milestone, milestones
+from zinc_rt.perf.gate.milestones import Milestone, milestones
+from zinc_rt.perf.history.chain import append, figures_of
+from zinc_rt.perf.report.glossary import about, in_words, source_in_words
 
 VOID = {"meta", "link", "br", "line", "circle", "polyline", "rect", "img", "hr"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.perf.paired import Conditions, best_setting, blocked, paired, ratio
+from zinc_rt.perf.native.paired import Conditions, best_setting, blocked, paired, ratio
 
 QUIET = Conditions([40.0, 41.0, 42.0], [1.0, 2.4, 2.1], threads=2)
 OURS = [30.0, 36.0, 33.0, 35.0, 34.0]

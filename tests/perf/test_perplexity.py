@@ -18,10 +18,12 @@ from zinc_rt.golden.embedded import FOLDER, embedded
 from zinc_rt.golden.format import read_golden
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.perf.perplexity import (
+from zinc_rt.perf.perplexity.base_file import BaseLogits, writing
+from zinc_rt.perf.perplexity.command import CORPUS, main
+from zinc_rt.perf.perplexity.scoring import (
     PIECE,
     QUANTILES,
-    Scores,
+    TokenScores,
     against,
     chunks,
     mean_error,
@@ -30,8 +32,6 @@ from zinc_rt.perf.perplexity import (
     score,
     scored,
 )
-from zinc_rt.perf.perplexity_base import Base, writing
-from zinc_rt.perf.perplexity_command import CORPUS, main
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
 CTX = 32
@@ -115,7 +115,7 @@ def test_divergence_top_1_and_differences_are_what_they_are_by_hand() -> None:
     own = base + random.standard_normal((150, 40)).astype(np.float32)
     own[7] = base[7]
     targets = random.integers(0, 40, 150).astype(np.int32)
-    scores = Scores()
+    scores = TokenScores()
     scores.add(own, targets, base)
     wanted = [kl_by_hand(one, two) for one, two in zip(base, own, strict=True)]
     assert scores.kl == pytest.approx(wanted, rel=1e-10, abs=1e-14) and scores.kl[7] == 0.0
@@ -140,7 +140,7 @@ def test_divergence_top_1_and_differences_are_what_they_are_by_hand() -> None:
 def test_what_the_base_holds_impossible_counts_nothing_and_what_this_does_is_infinitely_far() -> None:
     base, own = (np.zeros((1, 3), np.float32) for _ in range(2))
     base[0, 2] = -np.inf
-    one, two = Scores(), Scores()
+    one, two = TokenScores(), TokenScores()
     one.add(own, np.array([0], np.int32), base)
     two.add(base, np.array([0], np.int32), own)
     assert one.kl[0] == pytest.approx(math.log(1.5)) and two.kl[0] == math.inf
@@ -169,7 +169,7 @@ def test_llama_cpp_gives_the_same_perplexity_of_the_same_tokens() -> None:
     tokens = Tokenizer.from_metadata(gguf.metadata).encode(words, parse_special=False)
     model = llama_cpp.Llama(MODEL, n_ctx=CTX, logits_all=True, verbose=False)
     assert model.tokenize(words.encode(), add_bos=True, special=False) == tokens
-    theirs, made = Scores(), chunks(tokens, CTX, most=4)
+    theirs, made = TokenScores(), chunks(tokens, CTX, most=4)
     for chunk in made:
         model.reset()
         model.eval(list(chunk.tokens))
@@ -211,7 +211,7 @@ def base_of(path: Path, rows: np.ndarray, *, declared: int | None = None) -> Pat
 def test_a_base_is_read_back_row_by_row_and_is_an_npz(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).standard_normal((3, 50)).astype(np.float32)
     path = base_of(tmp_path / "b.npz", rows)
-    with Base(str(path)) as base:
+    with BaseLogits(str(path)) as base:
         assert base.tokens == [1, 2, 3, 4] and (base.rows, base.vocab) == (3, 50) and base.meta["ctx"] == 4
         assert base(2).tobytes() == rows[:2].tobytes() and base(1).tobytes() == rows[2:].tobytes()
         with pytest.raises(InputError, match="ends before"):
@@ -240,7 +240,7 @@ def test_what_is_no_base_is_refused_by_what_it_is(tmp_path: Path) -> None:
             target.writestr(name, data.replace(b"p\0\0\0e\0\0\0r\0\0\0p", b"p\0\0\0a\0\0\0r\0\0\0p"))
     for path, told in ((cut, "no base"), (other, "no base"), (foreign, "format"), (tmp_path / "none", "No such")):
         with pytest.raises(InputError, match=told):
-            Base(str(path))
+            BaseLogits(str(path))
 
 
 # --- the command --------------------------------------------------------------------------------------------

@@ -13,16 +13,17 @@ from zinc_rt.errors import InputError, UsageError
 from zinc_rt.facts import Fact
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf import devices, original
-from zinc_rt.perf.devices import CASES, read_table, table
-from zinc_rt.perf.model import parts_of, predict, worth
-from zinc_rt.perf.work import Work, work_of
+from zinc_rt.perf import original
+from zinc_rt.perf.predict import devices
+from zinc_rt.perf.predict.devices import CASES, read_table, table
+from zinc_rt.perf.predict.roofline import parts_of, predict, worth
+from zinc_rt.perf.predict.token_work import TokenWork, work_of
 
 R9700 = table().device("R9700")
 
 
 @pytest.fixture(scope="module")
-def work() -> Work:
+def work() -> TokenWork:
     return work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100)
 
 
@@ -57,7 +58,7 @@ def test_bandwidths_follow_from_bus_and_data_rate() -> None:
     assert all(row.source for row in table().devices.values())
 
 
-def test_the_work_is_that_of_the_graph(work: Work) -> None:
+def test_the_work_is_that_of_the_graph(work: TokenWork) -> None:
     """Node by node it adds up to the whole, and the dispatches are those of every node and the tier's own."""
     assert sum(node.read_bytes for node in work.nodes) == work.read_bytes > 0
     assert sum(node.written_bytes for node in work.nodes) == work.written_bytes > 0
@@ -68,32 +69,32 @@ def test_the_work_is_that_of_the_graph(work: Work) -> None:
     assert all(node.instructions > 0 for node in work.nodes if node.kernel.startswith("matvec"))
 
 
-def test_later_positions_read_more_keys(work: Work) -> None:
+def test_later_positions_read_more_keys(work: TokenWork) -> None:
     later = work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=200)
     assert later.read_bytes > work.read_bytes and later.dispatches == work.dispatches
 
 
-def test_no_prediction_beats_its_bytes(work: Work) -> None:
+def test_no_prediction_beats_its_bytes(work: TokenWork) -> None:
     for device in table().devices.values():
         made = predict(work, device, table())
         speeds = [made.cases[case].tokens_per_second for case in CASES]
         assert speeds == sorted(speeds) and speeds[-1] < made.ceiling
 
 
-def test_memory_bounds_what_is_large_and_the_host_what_is_small(work: Work) -> None:
+def test_memory_bounds_what_is_large_and_the_host_what_is_small(work: TokenWork) -> None:
     small = predict(work, R9700, table())
     grown = tuple(replace(node, read_bytes=node.read_bytes * 2000) for node in work.nodes)
     large = predict(replace(work, nodes=grown), R9700, table())
     assert (small.likely.bound, large.likely.bound) == ("host", "memory")
 
 
-def test_instructions_count_where_memory_does_not_hide_them(work: Work) -> None:
+def test_instructions_count_where_memory_does_not_hide_them(work: TokenWork) -> None:
     likely = table().case("likely")
     heavy = tuple(replace(node, instructions=node.instructions * 1000) for node in work.nodes)
     assert parts_of(work, R9700, likely).issue < parts_of(replace(work, nodes=heavy), R9700, likely).issue
 
 
-def test_a_greedy_token_and_whether_it_is_one_are_all_the_host_reads(work: Work) -> None:
+def test_a_greedy_token_and_whether_it_is_one_are_all_the_host_reads(work: TokenWork) -> None:
     assert work.readback_bytes == 8 and work.logits_bytes == 4 * 512
     likely = table().case("likely")
     assert predict(work, R9700, table()).likely == parts_of(work, R9700, likely)
@@ -104,7 +105,7 @@ def test_a_greedy_token_and_whether_it_is_one_are_all_the_host_reads(work: Work)
     assert other == parts_of(work, R9700, likely).as_dict()
 
 
-def test_only_a_card_of_its_own_memory_pays_for_reading_back(work: Work) -> None:
+def test_only_a_card_of_its_own_memory_pays_for_reading_back(work: TokenWork) -> None:
     for sampled in (False, True):
         readback = {
             key: parts_of(work, row, table().case("likely"), sampled=sampled).readback
@@ -113,7 +114,7 @@ def test_only_a_card_of_its_own_memory_pays_for_reading_back(work: Work) -> None
         assert readback["R9700"] > 0 and readback["Strix Halo"] == 0
 
 
-def test_a_large_vocabulary_is_told_what_sampling_costs(work: Work) -> None:
+def test_a_large_vocabulary_is_told_what_sampling_costs(work: TokenWork) -> None:
     wide = replace(work, logits_bytes=4 * 151_936)
     [note] = [note for note in predict(wide, R9700, table()).notes if "samples" in note]
     slower = parts_of(wide, R9700, table().case("likely"), sampled=True).tokens_per_second
@@ -121,7 +122,7 @@ def test_a_large_vocabulary_is_told_what_sampling_costs(work: Work) -> None:
     assert not any("samples" in note for note in predict(work, R9700, table()).notes)
 
 
-def test_every_change_is_worth_something_or_nothing_but_never_less(work: Work) -> None:
+def test_every_change_is_worth_something_or_nothing_but_never_less(work: TokenWork) -> None:
     changes = worth(work, R9700, table())
     assert [each.milestone for each in changes] == ["M1", "M2", "M4", "M5"]
     assert all(each.after >= each.before for each in changes)
@@ -130,7 +131,7 @@ def test_every_change_is_worth_something_or_nothing_but_never_less(work: Work) -
     assert changes[-1].after > changes[-1].before
 
 
-def test_the_prediction_is_what_the_changes_made_so_far_come_to(work: Work) -> None:
+def test_the_prediction_is_what_the_changes_made_so_far_come_to(work: TokenWork) -> None:
     assert worth(work, R9700, table())[1].after == pytest.approx(
         predict(work, R9700, table()).likely.tokens_per_second
     )

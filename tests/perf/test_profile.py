@@ -20,7 +20,16 @@ from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.command import main
-from zinc_rt.perf.profile import GROUPS, PLAN, Measured, Step, Workload, measure, placed_ns, profile
+from zinc_rt.perf.profile.steps import (
+    GROUPS,
+    PLAN,
+    MeasuredSteps,
+    ProfileWorkload,
+    TimedStep,
+    measure,
+    placed_ns,
+    profile,
+)
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
 
@@ -39,15 +48,15 @@ class Counting:
 
 
 @pytest.fixture(scope="module")
-def on_cpu() -> Measured:
+def on_cpu() -> MeasuredSteps:
     """The host's clock and the nodes' are one that counts."""
     clock = Counting()
     with Engine(read_gguf(MODEL), CpuBackend("canonical-1", clock_ns=clock), ctx=64) as engine:
-        return measure(engine, Workload(steps=3, position=2), clock_ns=clock)
+        return measure(engine, ProfileWorkload(steps=3, position=2), clock_ns=clock)
 
 
 @pytest.mark.parametrize("by", GROUPS)
-def test_rows_and_host_are_the_step_to_the_nanosecond(on_cpu: Measured, by: str) -> None:
+def test_rows_and_host_are_the_step_to_the_nanosecond(on_cpu: MeasuredSteps, by: str) -> None:
     made = profile(on_cpu, by)
     assert made.nodes_ns + made.host_ns == made.step_ns > 0
     dispatches = sum(len(step.times.dispatches) for step in on_cpu.steps)
@@ -58,7 +67,7 @@ def test_rows_and_host_are_the_step_to_the_nanosecond(on_cpu: Measured, by: str)
     assert [row.nanoseconds for row in made.rows] == sorted((r.nanoseconds for r in made.rows), reverse=True)
 
 
-def test_a_row_for_each_op_layer_and_node(on_cpu: Measured) -> None:
+def test_a_row_for_each_op_layer_and_node(on_cpu: MeasuredSteps) -> None:
     nodes = [node for node in on_cpu.graph.nodes if node.op is not Op.BARRIER]
     assert {row.name for row in profile(on_cpu, "op").rows} == {node.op.name for node in nodes}
     assert len(profile(on_cpu, "node").rows) == len(nodes)
@@ -68,14 +77,14 @@ def test_a_row_for_each_op_layer_and_node(on_cpu: Measured) -> None:
         profile(on_cpu, "colour")
 
 
-def test_bytes_are_those_of_the_graph_and_no_prompt_has_any(on_cpu: Measured) -> None:
+def test_bytes_are_those_of_the_graph_and_no_prompt_has_any(on_cpu: MeasuredSteps) -> None:
     wanted = sum(
         row.read_bytes + row.written_bytes for row in decode_traffic(on_cpu.graph, position=on_cpu.position)
     )
     for by in GROUPS:
         assert sum(row.bytes or 0 for row in profile(on_cpu, by).rows) == wanted
     with Engine(read_gguf(MODEL), CpuBackend("canonical-1", clock_ns=(clock := Counting())), ctx=64) as engine:
-        prompt = measure(engine, Workload(steps=1, prefill=5), clock_ns=clock)
+        prompt = measure(engine, ProfileWorkload(steps=1, prefill=5), clock_ns=clock)
     assert prompt.tokens == 5 and {row.bytes for row in profile(prompt, "op").rows} == {None}
 
 
@@ -92,7 +101,7 @@ def test_on_the_simulated_gpu_the_same_with_packets_and_barriers_told_apart(
         return 1000 * clock()
 
     with Engine(read_gguf(MODEL), backend, ctx=64) as engine:
-        measured = measure(engine, Workload(steps=2, prefill=3), clock_ns=host)
+        measured = measure(engine, ProfileWorkload(steps=2, prefill=3), clock_ns=host)
     made = profile(measured, "op")
     count = len(measured.steps[0].times.dispatches)
     assert measured.steps[0].times.simulated and made.wrong == ()
@@ -102,21 +111,21 @@ def test_on_the_simulated_gpu_the_same_with_packets_and_barriers_told_apart(
     assert PLAN in {row.name for row in made.rows}  # grids of a prompt are data
 
 
-def step_of(*pairs: tuple[int, int], began: int = 0, ended: int = 100, host_time: bool = False) -> Step:
+def step_of(*pairs: tuple[int, int], began: int = 0, ended: int = 100, host_time: bool = False) -> TimedStep:
     dispatches = tuple(Timed(None, "k", one, two) for one, two in pairs)
-    return Step(began, ended, Times("a clock", False, dispatches, host_time))
+    return TimedStep(began, ended, Times("a clock", False, dispatches, host_time))
 
 
-def test_clocks_that_cannot_be_believed_are_told(on_cpu: Measured) -> None:
+def test_clocks_that_cannot_be_believed_are_told(on_cpu: MeasuredSteps) -> None:
     for pairs, told in (
         (((10, 20), (15, 30)), "begins too early"),
         (((7, 7), (7, 7)), "does not advance"),
         (((0, 90), (90, 300)), "longer than the whole step"),
     ):
-        lying = Measured(on_cpu.graph, 1, 3, [step_of(*pairs)])
+        lying = MeasuredSteps(on_cpu.graph, 1, 3, [step_of(*pairs)])
         assert told in profile(lying, "op").wrong[0]
     with pytest.raises(UsageError, match="no dispatch"):
-        profile(Measured(on_cpu.graph, 1, 3, [step_of()]), "op")
+        profile(MeasuredSteps(on_cpu.graph, 1, 3, [step_of()]), "op")
 
 
 def test_a_devices_clock_is_laid_so_that_both_ends_meet() -> None:

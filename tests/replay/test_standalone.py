@@ -290,7 +290,7 @@ def test_what_is_right_runs_alone(tier: str, log: Path, device: Path, tmp_path: 
     code, said = python(captured(log, device, tier), tmp_path / "case.py", device)
     assert (code, said.splitlines()) == (
         0,
-        ["same      act.ffn_out[0] f32 5x256", f"SAME      {TITLE}: 1 outputs as expected"],
+        ["bit-exact act.ffn_out[0] f32 5x256", f"BIT-EXACT {TITLE}: 1 outputs as expected"],
     )
     assert not list(tmp_path.glob("*.part"))
 
@@ -326,7 +326,7 @@ def test_the_file_tells_what_it_shows(log: Path, device: Path, tmp_path: Path) -
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 def test_the_c_program_does_the_same(tier: str, log: Path, device: Path, tmp_path: Path) -> None:
     """Compiled without a warning; right, wrong, hanging and without a GPU."""
-    kinds = [(0, "SAME      ", None)]
+    kinds = [(0, "BIT-EXACT ", None)]
     if tier == "t1":
         kinds += [FAILURES["wrong-weight-byte"][:3], FAILURES["page-fault"][:3], FAILURES["missing-barrier"][:3]]
     for number, (code, said, plant) in enumerate(kinds):

@@ -172,4 +172,4 @@ def test_validate_holds_the_native_tier_to_the_oracle(capsys: pytest.CaptureFixt
     model = str(next(pair.model for pair in embedded() if "qwen3-q" in pair.model.name))
     assert main(["--tiers", "t_cpu_native,t_cpu", "--model", model]) == 0
     said = capsys.readouterr().out
-    assert any("t_cpu_native" in line and "same" in line for line in said.splitlines())
+    assert any("t_cpu_native" in line and "bit-exact" in line for line in said.splitlines())

@@ -1,4 +1,4 @@
-"""Where two arrays' bits part, and how far apart the values are."""
+"""Where two arrays' bits diverge, and how far apart the values are."""
 
 from __future__ import annotations
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from zinc_rt import cli
 from zinc_rt.arguments import Parser
 from zinc_rt.backends import registry
+from zinc_rt.cli import Command
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 
 EPILOG = """\
 examples:
@@ -71,10 +71,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return cli.run("kernel-test", parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
@@ -85,6 +81,9 @@ def _body(arguments: argparse.Namespace) -> int:
     for name in ("jobs", "most"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise UsageError(f"--{name} {value}: wanted 1 or more")
-    report = Report("kernel-test", ordering=arguments.ordering or "")
+    report = begin(Report("kernel-test", ordering=arguments.ordering or ""), arguments)
     modes.MODES[arguments.mode](arguments, report, output_stream(arguments))
     return finish(report, arguments)
+
+
+main = Command("kernel-test", parser, _body)

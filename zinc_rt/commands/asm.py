@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.errors import InputError, OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ assembler (extra "asm").
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         description="Assemble gfx12 kernels to .zrt files.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("source", nargs="?", metavar="FILE.s", help="the source of one kernel")
-    parser.add_argument("-o", "--output", metavar="FILE.zrt", help="default: the source's name with .zrt")
-    parser.add_argument("--all", action="store_true", help="assemble every kernel of this package in place")
-    parser.add_argument("--check", action="store_true", help="assemble every kernel and compare, write nothing")
-    return run("asm", parser, _asm, argv)
+    made.add_argument("source", nargs="?", metavar="FILE.s", help="the source of one kernel")
+    made.add_argument("-o", "--output", metavar="FILE.zrt", help="default: the source's name with .zrt")
+    made.add_argument("--all", action="store_true", help="assemble every kernel of this package in place")
+    made.add_argument("--check", action="store_true", help="assemble every kernel and compare, write nothing")
+    return made
 
 
 def _asm(arguments: argparse.Namespace) -> int:
@@ -121,6 +121,9 @@ def _write(path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise OutputError(f"{path}: cannot write: {error.strerror}") from None
+
+
+main = Command("asm", parser, _asm)
 
 
 if __name__ == "__main__":

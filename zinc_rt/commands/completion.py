@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
+from collections.abc import Iterator
 from pathlib import Path
 
 from zinc_rt.arguments import MODELS, Parser
-from zinc_rt.cli import on_parser, run
+from zinc_rt.cli import Command, registered
 
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\
@@ -37,10 +36,10 @@ DYNAMIC = {
 }
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(description=__doc__, epilog=EXAMPLES)
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
-    return run("completion", parser, _completion, argv)
+def parser() -> argparse.ArgumentParser:
+    made = Parser(description=__doc__, epilog=EXAMPLES)
+    made.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+    return made
 
 
 def _completion(arguments: argparse.Namespace) -> int:
@@ -65,15 +64,11 @@ def whole() -> argparse.ArgumentParser:
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Every command's name and parser, from the commands themselves."""
-    for point in sorted(entry_points(group="zinc_rt.commands"), key=lambda point: point.name):
-        found: list[argparse.ArgumentParser] = []
-        token = on_parser.set(found.append)
-        try:
-            command: Callable[[list[str]], int] = point.load()
-            command([])
-        finally:
-            on_parser.reset(token)
-        yield point.name, found[0]
+    for name, point in sorted(registered().items()):
+        command: Command = point.load()
+        parser = command.parser()
+        parser.prog = f"zinc-rt {name}"
+        yield name, parser
 
 
 def _say_what_completes(parser: argparse.ArgumentParser) -> None:
@@ -99,3 +94,6 @@ def _say_what_completes(parser: argparse.ArgumentParser) -> None:
 def _names_a_file(action: argparse.Action) -> bool:
     name = str(action.metavar)
     return action.dest == MODELS or action.type is Path or name in FILES or "." in name
+
+
+main = Command("completion", parser, _completion)

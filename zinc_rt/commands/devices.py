@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.cli import Command
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ class TierRow:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         description="Show what this machine can run on: each GPU and tier, usable or not, why, and what to do.",
         epilog=EXAMPLES,
     )
-    add_json(parser)
-    return run("devices", parser, lambda arguments: show(arguments, _linux()), argv)
+    add_json(made)
+    return made
 
 
 def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
@@ -73,7 +73,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     usable = [f"{row.tier} on {row.device}" for row in rows if row.usable]
     terminal.show(f"usable    {', '.join(usable) or 'nothing'}", out=out)
 
-    report = Report("devices")
+    report = begin(Report("devices"), arguments)
     for row in rows:
         report.results.append(
             Result(
@@ -151,3 +151,6 @@ def _linux() -> Driver | None:
     from zinc_rt.kmd.linux import LinuxDriver
 
     return LinuxDriver()
+
+
+main = Command("devices", parser, lambda arguments: show(arguments, _linux()))

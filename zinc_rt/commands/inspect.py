@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.commands.options import settings
-from zinc_rt.commands.output import add_json, finish, output_stream, printable, readable_size
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable, readable_size
 from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.terminal import Column, Table
 
@@ -36,20 +36,18 @@ examples:
 WIDTH = 72  # of a metadata value
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         description="Show what is in a GGUF file, what it needs in memory, and what a decoded token reads.",
         epilog=EXAMPLES,
     )
-    add_models(parser, several=True)
-    parser.add_argument("--tensors", action="store_true", help="list every tensor, not only their classes")
-    parser.add_argument(
-        "--graph", action="store_true", help="print the model's IR graph as text, and nothing else"
-    )
-    parser.add_argument(
+    add_models(made, several=True)
+    made.add_argument("--tensors", action="store_true", help="list every tensor, not only their classes")
+    made.add_argument("--graph", action="store_true", help="print the model's IR graph as text, and nothing else")
+    made.add_argument(
         "--check", action="store_true", help="read every weight; NaN or infinity, in a block's scale too, fails"
     )
-    plan = parser.add_argument_group("the memory plan")
+    plan = made.add_argument_group("the memory plan")
     plan.add_argument(
         "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
     )
@@ -65,8 +63,8 @@ def main(argv: list[str] | None = None) -> int:
         "--position", type=int, metavar="P", help="the decoded token's position (default: the context's last)"
     )
     plan.add_argument("--plan-json", metavar="FILE", help="write the plan, buffer by buffer")
-    add_json(parser)
-    return run("inspect", parser, _inspect, argv)
+    add_json(made)
+    return made
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
@@ -95,7 +93,7 @@ def _one(path: str, arguments: argparse.Namespace) -> Report:
     from zinc_rt.report import Report, Result, write_text
 
     knobs = settings()
-    report = Report("inspect", shortcuts=knobs.clamps())
+    report = begin(Report("inspect", shortcuts=knobs.clamps()), arguments)
     gguf = read_gguf(path)
     planned = _Planned.of(gguf, arguments, knobs)
     if planned.error is not None and (arguments.graph or arguments.plan_json):
@@ -361,3 +359,6 @@ def _table(out: TextIO, headers: Sequence[str], rows: Iterable[Sequence[object]]
         for name, cell in zip(headers or first, first, strict=True)
     ]
     terminal.show(Table(columns, body, headings=bool(headers)), out=out)
+
+
+main = Command("inspect", parser, _inspect)

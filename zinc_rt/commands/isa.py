@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.commands import isa_lint, isa_report
 from zinc_rt.commands.code_input import hex_bytes, read_code
-from zinc_rt.commands.output import add_json, finish, output_stream, printable
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable
 
 if TYPE_CHECKING:
     from zinc_rt.isa.instruction import Instruction
@@ -32,9 +32,9 @@ exit codes: 0, or 1 where a file holds code that is no instruction, or 2 for inp
 _TEXT_COLUMNS = 96  # where a source line is put behind the text
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser("zinc-rt isa", description="Look at gfx11 and gfx12 machine code.")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+def parser() -> argparse.ArgumentParser:
+    made = Parser("zinc-rt isa", description="Look at gfx11 and gfx12 machine code.")
+    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     disasm = actions.add_parser(
         "disasm",
         help="show code instruction by instruction, in LLVM's syntax",
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     disasm.set_defaults(body=_disasm)
     isa_lint.add(actions)
     isa_report.add(actions)
-    return run("isa", parser, lambda arguments: arguments.body(arguments), argv)
+    return made
 
 
 def _disasm(arguments: argparse.Namespace) -> int:
@@ -85,7 +85,7 @@ def _lines(arguments: argparse.Namespace, target: Target) -> int:
         if arguments.json:
             rows.append(_row(0, code, instruction))
     if arguments.json:
-        report = Report("isa")
+        report = begin(Report("isa"), arguments)
         report.details = {"arch": arguments.arch or "gfx1201", "wave": arguments.wave or 32, "instructions": rows}
         report.results.append(Result("disasm", "isa-disasm", "pass", measure={"lines": len(rows)}))
         finish(report, arguments)
@@ -124,7 +124,7 @@ def _listing(arguments: argparse.Namespace) -> int:
             if item.instruction is None and not first_bad:
                 first_bad = {"section": section.name, "address": here}
     bad = sum(row["text"] is None for row in rows)
-    report = Report("isa")
+    report = begin(Report("isa"), arguments)
     report.details = {"arch": code.arch, "wave": code.wave, **code.details, "instructions": rows}
     again = f"zinc-rt isa disasm {code.given} --arch {code.arch} --wave {code.wave}"
     report.results.append(
@@ -163,3 +163,6 @@ def _row(address: int, code: bytes, instruction: Instruction | None) -> dict[str
 def _operand(operand: Any) -> dict[str, Any]:
     row = {"kind": str(operand.kind), "text": operand.text, "index": operand.index, "width": operand.width}
     return row if operand.value is None else row | {"value": operand.value}
+
+
+main = Command("isa", parser, lambda arguments: arguments.body(arguments))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt import terminal
 from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
-from zinc_rt.commands.output import add_json, finish, output_stream, printable
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable
 
 if TYPE_CHECKING:
     from zinc_rt.isa.lint import LintFinding
@@ -47,7 +47,7 @@ def _lint(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     out = output_stream(arguments)
-    report = Report("isa")
+    report = begin(Report("isa"), arguments)
     report.details = {"rules": RULES}
     bad = findings = 0
     for kernel in read_kernels(arguments):

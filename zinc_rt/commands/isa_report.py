@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
 from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
-from zinc_rt.commands.output import add_json, finish, output_stream, printable
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     out = output_stream(arguments)
-    whole = Report("isa")
+    whole = begin(Report("isa"), arguments)
     rows: list[list[Any]] = []
     loops: list[list[Any]] = []
     for kernel in read_kernels(arguments):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.commands.options import (
     add_engine,
     model_tokens,
@@ -16,7 +16,7 @@ from zinc_rt.commands.options import (
     settings,
     token_list,
 )
-from zinc_rt.commands.output import add_json, finish, output_stream, readable_size
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, readable_size
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import InputError
 
@@ -36,31 +36,31 @@ examples:
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         description="Write a model's logits, and every layer's output, to a NumPy file.",
         epilog=EXAMPLES,
     )
-    add_models(parser)
-    which = parser.add_mutually_exclusive_group(required=True)
+    add_models(made)
+    which = made.add_mutually_exclusive_group(required=True)
     which.add_argument("--tokens", type=token_list, metavar="IDS", help="token ids, like 1,2,3")
     which.add_argument("-p", "--prompt", metavar="TEXT", help="text, through the file's tokenizer")
-    parser.add_argument("--out", metavar="FILE", required=True, help="the .npz to write, whole or not at all")
-    parser.add_argument(
+    made.add_argument("--out", metavar="FILE", required=True, help="the .npz to write, whole or not at all")
+    made.add_argument(
         "--prefill",
         choices=("batched", "stepwise"),
         default="batched",
         help="all tokens in one pass, or one after the other (default batched)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--layers", choices=("all", "none"), default="all", help="whether to write l_out (default all)"
     )
-    parser.add_argument(
+    made.add_argument(
         "--rows", choices=("all", "last"), default="all", help="logits of every token or the last (default all)"
     )
-    add_engine(parser)
-    add_json(parser)
-    return run("logits", parser, _logits, argv)
+    add_engine(made)
+    add_json(made)
+    return made
 
 
 def _logits(arguments: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ def _logits(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report, Result
 
     check_writable(arguments.out, report=arguments.json)
-    report = Report("logits")
+    report = begin(Report("logits"), arguments)
     knobs = settings()
     gguf = read_model(arguments.model)
     tokens = model_tokens(gguf, arguments.tokens, arguments.prompt)
@@ -148,3 +148,6 @@ def compute(
     if layers and len(found) != engine.model.layers:
         raise InputError(f"{len(found)} of {engine.model.layers} layers have an l_out: use --layers none")
     return np.concatenate(logits), np.stack(found) if layers else None
+
+
+main = Command("logits", parser, _logits)

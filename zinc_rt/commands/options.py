@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
 from zinc_rt.backends import registry
+from zinc_rt.command_observer import observer_of
 from zinc_rt.commands.progress import stages
 from zinc_rt.errors import InputError, UsageError
 
@@ -172,6 +173,7 @@ def open_engine(
                 transform=transform,
                 timeout_seconds=timeout(arguments),
                 slow=lambda line: say(f"waiting   {line}"),
+                around=observer_of(arguments).around_engine,
             )
         except BaseException:
             backend.close()

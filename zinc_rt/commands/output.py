@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from zinc_rt.command_observer import observer_of
+
 if TYPE_CHECKING:
     from zinc_rt.report import Report
 
@@ -21,6 +23,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def output_stream(arguments: argparse.Namespace) -> TextIO:
     """Where tables and text go: stdout, unless the report has it for itself."""
     return sys.stderr if arguments.json == "-" else sys.stdout
+
+
+def begin(report: Report, arguments: argparse.Namespace) -> Report:
+    """A command's report, from now on known to whoever follows the command; `finish` writes it."""
+    observer_of(arguments).report_begun(report)
+    return report
 
 
 def finish(report: Report, arguments: argparse.Namespace) -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, finish, output_stream, printable
+from zinc_rt.cli import Command
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.commands.text_input import stdin_bytes
 from zinc_rt.errors import InputError
 
@@ -31,13 +31,13 @@ _COMMENT = re.compile(r"(?:#|//).*")
 _DWORD = re.compile(r"(?:0[xX])?[0-9a-fA-F]{1,8}")
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         "zinc-rt pm4",
         description=__doc__,
         epilog=f"{EXAMPLES}\n`zinc-rt pm4 decode --help` explains the options. The packets: docs/pm4.md",
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     decode = actions.add_parser(
         "decode",
         help="show a stream packet by packet, and with --lint what is wrong with it",
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     decode.add_argument("--ib", action="store_true", help="with --lint: it is an indirect buffer's content")
     add_json(decode)
-    return run("pm4", parser, _decode, argv)
+    return made
 
 
 def _decode(arguments: argparse.Namespace) -> int:
@@ -68,7 +68,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     dwords = _read(arguments.file, hexadecimal=arguments.hex)
     out = output_stream(arguments)
     print(disassemble(dwords, generation), file=out)
-    report = Report("pm4")
+    report = begin(Report("pm4"), arguments)
     report.details = {"arch": arguments.arch, "dwords": len(dwords), "packets": _packets(dwords, generation)}
     report.results.append(Result("decode", "pm4-decode", "pass", measure={"dwords": len(dwords)}))
     if arguments.lint:
@@ -163,3 +163,6 @@ def _summary(report: Any) -> str:
         return ""
     wrong = sum(result.status == "fail" for result in lint)
     return f", {report.details['queue']} queue: {wrong} errors, {len(lint) - wrong} findings"
+
+
+main = Command("pm4", parser, _decode)

@@ -7,7 +7,7 @@ import argparse
 from zinc_rt import terminal
 from zinc_rt.backends import registry
 from zinc_rt.commands.options import settings
-from zinc_rt.commands.output import finish, output_stream
+from zinc_rt.commands.output import begin, finish, output_stream
 
 
 def probe(arguments: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def probe(arguments: argparse.Namespace) -> int:
         for row, state in probe_tiers(arguments.device, unchecked=arguments.unchecked)
         if asked in ("auto", row.tier)
     ]
-    report = Report("run")
+    report = begin(Report("run"), arguments)
     out = output_stream(arguments)
     rows = []
     for tier, state in states:

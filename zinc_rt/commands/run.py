@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.arguments import Parser, add_models
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.commands.options import add_engine, open_engine, read_model, say, settings, token_list
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 from zinc_rt.commands.progress import progress, stages
 from zinc_rt.errors import UsageError
 
@@ -33,13 +33,13 @@ examples:
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         description="Run a model: the generated text goes to stdout as it comes, everything else to stderr.",
         epilog=EXAMPLES,
     )
-    add_models(parser, required=False)  # --probe-tier needs none
-    prompt = parser.add_argument_group("the prompt")
+    add_models(made, required=False)  # --probe-tier needs none
+    prompt = made.add_argument_group("the prompt")
     which = prompt.add_mutually_exclusive_group()
     which.add_argument("-p", "--prompt", metavar="TEXT", help="text to go on from; - reads it from stdin")
     which.add_argument(
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     prompt.add_argument("--chat", action="store_true", help="put the prompt through the file's chat template")
     prompt.add_argument("--system", metavar="TEXT", help="with --chat: a system message before it")
-    stop = parser.add_argument_group("when to stop")
+    stop = made.add_argument_group("when to stop")
     stop.add_argument(
         "-n",
         "--max-tokens",
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         help=f"tokens to generate at most (default {DEFAULT_MAX_TOKENS})",
     )
     stop.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-generation token")
-    sampling = parser.add_argument_group(
+    sampling = made.add_argument_group(
         "sampling", "Greedy unless --temperature is given, so that the same prompt gives the same text."
     )
     sampling.add_argument("--temperature", type=float, metavar="T", default=0.0, help="0 is greedy (default 0)")
@@ -73,12 +73,12 @@ def main(argv: list[str] | None = None) -> int:
     sampling.add_argument(
         "--seed", type=int, metavar="N", default=0, help="the draw follows from it alone (default 0)"
     )
-    add_engine(parser)
-    parser.add_argument(
+    add_engine(made)
+    made.add_argument(
         "--probe-tier", action="store_true", help="say for every tier whether it is usable here, why, what to do"
     )
-    add_json(parser)
-    return run("run", parser, _run, argv)
+    add_json(made)
+    return made
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -113,7 +113,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     sampling.check()
     check_writable(report=arguments.json)
     why = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
-    report = Report("run")
+    report = begin(Report("run"), arguments)
     gguf = read_model(arguments.model)
     tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
     tokens = _prompt_ids(arguments, gguf, tokenizer)
@@ -321,3 +321,6 @@ class _Stream:
     def _write(self, text: str) -> None:
         self.text += text
         print(text, end="", file=self._out, flush=True)
+
+
+main = Command("run", parser, _run)

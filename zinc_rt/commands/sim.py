@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt import cli
+from zinc_rt.cli import Command
 from zinc_rt.sim.serve import server
 
-
-def main(argv: list[str] | None = None) -> int:
-    return cli.run("sim", server.parser(), server.run, argv)
+main = Command("sim", server.parser, server.run)

@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from zinc_rt.arguments import Parser, add_models
-from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, finish, output_stream, printable
+from zinc_rt.cli import Command
+from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable
 
 EXAMPLES = """\
 By default the tokens that the file's metadata ask for are added (a beginning, an end), and the names of control
@@ -20,25 +20,25 @@ examples:
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         description="Turn text into token ids with a model file's own tokenizer.",
         epilog=EXAMPLES,
     )
-    add_models(parser)
-    parser.add_argument(
+    add_models(made)
+    made.add_argument(
         "--text", metavar="TEXT", required=True, help="the text; - reads stdin, UTF-8, every byte of it"
     )
-    special = parser.add_mutually_exclusive_group()
+    special = made.add_mutually_exclusive_group()
     special.add_argument("--no-special", action="store_true", help="neither add nor parse special tokens")
     special.add_argument(
         "--parse-special", action="store_true", help="read control tokens by their name where the text has them"
     )
-    parser.add_argument(
+    made.add_argument(
         "--ids", action="store_true", help="only the ids, comma-separated on one line, as --tokens takes them"
     )
-    add_json(parser)
-    return run("tokenize", parser, _tokenize, argv)
+    add_json(made)
+    return made
 
 
 def _tokenize(arguments: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def _tokenize(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report, Result
 
     check_writable(report=arguments.json)
-    report = Report("tokenize")
+    report = begin(Report("tokenize"), arguments)
     gguf = read_gguf(arguments.model)
     tokenizer = Tokenizer.from_metadata(gguf.metadata)
     for warning in tokenizer.warnings:
@@ -82,3 +82,6 @@ def _tokenize(arguments: argparse.Namespace) -> int:
 def _shown(piece: bytes) -> str:
     """In quotes, so that spaces show; bytes that are only part of a character as \\xNN."""
     return f"'{printable(piece.decode('utf-8', 'backslashreplace'))}'"
+
+
+main = Command("tokenize", parser, _tokenize)

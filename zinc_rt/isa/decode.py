@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from zinc_rt.isa.encodings import memory, packed, scalar, vector, vopd
+from zinc_rt.isa.encodings import (
+    buffer,
+    buffer_gfx11,
+    flat,
+    graphics,
+    image,
+    lds,
+    memory_gfx11,
+    packed,
+    scalar,
+    scalar_memory,
+    vector,
+    vopd,
+)
 from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.rows import InstructionRow
 from zinc_rt.isa.target import Target
 
+Decode = Callable[[int, bytes, int, Target], Instruction | None]
+
 LONGEST_BYTES = 16
+_ILLEGAL = InstructionRow("VOP2", 0, "v_illegal", unit="valu", reads=("exec",), flow="illegal")
+
+# What is neither scalar nor vector arithmetic, by the top six bits. gfx11's graphics encodings are not decoded.
+_BY_TOP_BITS: dict[int, dict[int, Decode]] = {
+    12: {
+        0x31: buffer.decode,
+        0x33: graphics.decode_parameters,
+        0x34: image.decode_image,
+        0x36: lds.decode,
+        0x39: image.decode_sample,
+        0x3B: flat.decode,
+        0x3D: scalar_memory.decode,
+        0x3E: graphics.decode_export,
+    },
+    11: {
+        0x36: lds.decode,
+        0x37: memory_gfx11.decode_flat,
+        0x38: buffer_gfx11.decode,
+        0x3A: buffer_gfx11.decode,
+        0x3D: memory_gfx11.decode_scalar,
+    },
+}
 
 
 def decode(code: bytes, at: int, target: Target) -> Instruction | None:
@@ -18,7 +56,7 @@ def decode(code: bytes, at: int, target: Target) -> Instruction | None:
         return None
     word = int.from_bytes(code[at : at + 4], "little")
     if not word:  # erased memory
-        return Instruction("VOP2", 0, "v_illegal", (), (), 4, (0,))
+        return Instruction(_ILLEGAL, (), (), (0,))
     top = word >> 26
     if top < 32:
         prefix = word >> 25
@@ -37,7 +75,8 @@ def decode(code: bytes, at: int, target: Target) -> Instruction | None:
         return packed.decode(word, code, at, target)
     if top == 0x32:
         return vopd.decode(word, code, at, target)
-    return memory.decode(word, code, at, target)
+    found = _BY_TOP_BITS[target.generation].get(top)
+    return None if found is None else found(word, code, at, target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from zinc_rt.isa.operand import Operand
+from zinc_rt.isa.rows import InstructionRow
 
 
 class Modifier(NamedTuple):
@@ -18,16 +19,36 @@ class Modifier(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """`operands` are in LLVM's order, the destination first. A VOPD's second half is `second`."""
+    """`row` is what its opcode means. `operands` are in LLVM's order, the destination first. A VOPD's second half
+    is `second`. `dpp` is the kind of data-parallel dword: DPP16, DPP8, or empty."""
 
-    encoding: str  # SOP1, VOP3, VGLOBAL, …; _DPP16 and _DPP8 are encodings of their own
-    opcode: int
-    mnemonic: str
+    row: InstructionRow
     operands: tuple[Operand, ...]
     modifiers: tuple[Modifier, ...]
-    size_bytes: int
     words: tuple[int, ...]
     second: Instruction | None = None
+    dpp: str = ""
+
+    @property
+    def encoding(self) -> str:
+        """SOP1, VOP3, GLOBAL, …; _DPP16 and _DPP8 are encodings of their own."""
+        return f"{self.row.encoding}_{self.dpp}" if self.dpp else self.row.encoding
+
+    @property
+    def opcode(self) -> int:
+        return self.row.opcode
+
+    @property
+    def mnemonic(self) -> str:
+        """As LLVM writes it: with the suffix of its encoding, and of DPP."""
+        if not self.dpp:
+            return self.row.mnemonic
+        suffix = {"VOP3": "_e64_dpp", "VOP3P": "_e64_dpp", "VOPC": ""}.get(self.row.encoding, "_dpp")
+        return self.row.name + suffix
+
+    @property
+    def size_bytes(self) -> int:
+        return 4 * len(self.words)
 
     @property
     def text(self) -> str:

@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from zinc_rt.isa.control_flow import control_flow
-from zinc_rt.isa.effects import SGPRS, VGPR, Effects, effects
+from zinc_rt.isa.effects import SGPRS, VGPR, effects, written_operands
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.loops import loops
 from zinc_rt.isa.occupancy import waves_per_simd, waves_per_simd_by_lds
 from zinc_rt.isa.target import Target
-from zinc_rt.isa.units import UNITS, access_bytes, unit_of
+
+UNITS = ("valu", "vopd", "trans", "matrix", "salu", "smem", "load", "store", "lds", "wait", "branch", "other")
+"""valu, vopd, trans and matrix are disjoint; load and store are vector memory; other is s_delay_alu and such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,10 @@ def report(
 ) -> KernelReport:
     """The static report of the kernel at byte `entry`. `threads` of a workgroup; None: occupancy ignores LDS."""
     flow = control_flow(code, target, entry)
-    made = flow.instructions()
-    all_effects = {pc: effects(instruction, target) for pc, instruction in made}
+    made = [instruction for _, instruction in flow.instructions() if instruction.row.flow != "padding"]
     used = 0
-    for found in all_effects.values():
+    for instruction in made:
+        found = effects(instruction, target)
         used |= found.reads | found.writes
     vgprs_used, sgprs_used = (used >> VGPR).bit_length(), (used & SGPRS).bit_length()
     waves = waves_per_simd(vgprs or max(1, vgprs_used), target.wave)
@@ -94,9 +96,9 @@ def report(
         lds_bytes=lds_bytes,
         scratch_bytes=scratch_bytes,
         waves=waves,
-        code_bytes=sum(instruction.size_bytes for _, instruction in made),
+        code_bytes=sum(instruction.size_bytes for instruction in made),
         instructions=len(made),
-        mix=_mix((instruction, all_effects[pc]) for pc, instruction in made),
+        mix=_mix(made),
         loops=tuple(
             _loop(
                 [pair for pc in sorted(loop.blocks) for pair in flow.blocks[pc].instructions], loop.depth, target
@@ -109,16 +111,16 @@ def report(
 
 def _loop(made: list[tuple[int, Instruction]], depth: int, target: Target) -> LoopReport:
     moved: Counter[str] = Counter()
-    pairs = [(instruction, effects(instruction, target)) for _, instruction in made]
-    for instruction, found in pairs:
-        unit, size = unit_of(instruction, found), access_bytes(instruction)
+    instructions = [instruction for _, instruction in made]
+    for instruction in instructions:
+        unit, size = unit_of(instruction), instruction.row.access_bytes
         moved[unit] += size if unit == "smem" else size * target.wave
     return LoopReport(
         begin=made[0][0],
         end=made[-1][0] + made[-1][1].size_bytes,
         depth=depth,
         instructions=len(made),
-        mix=_mix(pairs),
+        mix=_mix(instructions),
         load_bytes=moved["load"],
         scalar_bytes=moved["smem"],
         store_bytes=moved["store"],
@@ -126,6 +128,14 @@ def _loop(made: list[tuple[int, Instruction]], depth: int, target: Target) -> Lo
     )
 
 
-def _mix(pairs: Iterable[tuple[Instruction, Effects]]) -> dict[str, int]:
-    counts = Counter(unit_of(instruction, found) for instruction, found in pairs)
+def _mix(made: Iterable[Instruction]) -> dict[str, int]:
+    counts = Counter(map(unit_of, made))
     return {unit: counts[unit] for unit in UNITS}
+
+
+def unit_of(instruction: Instruction) -> str:
+    """Which of UNITS an instruction occupies: an atomic loads where it returns what was there."""
+    unit = instruction.row.unit
+    if unit in ("atomic", "cache"):
+        return "load" if written_operands(instruction) else "store"
+    return unit

@@ -1,42 +1,301 @@
-"""Opcode tables: text in tables/, one row an opcode, parsed once per chip generation.
+"""Instructions as rows: everything that is known of one, parsed once per chip generation from the text in tables/.
 
-    gfx12 gfx11 mnemonic operands flags
+    gfx12 gfx11 mnemonic operands flags facts
+    25    25    v_exp_f32 v1,b32 m1 c o dpp %trans
 
-The first two are the opcode in hex, `-` where the generation lacks it. `operands` are kinds split by commas in the
-order of the text, `-` for none. What kinds and flags mean is said where the encoding is decoded.
+The first two are the opcode in hex, `-` where the generation lacks the instruction. `operands` are kinds split by
+commas in the order of the text, `-` for none. What kinds and flags mean is said where the encoding is decoded.
+
+A row that carries no fact has those of its encoding (ENCODINGS below). Registers are those that no operand names,
+and of gfx12's instructions only:
+
+| fact | means |
+|---|---|
+| <scc <vcc <exec <m0 | it reads them |
+| <dst | it reads its destination: it accumulates, or leaves part of it |
+| >scc >exec | it writes them |
+| >src | it writes its second operand too |
+| %trans | the unit it occupies (report.UNITS; vector memory: load, store, atomic or cache) |
+| @branch | where control goes on: see FLOWS |
+| #kmcnt | the counter that says when its results are there; #none for none |
+| ~loadcnt | it waits for that counter; ~all for each |
+| !permlane | it must not directly follow a v_cmpx |
+| !one_scalar | it may read one scalar value, where others may read two |
+
+An instruction that several encodings share has one row, and the others follow from it: VOP1, VOP2 and VOPC give
+the long form of VOP3 (all but those with the flag `e32`), v_cmp gives v_cmpx, and the letters before the mnemonic
+of a VMEM row say which segments have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from importlib import import_module
+
+FLOWS = {
+    "branch": "to the target",
+    "conditional": "to the target, or on",
+    "call": "to the target, and back behind it",
+    "jump": "to an address in registers",
+    "jump_call": "to an address in registers, and back behind it",
+    "return": "out of a trap handler, to where no static analysis sees",
+    "end": "nowhere: the wave is over",
+    "padding": "nowhere: what follows is no code",
+    "illegal": "nowhere: it cannot run",
+    "halt": "on, once a trap handler or a debugger lets the wave",
+    "barrier": "on, once the other waves are here",
+}
+"""Where control goes behind an instruction; on, for all that carry no such fact."""
 
 
 @dataclass(frozen=True, slots=True)
+class EncodingFacts:
+    """What all instructions of an encoding have in common where their rows say nothing else.
+
+    `pipe`: salu, valu, smem, vmem (flat_, global_, scratch_, buffer_ and image instructions), lds or graphics.
+    """
+
+    pipe: str
+    unit: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    counter: str = ""
+
+
+_VALU = EncodingFacts("valu", "valu", reads=("exec",))
+_SALU = EncodingFacts("salu", "salu")
+_VMEM = EncodingFacts("vmem", "", reads=("exec",))  # each row's first flag is its unit
+_GRAPHICS = EncodingFacts("graphics", "other")
+ENCODINGS = {
+    **dict.fromkeys(("SOP1", "SOP2", "SOPK", "SOPP"), _SALU),
+    "SOPC": replace(_SALU, writes=("scc",)),
+    "SMEM": EncodingFacts("smem", "smem", counter="kmcnt"),
+    **dict.fromkeys(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"), _VALU),
+    "VOPD": replace(_VALU, unit="vopd"),
+    **dict.fromkeys(("FLAT", "GLOBAL", "SCRATCH", "VBUFFER", "MUBUF", "MTBUF", "VIMAGE"), _VMEM),
+    "VSAMPLE": replace(_VMEM, counter="samplecnt"),
+    "DS": EncodingFacts("lds", "lds", reads=("exec",), counter="dscnt"),
+    **dict.fromkeys(("VINTERP", "VDSDIR"), _GRAPHICS),
+    "EXP": replace(_GRAPHICS, counter="expcnt"),
+}
+_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "96": 12, "128": 16, "256": 32, "512": 64}
+
+
+@dataclass(frozen=True)
 class InstructionRow:
+    """What is known of one instruction of one generation: how it is encoded, and what it does besides arithmetic.
+
+    `flags` are those of its decoder. `reads` and `writes` are registers that no operand names; `dst` and `src`
+    among them stand for the first and the second operand. `counter` and `waits` name counters of gfx12;
+    `limits` are what the lint holds it to.
+    """
+
+    encoding: str
     opcode: int
     mnemonic: str
-    operands: tuple[str, ...]
-    flags: tuple[str, ...]
+    operands: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    unit: str = ""
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    flow: str = ""
+    counter: str = ""
+    waits: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
     def mask(self, letter: str) -> int:
         """The number in the flag of a letter and a hex digit, 0 without it."""
         return next((int(flag[1], 16) for flag in self.flags if len(flag) == 2 and flag[0] == letter), 0)
 
+    @cached_property
+    def name(self) -> str:
+        """The mnemonic without the suffix of its encoding."""
+        return base_mnemonic(self.mnemonic)
+
+    @property
+    def pipe(self) -> str:
+        return ENCODINGS[self.encoding].pipe
+
+    @cached_property
+    def destinations(self) -> int:
+        """How many of the operands, from the first one on, are results."""
+        kinds = [kind for kind in self.operands if kind != "no"]
+        sources = (at for at, kind in enumerate(kinds) if not _is_destination(kind))
+        return next(sources, len(kinds))
+
+    @cached_property
+    def access_bytes(self) -> int:
+        """Bytes a lane, or a scalar load, moves to or from memory or LDS. 0 for what moves none."""
+        if self.pipe in ("salu", "valu") or {"nolds", "prefetch"} & set(self.flags):
+            return 0
+        for part in reversed(self.mnemonic.split("_")):
+            if part[1:] in _BYTES and part[0] in "buif":
+                return _BYTES[part[1:]] * (2 if "two" in self.flags else 1)
+        return 0
+
+
+def base_mnemonic(mnemonic: str) -> str:
+    """Without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
+    for suffix in ("_dpp", "_e32", "_e64"):
+        mnemonic = mnemonic.removesuffix(suffix)
+    return mnemonic
+
+
+def _is_destination(kind: str) -> bool:
+    return kind[0] in "dDv" or kind in ("MD", "+MD", "h1", "l1", "t1")
+
 
 @cache
 def rows(table: str, encoding: str, generation: int) -> Mapping[int, InstructionRow]:
     """The rows of `encoding` in tables/<table>.py, by opcode. `generation` is 11 or 12."""
-    text = import_module(f"zinc_rt.isa.tables.{table}").ROWS[encoding]
-    found: dict[int, InstructionRow] = {}
-    for line in text.split("\n"):
+    if encoding in _SHORT:
+        found: Iterator[InstructionRow] = (
+            _short(row, generation) for row in _with_cmpx(encoding, _written(table, encoding, generation))
+        )
+    elif encoding == "VOP3":
+        found = (_long(row, generation) for row in _in_vop3(table, generation))
+    elif encoding in SEGMENTS:
+        found = _of_segments(encoding, _written(table, "VMEM", generation))
+    else:
+        found = _written(table, encoding, generation)
+    return {row.opcode: row for row in found}
+
+
+def _written(table: str, encoding: str, generation: int) -> Iterator[InstructionRow]:
+    """The rows as they stand in the table."""
+    for line in import_module(f"zinc_rt.isa.tables.{table}").ROWS[encoding].split("\n"):
         fields = line.split()
-        if not fields:
-            continue
-        opcode = fields[0 if generation == 12 else 1]
+        opcode = fields[0 if generation == 12 else 1] if fields else "-"
         if opcode != "-":
             operands = () if fields[3] == "-" else tuple(fields[3].split(","))
-            found[int(opcode, 16)] = InstructionRow(int(opcode, 16), fields[2], operands, tuple(fields[4:]))
-    return found
+            yield _row(encoding, int(opcode, 16), fields[2], operands, fields[4:])
+
+
+def _row(encoding: str, opcode: int, mnemonic: str, operands: tuple[str, ...], words: list[str]) -> InstructionRow:
+    found: dict[str, list[str]] = {sign: [] for sign in "<>%@#~!"}
+    flags = []
+    for word in words:
+        if word[0] in found:
+            found[word[0]].append(word[1:])
+        else:
+            flags.append(word)
+    common = ENCODINGS.get(encoding, _VMEM)
+    counter = next(iter(found["#"]), common.counter)
+    return InstructionRow(
+        encoding,
+        opcode,
+        mnemonic,
+        operands,
+        tuple(flags),
+        unit=next(iter(found["%"]), common.unit or flags[0]),
+        reads=(*common.reads, *found["<"]),
+        writes=(*common.writes, *found[">"]),
+        flow=next(iter(found["@"]), ""),
+        counter="" if counter == "none" else counter,
+        waits=tuple(word for words in found["~"] for word in words.split("+")),
+        limits=tuple(found["!"]),
+    )
+
+
+# --- vector arithmetic: short forms and VOP3
+
+_SHORT = {"VOP1": 0x180, "VOP2": 0x100, "VOPC": 0}
+"""Where the opcodes of the short encodings begin in VOP3."""
+# Halves of registers: LLVM shows them on gfx11, and whole registers on gfx12, where short encodings reach to v127.
+_HALF_KINDS = {
+    ("VOP", 12): {"h1": "t1", "hf": "t16", "hi": "ti16"},
+    ("VOP", 11): {},
+    ("VOP3", 12): {"h1": "v1", "hf": "f16", "hi": "i16"},
+    ("VOP3", 11): {"h1": "l1", "hf": "lf", "hi": "li"},
+}
+_SECOND_SOURCE = {"b32": "v1", "i64": "v2", "f64": "v2"}  # of a short encoding: a vector register
+_MASKS = {"MD": "vcc", "+MD": "vcc", "M": "vcc"}  # of a short encoding: VCC
+# gfx11: which bits pick halves, in the long forms of VOP1, and of all others; of compares; without a destination.
+_HALF_BITS = {"VOP1": "s1ff1", "VOPC": "s11fy", "v_cmpx": "s11ff"}
+
+
+def _with_cmpx(encoding: str, found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+    """A compare's row gives v_cmpx too, which writes EXEC in place of a mask, where that has no row of its own."""
+    if encoding != "VOPC":
+        yield from found
+        return
+    written = {row.opcode: row for row in found}
+    for row in written.values():
+        executes = row.mnemonic.startswith("v_cmpx")
+        yield replace(row, writes=(*row.writes, "exec")) if executes else row
+        if not executes and (opcode := row.opcode | 0x80) not in written:
+            mnemonic = row.mnemonic.replace("v_cmp_", "v_cmpx_")
+            operands = ("no", *row.operands[1:])
+            yield replace(row, opcode=opcode, mnemonic=mnemonic, operands=operands, writes=(*row.writes, "exec"))
+
+
+def _short(row: InstructionRow, generation: int) -> InstructionRow:
+    """The row as it stands, in terms of a short encoding: fewer sources, and no modifiers but under DPP."""
+    halves = _HALF_KINDS["VOP", generation]
+    operands: list[str] = []
+    sources = 0
+    for kind in row.operands:
+        if kind in ("no", "K") or kind in _MASKS:
+            operands += [] if kind == "no" else [_MASKS.get(kind, kind)]
+            continue
+        is_source = not _is_destination(kind) or (kind == "h1" and bool(operands))
+        sources += is_source
+        if sources == 2:
+            operands.append(_SECOND_SOURCE.get(kind) or ("T1" if generation == 12 else "h1"))
+        else:
+            operands.append(halves.get(kind, kind))
+    row = _half_flags(row, generation)
+    kept = "mnax" if "dpp" in row.flags else ""
+    flags = [f for f in row.flags if f in ("dpp", "any") or (len(f) == 2 and f[0] in kept)]
+    has_long = "e32" not in row.flags and "any" not in row.flags
+    mnemonic = row.mnemonic + "_e32" * has_long
+    return replace(row, mnemonic=mnemonic, operands=tuple(operands), flags=tuple(flags))
+
+
+def _in_vop3(table: str, generation: int) -> Iterator[InstructionRow]:
+    for encoding, base in _SHORT.items():
+        for row in _with_cmpx(encoding, _written(table, encoding, generation)):
+            if "e32" not in row.flags:
+                mnemonic = row.mnemonic + "_e64" * ("any" not in row.flags)
+                yield replace(row, opcode=base + row.opcode, mnemonic=mnemonic)
+    yield from _written(table, "VOP3", generation)
+
+
+def _long(row: InstructionRow, generation: int) -> InstructionRow:
+    halves = _HALF_KINDS["VOP3", generation]
+    operands = tuple(halves.get(kind, kind) for kind in row.operands)
+    return replace(_half_flags(row, generation), encoding="VOP3", operands=operands)
+
+
+def _half_flags(row: InstructionRow, generation: int) -> InstructionRow:
+    """On gfx11, what the bits of op_sel and of neg and abs are where operands are halves."""
+    if generation != 11 or not {"h1", "hf", "hi"} & set(row.operands):
+        return row
+    flags = row.flags
+    if not any(flag[0] in "mnax" and len(flag) == 2 for flag in flags):
+        flags = (*flags, "x1" if row.encoding == "VOP1" else "x3")
+    if not any(len(flag) == 5 and flag[0] == "s" for flag in flags):
+        flags = (*flags, _HALF_BITS.get("v_cmpx" if row.operands[0] == "no" else row.encoding, "s11f1"))
+    return replace(row, flags=flags)
+
+
+# --- vector memory: one row for all segments
+
+SEGMENTS = {
+    "FLAT": {"f": "flat_"},
+    "GLOBAL": {"g": "global_"},
+    "SCRATCH": {"s": "scratch_"},
+    "VBUFFER": {"b": "buffer_", "t": "tbuffer_"},
+    "MUBUF": {"b": "buffer_"},
+    "MTBUF": {"t": "tbuffer_"},
+}
+
+
+def _of_segments(encoding: str, found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+    for row in found:
+        letters, _, name = row.mnemonic.partition(":")
+        for letter, prefix in SEGMENTS[encoding].items():
+            if letter in letters:
+                yield replace(row, encoding=encoding, mnemonic=prefix + name)

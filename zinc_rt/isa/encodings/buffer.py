@@ -1,6 +1,7 @@
 """VBUFFER of gfx12: untyped and typed buffer accesses, three dwords.
 
-Operands of a row: `x` the data and its dwords. Flags: load, store or atomic, and `typed`.
+Operands of a row are those of flat.py; the data is one operand here, as wide as what is stored. Flags: load, store
+or atomic, and `typed`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ DEFAULT_FORMAT = 1  # 8_UNORM
 
 
 def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    opcode = word >> 14 & 0xFF
-    row = rows("memory", "VBUFFER", target.generation).get(opcode)
+    row = rows("memory", "VBUFFER", target.generation).get(word >> 14 & 0xFF)
     if row is None or at + 12 > len(code):
         return None
     middle = int.from_bytes(code[at + 4 : at + 8], "little")
@@ -31,10 +31,10 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     tfe = word >> 22 & 1
     typed = "typed" in row.flags
     resource, soffset = scalar(middle >> 9 & 0x1FF, 4), scalar(word & 0x7F, 1)
-    if resource is None or soffset is None or high >> 31 or (tfe and (typed or row.flags[0] == "atomic")):
+    if resource is None or soffset is None or high >> 31 or (tfe and (typed or row.unit == "atomic")):
         return None
     offen, idxen = middle >> 30 & 1, middle >> 31
-    data = vgpr(middle & 0xFF, int(row.operands[0][1:]) + tfe)
+    data = vgpr(middle & 0xFF, int(row.operands[-1][1:]) + tfe)
     address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
     modifiers: list[Modifier] = []
     if typed and (number := middle >> 23 & 0x7F) != DEFAULT_FORMAT:
@@ -45,11 +45,11 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         modifiers.append(OFFEN)
     if offset := high >> 8 & 0x7FFFFF:
         modifiers.append(Modifier("offset", f"offset:{offset}", offset))
-    modifiers += policy(row.flags[0], middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
+    modifiers += policy(row.unit, middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
     if tfe:
         modifiers.append(TFE)
     operands = (data, address, resource, soffset)
-    return Instruction("VBUFFER", opcode, row.mnemonic, operands, tuple(modifiers), 12, (word, middle, high))
+    return Instruction(row, operands, tuple(modifiers), (word, middle, high))
 
 
 @cache

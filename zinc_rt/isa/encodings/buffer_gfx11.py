@@ -24,7 +24,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     if not row.operands:  # buffer_gl0_inv and the like
         if word & 0x6000 or high & 7 << 21:
             return None
-        return Instruction(encoding, opcode, row.mnemonic, (), (), 8, words)
+        return Instruction(row, (), (), words)
     literal, code_of_offset = 0, high >> 24
     if code_of_offset == LITERAL:
         if at + 12 > len(code):
@@ -34,9 +34,9 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     resource = scalar((high >> 16 & 0x1F) << 2, 4)
     soffset = decoder("s32", target)(code_of_offset, literal)
     tfe, offen, idxen = high >> 21 & 1, high >> 22 & 1, high >> 23 & 1
-    if resource is None or soffset is None or (tfe and (typed or row.flags[0] == "atomic")):
+    if resource is None or soffset is None or (tfe and (typed or row.unit == "atomic")):
         return None
-    data = vgpr(high >> 8 & 0xFF, int(row.operands[0][1:]) + tfe)
+    data = vgpr(high >> 8 & 0xFF, int(row.operands[-1][1:]) + tfe)
     address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
     modifiers: list[Modifier] = []
     if typed and (number := word >> 19 & 0x7F) != DEFAULT_FORMAT:
@@ -48,4 +48,4 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     modifiers += caches(word >> 13 & 3 | (word >> 12 & 1) << 2)
     modifiers += (TFE,) * tfe
     operands = (data, address, resource, soffset)
-    return Instruction(encoding, opcode, row.mnemonic, operands, tuple(modifiers), 4 * len(words), words)
+    return Instruction(row, operands, tuple(modifiers), words)

@@ -23,8 +23,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     segment = _SEGMENTS.get(word >> 24)
     if segment is None or at + 12 > len(code):
         return None
-    opcode = word >> 14 & 0xFF
-    row = rows("memory", segment, target.generation).get(opcode)
+    row = rows("memory", segment, target.generation).get(word >> 14 & 0xFF)
     if row is None:
         return None
     middle = int.from_bytes(code[at + 4 : at + 8], "little")
@@ -41,7 +40,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     if "plain" in row.flags:
         if saddr != _NULL:
             return None
-        return Instruction(segment, opcode, row.mnemonic, (), policies, 12, words)
+        return Instruction(row, (), policies, words)
     data: dict[str, Operand] = {}
     for operand in row.operands:
         field = middle & 0xFF if operand[0] == "d" else middle >> 23 & 0xFF
@@ -59,7 +58,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     if segment != "FLAT":
         operands.append(address)
     modifiers = offset(high >> 8, 24) + policies
-    return Instruction(segment, opcode, row.mnemonic, tuple(operands), modifiers, 12, words)
+    return Instruction(row, tuple(operands), modifiers, words)
 
 
 def offset(field: int, bits: int) -> tuple[Modifier, ...]:

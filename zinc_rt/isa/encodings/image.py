@@ -87,7 +87,7 @@ def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instructio
 def _fields(
     word: int, code: bytes, at: int, encoding: str, target: Target
 ) -> tuple[InstructionRow, int, int] | None:
-    row = rows("image", encoding, target.generation).get(word >> 14 & 0xFF)
+    row = rows("graphics", encoding, target.generation).get(word >> 14 & 0xFF)
     if row is None or at + 12 > len(code):
         return None
     middle = int.from_bytes(code[at + 4 : at + 8], "little")
@@ -117,7 +117,7 @@ def _instruction(
     modifiers += lwe
     if word >> 5 & 1:
         modifiers.append(_D16)
-    return Instruction(encoding, row.opcode, row.mnemonic, operands, tuple(modifiers), 4 * len(words), words)
+    return Instruction(row, operands, tuple(modifiers), words)
 
 
 def _bad_d16(row: InstructionRow, word: int) -> bool:
@@ -191,7 +191,7 @@ def _address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
 @cache
 def _address_forms(encoding: str, opcode: int, target: Target) -> frozenset[int]:
     """The counts of addresses that any dimension asks for; multi-sampled arrays only in plain loads and stores."""
-    row = rows("image", encoding, target.generation)[opcode]
+    row = rows("graphics", encoding, target.generation)[opcode]
     plain = (encoding == "VIMAGE" and "lod" not in row.flags) or "nosampler" in row.flags
     counts = [_address_dwords(row, dimension, a16) for dimension in range(8 if plain else 6) for a16 in (0, 1)]
     return frozenset(range(min(counts), max(counts) + 1))
@@ -236,4 +236,4 @@ def _ray(
     parts = tuple(vgpr(register, width) for register, width in zip(registers, widths[1:], strict=False))
     operands = (vgpr(middle & 0xFF, widths[0]), address_list(parts), resource)
     modifiers = (_A16,) * a16
-    return Instruction("VIMAGE", row.opcode, row.mnemonic, operands, modifiers, 4 * len(words), words)
+    return Instruction(row, operands, modifiers, words)

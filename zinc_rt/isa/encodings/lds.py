@@ -18,8 +18,7 @@ _GDS = Modifier("gds", "gds", 1)
 
 
 def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    opcode = word >> 18 & 0xFF
-    row = rows("memory", "DS", target.generation).get(opcode)
+    row = rows("memory", "DS", target.generation).get(word >> 18 & 0xFF)
     if row is None or at + 8 > len(code):
         return None
     gds = word >> 17 & 1
@@ -39,7 +38,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     modifiers = _offsets(word & 0xFFFF, row.flags, target)
     if gds:
         modifiers += (_GDS,)
-    return Instruction("DS", opcode, row.mnemonic, tuple(operands), modifiers, 8, (word, high))
+    return Instruction(row, tuple(operands), modifiers, (word, high))
 
 
 def _offsets(field: int, flags: tuple[str, ...], target: Target) -> tuple[Modifier, ...]:

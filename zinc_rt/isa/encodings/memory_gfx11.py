@@ -25,15 +25,14 @@ def caches(bits: int) -> tuple[Modifier, ...]:
 
 
 def decode_scalar(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    opcode = word >> 18 & 0xFF
-    row = rows("memory", "SMEM", target.generation).get(opcode)
+    row = rows("memory", "SMEM", target.generation).get(word >> 18 & 0xFF)
     if row is None or at + 8 > len(code):
         return None
     high = int.from_bytes(code[at + 4 : at + 8], "little")
     if (not row.operands or "probe" in row.flags) and word >> 13 & 3:
         return None
     if not row.operands:
-        return Instruction("SMEM", opcode, row.mnemonic, (), (), 8, (word, high))
+        return Instruction(row, (), (), (word, high))
     register, soffset, field = word >> 6 & 0x7F, high >> 25, high & 0x1FFFFF
     distance = field - (field >> 20 << 21)
     operands: list[Operand | None] = []
@@ -56,7 +55,7 @@ def decode_scalar(word: int, code: bytes, at: int, target: Target) -> Instructio
         return None
     if "probe" not in row.flags:
         modifiers += caches(word >> 13 & 3)
-    return Instruction("SMEM", opcode, row.mnemonic, found, modifiers, 8, (word, high))
+    return Instruction(row, found, modifiers, (word, high))
 
 
 def decode_flat(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
@@ -93,4 +92,4 @@ def decode_flat(word: int, code: bytes, at: int, target: Target) -> Instruction 
     else:
         modifiers = offset(field, 13)
     modifiers += caches(bits)
-    return Instruction(encoding, opcode, row.mnemonic, tuple(operands), modifiers, 8, (word, high))
+    return Instruction(row, tuple(operands), modifiers, (word, high))

@@ -33,14 +33,13 @@ _INDEX_KEY = tuple(Modifier("index_key", f"index_key:{i}", i) for i in range(4))
 
 @dataclass(frozen=True, slots=True)
 class PackedPlan:
-    mnemonic: str
+    row: InstructionRow
     decoders: tuple[Decoder, ...]  # of the destination and the sources
     dpp_decoders: tuple[Decoder, ...]  # source 0 is a vector register there
     literal_fields: tuple[int, ...]
     selects: bool
     mix: bool
     key: int  # the bits of index_key
-    dpp: bool
     all_ones: tuple[int, ...]  # op_sel_hi where it adds nothing
     fixed: int  # bits that are fixed, and
     fixed_value: int  # what they are
@@ -76,7 +75,7 @@ def _plan(row: InstructionRow, target: Target) -> PackedPlan:
     fixed &= ~(key << 11)
     literal_fields = tuple(i for i, kind in enumerate(row.operands) if i and takes_literal(kind))
     return PackedPlan(
-        row.mnemonic,
+        row,
         decoders,
         (
             decoders[0],
@@ -87,7 +86,6 @@ def _plan(row: InstructionRow, target: Target) -> PackedPlan:
         selects or mix,
         mix,
         key,
-        "dpp" in row.flags,
         (0,) * sources if mix else (1,) * sources,
         fixed,
         value,
@@ -95,8 +93,7 @@ def _plan(row: InstructionRow, target: Target) -> PackedPlan:
 
 
 def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    opcode = word >> 16 & 0x7F
-    plan = plans(target).get(opcode)
+    plan = plans(target).get(word >> 16 & 0x7F)
     if plan is None or at + 8 > len(code) or word >> 23 & 1:
         return None
     high = int.from_bytes(code[at + 4 : at + 8], "little")
@@ -104,24 +101,24 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         return None
     fields = [word & 0xFF, high & 0x1FF, high >> 9 & 0x1FF, high >> 18 & 0x1FF]
     words: tuple[int, ...] = (word, high)
-    decoders, mnemonic, suffix, literal = plan.decoders, plan.mnemonic, "", 0
+    decoders, kind, literal = plan.decoders, "", 0
     modifiers = _modifiers(plan, word, high)
     source = fields[1]
     if source in dpp.CODES:
-        if not plan.dpp or at + 12 > len(code):
+        if "dpp" not in plan.row.flags or at + 12 > len(code):
             return None
         extra = int.from_bytes(code[at + 8 : at + 12], "little")
         words = (word, high, extra)
-        decoders, mnemonic = plan.dpp_decoders, mnemonic + "_e64_dpp"
+        decoders = plan.dpp_decoders
         if source == dpp.DPP16:
             modifiers += dpp.modifiers16(extra)
-            suffix = "_DPP16"
+            kind = "DPP16"
         else:
             modifiers += dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE)
-            suffix = "_DPP8"
+            kind = "DPP8"
         fields[1] = extra & 0xFF
     if LITERAL in fields and any(
-        fields[field] == LITERAL for field in plan.literal_fields if field > 1 or not suffix
+        fields[field] == LITERAL for field in plan.literal_fields if field > 1 or not kind
     ):
         end = at + 4 * len(words) + 4
         if end > len(code):
@@ -136,7 +133,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         if plan.mix and place and (high >> 28 + place | word >> 7 + place) & 1:
             operand = modified(operand, bool(high >> 28 + place & 1), bool(word >> 7 + place & 1))
         operands.append(operand)
-    return Instruction("VOP3P" + suffix, opcode, mnemonic, tuple(operands), modifiers, 4 * len(words), words)
+    return Instruction(plan.row, tuple(operands), modifiers, words, dpp=kind)
 
 
 @cache

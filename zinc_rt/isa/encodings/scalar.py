@@ -13,7 +13,7 @@ from zinc_rt.isa.encodings import immediates
 from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
 from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.rows import rows
+from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
 _ORDER = {"SOP1": (0, 1), "SOP2": (0, 1, 2), "SOPC": (1, 2), "SOPK": (0, 3), "SOPP": (3,)}
@@ -23,10 +23,9 @@ _NONE = 4
 class ScalarPlan(NamedTuple):
     """A row made ready. `operands` holds decoders and the fields they read."""
 
-    mnemonic: str
+    row: InstructionRow
     operands: tuple[tuple[Decoder, int], ...]
     has_literal: bool
-    flags: tuple[str, ...]
     literal_fields: frozenset[int]
 
 
@@ -49,7 +48,7 @@ def plans(encoding: str, target: Target) -> dict[int, ScalarPlan]:
                 if takes_literal(kind):
                     literals.add(operands[-1][1])
         always = bool({"K", "k"} & set(row.operands))
-        found[opcode] = ScalarPlan(row.mnemonic, tuple(operands), always, row.flags, frozenset(literals))
+        found[opcode] = ScalarPlan(row, tuple(operands), always, frozenset(literals))
     return found
 
 
@@ -63,7 +62,8 @@ def decode(encoding: str, word: int, code: bytes, at: int, target: Target) -> In
     plan = plans(encoding, target).get(opcode)
     if plan is None:
         return None
-    mnemonic, decoders, has_literal, flags, literals = plan
+    row, decoders, has_literal, literals = plan
+    flags = row.flags
     if flags and ("zero" in flags and word & 0xFFFF):
         return None
     if flags and ("optional" in flags and not word & 0xFFFF):
@@ -82,4 +82,4 @@ def decode(encoding: str, word: int, code: bytes, at: int, target: Target) -> In
         if operand is None:
             return None
         operands.append(operand)
-    return Instruction(encoding, opcode, mnemonic, tuple(operands), (), 4 * len(words), words)
+    return Instruction(row, tuple(operands), (), words)

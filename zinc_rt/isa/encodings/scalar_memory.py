@@ -19,13 +19,12 @@ _NULL = 124
 
 
 def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    opcode = word >> 13 & 0x3F
-    row = rows("memory", "SMEM", target.generation).get(opcode)
+    row = rows("memory", "SMEM", target.generation).get(word >> 13 & 0x3F)
     if row is None or at + 8 > len(code):
         return None
     high = int.from_bytes(code[at + 4 : at + 8], "little")
     if not row.operands:
-        return Instruction("SMEM", opcode, row.mnemonic, (), (), 8, (word, high))
+        return Instruction(row, (), (), (word, high))
     register, soffset = word >> 6 & 0x7F, high >> 25
     field = high & 0xFFFFFF
     offset = field - (field >> 23 << 24)
@@ -56,7 +55,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     found = tuple(operand for operand in operands if operand is not None)
     if len(found) < len(operands):
         return None
-    return Instruction("SMEM", opcode, row.mnemonic, found, modifiers, 8, (word, high))
+    return Instruction(row, found, modifiers, (word, high))
 
 
 def destination(register: int, width: int) -> Operand | None:

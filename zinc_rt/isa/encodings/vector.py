@@ -43,7 +43,7 @@ class VectorPlan:
     """A row made ready. `operands` holds a decoder and the field it reads: 0 the destination, 1 to 3 the sources,
     4 the scalar destination, 5 none."""
 
-    mnemonic: str
+    row: InstructionRow
     operands: tuple[tuple[Decoder, int], ...]
     neg: int
     abs: int
@@ -57,7 +57,6 @@ class VectorPlan:
     halves: tuple[int, ...]  # 0x200 for each field that op_sel picks a half of
     no_halves: int  # bits that turn that off, and
     whole: VectorPlan | None  # the plan that is then used
-    dpp_mnemonic: str | None
     dpp_zero: int  # must_be_zero of VOP3's DPP forms
     dpp_operands: tuple[tuple[Decoder, int], ...]  # source 0 is a vector register there
 
@@ -115,7 +114,7 @@ def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
         allowed = masks["m"] | masks["x"]
         zero = sum(3 << 20 + 2 * i for i in range(2) if not allowed >> i & 1)
     return VectorPlan(
-        row.mnemonic,
+        row,
         tuple(operands),
         neg,
         absolute,
@@ -129,7 +128,6 @@ def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
         halves,
         sum(1 << 11 + i for i, what in enumerate(op_sel) if what in "fy"),
         _plan(encoding, _without_halves(row), target) if halves else None,
-        _dpp_mnemonic(encoding, row.mnemonic) if "dpp" in row.flags else None,
         zero & ~(15 << 11) if byte_sel else zero,
         tuple((decoder(dpp_source, target), field) if field == 1 else (d, field) for d, field in operands),
     )
@@ -137,13 +135,7 @@ def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
 
 def _without_halves(row: InstructionRow) -> InstructionRow:
     flags = tuple(flag for flag in row.flags if not (len(flag) == 5 and flag[0] == "s"))
-    return InstructionRow(row.opcode, row.mnemonic, tuple(_WHOLE.get(kind, kind) for kind in row.operands), flags)
-
-
-def _dpp_mnemonic(encoding: str, mnemonic: str) -> str:
-    if encoding == "VOP3":
-        return mnemonic.removesuffix("_e64") + "_e64_dpp"
-    return mnemonic.removesuffix("_e32") + ("" if encoding == "VOPC" else "_dpp")
+    return replace(row, operands=tuple(_WHOLE.get(kind, kind) for kind in row.operands), flags=flags)
 
 
 def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target) -> Instruction | None:
@@ -159,9 +151,9 @@ def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target)
         return None
     source = word & 0x1FF
     if not plan.operands:
-        return None if destination else Instruction(encoding, opcode, plan.mnemonic, (), (), 4, (word,))
+        return None if destination else Instruction(plan.row, (), (), (word,))
     modifiers: tuple[Modifier, ...] = ()
-    mnemonic, suffix, extra = plan.mnemonic, "", 0
+    kind, extra = "", 0
     words: tuple[int, ...] = (word,)
     neg = absolute = 0
     if (
@@ -175,28 +167,27 @@ def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target)
         extra = int.from_bytes(code[at + 4 : at + 8], "little")
         words = (word, extra)
         if source in dpp.CODES:
-            if plan.dpp_mnemonic is None or plan.has_literal:
+            if "dpp" not in plan.row.flags or plan.has_literal:
                 return None
-            mnemonic = plan.dpp_mnemonic
             if source == dpp.DPP16:
                 if extra & plan.must_be_zero:
                     return None
                 neg = (extra >> 20 & 1 | extra >> 21 & 2) & plan.neg
                 absolute = (extra >> 21 & 1 | extra >> 22 & 2) & plan.abs
-                modifiers, suffix = dpp.modifiers16(extra), "_DPP16"
+                modifiers, kind = dpp.modifiers16(extra), "DPP16"
             else:
-                modifiers, suffix = dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE), "_DPP8"
+                modifiers, kind = dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE), "DPP8"
             source = extra & 0xFF
     fields = (destination, source, word >> 9 & 0xFF, 0, 0, 0)
-    operands = _operands(plan.dpp_operands if suffix else plan.operands, fields, extra, neg, absolute)
+    operands = _operands(plan.dpp_operands if kind else plan.operands, fields, extra, neg, absolute)
     if operands is None:
         return None
     if (
-        suffix and absolute & 2 and target.generation == 12 and operands[-1].text.startswith("vcc")
+        kind and absolute & 2 and target.generation == 12 and operands[-1].text.startswith("vcc")
     ):  # LLVM closes the bars behind the VCC
         second, mask = operands[-2:]
         operands = (*operands[:-2], replace(second, text=second.text[:-1]), replace(mask, text=mask.text + "|"))
-    return Instruction(encoding + suffix, opcode, mnemonic, operands, modifiers, 4 * len(words), words)
+    return Instruction(plan.row, operands, modifiers, words, dpp=kind)
 
 
 def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
@@ -219,21 +210,21 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
         0,
     )
     words: tuple[int, ...] = (word, high)
-    decoders, mnemonic, suffix, literal = plan.operands, plan.mnemonic, "", 0
+    decoders, kind, literal = plan.operands, "", 0
     modifiers = _long_modifiers(plan, word, high, is_dpp=fields[1] in dpp.CODES)
     source = fields[1]
     if source in dpp.CODES:
-        if plan.dpp_mnemonic is None or at + 12 > len(code):
+        if "dpp" not in plan.row.flags or at + 12 > len(code):
             return None
         extra = int.from_bytes(code[at + 8 : at + 12], "little")
         words = (word, high, extra)
-        decoders, mnemonic = plan.dpp_operands, plan.dpp_mnemonic
+        decoders = plan.dpp_operands
         if source == dpp.DPP16:
-            modifiers, suffix = modifiers + dpp.modifiers16(extra), "_DPP16"
+            modifiers, kind = modifiers + dpp.modifiers16(extra), "DPP16"
         else:
-            modifiers, suffix = modifiers + dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE), "_DPP8"
+            modifiers, kind = modifiers + dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE), "DPP8"
         fields = (fields[0], extra & 0xFF, *fields[2:])
-    if LITERAL in fields and any(fields[field] == LITERAL for field in plan.literal_fields - {suffix and 1}):
+    if LITERAL in fields and any(fields[field] == LITERAL for field in plan.literal_fields - {kind and 1}):
         end = at + 4 * len(words) + 4
         if end > len(code):
             return None
@@ -245,7 +236,7 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
     operands = _operands(decoders, fields, literal, high >> 29 & plan.neg, word >> 8 & plan.abs)
     if operands is None:
         return None
-    return Instruction("VOP3" + suffix, opcode, mnemonic, operands, modifiers, 4 * len(words), words)
+    return Instruction(plan.row, operands, modifiers, words, dpp=kind)
 
 
 def _operands(

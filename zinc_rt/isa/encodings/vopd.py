@@ -11,11 +11,11 @@ from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
 from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Operand
-from zinc_rt.isa.rows import rows
+from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
 _NONE = 3
-VopdPlan = tuple[str, tuple[tuple[Decoder, int], ...], bool]  # mnemonic; decoders and fields; whether K is read
+VopdPlan = tuple[InstructionRow, tuple[tuple[Decoder, int], ...], bool]  # row; decoders, fields; whether K is read
 
 
 @cache
@@ -27,7 +27,7 @@ def plans(target: Target) -> dict[int, VopdPlan]:
             (decoder(kind, target), _NONE if kind in ("vcc", "K") else next(order)) for kind in row.operands
         ]
         assert all(not takes_literal(kind) for kind in row.operands[2:])
-        found[opcode] = (row.mnemonic, tuple(operands), "K" in row.operands)
+        found[opcode] = (row, tuple(operands), "K" in row.operands)
     return found
 
 
@@ -53,9 +53,8 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     y = _operands(table[opcode_y], fields_y, literal)
     if x is None or y is None:
         return None
-    size_bytes = 4 * len(words)
-    second = Instruction("VOPD", opcode_y, table[opcode_y][0], y, (), size_bytes, words)
-    return Instruction("VOPD", opcode_x, table[opcode_x][0], x, (), size_bytes, words, second)
+    second = Instruction(table[opcode_y][0], y, (), words)
+    return Instruction(table[opcode_x][0], x, (), words, second)
 
 
 def _operands(plan: VopdPlan, fields: tuple[int, ...], literal: int) -> tuple[Operand, ...] | None:

@@ -9,11 +9,8 @@ from zinc_rt.isa.effects import SGPRS, VGPR, VGPRS, names
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind, Operand
-from zinc_rt.isa.units import access_bytes
 
 _VECTOR_REGISTERS = 256
-_GRAPHICS = frozenset(("EXP", "VINTERP", "VDSDIR", "LDSDIR"))
-_NO_LDS_TOUCHED = ("ds_permute", "ds_bpermute", "ds_swizzle", "ds_nop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ def check_operands(subject: Subject, limits: Limits) -> Iterator[LintFinding]:
             yield subject.finding("header", pc, message)
         if (lane := _lane(made, subject.target.wave)) is not None:
             yield subject.finding("lane", pc, lane)
-        if made.encoding in _GRAPHICS:
+        if made.row.pipe == "graphics":
             yield subject.finding("graphics", pc, "a graphics instruction: a compute kernel has none")
 
 
@@ -75,7 +72,7 @@ _SCALAR_FIELDS = {
 
 def _misaligned(made: Instruction) -> Iterator[str]:
     """A tuple of scalar registers begins at a multiple of its size, at most of 4. Decoders round it down."""
-    fields = _SCALAR_FIELDS.get(made.encoding.partition("_DPP")[0], ())
+    fields = _SCALAR_FIELDS.get(made.row.encoding, ())
     codes = [made.words[word] >> low & (1 << bits) - 1 for word, low, bits in fields]
     if made.encoding == "SMEM":
         codes.append((made.words[0] & 0x3F) << 1)  # the base
@@ -96,7 +93,7 @@ def _undeclared(subject: Subject, pc: int, limits: Limits) -> Iterator[str]:
         yield f"{names(beyond << VGPR + limits.vgprs)}, the header declares {limits.vgprs} VGPRs"
     if limits.sgprs is not None and (beyond := (used & SGPRS) >> limits.sgprs):
         yield f"{names(beyond << limits.sgprs)}, the header declares {limits.sgprs} SGPRs"
-    if limits.lds_bytes is not None and effects.unit == "ds" and not made.mnemonic.startswith(_NO_LDS_TOUCHED):
+    if limits.lds_bytes is not None and made.row.pipe == "lds" and "nolds" not in made.row.flags:
         end = _lds_end(made)
         if not limits.lds_bytes:
             yield "the header declares no LDS"
@@ -108,12 +105,12 @@ def _undeclared(subject: Subject, pc: int, limits: Limits) -> Iterator[str]:
 
 def _lds_end(made: Instruction) -> int:
     """The last byte, and one, that an LDS access touches where its address is 0."""
-    size = access_bytes(made)
-    if "_2addr_" not in made.mnemonic:
+    size = made.row.access_bytes
+    if "two" not in made.row.flags:
         offset = made.modifier("offset")
         return size + (offset.value if offset is not None and isinstance(offset.value, int) else 0)
     size //= 2
-    step = size * (64 if "_stride64_" in made.mnemonic else 1)
+    step = size * (64 if "stride64" in made.row.flags else 1)
     field = made.words[0] & 0xFFFF
     return size + step * max(field & 0xFF, field >> 8)
 

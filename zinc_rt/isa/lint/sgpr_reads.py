@@ -79,24 +79,24 @@ def check_sgpr_reads(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _matters(subject: Subject, pc: int) -> bool:
-    effects = subject.effects[pc]
-    if effects.unit in ("salu", "valu"):
-        return bool((effects.reads | effects.writes) & _SCALARS) or subject.at[pc].mnemonic == _WAIT
-    return effects.unit in ("smem", "vmem")
+    effects, row = subject.effects[pc], subject.at[pc].row
+    if row.pipe in ("salu", "valu"):
+        return bool((effects.reads | effects.writes) & _SCALARS) or row.mnemonic == _WAIT
+    return row.pipe in ("smem", "vmem")
 
 
 def _step(subject: Subject, pc: int, state: SgprReadState) -> list[tuple[int, int, str]]:
     """Advance `state` over one instruction. Gives (pc of the write, register, kind) of what is read too early."""
     made, effects = subject.at[pc], subject.effects[pc]
-    if effects.unit == "smem" or made.encoding in ("VBUFFER", "VIMAGE", "VSAMPLE"):
+    if made.row.pipe == "smem" or made.encoding in ("VBUFFER", "VIMAGE", "VSAMPLE"):
         state.salu, state.valu, state.vcc = {}, {}, {}
         return []
     if made.mnemonic == _WAIT:
         _wait(made.words[0] & 0xFFFF, state)
         return []
-    if effects.unit not in ("salu", "valu"):
+    if made.row.pipe not in ("salu", "valu"):
         return []
-    is_valu = effects.unit == "valu"
+    is_valu = made.row.pipe == "valu"
     reads, writes = effects.reads & _SCALARS, effects.writes & _SCALARS
     found: list[tuple[int, int, str]] = []
     if reads:

@@ -9,7 +9,6 @@ from zinc_rt.isa.effects import EXEC, NULL, SCC, TTMP, VCC, VGPR, bit, names, re
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind
-from zinc_rt.isa.units import access_bytes
 
 _ALWAYS = span(EXEC, 2) | bit(NULL) | span(TTMP, 16)
 _KERNARG = span(0, 2)
@@ -21,9 +20,9 @@ def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[LintFinding]
     before = _written(subject, 0, every_path=False)
     for block_pc, written in before.items():
         for pc, made in subject.flow.blocks[block_pc].instructions:
-            if made.encoding == "SMEM" and made.mnemonic.startswith("s_load") and not written & _KERNARG:
+            if made.row.operands[1:] == ("b2",) and not written & _KERNARG:
                 base, offset = made.operands[1], made.operands[2]
-                end = access_bytes(made) + (offset.value if isinstance(offset.value, int) else 0)
+                end = made.row.access_bytes + (offset.value if isinstance(offset.value, int) else 0)
                 if registers(base) == _KERNARG and offset.kind is Kind.IMMEDIATE and end > kernarg_bytes:
                     yield subject.finding(
                         "kernarg", pc, f"reads up to byte {end} of {kernarg_bytes} bytes of arguments"
@@ -45,7 +44,7 @@ def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]
             if missing := effects.reads & ~some & ~_unused(made):
                 yield subject.finding("unwritten", pc, f"reads {names(missing)}, which nothing has written")
                 some |= missing  # say it once
-            elif made.mnemonic.startswith("s_cbranch") and (missing := effects.reads & _CONDITIONS & ~every):
+            elif made.row.flow == "conditional" and (missing := effects.reads & _CONDITIONS & ~every):
                 yield subject.finding(
                     "unwritten", pc, f"branches on {names(missing)}, which a path to here leaves unwritten"
                 )

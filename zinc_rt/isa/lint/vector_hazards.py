@@ -12,29 +12,32 @@ from zinc_rt.isa.effects import names, registers, union
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 
-_MATRIX = ("v_wmma", "v_swmmac")
-
 
 def check_vector_hazards(subject: Subject) -> Iterator[LintFinding]:
-    mnemonics = [made.mnemonic for made in subject.at.values()]
-    if any(mnemonic.startswith(_MATRIX) for mnemonic in mnemonics):
+    if any(made.row.unit == "matrix" for made in subject.at.values()):
         for pc, last in _with_last(subject, lambda made: True):
             yield from _matrix(subject, pc, last)
-    if any(mnemonic.startswith("v_cmpx") for mnemonic in mnemonics):
+    if any(map(_writes_exec, subject.at.values())):
         for pc, last in _with_last(subject, lambda made: made.mnemonic != "v_nop"):
             yield from _permlane(subject, pc, last)
 
 
+def _writes_exec(made: Instruction) -> bool:
+    """Whether it is a v_cmpx."""
+    return made.row.pipe == "valu" and "exec" in made.row.writes
+
+
 def _matrix(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintFinding]:
     made = subject.at[pc]
-    if not made.mnemonic.startswith(_MATRIX):
+    if made.row.unit != "matrix":
         return
     # Matrices A and B, and the index of a sparse one. The hardware waits for C by itself.
-    sources = made.operands[1:3] if made.mnemonic.startswith("v_wmma") else made.operands[1:4]
+    is_sparse = "k0" in made.row.flags or "k1" in made.row.flags
+    sources = made.operands[1:4] if is_sparse else made.operands[1:3]
     read = union(map(registers, sources))
     for producer in sorted(last):
         other = subject.at[producer]
-        if other.mnemonic.startswith(_MATRIX) and (both := registers(other.operands[0]) & read):
+        if other.row.unit == "matrix" and (both := registers(other.operands[0]) & read):
             yield subject.finding(
                 "wmma",
                 pc,
@@ -45,10 +48,10 @@ def _matrix(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintFin
 
 
 def _permlane(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintFinding]:
-    if not subject.at[pc].mnemonic.startswith("v_permlane"):
+    if "permlane" not in subject.at[pc].row.limits:
         return
     for producer in sorted(last):
-        if subject.at[producer].mnemonic.startswith("v_cmpx"):
+        if _writes_exec(subject.at[producer]):
             yield subject.finding(
                 "permlane",
                 pc,
@@ -64,7 +67,7 @@ def _with_last(subject: Subject, counts: Callable[[Instruction], bool]) -> Itera
     into: dict[int, frozenset[int]] = {subject.flow.entry: frozenset()}
 
     def vector(pc: int) -> bool:
-        return subject.effects[pc].unit == "valu" and counts(subject.at[pc])
+        return subject.at[pc].row.pipe == "valu" and counts(subject.at[pc])
 
     todo = list(subject.order)
     while todo:

@@ -13,8 +13,6 @@ from zinc_rt.isa.lint.constant_bus import scalar_sources
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind, Operand
 
-_READ_DESTINATION = ("v_dual_fmac", "v_dual_dot2acc")
-
 
 def check_vopd(subject: Subject) -> Iterator[LintFinding]:
     for pc, made in subject.at.items():
@@ -49,9 +47,9 @@ def _sources(half: Instruction) -> tuple[int | None, int | None, int | None]:
     ]
     first = _vgpr(vectors[0]) if vectors else None
     second = _vgpr(vectors[1]) if len(vectors) > 1 else None
-    if half.mnemonic == "v_dual_fmamk_f32":  # src0, K, src1: the register behind K is the third source
+    if half.row.operands[2:3] == ("K",):  # v_dual_fmamk: the register behind K is the third source
         return first, None, second
-    return first, second, half.operands[0].index if half.mnemonic.startswith(_READ_DESTINATION) else None
+    return first, second, half.operands[0].index if "dst" in half.row.reads else None
 
 
 def _vgpr(operand: Operand) -> int | None:

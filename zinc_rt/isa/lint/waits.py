@@ -16,7 +16,7 @@ from zinc_rt.isa.operand import Kind
 
 Pending = dict[str, dict[int, int]]  # counter -> pc of the operation -> how many are known to be behind it
 _SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst")
-_WRITE_BACK = ("global_wb", "global_wbinv")
+_INVALIDATE, _WRITE_BACK = "global_inv", ("global_wb", "global_wbinv")
 
 
 def check_waits(subject: Subject) -> Iterator[LintFinding]:
@@ -104,9 +104,9 @@ def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles
                     yield _early(subject, pc, producer, counter, waiting[producer], results[producer][counter])
         if made.mnemonic in _SIGNALS:
             yield from _at_barrier(subject, pc, state)
-        elif made.mnemonic == "global_inv":
+        elif made.mnemonic == _INVALIDATE:
             yield from _at_invalidation(subject, pc, state)
-        elif effects.unit == "vmem":
+        elif made.row.pipe == "vmem":
             yield from _after_write_back(subject, pc, state)
         if pc in counts:
             _issue(state, pc, counts[pc])
@@ -176,7 +176,7 @@ def _memory_after(subject: Subject, pc: int) -> list[Instruction]:
             block = subject.flow.blocks[start]
             rest += [made for _, made in block.instructions]
             todo += block.successors
-    return [made for made in rest if made.encoding in ("GLOBAL", "FLAT") and "load" in made.mnemonic]
+    return [made for made in rest if made.encoding in ("GLOBAL", "FLAT") and made.row.unit == "load"]
 
 
 def _base(made: Instruction) -> str | None:
@@ -201,7 +201,7 @@ def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[Lint
 
 
 def _after_write_back(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
-    if subject.at[pc].mnemonic in _WRITE_BACK or "load" in subject.at[pc].mnemonic:
+    if subject.at[pc].mnemonic in _WRITE_BACK or subject.at[pc].row.unit == "load":
         return
     for producer in state[STORE]:
         if subject.at[producer].mnemonic in _WRITE_BACK:

@@ -1,4 +1,7 @@
-"""Memory opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and the decoders named by encoding."""
+"""Memory opcodes: gfx12, gfx11, mnemonic, operands, flags, facts. See rows.py and the decoders named by encoding.
+
+A VMEM row serves several segments: f flat_, g global_, s scratch_, b buffer_, t tbuffer_.
+"""
 
 ROWS = {
     "DS": """
@@ -17,11 +20,11 @@ ROWS = {
 0c 0c ds_mskor_b32 a1,x1,y1
 0d 0d ds_store_b32 a1,x1
 0e 0e ds_store_2addr_b32 a1,x1,y1 two
-0f 0f ds_store_2addr_stride64_b32 a1,x1,y1 two
+0f 0f ds_store_2addr_stride64_b32 a1,x1,y1 two stride64
 10 10 ds_cmpstore_b32 a1,x1,y1
 12  - ds_min_num_f32 a1,x1
 13  - ds_max_num_f32 a1,x1
-14 14 ds_nop - zero
+14 14 ds_nop - zero nolds #none
 15 15 ds_add_f32 a1,x1
 1e 1e ds_store_b8 a1,x1
 1f 1f ds_store_b16 a1,x1
@@ -40,14 +43,14 @@ ROWS = {
 2c 2c ds_mskor_rtn_b32 d1,a1,x1,y1
 2d 2d ds_storexchg_rtn_b32 d1,a1,x1
 2e 2e ds_storexchg_2addr_rtn_b32 d2,a1,x1,y1 two
-2f 2f ds_storexchg_2addr_stride64_rtn_b32 d2,a1,x1,y1 two
+2f 2f ds_storexchg_2addr_stride64_rtn_b32 d2,a1,x1,y1 two stride64
 30 30 ds_cmpstore_rtn_b32 d1,a1,x1,y1
 32  - ds_min_num_rtn_f32 d1,a1,x1
 33  - ds_max_num_rtn_f32 d1,a1,x1
-35 35 ds_swizzle_b32 d1,a1 swizzle
+35 35 ds_swizzle_b32 d1,a1 swizzle nolds
 36 36 ds_load_b32 d1,a1
 37 37 ds_load_2addr_b32 d2,a1 two
-38 38 ds_load_2addr_stride64_b32 d2,a1 two
+38 38 ds_load_2addr_stride64_b32 d2,a1 two stride64
 39 39 ds_load_i8 d1,a1
 3a 3a ds_load_u8 d1,a1
 3b 3b ds_load_i16 d1,a1
@@ -69,7 +72,7 @@ ROWS = {
 4c 4c ds_mskor_b64 a1,x2,y2
 4d 4d ds_store_b64 a1,x2
 4e 4e ds_store_2addr_b64 a1,x2,y2 two
-4f 4f ds_store_2addr_stride64_b64 a1,x2,y2 two
+4f 4f ds_store_2addr_stride64_b64 a1,x2,y2 two stride64
 50 50 ds_cmpstore_b64 a1,x2,y2
 52  - ds_min_num_f64 a1,x2
 53  - ds_max_num_f64 a1,x2
@@ -88,13 +91,13 @@ ROWS = {
 6c 6c ds_mskor_rtn_b64 d2,a1,x2,y2
 6d 6d ds_storexchg_rtn_b64 d2,a1,x2
 6e 6e ds_storexchg_2addr_rtn_b64 d4,a1,x2,y2 two
-6f 6f ds_storexchg_2addr_stride64_rtn_b64 d4,a1,x2,y2 two
+6f 6f ds_storexchg_2addr_stride64_rtn_b64 d4,a1,x2,y2 two stride64
 70 70 ds_cmpstore_rtn_b64 d2,a1,x2,y2
 72  - ds_min_num_rtn_f64 d2,a1,x2
 73  - ds_max_num_rtn_f64 d2,a1,x2
 76 76 ds_load_b64 d2,a1
 77 77 ds_load_2addr_b64 d4,a1 two
-78 78 ds_load_2addr_stride64_b64 d4,a1 two
+78 78 ds_load_2addr_stride64_b64 d4,a1 two stride64
 79 79 ds_add_rtn_f32 d1,a1,x1
 7e 7e ds_condxchg32_rtn_b64 d2,a1,x2
 98  - ds_cond_sub_u32 a1,x1
@@ -113,16 +116,16 @@ a8  - ds_cond_sub_rtn_u32 d1,a1,x1
 a9  - ds_sub_clamp_rtn_u32 d1,a1,x1
 aa  - ds_pk_add_rtn_f16 d1,a1,x1
 ab  - ds_pk_add_rtn_bf16 d1,a1,x1
-b0 b0 ds_store_addtid_b32 x1
-b1 b1 ds_load_addtid_b32 d1
-b2  - ds_permute_b32 d1,a1,x1
-b3  - ds_bpermute_b32 d1,a1,x1
-cd  - ds_bpermute_fi_b32 d1,a1,x1
+b0 b0 ds_store_addtid_b32 x1 <m0
+b1 b1 ds_load_addtid_b32 d1 <m0
+b2  - ds_permute_b32 d1,a1,x1 nolds
+b3  - ds_bpermute_b32 d1,a1,x1 nolds
+cd  - ds_bpermute_fi_b32 d1,a1,x1 nolds
 de de ds_store_b96 a1,x3
 df df ds_store_b128 a1,x4
-e0  - ds_bvh_stack_push4_pop1_rtn_b32 d1,a1,x1,y4
-e1  - ds_bvh_stack_push8_pop1_rtn_b32 d1,a1,x1,y8
-e2  - ds_bvh_stack_push8_pop2_rtn_b64 d2,a1,x1,y8
+e0  - ds_bvh_stack_push4_pop1_rtn_b32 d1,a1,x1,y4 >src
+e1  - ds_bvh_stack_push8_pop1_rtn_b32 d1,a1,x1,y8 >src
+e2  - ds_bvh_stack_push8_pop2_rtn_b64 d2,a1,x1,y8 >src
 fe fe ds_load_b96 d3,a1
 ff ff ds_load_b128 d4,a1
  - 11 ds_cmpstore_f32 a1,x1,y1
@@ -147,166 +150,116 @@ ff ff ds_load_b128 d4,a1
  - 73 ds_max_rtn_f64 d2,a1,x2
  - 7a ds_add_gs_reg_rtn d2,x1 gds
  - 7b ds_sub_gs_reg_rtn d2,x1 gds
- - ad ds_bvh_stack_rtn_b32 d1,a1,x1,y4 nogds
- - b2 ds_permute_b32 d1,a1,x1 nogds
- - b3 ds_bpermute_b32 d1,a1,x1 nogds
+ - ad ds_bvh_stack_rtn_b32 d1,a1,x1,y4 nogds >src
+ - b2 ds_permute_b32 d1,a1,x1 nogds nolds
+ - b3 ds_bpermute_b32 d1,a1,x1 nogds nolds
 """,
-    "FLAT": """
-10 10 flat_load_u8 d1 load
-11 11 flat_load_i8 d1 load
-12 12 flat_load_u16 d1 load
-13 13 flat_load_i16 d1 load
-14 14 flat_load_b32 d1 load
-15 15 flat_load_b64 d2 load
-16 16 flat_load_b96 d3 load
-17 17 flat_load_b128 d4 load
-18 18 flat_store_b8 x1 store
-19 19 flat_store_b16 x1 store
-1a 1a flat_store_b32 x1 store
-1b 1b flat_store_b64 x2 store
-1c 1c flat_store_b96 x3 store
-1d 1d flat_store_b128 x4 store
-1e 1e flat_load_d16_u8 d1 load
-1f 1f flat_load_d16_i8 d1 load
-20 20 flat_load_d16_b16 d1 load
-21 21 flat_load_d16_hi_u8 d1 load
-22 22 flat_load_d16_hi_i8 d1 load
-23 23 flat_load_d16_hi_b16 d1 load
-24 24 flat_store_d16_hi_b8 x1 store
-25 25 flat_store_d16_hi_b16 x1 store
-33 33 flat_atomic_swap_b32 d1,x1 atomic
-34 34 flat_atomic_cmpswap_b32 d1,x2 atomic
-35 35 flat_atomic_add_u32 d1,x1 atomic
-36 36 flat_atomic_sub_u32 d1,x1 atomic
-37  - flat_atomic_sub_clamp_u32 d1,x1 atomic
-38 38 flat_atomic_min_i32 d1,x1 atomic
-39 39 flat_atomic_min_u32 d1,x1 atomic
-3a 3a flat_atomic_max_i32 d1,x1 atomic
-3b 3b flat_atomic_max_u32 d1,x1 atomic
-3c 3c flat_atomic_and_b32 d1,x1 atomic
-3d 3d flat_atomic_or_b32 d1,x1 atomic
-3e 3e flat_atomic_xor_b32 d1,x1 atomic
-3f 3f flat_atomic_inc_u32 d1,x1 atomic
-40 40 flat_atomic_dec_u32 d1,x1 atomic
-41 41 flat_atomic_swap_b64 d2,x2 atomic
-42 42 flat_atomic_cmpswap_b64 d2,x4 atomic
-43 43 flat_atomic_add_u64 d2,x2 atomic
-44 44 flat_atomic_sub_u64 d2,x2 atomic
-45 45 flat_atomic_min_i64 d2,x2 atomic
-46 46 flat_atomic_min_u64 d2,x2 atomic
-47 47 flat_atomic_max_i64 d2,x2 atomic
-48 48 flat_atomic_max_u64 d2,x2 atomic
-49 49 flat_atomic_and_b64 d2,x2 atomic
-4a 4a flat_atomic_or_b64 d2,x2 atomic
-4b 4b flat_atomic_xor_b64 d2,x2 atomic
-4c 4c flat_atomic_inc_u64 d2,x2 atomic
-4d 4d flat_atomic_dec_u64 d2,x2 atomic
-50  - flat_atomic_cond_sub_u32 d1,x1 atomic
-51  - flat_atomic_min_num_f32 d1,x1 atomic
-52  - flat_atomic_max_num_f32 d1,x1 atomic
-56 56 flat_atomic_add_f32 d1,x1 atomic
-59  - flat_atomic_pk_add_f16 d1,x1 atomic
-5a  - flat_atomic_pk_add_bf16 d1,x1 atomic
- - 50 flat_atomic_cmpswap_f32 d1,x2 atomic
- - 51 flat_atomic_min_f32 d1,x1 atomic
- - 52 flat_atomic_max_f32 d1,x1 atomic
-""",
-    "GLOBAL": """
-10 10 global_load_u8 d1 load
-11 11 global_load_i8 d1 load
-12 12 global_load_u16 d1 load
-13 13 global_load_i16 d1 load
-14 14 global_load_b32 d1 load
-15 15 global_load_b64 d2 load
-16 16 global_load_b96 d3 load
-17 17 global_load_b128 d4 load
-18 18 global_store_b8 x1 store
-19 19 global_store_b16 x1 store
-1a 1a global_store_b32 x1 store
-1b 1b global_store_b64 x2 store
-1c 1c global_store_b96 x3 store
-1d 1d global_store_b128 x4 store
-1e 1e global_load_d16_u8 d1 load
-1f 1f global_load_d16_i8 d1 load
-20 20 global_load_d16_b16 d1 load
-21 21 global_load_d16_hi_u8 d1 load
-22 22 global_load_d16_hi_i8 d1 load
-23 23 global_load_d16_hi_b16 d1 load
-24 24 global_store_d16_hi_b8 x1 store
-25 25 global_store_d16_hi_b16 x1 store
-28 28 global_load_addtid_b32 d1 load addtid
-29 29 global_store_addtid_b32 x1 store addtid
-2b  - global_inv - load plain
-2c  - global_wb - load plain
-33 33 global_atomic_swap_b32 d1,x1 atomic
-34 34 global_atomic_cmpswap_b32 d1,x2 atomic
-35 35 global_atomic_add_u32 d1,x1 atomic
-36 36 global_atomic_sub_u32 d1,x1 atomic
-37  - global_atomic_sub_clamp_u32 d1,x1 atomic
-38 38 global_atomic_min_i32 d1,x1 atomic
-39 39 global_atomic_min_u32 d1,x1 atomic
-3a 3a global_atomic_max_i32 d1,x1 atomic
-3b 3b global_atomic_max_u32 d1,x1 atomic
-3c 3c global_atomic_and_b32 d1,x1 atomic
-3d 3d global_atomic_or_b32 d1,x1 atomic
-3e 3e global_atomic_xor_b32 d1,x1 atomic
-3f 3f global_atomic_inc_u32 d1,x1 atomic
-40 40 global_atomic_dec_u32 d1,x1 atomic
-41 41 global_atomic_swap_b64 d2,x2 atomic
-42 42 global_atomic_cmpswap_b64 d2,x4 atomic
-43 43 global_atomic_add_u64 d2,x2 atomic
-44 44 global_atomic_sub_u64 d2,x2 atomic
-45 45 global_atomic_min_i64 d2,x2 atomic
-46 46 global_atomic_min_u64 d2,x2 atomic
-47 47 global_atomic_max_i64 d2,x2 atomic
-48 48 global_atomic_max_u64 d2,x2 atomic
-49 49 global_atomic_and_b64 d2,x2 atomic
-4a 4a global_atomic_or_b64 d2,x2 atomic
-4b 4b global_atomic_xor_b64 d2,x2 atomic
-4c 4c global_atomic_inc_u64 d2,x2 atomic
-4d 4d global_atomic_dec_u64 d2,x2 atomic
-4f  - global_wbinv - load plain
-50  - global_atomic_cond_sub_u32 d1,x1 atomic
-51  - global_atomic_min_num_f32 d1,x1 atomic
-52  - global_atomic_max_num_f32 d1,x1 atomic
-53  - global_load_block d32 load
-54  - global_store_block x32 store
-56 56 global_atomic_add_f32 d1,x1 atomic
-57  - global_load_tr_b128 d4/2 load
-58  - global_load_tr_b64 d2/1 load
-59  - global_atomic_pk_add_f16 d1,x1 atomic
-5a  - global_atomic_pk_add_bf16 d1,x1 atomic
-73  - global_atomic_ordered_add_b64 d2,x2 atomic
- - 37 global_atomic_csub_u32 d1,x1 atomic
- - 50 global_atomic_cmpswap_f32 d1,x2 atomic
- - 51 global_atomic_min_f32 d1,x1 atomic
- - 52 global_atomic_max_f32 d1,x1 atomic
-""",
-    "SCRATCH": """
-10 10 scratch_load_u8 d1 load
-11 11 scratch_load_i8 d1 load
-12 12 scratch_load_u16 d1 load
-13 13 scratch_load_i16 d1 load
-14 14 scratch_load_b32 d1 load
-15 15 scratch_load_b64 d2 load
-16 16 scratch_load_b96 d3 load
-17 17 scratch_load_b128 d4 load
-18 18 scratch_store_b8 x1 store
-19 19 scratch_store_b16 x1 store
-1a 1a scratch_store_b32 x1 store
-1b 1b scratch_store_b64 x2 store
-1c 1c scratch_store_b96 x3 store
-1d 1d scratch_store_b128 x4 store
-1e 1e scratch_load_d16_u8 d1 load
-1f 1f scratch_load_d16_i8 d1 load
-20 20 scratch_load_d16_b16 d1 load
-21 21 scratch_load_d16_hi_u8 d1 load
-22 22 scratch_load_d16_hi_i8 d1 load
-23 23 scratch_load_d16_hi_b16 d1 load
-24 24 scratch_store_d16_hi_b8 x1 store
-25 25 scratch_store_d16_hi_b16 x1 store
-53  - scratch_load_block d32 load
-54  - scratch_store_block x32 store
+    "VMEM": """
+00 00 b:load_format_x d1 load
+01 01 b:load_format_xy d2 load
+02 02 b:load_format_xyz d3 load
+03 03 b:load_format_xyzw d4 load
+04 04 b:store_format_x x1 store
+05 05 b:store_format_xy x2 store
+06 06 b:store_format_xyz x3 store
+07 07 b:store_format_xyzw x4 store
+08 08 b:load_d16_format_x d1 load
+09 09 b:load_d16_format_xy d1 load
+0a 0a b:load_d16_format_xyz d2 load
+0b 0b b:load_d16_format_xyzw d2 load
+0c 0c b:store_d16_format_x x1 store
+0d 0d b:store_d16_format_xy x1 store
+0e 0e b:store_d16_format_xyz x2 store
+0f 0f b:store_d16_format_xyzw x2 store
+10 10 fgsb:load_u8 d1 load
+11 11 fgsb:load_i8 d1 load
+12 12 fgsb:load_u16 d1 load
+13 13 fgsb:load_i16 d1 load
+14 14 fgsb:load_b32 d1 load
+15 15 fgsb:load_b64 d2 load
+16 16 fgsb:load_b96 d3 load
+17 17 fgsb:load_b128 d4 load
+18 18 fgsb:store_b8 x1 store
+19 19 fgsb:store_b16 x1 store
+1a 1a fgsb:store_b32 x1 store
+1b 1b fgsb:store_b64 x2 store
+1c 1c fgsb:store_b96 x3 store
+1d 1d fgsb:store_b128 x4 store
+1e 1e fgsb:load_d16_u8 d1 load
+1f 1f fgsb:load_d16_i8 d1 load
+20 20 fgsb:load_d16_b16 d1 load
+21 21 fgsb:load_d16_hi_u8 d1 load
+22 22 fgsb:load_d16_hi_i8 d1 load
+23 23 fgsb:load_d16_hi_b16 d1 load
+24 24 fgsb:store_d16_hi_b8 x1 store
+25 25 fgsb:store_d16_hi_b16 x1 store
+26 26 b:load_d16_hi_format_x d1 load
+27 27 b:store_d16_hi_format_x x1 store
+28 28 g:load_addtid_b32 d1 load addtid
+29 29 g:store_addtid_b32 x1 store addtid
+2b  - g:inv - load plain %cache #loadcnt
+ - 2b b:gl0_inv - load %cache
+2c  - g:wb - load plain %cache
+ - 2c b:gl1_inv - load %cache
+33 33 fgb:atomic_swap_b32 d1,x1 atomic
+34 34 fgb:atomic_cmpswap_b32 d1,x2 atomic
+35 35 fgb:atomic_add_u32 d1,x1 atomic
+36 36 fgb:atomic_sub_u32 d1,x1 atomic
+37  - fgb:atomic_sub_clamp_u32 d1,x1 atomic
+ - 37 gb:atomic_csub_u32 d1,x1 atomic
+38 38 fgb:atomic_min_i32 d1,x1 atomic
+39 39 fgb:atomic_min_u32 d1,x1 atomic
+3a 3a fgb:atomic_max_i32 d1,x1 atomic
+3b 3b fgb:atomic_max_u32 d1,x1 atomic
+3c 3c fgb:atomic_and_b32 d1,x1 atomic
+3d 3d fgb:atomic_or_b32 d1,x1 atomic
+3e 3e fgb:atomic_xor_b32 d1,x1 atomic
+3f 3f fgb:atomic_inc_u32 d1,x1 atomic
+40 40 fgb:atomic_dec_u32 d1,x1 atomic
+41 41 fgb:atomic_swap_b64 d2,x2 atomic
+42 42 fgb:atomic_cmpswap_b64 d2,x4 atomic
+43 43 fgb:atomic_add_u64 d2,x2 atomic
+44 44 fgb:atomic_sub_u64 d2,x2 atomic
+45 45 fgb:atomic_min_i64 d2,x2 atomic
+46 46 fgb:atomic_min_u64 d2,x2 atomic
+47 47 fgb:atomic_max_i64 d2,x2 atomic
+48 48 fgb:atomic_max_u64 d2,x2 atomic
+49 49 fgb:atomic_and_b64 d2,x2 atomic
+4a 4a fgb:atomic_or_b64 d2,x2 atomic
+4b 4b fgb:atomic_xor_b64 d2,x2 atomic
+4c 4c fgb:atomic_inc_u64 d2,x2 atomic
+4d 4d fgb:atomic_dec_u64 d2,x2 atomic
+4f  - g:wbinv - load plain %cache
+50  - fgb:atomic_cond_sub_u32 d1,x1 atomic
+ - 50 fgb:atomic_cmpswap_f32 d1,x2 atomic
+51  - fgb:atomic_min_num_f32 d1,x1 atomic
+ - 51 fgb:atomic_min_f32 d1,x1 atomic
+52  - fgb:atomic_max_num_f32 d1,x1 atomic
+ - 52 fgb:atomic_max_f32 d1,x1 atomic
+53  - gs:load_block d32 load
+54  - gs:store_block x32 store
+56 56 fgb:atomic_add_f32 d1,x1 atomic
+57  - g:load_tr_b128 d4/2 load
+58  - g:load_tr_b64 d2/1 load
+59  - fgb:atomic_pk_add_f16 d1,x1 atomic
+5a  - fgb:atomic_pk_add_bf16 d1,x1 atomic
+73  - g:atomic_ordered_add_b64 d2,x2 atomic
+80 00 t:load_format_x d1 load typed
+81 01 t:load_format_xy d2 load typed
+82 02 t:load_format_xyz d3 load typed
+83 03 t:load_format_xyzw d4 load typed
+84 04 t:store_format_x x1 store typed
+85 05 t:store_format_xy x2 store typed
+86 06 t:store_format_xyz x3 store typed
+87 07 t:store_format_xyzw x4 store typed
+88 08 t:load_d16_format_x d1 load typed
+89 09 t:load_d16_format_xy d1 load typed
+8a 0a t:load_d16_format_xyz d2 load typed
+8b 0b t:load_d16_format_xyzw d2 load typed
+8c 0c t:store_d16_format_x x1 store typed
+8d 0d t:store_d16_format_xy x1 store typed
+8e 0e t:store_d16_format_xyz x2 store typed
+8f 0f t:store_d16_format_xyzw x2 store typed
 """,
     "SMEM": """
 00 00 s_load_b32 d1,b2
@@ -332,195 +285,11 @@ ff ff ds_load_b128 d4,a1
 21 21 s_dcache_inv -
 22 22 s_atc_probe i,b2 probe
 23 23 s_atc_probe_buffer i,b4 probe unsigned
-24  - s_prefetch_inst b2 probe prefetch
-25  - s_prefetch_inst_pc_rel pc probe prefetch
-26  - s_prefetch_data b2 probe prefetch
-27  - s_buffer_prefetch_data b4 probe prefetch unsigned
-28  - s_prefetch_data_pc_rel pc probe prefetch
+24  - s_prefetch_inst b2 probe prefetch #none
+25  - s_prefetch_inst_pc_rel pc probe prefetch #none
+26  - s_prefetch_data b2 probe prefetch #none
+27  - s_buffer_prefetch_data b4 probe prefetch unsigned #none
+28  - s_prefetch_data_pc_rel pc probe prefetch #none
  - 20 s_gl1_inv -
-""",
-    "VBUFFER": """
-00  - buffer_load_format_x x1 load
-01  - buffer_load_format_xy x2 load
-02  - buffer_load_format_xyz x3 load
-03  - buffer_load_format_xyzw x4 load
-04  - buffer_store_format_x x1 store
-05  - buffer_store_format_xy x2 store
-06  - buffer_store_format_xyz x3 store
-07  - buffer_store_format_xyzw x4 store
-08  - buffer_load_d16_format_x x1 load
-09  - buffer_load_d16_format_xy x1 load
-0a  - buffer_load_d16_format_xyz x2 load
-0b  - buffer_load_d16_format_xyzw x2 load
-0c  - buffer_store_d16_format_x x1 store
-0d  - buffer_store_d16_format_xy x1 store
-0e  - buffer_store_d16_format_xyz x2 store
-0f  - buffer_store_d16_format_xyzw x2 store
-10  - buffer_load_u8 x1 load
-11  - buffer_load_i8 x1 load
-12  - buffer_load_u16 x1 load
-13  - buffer_load_i16 x1 load
-14  - buffer_load_b32 x1 load
-15  - buffer_load_b64 x2 load
-16  - buffer_load_b96 x3 load
-17  - buffer_load_b128 x4 load
-18  - buffer_store_b8 x1 store
-19  - buffer_store_b16 x1 store
-1a  - buffer_store_b32 x1 store
-1b  - buffer_store_b64 x2 store
-1c  - buffer_store_b96 x3 store
-1d  - buffer_store_b128 x4 store
-1e  - buffer_load_d16_u8 x1 load
-1f  - buffer_load_d16_i8 x1 load
-20  - buffer_load_d16_b16 x1 load
-21  - buffer_load_d16_hi_u8 x1 load
-22  - buffer_load_d16_hi_i8 x1 load
-23  - buffer_load_d16_hi_b16 x1 load
-24  - buffer_store_d16_hi_b8 x1 store
-25  - buffer_store_d16_hi_b16 x1 store
-26  - buffer_load_d16_hi_format_x x1 load
-27  - buffer_store_d16_hi_format_x x1 store
-33  - buffer_atomic_swap_b32 x1 atomic
-34  - buffer_atomic_cmpswap_b32 x2 atomic
-35  - buffer_atomic_add_u32 x1 atomic
-36  - buffer_atomic_sub_u32 x1 atomic
-37  - buffer_atomic_sub_clamp_u32 x1 atomic
-38  - buffer_atomic_min_i32 x1 atomic
-39  - buffer_atomic_min_u32 x1 atomic
-3a  - buffer_atomic_max_i32 x1 atomic
-3b  - buffer_atomic_max_u32 x1 atomic
-3c  - buffer_atomic_and_b32 x1 atomic
-3d  - buffer_atomic_or_b32 x1 atomic
-3e  - buffer_atomic_xor_b32 x1 atomic
-3f  - buffer_atomic_inc_u32 x1 atomic
-40  - buffer_atomic_dec_u32 x1 atomic
-41  - buffer_atomic_swap_b64 x2 atomic
-42  - buffer_atomic_cmpswap_b64 x4 atomic
-43  - buffer_atomic_add_u64 x2 atomic
-44  - buffer_atomic_sub_u64 x2 atomic
-45  - buffer_atomic_min_i64 x2 atomic
-46  - buffer_atomic_min_u64 x2 atomic
-47  - buffer_atomic_max_i64 x2 atomic
-48  - buffer_atomic_max_u64 x2 atomic
-49  - buffer_atomic_and_b64 x2 atomic
-4a  - buffer_atomic_or_b64 x2 atomic
-4b  - buffer_atomic_xor_b64 x2 atomic
-4c  - buffer_atomic_inc_u64 x2 atomic
-4d  - buffer_atomic_dec_u64 x2 atomic
-50  - buffer_atomic_cond_sub_u32 x1 atomic
-51  - buffer_atomic_min_num_f32 x1 atomic
-52  - buffer_atomic_max_num_f32 x1 atomic
-56  - buffer_atomic_add_f32 x1 atomic
-59  - buffer_atomic_pk_add_f16 x1 atomic
-5a  - buffer_atomic_pk_add_bf16 x1 atomic
-80  - tbuffer_load_format_x x1 load typed
-81  - tbuffer_load_format_xy x2 load typed
-82  - tbuffer_load_format_xyz x3 load typed
-83  - tbuffer_load_format_xyzw x4 load typed
-84  - tbuffer_store_format_x x1 store typed
-85  - tbuffer_store_format_xy x2 store typed
-86  - tbuffer_store_format_xyz x3 store typed
-87  - tbuffer_store_format_xyzw x4 store typed
-88  - tbuffer_load_d16_format_x x1 load typed
-89  - tbuffer_load_d16_format_xy x1 load typed
-8a  - tbuffer_load_d16_format_xyz x2 load typed
-8b  - tbuffer_load_d16_format_xyzw x2 load typed
-8c  - tbuffer_store_d16_format_x x1 store typed
-8d  - tbuffer_store_d16_format_xy x1 store typed
-8e  - tbuffer_store_d16_format_xyz x2 store typed
-8f  - tbuffer_store_d16_format_xyzw x2 store typed
-""",
-    "MUBUF": """
- - 00 buffer_load_format_x x1 load
- - 01 buffer_load_format_xy x2 load
- - 02 buffer_load_format_xyz x3 load
- - 03 buffer_load_format_xyzw x4 load
- - 04 buffer_store_format_x x1 store
- - 05 buffer_store_format_xy x2 store
- - 06 buffer_store_format_xyz x3 store
- - 07 buffer_store_format_xyzw x4 store
- - 08 buffer_load_d16_format_x x1 load
- - 09 buffer_load_d16_format_xy x1 load
- - 0a buffer_load_d16_format_xyz x2 load
- - 0b buffer_load_d16_format_xyzw x2 load
- - 0c buffer_store_d16_format_x x1 store
- - 0d buffer_store_d16_format_xy x1 store
- - 0e buffer_store_d16_format_xyz x2 store
- - 0f buffer_store_d16_format_xyzw x2 store
- - 10 buffer_load_u8 x1 load
- - 11 buffer_load_i8 x1 load
- - 12 buffer_load_u16 x1 load
- - 13 buffer_load_i16 x1 load
- - 14 buffer_load_b32 x1 load
- - 15 buffer_load_b64 x2 load
- - 16 buffer_load_b96 x3 load
- - 17 buffer_load_b128 x4 load
- - 18 buffer_store_b8 x1 store
- - 19 buffer_store_b16 x1 store
- - 1a buffer_store_b32 x1 store
- - 1b buffer_store_b64 x2 store
- - 1c buffer_store_b96 x3 store
- - 1d buffer_store_b128 x4 store
- - 1e buffer_load_d16_u8 x1 load
- - 1f buffer_load_d16_i8 x1 load
- - 20 buffer_load_d16_b16 x1 load
- - 21 buffer_load_d16_hi_u8 x1 load
- - 22 buffer_load_d16_hi_i8 x1 load
- - 23 buffer_load_d16_hi_b16 x1 load
- - 24 buffer_store_d16_hi_b8 x1 store
- - 25 buffer_store_d16_hi_b16 x1 store
- - 26 buffer_load_d16_hi_format_x x1 load
- - 27 buffer_store_d16_hi_format_x x1 store
- - 2b buffer_gl0_inv - load
- - 2c buffer_gl1_inv - load
- - 33 buffer_atomic_swap_b32 x1 atomic
- - 34 buffer_atomic_cmpswap_b32 x2 atomic
- - 35 buffer_atomic_add_u32 x1 atomic
- - 36 buffer_atomic_sub_u32 x1 atomic
- - 37 buffer_atomic_csub_u32 x1 atomic
- - 38 buffer_atomic_min_i32 x1 atomic
- - 39 buffer_atomic_min_u32 x1 atomic
- - 3a buffer_atomic_max_i32 x1 atomic
- - 3b buffer_atomic_max_u32 x1 atomic
- - 3c buffer_atomic_and_b32 x1 atomic
- - 3d buffer_atomic_or_b32 x1 atomic
- - 3e buffer_atomic_xor_b32 x1 atomic
- - 3f buffer_atomic_inc_u32 x1 atomic
- - 40 buffer_atomic_dec_u32 x1 atomic
- - 41 buffer_atomic_swap_b64 x2 atomic
- - 42 buffer_atomic_cmpswap_b64 x4 atomic
- - 43 buffer_atomic_add_u64 x2 atomic
- - 44 buffer_atomic_sub_u64 x2 atomic
- - 45 buffer_atomic_min_i64 x2 atomic
- - 46 buffer_atomic_min_u64 x2 atomic
- - 47 buffer_atomic_max_i64 x2 atomic
- - 48 buffer_atomic_max_u64 x2 atomic
- - 49 buffer_atomic_and_b64 x2 atomic
- - 4a buffer_atomic_or_b64 x2 atomic
- - 4b buffer_atomic_xor_b64 x2 atomic
- - 4c buffer_atomic_inc_u64 x2 atomic
- - 4d buffer_atomic_dec_u64 x2 atomic
- - 50 buffer_atomic_cmpswap_f32 x2 atomic
- - 51 buffer_atomic_min_f32 x1 atomic
- - 52 buffer_atomic_max_f32 x1 atomic
- - 56 buffer_atomic_add_f32 x1 atomic
-""",
-    "MTBUF": """
- - 00 tbuffer_load_format_x x1 load typed
- - 01 tbuffer_load_format_xy x2 load typed
- - 02 tbuffer_load_format_xyz x3 load typed
- - 03 tbuffer_load_format_xyzw x4 load typed
- - 04 tbuffer_store_format_x x1 store typed
- - 05 tbuffer_store_format_xy x2 store typed
- - 06 tbuffer_store_format_xyz x3 store typed
- - 07 tbuffer_store_format_xyzw x4 store typed
- - 08 tbuffer_load_d16_format_x x1 load typed
- - 09 tbuffer_load_d16_format_xy x1 load typed
- - 0a tbuffer_load_d16_format_xyz x2 load typed
- - 0b tbuffer_load_d16_format_xyzw x2 load typed
- - 0c tbuffer_store_d16_format_x x1 store typed
- - 0d tbuffer_store_d16_format_xy x1 store typed
- - 0e tbuffer_store_d16_format_xyz x2 store typed
- - 0f tbuffer_store_d16_format_xyzw x2 store typed
 """,
 }

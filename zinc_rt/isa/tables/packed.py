@@ -1,4 +1,4 @@
-"""VOP3P opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and encodings/packed.py."""
+"""VOP3P opcodes: gfx12, gfx11, mnemonic, operands, flags, facts. See rows.py and encodings/packed.py."""
 
 ROWS = {
     "VOP3P": """
@@ -38,33 +38,33 @@ ROWS = {
 25 - v_dot4_f32_bf8_fp8 v1,b32,b32,b32 l4 h4 dpp y6
 26 - v_dot4_f32_fp8_fp8 v1,b32,b32,b32 l4 h4 dpp y6
 27 - v_dot4_f32_bf8_bf8 v1,b32,b32,b32 l4 h4 dpp y6
-- 40 v_wmma_f32_16x16x16_f16 v8/4,V8,V8,C8/4 loose
-- 41 v_wmma_f32_16x16x16_bf16 v8/4,V8,V8,C8/4 loose
-- 42 v_wmma_f16_16x16x16_f16 v8/4,V8,V8,H8/4 packed
-- 43 v_wmma_bf16_16x16x16_bf16 v8/4,V8,V8,Y8/4 packed
-- 44 v_wmma_i32_16x16x16_iu8 v8/4,V4,V4,C8/4 loose c
-- 45 v_wmma_i32_16x16x16_iu4 v8/4,V2,V2,C8/4 loose c
-40 - v_wmma_f32_16x16x16_f16 v8/4,V4/2,V4/2,C8/4 l7 h7
-41 - v_wmma_f32_16x16x16_bf16 v8/4,V4/2,V4/2,C8/4 l7 h7
-42 - v_wmma_f16_16x16x16_f16 v4/2,V4/2,V4/2,H4/2 l7 h7
-43 - v_wmma_bf16_16x16x16_bf16 v4/2,V4/2,V4/2,Y4/2 l7 h7
-44 - v_wmma_i32_16x16x16_iu8 v8/4,V2/1,V2/1,C8/4 l3 c
-45 - v_wmma_i32_16x16x16_iu4 v8/4,V1,V1,C8/4 l3 c
-46 - v_wmma_f32_16x16x16_fp8_fp8 v8/4,V2/1,V2/1,C8/4 l4 h4
-47 - v_wmma_f32_16x16x16_fp8_bf8 v8/4,V2/1,V2/1,C8/4 l4 h4
-48 - v_wmma_f32_16x16x16_bf8_fp8 v8/4,V2/1,V2/1,C8/4 l4 h4
-49 - v_wmma_f32_16x16x16_bf8_bf8 v8/4,V2/1,V2/1,C8/4 l4 h4
-4a - v_wmma_i32_16x16x32_iu4 v8/4,V2/1,V2/1,C8/4 l3 c
-50 - v_swmmac_f32_16x16x32_f16 v8/4,V4/2,V8/4,V1 l3 h3 k1
-51 - v_swmmac_f32_16x16x32_bf16 v8/4,V4/2,V8/4,V1 l3 h3 k1
-52 - v_swmmac_f16_16x16x32_f16 v4/2,V4/2,V8/4,V1 l3 h3 k1
-53 - v_swmmac_bf16_16x16x32_bf16 v4/2,V4/2,V8/4,V1 l3 h3 k1
-54 - v_swmmac_i32_16x16x32_iu8 v8/4,V2/1,V4/2,V1 l3 c k1
-55 - v_swmmac_i32_16x16x32_iu4 v8/4,V1,V2/1,V1 l3 c k1
-56 - v_swmmac_i32_16x16x64_iu4 v8/4,V2/1,V4/2,V1 l3 c k0
-57 - v_swmmac_f32_16x16x32_fp8_fp8 v8/4,V2/1,V4/2,V1 k1
-58 - v_swmmac_f32_16x16x32_fp8_bf8 v8/4,V2/1,V4/2,V1 k1
-59 - v_swmmac_f32_16x16x32_bf8_fp8 v8/4,V2/1,V4/2,V1 k1
-5a - v_swmmac_f32_16x16x32_bf8_bf8 v8/4,V2/1,V4/2,V1 k1
+- 40 v_wmma_f32_16x16x16_f16 v8/4,V8,V8,C8/4 loose %matrix
+- 41 v_wmma_f32_16x16x16_bf16 v8/4,V8,V8,C8/4 loose %matrix
+- 42 v_wmma_f16_16x16x16_f16 v8/4,V8,V8,H8/4 packed %matrix
+- 43 v_wmma_bf16_16x16x16_bf16 v8/4,V8,V8,Y8/4 packed %matrix
+- 44 v_wmma_i32_16x16x16_iu8 v8/4,V4,V4,C8/4 loose c %matrix
+- 45 v_wmma_i32_16x16x16_iu4 v8/4,V2,V2,C8/4 loose c %matrix
+40 - v_wmma_f32_16x16x16_f16 v8/4,V4/2,V4/2,C8/4 l7 h7 %matrix
+41 - v_wmma_f32_16x16x16_bf16 v8/4,V4/2,V4/2,C8/4 l7 h7 %matrix
+42 - v_wmma_f16_16x16x16_f16 v4/2,V4/2,V4/2,H4/2 l7 h7 %matrix
+43 - v_wmma_bf16_16x16x16_bf16 v4/2,V4/2,V4/2,Y4/2 l7 h7 %matrix
+44 - v_wmma_i32_16x16x16_iu8 v8/4,V2/1,V2/1,C8/4 l3 c %matrix
+45 - v_wmma_i32_16x16x16_iu4 v8/4,V1,V1,C8/4 l3 c %matrix
+46 - v_wmma_f32_16x16x16_fp8_fp8 v8/4,V2/1,V2/1,C8/4 l4 h4 %matrix
+47 - v_wmma_f32_16x16x16_fp8_bf8 v8/4,V2/1,V2/1,C8/4 l4 h4 %matrix
+48 - v_wmma_f32_16x16x16_bf8_fp8 v8/4,V2/1,V2/1,C8/4 l4 h4 %matrix
+49 - v_wmma_f32_16x16x16_bf8_bf8 v8/4,V2/1,V2/1,C8/4 l4 h4 %matrix
+4a - v_wmma_i32_16x16x32_iu4 v8/4,V2/1,V2/1,C8/4 l3 c %matrix
+50 - v_swmmac_f32_16x16x32_f16 v8/4,V4/2,V8/4,V1 l3 h3 k1 %matrix
+51 - v_swmmac_f32_16x16x32_bf16 v8/4,V4/2,V8/4,V1 l3 h3 k1 %matrix
+52 - v_swmmac_f16_16x16x32_f16 v4/2,V4/2,V8/4,V1 l3 h3 k1 %matrix
+53 - v_swmmac_bf16_16x16x32_bf16 v4/2,V4/2,V8/4,V1 l3 h3 k1 %matrix
+54 - v_swmmac_i32_16x16x32_iu8 v8/4,V2/1,V4/2,V1 l3 c k1 %matrix
+55 - v_swmmac_i32_16x16x32_iu4 v8/4,V1,V2/1,V1 l3 c k1 %matrix
+56 - v_swmmac_i32_16x16x64_iu4 v8/4,V2/1,V4/2,V1 l3 c k0 %matrix
+57 - v_swmmac_f32_16x16x32_fp8_fp8 v8/4,V2/1,V4/2,V1 k1 %matrix
+58 - v_swmmac_f32_16x16x32_fp8_bf8 v8/4,V2/1,V4/2,V1 k1 %matrix
+59 - v_swmmac_f32_16x16x32_bf8_fp8 v8/4,V2/1,V4/2,V1 k1 %matrix
+5a - v_swmmac_f32_16x16x32_bf8_bf8 v8/4,V2/1,V4/2,V1 k1 %matrix
 """,
 }

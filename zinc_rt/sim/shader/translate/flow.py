@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.isa.control_flow import Flow
 from zinc_rt.sim.shader.emit.frame import Frame
 from zinc_rt.sim.shader.emit.quads import WORDS, Quads
 from zinc_rt.sim.shader.emit.reports import Reports
@@ -13,14 +14,13 @@ from zinc_rt.sim.shader.emit.slots import RegisterSlots
 from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, constant
 from zinc_rt.sim.shader.layout import ALIGNMENT, EXEC_HI, EXEC_LO, SCC, STATE, VGPR_LIMIT, Status
 from zinc_rt.sim.shader.translate.analysis import Analysis
-from zinc_rt.sim.shader.translate.cfg import Graph
 
 
 class BlockFlow:
     """The blocks of one function. In the first pass, without `analysis`, nothing is saved or loaded."""
 
     def __init__(
-        self, slots: RegisterSlots, quads: Quads, reports: Reports, graph: Graph, analysis: Analysis | None
+        self, slots: RegisterSlots, quads: Quads, reports: Reports, graph: Flow, analysis: Analysis | None
     ) -> None:
         self._slots, self._quads, self._reports = slots, quads, reports
         self._frame: Frame = slots.frame
@@ -30,7 +30,7 @@ class BlockFlow:
         self._edges: dict[tuple[int, int], ir.Block] = {}
         self._suspensions: dict[tuple[int, Status], ir.Block] = {}
         self._resumes: dict[int, int] = {}  # block start -> state.resume
-        self._counts = [(start, len(block.code)) for start, block in graph.blocks.items()]
+        self._counts = [(start, len(block.instructions)) for start, block in graph.blocks.items()]
 
     def edge(self, target: int, pc: int) -> ir.Block:
         """Where a branch at `pc` to `target` goes: backwards by way of the fuel."""
@@ -160,5 +160,5 @@ class BlockFlow:
         return self._b.trunc(self._frame.state_field("sgpr_written", key - VGPR_LIMIT), I1)
 
     def _starts_full(self, start: int) -> bool:
-        code = self.graph.blocks[start].code
+        code = self.graph.blocks[start].instructions
         return bool(self.analysis and code and (start, code[0][0]) in self.analysis.exec_full)

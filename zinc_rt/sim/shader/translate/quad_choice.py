@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.isa.control_flow import Block, Flow
 from zinc_rt.sim.shader.emit.quads import WORDS, QuadForms
-from zinc_rt.sim.shader.translate.cfg import Block, Graph
 
 LOADS = frozenset({"global_load_b128", "buffer_load_b128", "ds_load_b128", "scratch_load_b128", "flat_load_b128"})
 BY_ELEMENT = frozenset({"v_mul_f32", "v_add_f32", "v_sub_f32", "v_subrev_f32", "v_fma_f32", "v_fmac_f32"})
@@ -60,7 +60,7 @@ class _Components:
                 )
 
 
-def choose_quads(graph: Graph, exec_full: frozenset[tuple[int, int]]) -> QuadForms:
+def choose_quads(graph: Flow, exec_full: frozenset[tuple[int, int]]) -> QuadForms:
     """The quads worth having, and where."""
     loops = _in_loops(graph)
     found = {block.start: _of_block(block, exec_full) for block in graph.blocks.values()}
@@ -94,7 +94,7 @@ def choose_quads(graph: Graph, exec_full: frozenset[tuple[int, int]]) -> QuadFor
 
 
 def _between(
-    graph: Graph, loops: set[int], found: dict[int, _Components], members: range, inside: set[int]
+    graph: Flow, loops: set[int], found: dict[int, _Components], members: range, inside: set[int]
 ) -> None:
     """Add blocks on the way from one of the loop's blocks to another that leave the registers alone."""
     grown = True
@@ -122,11 +122,11 @@ def _whole(components: _Components, first: int) -> bool:
 
 def _of_block(block: Block, exec_full: frozenset[tuple[int, int]]) -> _Components:
     found = _Components()
-    for pc, instruction in block.code:
+    for pc, instruction in block.instructions:
         full = (block.start, pc) in exec_full
         halves = [instruction] if instruction.second is None else [instruction, instruction.second]
         for half in halves:
-            base = half.mnemonic.removesuffix("_e32").removesuffix("_e64").replace("v_dual_", "v_")
+            base = "" if half.dpp else half.row.name.replace("v_dual_", "v_")
             if full and base in BY_ELEMENT:
                 found.operation(half, base)
             elif full and base in LOADS:
@@ -136,7 +136,7 @@ def _of_block(block: Block, exec_full: frozenset[tuple[int, int]]) -> _Component
     return found
 
 
-def _in_loops(graph: Graph) -> set[int]:
+def _in_loops(graph: Flow) -> set[int]:
     """Blocks from which control may come back to them."""
     found = set()
     for start in graph.blocks:

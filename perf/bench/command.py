@@ -1,0 +1,209 @@
+"""`zinc-rt perf bench`: decode, prefill and first-token speed of a model, with everything a gate asks about."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from zinc_rt import terminal
+from zinc_rt.arguments import add_models
+from zinc_rt.backends import registry
+from zinc_rt.commands import options
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
+
+if TYPE_CHECKING:
+    from zinc_rt.engine import Engine
+    from zinc_rt.generate import Drawn
+    from zinc_rt.perf.machine import Sampler
+    from zinc_rt.report import Report
+
+EXAMPLES = """\
+Warm-up runs first, then measured ones; the table gives medians and the spread between runs, the report every
+token's seconds. --vs runs another program in alternation and gives the ratio with its 95 % interval. With
+--history the report is also recorded, as zinc-rt perf gate wants it.
+
+examples:
+  zinc-rt perf bench --model M.gguf
+  zinc-rt perf bench --model M.gguf --tier t2 --json runs/t2.json --history runs/history.jsonl
+  zinc-rt perf bench --model M.gguf --vs 'llama-bench -m M.gguf -p 0 -n 128 -r 1 -o json'
+  zinc-rt perf bench --model M.gguf --device sim --tier t1 --prompt-tokens 8 --tokens 8 --runs 3
+
+exit codes: 0, or 2 for what cannot run. Whether a speed is enough is for zinc-rt perf gate to say.
+"""
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "bench",
+        help="decode, prefill, first token; beside another program with --vs",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    add_models(parser)
+    options.add_engine(parser)
+    load = parser.add_argument_group("the workload")
+    load.add_argument("-p", "--prompt-tokens", type=int, default=128, metavar="N", help="default 128")
+    load.add_argument(
+        "-n", "--tokens", type=int, default=128, metavar="N", help="generated in each run (default 128)"
+    )
+    load.add_argument(
+        "--slots", type=int, default=1, metavar="N", help="sequences that decode together (default 1)"
+    )
+    load.add_argument("--warmup", type=int, default=1, metavar="N", help="runs that do not count (default 1)")
+    load.add_argument("--runs", type=int, default=5, metavar="N", help="runs that do (default 5)")
+    peer = parser.add_argument_group("beside another program")
+    peer.add_argument("--vs", metavar="CMD", help="its command; its decode speed is read from what it prints")
+    peer.add_argument("--vs-figure", metavar="REGEX", help="where: the first group is tok/s")
+    peer.add_argument("--vs-timeout", type=float, default=600.0, metavar="S", help="for one run (default 600)")
+    parser.add_argument("--history", type=Path, metavar="F.jsonl", help="record the report there")
+    add_json(parser)
+    parser.set_defaults(body=_bench)
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.devices import SIMULATED
+    from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+    from zinc_rt.perf.bench.runs import BenchWorkload, nodes_of
+    from zinc_rt.perf.bench.versus import runner
+    from zinc_rt.perf.machine import Sampler, machine
+    from zinc_rt.report import Report
+
+    check_writable(report=arguments.json)
+    if arguments.vs_figure and not arguments.vs:
+        raise UsageError("--vs-figure goes with --vs")
+    theirs = runner(arguments.vs, arguments.vs_figure, arguments.vs_timeout) if arguments.vs else None
+    load = BenchWorkload(
+        arguments.prompt_tokens, arguments.tokens, arguments.slots, arguments.warmup, arguments.runs
+    )
+    if theirs is not None and load.runs < 2:
+        raise UsageError("--vs needs --runs 2 or more: a ratio without a spread says nothing")
+    knobs, out = options.settings(), output_stream(arguments)
+    gguf = options.read_model(arguments.model)
+    report = begin(Report("perf bench"), arguments)
+    with options.open_engine(gguf, arguments, knobs, slots=load.slots) as engine:
+        load.check(engine.limits.ctx)
+        describe_run(report, engine)
+        if engine.backend.device.simulated:
+            report.shortcuts.append(SIMULATED)
+        sampler = Sampler()
+        report.details |= {
+            "settings": asdict(knobs),
+            "workload": {**asdict(load), "nodes": nodes_of(engine)},
+            "machine": machine(),
+        }
+        _measure(engine, report, sampler, theirs, load, arguments.vs)
+        describe_ran(report, engine, _drawn(report, load.slots))
+        report.details["samples"] = sampler.samples
+        instrument = engine.backend.instrument
+        report.details["findings"] = [each.text for each in instrument.findings()] if instrument else []
+    report.model = describe_model(gguf)
+    report.details["predicted"] = _predicted(report, arguments.model)
+    _show(report, out)
+    if arguments.history:
+        _record(report, arguments, out)
+    return finish(report, arguments)
+
+
+def _predicted(report: Report, model: str) -> dict[str, Any]:
+    """For the card that ran, else an R9700, to stand beside what was measured; a reason where there is none."""
+    from zinc_rt.errors import ZincError
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.perf.predict.devices import table
+    from zinc_rt.perf.predict.roofline import predict
+    from zinc_rt.perf.predict.token_work import work_of
+
+    known, load = table(), report.details["workload"]
+    name = str(report.device["name"])
+    row = next((each for key, each in known.devices.items() if key.lower() in name.lower()), known.device("R9700"))
+    position = min(report.ctx, load["prompt_tokens"] + load["tokens"]) - 1
+    try:
+        made = predict(work_of(read_gguf(model), ctx=report.ctx, position=position), row, known)
+    except ZincError as error:
+        return {"reason": str(error).partition("\n")[0]}
+    speeds = {case: parts.tokens_per_second for case, parts in made.cases.items()}
+    return {"device": row.name, "bound": made.likely.bound, "ceiling": made.ceiling, "tokens_per_second": speeds}
+
+
+def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load: Any, command: str) -> None:
+    from zinc_rt.perf.bench.runs import against, alternate, results, runs
+
+    tier = engine.backend.spec.tier
+    if theirs is None:
+        *_, timed = runs(engine, load, sampler)
+        report.results += results(timed, load, tier, sampler)
+        return
+    timed, pairs = alternate(engine, load, sampler, theirs)
+    report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier, theirs.record())]
+
+
+def _drawn(report: Report, slots: int) -> Drawn:
+    """The host takes the likeliest of a prompt's last logits; every other token is the device's."""
+    from zinc_rt.generate import Drawn
+
+    runs = {result.id: result.measure["runs"] for result in report.results if "runs" in result.measure}
+    decoded = runs["decode" if slots == 1 else "aggregate"]
+    return Drawn(device=slots * sum(len(run) for run in decoded), host=len(runs["ttft"]))
+
+
+def _show(report: Report, out: TextIO) -> None:
+    device, load, name = report.device, report.details["workload"], Path(report.model["path"]).name
+    terminal.show(
+        f"{name}  {report.model['architecture']} on {device['tier']}, {device['name']}, "
+        f"{report.ordering}, ctx {report.ctx}",
+        out=out,
+    )
+    terminal.show(
+        f"  prompt {load['prompt_tokens']}, {load['tokens']} tokens, {load['slots']} slots; "
+        f"{load['warmup']} runs to warm up, {load['runs']} measured",
+        out=out,
+    )
+    host = report.details["machine"]
+    terminal.show(
+        f"  {host['processor']}, {host['cores']} cores, load {host['load_average'][0]}, "
+        f"governor {host.get('governor', 'unknown')}, {len(report.details['samples'])} sensor samples",
+        out=out,
+    )
+    for result in report.results:
+        terminal.show(f"  {result.id:<10}{_line(result.id, result.measure)}", out=out)
+    made = report.details["predicted"]
+    if "reason" not in made and load["slots"] == 1 and device["tier"] != registry.ORACLE:
+        likely, low, high = (made["tokens_per_second"][case] for case in ("likely", "pessimistic", "optimistic"))
+        terminal.show(
+            f"  predicted {likely:.1f} tok/s of decode on a {made['device']} ({low:.1f} to {high:.1f}), bound by "
+            f"{made['bound']}",
+            out=out,
+        )
+    for shortcut in report.shortcuts:
+        terminal.show(f"shortcut  {shortcut}", out=out)
+
+
+def _line(name: str, measure: dict[str, Any]) -> str:
+    if name == "against":
+        low, high = measure["ratio_low"], measure["ratio_high"]
+        return f"{measure['ratio']:.3f} of the other's speed, {low:.3f} to {high:.3f}"
+    if name == "power":
+        return f"{measure['watts']:.0f} W"
+    spread = f"spread {measure['spread']:.1%}"
+    if name == "ttft":
+        return f"{measure['seconds']:.4f} s, {spread}"
+    tail = ""
+    if "p99_seconds" in measure:
+        tail = ", a token " + ", ".join(
+            f"p{share} {1e3 * measure[f'p{share}_seconds']:.2f} ms" for share in (50, 90, 99)
+        )
+    return f"{measure['tokens_per_second']:.2f} tok/s, {spread}{tail}"
+
+
+def _record(report: Report, arguments: argparse.Namespace, out: TextIO) -> None:
+    import json
+
+    from zinc_rt.perf.history.chain import append, figures_of
+    from zinc_rt.report import to_json
+
+    content = json.loads(to_json(report))
+    entry = append(arguments.history, "perf bench", content, figures_of(content))
+    terminal.show(f"recorded  {arguments.history}, entry {entry.sequence}, head {entry.hash}", out=out)

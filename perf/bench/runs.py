@@ -1,0 +1,162 @@
+"""Timed runs of one engine: a prompt in, tokens out, every token's seconds kept.
+
+A gate computes its figures from these samples again (perf/gate/figures.py), so nothing is averaged away here. End
+tokens are ignored: every run generates what it was asked for.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UsageError
+from zinc_rt.ir.op import Op
+from zinc_rt.perf.gate.figures import percentile, prompt_speeds, speeds
+from zinc_rt.perf.intervals import ratio_interval
+from zinc_rt.perf.machine import Sampler
+from zinc_rt.perf.structure.measures import prompt_of
+from zinc_rt.report import Result
+
+PERCENTILES = (0.50, 0.90, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchWorkload:
+    """Every run prefills `slots` prompts, one after the other, and then generates `tokens` tokens for each."""
+
+    prompt_tokens: int = 128
+    tokens: int = 128
+    slots: int = 1
+    warmup: int = 1
+    runs: int = 5
+
+    def check(self, ctx: int) -> None:
+        """Raises UsageError for counts that are not positive or do not fit the context."""
+        for name in ("prompt_tokens", "tokens", "slots", "runs"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: wanted 1 or more")
+        if self.warmup < 0:
+            raise UsageError(f"--warmup {self.warmup}: wanted 0 or more")
+        if self.prompt_tokens + self.tokens > ctx:
+            raise UsageError(
+                f"{self.prompt_tokens} + {self.tokens} tokens do not fit the context of {ctx}",
+                next="a larger --ctx, or fewer tokens",
+            )
+
+
+@dataclass(slots=True)
+class TimedRuns:
+    """Seconds: of each prompt, to each run's first token, and of each generated token, run by run."""
+
+    prompts: list[float] = field(default_factory=list)
+    firsts: list[float] = field(default_factory=list)
+    tokens: list[list[float]] = field(default_factory=list)
+
+
+def runs(engine: Engine, load: BenchWorkload, sampler: Sampler) -> Iterator[TimedRuns]:
+    """Warm-up first, then the same record after each measured run, one run longer."""
+    timed = TimedRuns()
+    for number in range(load.warmup + load.runs):
+        kept = timed if number >= load.warmup else TimedRuns()
+        _run(engine, load, sampler, kept)
+        if kept is timed:
+            yield timed
+
+
+def _run(engine: Engine, load: BenchWorkload, sampler: Sampler, timed: TimedRuns) -> None:
+    clock = time.perf_counter
+    prompt = prompt_of(engine.model.vocab, load.prompt_tokens)
+    sequences, tokens = [], []
+    for _ in range(load.slots):
+        sequence = engine.open()
+        sampler.look()
+        started = clock()
+        logits = engine.extend(sequence, prompt, rows="last")
+        timed.prompts.append(clock() - started)
+        tokens.append(int(logits[-1].argmax()))
+        timed.firsts.append(clock() - started)
+        sequences.append(sequence)
+    rows = list(range(load.slots))
+    seconds = []
+    for _ in range(load.tokens):
+        sampler.look()
+        started = clock()
+        batch = [(sequence, [token]) for sequence, token in zip(sequences, tokens, strict=True)]
+        tokens = engine.advance(batch, rows).tokens.tolist()
+        seconds.append(clock() - started)
+    timed.tokens.append(seconds)
+    for sequence in sequences:
+        engine.release(sequence)
+
+
+def results(timed: TimedRuns, load: BenchWorkload, tier: str, sampler: Sampler) -> list[Result]:
+    """The figures with the samples behind them."""
+    name = "decode" if load.slots == 1 else "aggregate"
+    made = {"slots": load.slots, "runs": timed.tokens}
+    each = [seconds for run in timed.tokens for seconds in run]
+    rates = speeds(made)
+    decode = {
+        "tokens_per_second": statistics.median(rates),
+        "spread": _spread(rates),
+        **{f"p{round(100 * share)}_seconds": percentile(each, share) for share in PERCENTILES},
+        **made,
+    }
+    prompts = {"prompt_tokens": load.prompt_tokens, "runs": timed.prompts}
+    rates = prompt_speeds(prompts)
+    prefill = {"tokens_per_second": statistics.median(rates), "spread": _spread(rates), **prompts}
+    first = {"seconds": statistics.median(timed.firsts), "spread": _spread(timed.firsts), "runs": timed.firsts}
+    found = [
+        Result(name, "bench", "pass", tier=tier, measure=decode),
+        Result("prefill", "bench", "pass", tier=tier, measure=prefill),
+        Result("ttft", "bench", "pass", tier=tier, measure=first),
+    ]
+    watts = [sample["power_w"] for sample in sampler.samples if "power_w" in sample]
+    if watts:
+        measure = {"watts": statistics.fmean(watts), "runs": watts}
+        found.append(Result("power", "bench", "pass", tier=tier, measure=measure))
+    return found
+
+
+def against(
+    pairs: list[tuple[float, float]], command: str, tier: str, peer: Mapping[str, Any] | None = None
+) -> Result:
+    """Our tok/s over another command's, run in alternation, with a 95 % interval. `peer`: what the program is and
+    printed, for the record."""
+    ratio, low, high = ratio_interval(*zip(*pairs, strict=True))
+    measure = {
+        "ratio": ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+        "pairs": [list(pair) for pair in pairs],
+        "peer": dict(peer or {}),
+    }
+    return Result("against", "bench", "pass", tier=tier, reference=command, measure=measure)
+
+
+def alternate(
+    engine: Engine, load: BenchWorkload, sampler: Sampler, theirs: Callable[[], float]
+) -> tuple[TimedRuns, list[tuple[float, float]]]:
+    """One run of ours and one of theirs in each pair; who goes first alternates, so drift favours nobody."""
+    ours = runs(engine, load, sampler)
+    timed, pairs = TimedRuns(), []
+    for number in range(load.runs):
+        their_speed = theirs() if number % 2 else 0.0
+        timed = next(ours)
+        their_speed = their_speed or theirs()
+        our_speed = load.slots * load.tokens / sum(timed.tokens[-1])
+        pairs.append((our_speed, their_speed))
+    return timed, pairs
+
+
+def nodes_of(engine: Engine) -> int:
+    """Of the decode graph, barriers aside."""
+    return sum(node.op is not Op.BARRIER for node in engine.graph("decode").nodes)
+
+
+def _spread(values: list[float]) -> float:
+    """(largest - smallest) / median."""
+    return (max(values) - min(values)) / statistics.median(values)

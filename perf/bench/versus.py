@@ -1,0 +1,95 @@
+"""Another program's decode speed, from what it prints."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe
+
+# What programs print beside their decode speed; the last one of the first form that is found counts.
+FORMS = (
+    re.compile(r"\btg\s?\d+[^|\n]*\|\s*(?:\d+\s*\|\s*)*([\d.]+)\s*(?:±|\+/-|\|)"),  # llama-bench's table
+    re.compile(r"\beval time\b.*?([\d.]+) tokens per second"),  # llama-cli
+    re.compile(r"([\d.]+)\s*(?:tok/s|tokens/s|t/s)"),
+)
+
+
+@dataclass(slots=True)
+class OtherProgram:
+    """Another program, run once a call. `outputs`: what it printed, run by run."""
+
+    words: list[str]
+    wanted: re.Pattern[str] | None
+    timeout_seconds: float
+    outputs: list[str] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        """Its decode speed in tok/s. Raises UsageError for no such program, InputError where it fails or says no
+        speed."""
+        name = self.words[0]
+        try:
+            done = subprocess.run(
+                self.words, capture_output=True, text=True, timeout=self.timeout_seconds, check=False
+            )
+        except FileNotFoundError as error:
+            raise UsageError(f"--vs: {name}: no such program") from error
+        except subprocess.TimeoutExpired as error:
+            raise InputError(f"--vs: {name} ran longer than {self.timeout_seconds:g} s") from error
+        if done.returncode != 0:
+            raise InputError(f"--vs: {name} exited with {done.returncode}: {done.stderr.strip()[-300:]}")
+        self.outputs.append(done.stdout[:OUTPUT_BYTES])
+        return speed_in(done.stdout + "\n" + done.stderr, done.stdout, self.wanted)
+
+    def record(self) -> dict[str, Any]:
+        """What a report keeps of it."""
+        return {**describe(self.words), "outputs": list(self.outputs)}
+
+
+def runner(command: str, pattern: str | None, timeout_seconds: float) -> OtherProgram:
+    """`command` (no shell), to be called for its tok/s. `pattern`: a regular expression whose first group is the
+    figure. Raises UsageError for a pattern without a group or an empty command."""
+    words = shlex.split(command)
+    if not words:
+        raise UsageError("--vs names no command", next="--vs 'llama-bench -m M.gguf -p 0 -n 128'")
+    try:
+        wanted = re.compile(pattern) if pattern else None
+    except re.error as error:
+        raise UsageError(f"--vs-figure {pattern}: {error}") from error
+    if wanted is not None and not wanted.groups:
+        raise UsageError(f"--vs-figure {pattern}: wanted a group around the figure", next="'([0-9.]+) tok/s'")
+    return OtherProgram(words, wanted, timeout_seconds)
+
+
+def speed_in(text: str, stdout: str, wanted: re.Pattern[str] | None = None) -> float:
+    """tok/s in a program's output: JSON of llama-bench or of our own bench, else a form of FORMS. Raises
+    InputError where none is found."""
+    if wanted is None and (found := _json_speed(stdout)) is not None:
+        return found
+    for form in (wanted,) if wanted is not None else FORMS:
+        figures = [float(figure) for figure in form.findall(text)]
+        if figures and figures[-1] > 0:
+            return figures[-1]
+    raise InputError(
+        f"--vs: no decode speed in what it printed: {text.strip()[-200:]!r}", next="--vs-figure 'REGEX' says where"
+    )
+
+
+def _json_speed(text: str) -> float | None:
+    try:
+        content: Any = json.loads(text)
+    except ValueError:
+        return None
+    if isinstance(content, list):  # llama-bench -o json: one object a test
+        rows = [row for row in content if isinstance(row, dict) and row.get("n_gen") and "avg_ts" in row]
+        return float(rows[-1]["avg_ts"]) if rows else None
+    if isinstance(content, dict):
+        for result in content.get("results", []):
+            if result.get("id") in ("decode", "aggregate"):
+                return float(result["measure"]["tokens_per_second"])
+    return None

@@ -1,0 +1,189 @@
+"""`zinc-rt perf gate`: the verdict on milestones, criterion by criterion."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt import terminal
+from zinc_rt.command_observer import observer_of
+from zinc_rt.commands import options
+from zinc_rt.commands.output import add_json, begin, output_stream, simulated_note
+from zinc_rt.terminal import Column, Table
+
+if TYPE_CHECKING:
+    from zinc_rt.report import Result
+
+EXAMPLES = """\
+Structural criteria are measured now, on whatever device there is: without an AMD GPU, on a simulated one. Speeds
+come from reports of zinc-rt perf bench on the hardware named, and from nothing else; those of this machine's CPU
+from reports of zinc-rt perf native. A report is refused, with the rule's name and its reason, that is of a
+simulated device, of other code or another model, has a clamp in force, fewer than 128 tokens, drifting clocks, no
+proof of bit-identity, or is not in the history as it was recorded. A history counts only with its head, noted
+where whoever writes the file cannot write.
+
+examples:
+  zinc-rt perf gate --milestone M1
+  zinc-rt perf gate --milestone M1 --evidence runs/ --history runs/history.jsonl --head HASH --models M.gguf
+  zinc-rt perf gate --milestone M1 --only one-submit
+  zinc-rt perf gate --milestone cpu --evidence native.json --history history.jsonl --head HASH
+  zinc-rt perf gate --list
+
+exit codes: 0 every criterion passed, 1 one failed, 77 one is blocked, 2 unusable evidence.
+"""
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "gate",
+        help="the verdict on a milestone, each criterion with its evidence",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("--milestone", metavar="M", help="M0 to M8 or cpu, several with commas")
+    parser.add_argument("--only", default="", metavar="ID", help="this criterion alone")
+    parser.add_argument("--list", action="store_true", help="every criterion, its limit, source and command")
+    given = parser.add_argument_group("evidence")
+    given.add_argument(
+        "--evidence", nargs="+", type=Path, default=[], metavar="PATH", help="reports and statements, or folders"
+    )
+    given.add_argument("--history", type=Path, metavar="F.jsonl", help="where the reports were recorded")
+    given.add_argument(
+        "--head", default="", metavar="HASH", help="an entry the history must hold, as bench or history printed it"
+    )
+    given.add_argument(
+        "--models",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="M.gguf",
+        help="the files the speeds are of: digest and shape are read here, not believed",
+    )
+    given.add_argument(
+        "--model-digest", default="", metavar="SHA256", help="of the models the speeds are of, several with commas"
+    )
+    how = parser.add_argument_group("how structural criteria run")
+    how.add_argument("-m", "--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
+    how.add_argument(
+        "--device",
+        choices=("auto", "hw", "cpu", "sim"),
+        default="auto",
+        help="auto: this machine's AMD GPU, a simulated one where there is none; hw: never a simulated one",
+    )
+    add_json(parser)
+    parser.set_defaults(body=_gate)
+
+
+def _gate(arguments: argparse.Namespace) -> int:
+    from zinc_rt.devices import require_gpu
+    from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+    from zinc_rt.perf.gate.milestones import find_milestone
+
+    check_writable(report=arguments.json)
+    if not arguments.list:
+        require_gpu(arguments.device)
+    if arguments.list:
+        return _list(arguments)
+    if not arguments.milestone:
+        raise UsageError("no milestone is named", next="--milestone M1, or --list")
+    wanted = [find_milestone(name.strip()) for name in arguments.milestone.split(",")]
+    if arguments.only and not any(arguments.only == each.id for m in wanted for each in m.criteria):
+        ids = ", ".join(each.id for m in wanted for each in m.criteria)
+        raise UsageError(f"--only {arguments.only}: no such criterion", next=f"one of {ids}")
+    return _run(arguments, wanted)
+
+
+def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
+    from zinc_rt.perf.gate.report_files import collect
+    from zinc_rt.perf.gate.verdict import GateInput, GateReport, evaluate
+    from zinc_rt.perf.history.chain import read
+    from zinc_rt.perf.structure.lab import Lab
+    from zinc_rt.report import to_json, write_text
+
+    out = output_stream(arguments)
+    settings = options.settings()
+    reports, statements = collect(arguments.evidence)
+    given = GateInput(
+        reports,
+        statements,
+        read(arguments.history) if arguments.history else None,
+        arguments.model_digest,
+        arguments.head,
+        models=_files(arguments.models),
+    )
+    report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
+    begin(report, arguments)
+    with Lab(
+        device=arguments.device, model=arguments.model, settings=settings, observer=observer_of(arguments)
+    ) as lab:
+        for milestone in wanted:
+            terminal.show(f"{milestone.id}  {milestone.title}", out=out)
+            for result in evaluate(milestone, lab, given, only=arguments.only):
+                report.results.append(result)
+                _print(result, out)
+        report.device = lab.described()
+    report.details = {
+        "milestones": [each.id for each in wanted],
+        "only": arguments.only,
+        "code": given.code_version,
+        "history_head": given.history.head if given.history else "",
+    }
+    verdict = report.verdict()
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
+    names = ", ".join(each.id for each in wanted) + (f", only {arguments.only}" if arguments.only else "")
+    terminal.show(f"{verdict['status']}  {names}: {counts}{simulated_note(report)}", out=out)
+    if arguments.json == "-":
+        print(to_json(report))
+    elif arguments.json:
+        write_text(arguments.json, to_json(report) + "\n")
+    return report.exit_code()
+
+
+def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
+    """What each file is, by its digest. Raises InputError for one that is no model."""
+    from zinc_rt.commands.describe import describe_model
+
+    told = [describe_model(options.read_model(str(path))) for path in paths]
+    return {each["digest"]: each for each in told}
+
+
+def _rows(*widths: int) -> list[str | Column]:
+    """Of a table whose rows are shown as they come: indented, then as wide as given, then words."""
+    return ["", *(Column("", width=width) for width in widths), ""]
+
+
+def _print(result: Result, out: Any) -> None:
+    value = result.measure.get("value")
+    seen = "" if value is None else f"{value:g}"
+    wanted = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
+    name = result.id.partition("/")[2]
+    row = ("", result.status.upper(), name, wanted, result.measure["what"])
+    terminal.show(Table(_rows(6, 15, 26), [row], headings=False), out=out)
+    for line in textwrap.wrap(result.reason, 92):
+        terminal.show(f"          {'':<17}{line}", out=out)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from zinc_rt.commands.output import finish
+    from zinc_rt.perf.gate.milestones import milestones
+    from zinc_rt.report import Report, Result
+
+    out = output_stream(arguments)
+    report = begin(Report("perf gate"), arguments)
+    for milestone in milestones():
+        terminal.show(f"{milestone.id}  {milestone.title}", out=out)
+        for each in milestone.criteria:
+            wanted = f"{each.bound} {each.unit}"
+            row = ("", each.type, each.id, wanted, f"{each.what}  [{', '.join(each.source)}]")
+            terminal.show(Table(_rows(10, 15, 22), [row], headings=False), out=out)
+            report.results.append(
+                Result(
+                    each.name, each.type, "pass", reason=each.what, limit={"compare": wanted}, repro=each.command
+                )
+            )
+        for note in milestone.notes:
+            terminal.show(f"  note: {note}", out=out)
+    return finish(report, arguments)

@@ -1,0 +1,80 @@
+"""A figure from its raw samples: one row a kind of result, so that a bench and a gate compute the same thing."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.perf.gate.milestones import Criterion
+from zinc_rt.perf.intervals import ratio_interval
+from zinc_rt.perf.native.paired import ratio
+
+Measure = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CriterionFigure:
+    """`per_run`: one number a run, for the spread; None where that means nothing. `of`: fields by name."""
+
+    of: Mapping[str, Callable[[Measure], float]]
+    per_run: Callable[[Measure], list[float] | None]
+
+
+def speeds(measure: Measure) -> list[float]:
+    """tok/s of each run, from its tokens' seconds; with slots, every step yields a token a slot."""
+    return [measure.get("slots", 1) * len(run) / sum(run) for run in measure["runs"]]
+
+
+def prompt_speeds(measure: Measure) -> list[float]:
+    return [measure["prompt_tokens"] / seconds for seconds in measure["runs"]]
+
+
+def _runs(measure: Measure) -> list[float]:
+    return [float(value) for value in measure["runs"]]
+
+
+def _low(measure: Measure) -> float:
+    ours, theirs = zip(*measure["pairs"], strict=True)
+    return ratio_interval(ours, theirs)[1]
+
+
+FIGURES: Mapping[str, CriterionFigure] = {
+    "decode": CriterionFigure({"tokens_per_second": lambda m: statistics.median(speeds(m))}, speeds),
+    "aggregate": CriterionFigure({"tokens_per_second": lambda m: statistics.median(speeds(m))}, speeds),
+    "prefill": CriterionFigure(
+        {"tokens_per_second": lambda m: statistics.median(prompt_speeds(m))}, prompt_speeds
+    ),
+    "ttft": CriterionFigure({"seconds": lambda m: statistics.median(_runs(m))}, _runs),
+    "power": CriterionFigure({"watts": lambda m: statistics.fmean(_runs(m))}, lambda m: None),
+    "against": CriterionFigure({"ratio_low": _low}, lambda m: [ours / theirs for ours, theirs in m["pairs"]]),
+}
+
+
+# Of a report of zinc-rt perf native, whatever the result: one program's samples, or two programs' in turns.
+TIMED: Mapping[str, Callable[[Measure], float]] = {
+    "ratio": lambda m: ratio(m["runs"], m["theirs"]),
+    "bandwidth_share": lambda m: m["bytes_a_token"] * max(m["runs"]) / (max(m["conditions"]["read_gbs"]) * 1e9),
+    "oracle_ratio": lambda m: max(m["runs"]) / max(m["oracle"]),
+    "seconds_a_token": lambda m: 1 / max(m["runs"]),
+    "of_allowed": lambda m: float(m["of_allowed"]),
+    "us": lambda m: float(m["us"]),
+}
+
+
+def figure(criterion: Criterion, result: Mapping[str, Any]) -> float | None:
+    """What a criterion asks of a result, from its samples. None where no bench of this version records them."""
+    row = FIGURES.get(criterion.measure)
+    if row is None or criterion.figure not in row.of:
+        return None
+    try:
+        return float(row.of[criterion.figure](result["measure"]))
+    except (KeyError, ValueError, ZeroDivisionError, TypeError, statistics.StatisticsError):
+        return None
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile: a value that was seen."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered)) - 1))]

@@ -1,0 +1,196 @@
+"""What each milestone has to show, as data: perf/gate/milestones.yaml read and checked, every field of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from zinc_rt.errors import InputError, UsageError
+
+FILE = Path(__file__).resolve().parent / "milestones.yaml"
+SCHEMA = "zinc-rt-milestones/1"
+Kind = Literal["structural", "measured", "timed", "manual"]
+RANGES = ("architectures", "parameters", "bits_a_weight")  # lists in the file
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "==": operator.eq,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An operator and a limit: `holds(value)`."""
+
+    sign: str
+    limit: float
+
+    def holds(self, value: float) -> bool:
+        """False for NaN, whatever the operator."""
+        return value == value and OPERATORS[self.sign](value, self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class WantedModel:
+    """The class of models a speed is of, by shape: a file of another shape is another model, whatever its name.
+
+    `width` 0: the source does not state it. `parameters` and `bits_a_weight`: from, to. `active`: the fewest
+    weights that a token reads. `digest` None: nobody has pinned the file's bytes yet.
+    """
+
+    key: str
+    name: str
+    architectures: tuple[str, ...]
+    layers: int
+    vocab: int
+    parameters: tuple[float, float]
+    bits_a_weight: tuple[float, float]
+    active: float
+    source: str
+    digest: str | None
+    ctx: int
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One row. `arguments` go to the structural measure; the fields below them are a measured criterion's."""
+
+    milestone: str
+    id: str
+    what: str
+    type: Kind
+    unit: str
+    bound: Bound
+    source: tuple[str, ...]
+    measure: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    figure: str = ""
+    model: WantedModel | None = None
+    tier: str = ""
+    slots: int = 1
+    hardware: Mapping[str, str] = field(default_factory=dict)
+    forbids: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.milestone}/{self.id}"
+
+    @property
+    def command(self) -> str:
+        """What measures it."""
+        if self.type == "structural":
+            return f"zinc-rt perf gate --milestone {self.milestone} --only {self.id}"
+        if self.type == "measured":
+            slots = f" --slots {self.slots}" if self.slots > 1 else ""
+            against = " --vs 'llama-bench ...'" if self.measure == "against" else ""
+            return f"zinc-rt perf bench --model M.gguf --tier {self.tier}{slots}{against} --json F.json"
+        if self.type == "timed":
+            return "zinc-rt perf native --json F.json --history H.jsonl"
+        return "a statement: docs/perf.md says what it holds"
+
+    @property
+    def needs(self) -> str:
+        """The hardware, in words."""
+        if self.type == "timed":
+            return "a report of zinc-rt perf native, on a quiet machine"
+        if self.type != "measured":
+            return "any device" if self.type == "structural" else "a person"
+        return f"{self.hardware['arch']} hardware ({self.hardware['device']})"
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """`predicted`: the original's figures by quantity, tok/s but for ttft (s) and power (W)."""
+
+    id: str
+    title: str
+    scope: str
+    predicted: Mapping[str, float]
+    notes: tuple[str, ...]
+    criteria: tuple[Criterion, ...]
+
+
+def parse_bound(text: str) -> Bound:
+    """ ">= 140". Raises ValueError for anything else."""
+    sign, _, limit = text.partition(" ")
+    if sign not in OPERATORS:
+        raise ValueError(f"{text!r}: wanted one of {', '.join(OPERATORS)} and a number")
+    return Bound(sign, float(limit))
+
+
+@cache
+def milestones() -> tuple[Milestone, ...]:
+    """The project's own file."""
+    return read_milestones(FILE)
+
+
+def find_milestone(name: str) -> Milestone:
+    """Raises UsageError naming those there are."""
+    for each in milestones():
+        if each.id.lower() == name.lower():
+            return each
+    raise UsageError(f"no milestone {name!r}", next="one of " + ", ".join(each.id for each in milestones()))
+
+
+def read_milestones(path: Path) -> tuple[Milestone, ...]:
+    """Raises InputError for a file with anything unknown, missing or of the wrong type in it."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if document.get("schema") != SCHEMA:
+            raise ValueError(f"schema {document.get('schema')!r}, this build reads {SCHEMA!r}")
+        models = {
+            key: WantedModel(key, **{**row, **{name: tuple(row[name]) for name in RANGES}})
+            for key, row in document["models"].items()
+        }
+        return tuple(_milestone(row, models) for row in document["milestones"])
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error
+
+
+def _milestone(row: Mapping[str, Any], models: Mapping[str, WantedModel]) -> Milestone:
+    criteria = tuple(_criterion(row["id"], each, models) for each in row["criteria"])
+    names = [each.id for each in criteria]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{row['id']}: a criterion's id is used twice")
+    predicted = {str(key): float(value) for key, value in row["predicted"].items()}
+    return Milestone(row["id"], row["title"], row["scope"], predicted, tuple(row.get("notes", ())), criteria)
+
+
+def _criterion(milestone: str, row: Mapping[str, Any], models: Mapping[str, WantedModel]) -> Criterion:
+    given = dict(row)
+    where = f"{milestone}/{given.get('id')}"
+    given["bound"] = parse_bound(given.pop("compare"))
+    given["arguments"] = given.pop("with", {})
+    given["model"] = models[given["model"]] if "model" in given else None
+    for name in ("source", "forbids"):
+        given[name] = tuple(given.get(name, ()))
+    unknown = set(given) - {each.name for each in fields(Criterion)}
+    needed = {each.name for each in fields(Criterion) if each.default is each.default_factory is MISSING}
+    missing = needed - set(given) - {"milestone"}
+    if unknown or missing:
+        raise ValueError(f"{where}: unknown {sorted(unknown)}, missing {sorted(missing)}")
+    if given["type"] not in get_args(Kind):
+        raise ValueError(f"{where}: type {given['type']!r}")
+    if not given["source"]:
+        raise ValueError(f"{where}: no source")
+    if given["type"] == "structural" and not given.get("measure"):
+        raise ValueError(f"{where}: a structural criterion names its measure")
+    if given["type"] == "timed" and not all(given.get(name) for name in ("measure", "figure", "tier")):
+        raise ValueError(f"{where}: a timed criterion names its measure, figure and tier")
+    if given["type"] == "measured":
+        lacking = [n for n in ("measure", "figure", "model", "tier", "hardware", "forbids") if not given.get(n)]
+        if lacking:
+            raise ValueError(f"{where}: a measured criterion needs {', '.join(lacking)}")
+    return Criterion(milestone=milestone, **given)

@@ -1,0 +1,136 @@
+"""Evidence for a gate: reports that commands wrote with --json, and people's statements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zinc_rt.errors import InputError
+from zinc_rt.perf.history.chain import digest_of
+from zinc_rt.report import SCHEMA
+
+STATEMENT = "zinc-rt-statement/1"
+STATEMENT_KEYS = ("criterion", "by", "date", "saw")  # YAML reads a bare `on` as true
+
+
+@dataclass(frozen=True)
+class ReportFile:
+    """One report. `digest` is of its content."""
+
+    path: Path
+    report: Mapping[str, Any] = field(repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_of(self.report)
+
+    @property
+    def command(self) -> str:
+        return str(self.report.get("command", ""))
+
+    @property
+    def started(self) -> str:
+        return str(self.report.get("started", ""))
+
+    @property
+    def device(self) -> Mapping[str, Any]:
+        return self.report.get("device", {})
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        return self.report.get("details", {})
+
+    @property
+    def workload(self) -> Mapping[str, Any]:
+        return self.details.get("workload", {})
+
+    @property
+    def model_digests(self) -> tuple[str, ...]:
+        model = self.report.get("model", {})
+        return tuple(str(each.get("digest", "")) for each in model.get("models", [model]))
+
+    @property
+    def results(self) -> list[Mapping[str, Any]]:
+        return list(self.report.get("results", []))
+
+    def result(self, id_: str) -> Mapping[str, Any] | None:
+        return next((each for each in self.results if each.get("id") == id_), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A person says a criterion holds: who, when, what was seen."""
+
+    path: Path
+    criterion: str
+    by: str
+    on: date
+    saw: str
+
+
+def collect(paths: Iterable[Path]) -> tuple[list[ReportFile], list[Statement]]:
+    """Files and folders of them: *.json are reports, *.yaml statements. Raises InputError for others."""
+    reports: list[ReportFile] = []
+    statements: list[Statement] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(file for file in path.rglob("*") if file.suffix in (".json", ".yaml"))
+            if not inside:
+                raise InputError(f"{path}: no *.json or *.yaml in this folder")
+        else:
+            inside = [path]
+        for file in inside:
+            if file.suffix == ".yaml":
+                statements.append(_statement(file))
+            elif (found := _report(file, required=not path.is_dir())) is not None:
+                reports.append(found)
+    return reports, statements
+
+
+def _report(path: Path, *, required: bool) -> ReportFile | None:
+    """None for other JSON found in a folder."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: no report: {error}") from error
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        if not required:
+            return None
+        raise InputError(f"{path}: wanted a report of schema {SCHEMA}", next="write one with --json")
+    return ReportFile(path, content)
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What is written twice would be read as one of the two."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} twice in one object")
+    return made
+
+
+def _statement(path: Path) -> Statement:
+    try:
+        row = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if row.pop("schema") != STATEMENT or set(row) != set(STATEMENT_KEYS):
+            raise ValueError(f"wanted schema {STATEMENT} and {', '.join(STATEMENT_KEYS)}")
+        if not isinstance(row["date"], date) or row["date"] > date.today():
+            raise ValueError("`date` is a day that has come: 2026-01-31")
+        words = {name: str(row[name]).strip() for name in ("criterion", "by", "saw")}
+        if not all(words.values()):
+            raise ValueError("`by` and `saw` may not be empty")
+        return Statement(path, words["criterion"], words["by"], row["date"], words["saw"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: no statement: {error}", next="docs/perf.md shows one") from error

@@ -1,0 +1,180 @@
+"""The verdict on a milestone: every criterion PASS, FAIL or BLOCKED, each with its evidence.
+
+A gate passes when every criterion does. One failure fails it. Anything else blocks it: what was not shown is never
+taken for granted, and a report that is refused shows nothing.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.code_version import runtime_version
+from zinc_rt.host import host
+from zinc_rt.perf.gate.figures import TIMED, figure
+from zinc_rt.perf.gate.milestones import Criterion, Milestone
+from zinc_rt.perf.gate.offered import OfferedReport
+from zinc_rt.perf.gate.report_files import ReportFile, Statement
+from zinc_rt.perf.history.chain import History
+from zinc_rt.perf.refusals.rules import refusals, timed_refusals
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab
+from zinc_rt.perf.structure.measures import MEASURES
+from zinc_rt.report import Report, Result, Status
+
+VERDICTS = {0: "PASS", 1: "FAIL", 77: "BLOCKED"}
+
+
+class GateReport(Report):
+    """A report whose verdict is a gate's: blocked where anything is."""
+
+    def exit_code(self, *, strict: bool = False) -> int:
+        """0 every criterion passed, 1 one failed, 77 one could not be shown."""
+        counts = self.counts()
+        if counts.get("fail"):
+            return 1
+        return 0 if self.results and counts.get("pass") == len(self.results) else 77
+
+    def verdict(self, *, strict: bool = False) -> dict[str, Any]:
+        code = self.exit_code(strict=strict)
+        return {"status": VERDICTS[code], "exit": code, "counts": self.counts()}
+
+
+@dataclass(frozen=True, slots=True)
+class GateInput:
+    """What is put forward: reports, statements, the history they are recorded in, its head as noted elsewhere, and
+    the models they must be of: digests with commas, or files, whose shapes stand by digest."""
+
+    reports: Sequence[ReportFile] = ()
+    statements: Sequence[Statement] = ()
+    history: History | None = None
+    model_digest: str = ""
+    head: str = ""
+    code: str = ""
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    host: Mapping[str, Any] = field(default_factory=host)
+
+    @property
+    def code_version(self) -> str:
+        return self.code or runtime_version()
+
+
+def evaluate(milestone: Milestone, lab: Lab, given: GateInput, *, only: str = "") -> Iterator[Result]:
+    """Every criterion of the milestone, or the one called `only`, as it is decided."""
+    judge = {"structural": _structural, "measured": _measured, "timed": _timed, "manual": _manual}
+    for criterion in milestone.criteria:
+        if only in ("", criterion.id):
+            started = time.monotonic()
+            result = judge[criterion.type](criterion, lab, given)
+            result.measure["seconds"] = round(time.monotonic() - started, 3)
+            yield result
+
+
+def _structural(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
+    if clamps := lab.settings.clamps():
+        return _result(criterion, "blocked", f"a shortcut is in force: {'; '.join(clamps)}")
+    try:
+        found = MEASURES[criterion.measure](lab, **criterion.arguments)
+    except CannotMeasure as error:
+        return _result(criterion, "blocked", str(error).partition("\n")[0])
+    except Exception as error:  # a hang or a crash is this criterion's answer, and the others still get theirs
+        result = _result(criterion, "fail", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        result.cause = traceback.format_exc()
+        return result
+    tiers = criterion.arguments.get("tiers") or [criterion.arguments.get("tier", "")]
+    simulated = any(tier in lab.devices and lab.devices[tier].simulated for tier in tiers)
+    passed = criterion.bound.holds(found.value)
+    how = found.how + (", on a simulated device" if simulated else "")
+    result = _result(criterion, "pass" if passed else "fail", how, value=found.value)
+    result.tier = ",".join(tiers)
+    result.measure |= {"simulated": simulated, "detail": dict(found.detail)}
+    return result
+
+
+def _measured(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
+    """The latest report that may speak decides: choosing among them would be choosing the result."""
+    refused: list[str] = []
+    offered = [
+        (each, result)
+        for each in sorted(given.reports, key=lambda each: each.started, reverse=True)
+        if each.command == "perf bench" and (result := each.result(criterion.measure)) is not None
+    ]
+    for evidence, measured in offered:
+        case = OfferedReport(
+            criterion,
+            evidence,
+            measured,
+            [other for other in given.reports if other is not evidence],
+            given.code_version,
+            given.history,
+            given.model_digest,
+            given.head,
+            given.models,
+            given.host,
+        )
+        reasons = refusals(case)
+        if not reasons:
+            value = figure(criterion, measured)
+            assert value is not None  # the rule `samples` asks for it
+            how = f"{evidence.path.name} of {evidence.started}, {evidence.device.get('name')}"
+            made = _result(criterion, "pass" if criterion.bound.holds(value) else "fail", how, value=value)
+            made.artifacts = [str(evidence.path)]
+            made.tier = criterion.tier
+            return made
+        refused.append(f"{evidence.path.name} refused: {'; '.join(reasons)}")
+    reason = f"needs {criterion.needs}"
+    blocked = _result(criterion, "blocked", f"{reason}; " + ". ".join(refused) if refused else reason)
+    blocked.measure["refused"] = refused
+    return blocked
+
+
+def _timed(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
+    """The latest report of zinc-rt perf native that has the result decides, if it may speak."""
+    offered = [
+        (each, result)
+        for each in sorted(given.reports, key=lambda each: each.started, reverse=True)
+        if each.command == "perf native" and (result := each.result(criterion.measure)) is not None
+    ]
+    reason, refused = f"needs {criterion.needs}", []
+    for evidence, result in offered:
+        reasons = timed_refusals(
+            criterion,
+            evidence,
+            result,
+            given.code_version,
+            given.history,
+            given.head,
+            given.host,
+            [other for other in given.reports if other is not evidence],
+        )
+        if not reasons:
+            value = TIMED[criterion.figure](result["measure"])
+            how = f"{evidence.path.name} of {evidence.started}, {evidence.device.get('name')}"
+            made = _result(criterion, "pass" if criterion.bound.holds(value) else "fail", how, value=value)
+            made.artifacts, made.tier = [str(evidence.path)], str(result.get("tier", ""))
+            return made
+        refused.append(f"{evidence.path.name} refused: {'; '.join(reasons)}")
+    blocked = _result(criterion, "blocked", f"{reason}; " + ". ".join(refused) if refused else reason)
+    blocked.measure["refused"] = refused
+    return blocked
+
+
+def _manual(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
+    for each in given.statements:
+        if each.criterion == criterion.name:
+            return _result(criterion, "pass", f"{each.by}, {each.on}: {each.saw}", value=1.0)
+    return _result(criterion, "blocked", f"needs a statement for {criterion.name}")
+
+
+def _result(criterion: Criterion, status: Status, reason: str, *, value: float | None = None) -> Result:
+    return Result(
+        id=criterion.name,
+        kind=criterion.type,
+        status=status,
+        reason=reason,
+        measure={"what": criterion.what} | ({} if value is None else {"value": value, "unit": criterion.unit}),
+        limit={"compare": str(criterion.bound), "unit": criterion.unit, "source": list(criterion.source)},
+        repro=criterion.command,
+    )

@@ -1,0 +1,168 @@
+"""Measured reports on record: JSON lines, appended only, each carrying the hash of the one before it.
+
+An edited, dropped or reordered line breaks the chain from there on. Who rewrites the whole file leaves a whole
+chain with another head: note the head elsewhere (`zinc-rt perf history` prints it) and ask for it with --head.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import InputError, OutputError
+
+SCHEMA = "zinc-rt-history/1"
+GENESIS = "0" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """`report`: the digest of the whole report; `figures`: by result id and field."""
+
+    sequence: int
+    at: str
+    kind: str
+    report: str
+    context: Mapping[str, Any]
+    figures: Mapping[str, float]
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """`problem` says where the chain breaks; it is empty for a whole one."""
+
+    entries: tuple[HistoryEntry, ...]
+    problem: str = ""
+
+    @property
+    def head(self) -> str:
+        return self.entries[-1].hash if self.entries else GENESIS
+
+    def entry(self, report_digest: str) -> HistoryEntry | None:
+        """The first record of a report."""
+        return next((entry for entry in self.entries if entry.report == report_digest), None)
+
+    def holds(self, report_digest: str) -> bool:
+        return self.entry(report_digest) is not None
+
+
+def digest_of(report: Mapping[str, Any]) -> str:
+    """Of a report's content, whatever its layout. Its wall time runs on while it is written, so it is left out."""
+    return hashlib.sha256(_canonical({k: v for k, v in report.items() if k != "wall_seconds"})).hexdigest()
+
+
+HEADLINES = {
+    "decode": "tokens_per_second",
+    "aggregate": "tokens_per_second",
+    "prefill": "tokens_per_second",
+    "ttft": "seconds",
+    "power": "watts",
+    "against": "ratio",
+}
+LOWER_IS_BETTER = ("ttft", "power")
+
+
+def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
+    """The figure of each result that has one, by result id: {"decode": 12.3}."""
+    found = {}
+    for result in report.get("results", []):
+        name = HEADLINES.get(result.get("id", ""))
+        if name and name in result.get("measure", {}):
+            found[result["id"]] = float(result["measure"][name])
+    return found
+
+
+def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]) -> HistoryEntry:
+    """Record a report. Raises InputError where the chain is broken already, OutputError where it cannot be
+    written."""
+    try:
+        with path.open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # runs beside each other append one after the other
+            file.seek(0)
+            text = file.read()
+            known = _parse(text)
+            if known.problem:
+                raise InputError(f"{path}: {known.problem}", next="start another file; this one stays as it is")
+            entry = _sealed(known, kind, report, figures)
+            file.write(("" if not text or text.endswith("\n") else "\n") + json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write: {error.strerror}") from error
+    return _entry(entry)
+
+
+def read(path: Path) -> History:
+    """Raises InputError for a file that cannot be read; what is wrong inside it is `problem`."""
+    try:
+        return _parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {error}", next="zinc-rt perf bench --history makes one") from error
+
+
+def _parse(text: str) -> History:
+    entries: list[HistoryEntry] = []
+    previous = GENESIS
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            row = json.loads(line)
+            sealed = row.pop("hash")
+            if row["schema"] != SCHEMA:
+                return History(tuple(entries), f"line {number}: schema {row['schema']!r}, wanted {SCHEMA!r}")
+            if row["previous"] != previous or row["sequence"] != number:
+                return History(tuple(entries), f"line {number} does not follow the line before it: edited history")
+            if hashlib.sha256(_canonical(row)).hexdigest() != sealed:
+                return History(tuple(entries), f"line {number} was changed after it was written: edited history")
+            entries.append(_entry({**row, "hash": sealed}))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return History(tuple(entries), f"line {number} is no entry: {error}")
+        previous = sealed
+    return History(tuple(entries))
+
+
+def _sealed(known: History, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]) -> dict[str, Any]:
+    row = {
+        "schema": SCHEMA,
+        "sequence": len(known.entries) + 1,
+        "previous": known.head,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "kind": kind,
+        "report": digest_of(report),
+        "context": context_of(report),
+        "figures": dict(figures),
+    }
+    return {**row, "hash": hashlib.sha256(_canonical(row)).hexdigest()}
+
+
+def context_of(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same for two figures to be compared."""
+    device, details = report.get("device", {}), report.get("details", {})
+    return {
+        "device": device.get("name", ""),
+        "arch": device.get("arch", ""),
+        "simulated": bool(device.get("simulated")),
+        "tier": device.get("tier", ""),
+        "model": str(report.get("model", {}).get("digest", ""))[:16],
+        "ordering": report.get("ordering", ""),
+        "code": str(details.get("code", ""))[:16],
+        "workload": details.get("workload", {}),
+    }
+
+
+def _entry(row: Mapping[str, Any]) -> HistoryEntry:
+    figures = {str(name): float(value) for name, value in row["figures"].items()}
+    return HistoryEntry(
+        row["sequence"], row["at"], row["kind"], row["report"], row["context"], figures, row["hash"]
+    )
+
+
+def _canonical(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

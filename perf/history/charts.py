@@ -1,0 +1,82 @@
+"""A series as a picture: inline SVG without any package, PNG with matplotlib."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.files import write_whole
+from zinc_rt.perf.history.trends import Series
+
+WIDTH, HEIGHT = 640, 150
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 24
+INK, FAINT, WORSE = "#0b68cb", "#687076", "#cd2b31"
+
+
+def svg(series: Series) -> str:
+    """The values in order, the axis from zero, a line at each change of level."""
+    values = series.values
+    top = max(values) * 1.1 or 1.0
+    plot_width, plot_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def x(index: float) -> float:
+        return round(LEFT + plot_width * (index + 0.5) / len(values), 1)
+
+    def y(value: float) -> float:
+        return round(TOP + plot_height * (1 - value / top), 1)
+
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">']
+    for value in (0.0, top / 2, top):
+        parts.append(
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value)}" y2="{y(value)}" stroke="#e3e6e8"/>'
+            f'<text x="{LEFT - 6}" y="{y(value) + 4}" text-anchor="end" fill="{FAINT}" font-size="11">'
+            f"{value:.3g}</text>"
+        )
+    worse = series.regression()
+    for change in series.changes():
+        colour = WORSE if change == worse else FAINT
+        at = x(change.index - 0.5)
+        parts.append(
+            f'<line x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="{colour}" '
+            'stroke-dasharray="4 3"/>'
+        )
+    points = " ".join(f"{x(index)},{y(value)}" for index, value in enumerate(values))
+    parts.append(f'<polyline points="{points}" fill="none" stroke="{INK}" stroke-width="1.5"/>')
+    for index, (value, entry) in enumerate(zip(values, series.entries, strict=True)):
+        title = html.escape(f"{entry.at}: {value:.4g}, code {entry.context.get('code', '')[:8]}")
+        parts.append(f'<circle cx="{x(index)}" cy="{y(value)}" r="3" fill="{INK}"><title>{title}</title></circle>')
+    first, last = series.entries[0].at[:10], series.entries[-1].at[:10]
+    for at, anchor, text in ((LEFT, "start", first), (WIDTH - RIGHT, "end", last)):
+        parts.append(
+            f'<text x="{at}" y="{HEIGHT - 6}" text-anchor="{anchor}" fill="{FAINT}" font-size="11">{text}</text>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def write_plot(path: Path, every: list[Series]) -> None:
+    """`path` ends in .html or .png. Raises UnsupportedError for another, or without matplotlib for .png."""
+    if path.suffix == ".html":
+        body = "".join(f"<h3>{html.escape(series.title)}</h3>{svg(series)}" for series in every)
+        page = f'<!doctype html><meta charset="utf-8"><title>zinc-rt history</title><body>{body}'
+        write_whole(path, lambda file: file.write(page.encode()))
+        return
+    if path.suffix != ".png":
+        raise UnsupportedError(f"{path}: plots are .html or .png")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UnsupportedError(
+            "PNG plots need matplotlib", next="pip install 'zinc-rt[report]', or --plot F.html without it"
+        ) from error
+    figure = Figure(figsize=(8, 2.4 * len(every)), layout="constrained")
+    for place, series in enumerate(every, 1):
+        axes = figure.add_subplot(len(every), 1, place)
+        axes.plot(range(1, len(series.values) + 1), series.values, marker="o")
+        axes.set_title(series.title, fontsize=9)
+        axes.set_ylim(bottom=0)
+        for change in series.changes():
+            axes.axvline(
+                change.index + 0.5, linestyle="--", color=WORSE if change == series.regression() else FAINT
+            )
+    write_whole(path, lambda file: figure.savefig(file, format="png"))

@@ -1,0 +1,101 @@
+"""`zinc-rt perf history`: what was recorded, whether the chain holds, and which speeds changed level."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from zinc_rt import terminal
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
+
+EXAMPLES = """\
+Each line of a history carries the hash of the one before: an edited, dropped or swapped line breaks the chain,
+and a gate refuses everything in it. The head printed here, noted elsewhere, also shows a file that was rewritten.
+Figures are compared like with like: same device, tier, model and workload. A level that falls by more than 3 % and
+stays there is a regression.
+
+examples:
+  zinc-rt perf history runs/history.jsonl
+  zinc-rt perf history runs/history.jsonl --add validate.json
+  zinc-rt perf history runs/history.jsonl --figure decode --plot decode.html
+  zinc-rt perf history runs/history.jsonl --csv history.csv
+
+exit codes: 0, 1 for a broken chain or a regression, 2 for a file that cannot be read.
+"""
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "history",
+        help="what was recorded, whether it is whole, where levels changed",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("history", type=Path, metavar="F.jsonl", help="JSON lines, made by bench --history")
+    parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="REPORT", help="record these reports")
+    parser.add_argument(
+        "--figure", default="", metavar="NAME", help="this figure alone: decode, prefill, ttft ..."
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="the series as .html, or .png with matplotlib")
+    parser.add_argument(
+        "--csv", type=Path, metavar="F.csv", help="a row an entry, figures and context by column; needs pandas"
+    )
+    add_json(parser)
+    parser.set_defaults(body=_history)
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    from zinc_rt.files import check_writable
+    from zinc_rt.perf.gate.report_files import collect
+    from zinc_rt.perf.history.chain import append, figures_of, read
+    from zinc_rt.perf.history.charts import write_plot
+    from zinc_rt.perf.history.trends import series_of, write_csv
+    from zinc_rt.report import Report, Result
+
+    made = [str(path) for path in (arguments.plot, arguments.csv) if path]
+    check_writable(*made, report=arguments.json)
+    out = output_stream(arguments)
+    for evidence in collect(arguments.add)[0]:
+        entry = append(arguments.history, evidence.command, evidence.report, figures_of(evidence.report))
+        terminal.show(f"recorded  {evidence.path.name}, entry {entry.sequence}", out=out)
+    known = read(arguments.history)
+    report = begin(Report("perf history", details={"head": known.head, "entries": len(known.entries)}), arguments)
+    report.results.append(
+        Result(
+            "chain",
+            "history",
+            "fail" if known.problem else "pass",
+            reason=known.problem or f"{len(known.entries)} entries",
+            measure={"head": known.head},
+        )
+    )
+    every = series_of(known.entries, arguments.figure)
+    for series in every:
+        worse, changes = series.regression(), series.changes()
+        report.results.append(
+            Result(
+                f"{series.figure}/{series.context['tier']}/{series.context['model'][:8]}",
+                "series",
+                "fail" if worse else "pass",
+                reason=series.title,
+                measure={"values": series.values, "changes": [(c.index, c.before, c.after) for c in changes]},
+            )
+        )
+        line = f"  {len(series.values)} runs, last {series.values[-1]:.4g}"
+        terminal.show(f"{series.title}\n{line}", out=out)
+        for change in changes:
+            mark = "  REGRESSION" if change == worse else ""
+            at = series.entries[change.index].at
+            terminal.show(
+                f"  {change.before:.4g} -> {change.after:.4g} from {at}, p {change.p:.3f}{mark}", out=out
+            )
+    if arguments.plot:
+        write_plot(arguments.plot, every)
+    if arguments.csv:
+        rows = write_csv(arguments.csv, known.entries, arguments.figure)
+        terminal.show(f"wrote     {arguments.csv}, {rows} rows", out=out)
+    verdict = f"the chain is broken: {known.problem}" if known.problem else f"{len(known.entries)} entries"
+    terminal.show(f"head      {known.head}", out=out)
+    terminal.show(f"{'FAIL' if report.exit_code() else 'PASS'}  {arguments.history}: {verdict}", out=out)
+    return finish(report, arguments)

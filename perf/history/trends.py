@@ -1,0 +1,91 @@
+"""A history's series: like with like, and where a level changed for the worse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.files import write_whole
+from zinc_rt.perf.history.chain import LOWER_IS_BETTER, HistoryEntry
+from zinc_rt.perf.intervals import LevelChange, change_points
+
+if TYPE_CHECKING:
+    import pandas
+
+WORSE = 0.03  # a level that is this much worse is a regression
+NOT_COMPARED = ("code",)  # of an entry's context: what a series is there to show changes of
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One figure of one workload on one device, oldest first."""
+
+    figure: str
+    context: dict[str, Any]
+    entries: tuple[HistoryEntry, ...]
+
+    @property
+    def values(self) -> list[float]:
+        return [entry.figures[self.figure] for entry in self.entries]
+
+    @property
+    def title(self) -> str:
+        where = " (simulated)" if self.context["simulated"] else ""
+        device = f"{self.context['tier']} on {self.context['device']}{where}"
+        return f"{self.figure}, {device}, model {self.context['model'][:8]}"
+
+    def changes(self) -> list[LevelChange]:
+        return change_points(self.values)
+
+    def regression(self) -> LevelChange | None:
+        """The last change of level, if it is one for the worse."""
+        changes = self.changes()
+        if not changes:
+            return None
+        worse = changes[-1].ratio - 1 if self.figure in LOWER_IS_BETTER else 1 - changes[-1].ratio
+        return changes[-1] if worse > WORSE else None
+
+
+def series_of(entries: Sequence[HistoryEntry], figure: str = "") -> list[Series]:
+    """Entries of the same context, by figure; only those of `figure` where it is given."""
+    groups: dict[tuple[str, str], list[HistoryEntry]] = {}
+    for entry in entries:
+        context = {name: value for name, value in entry.context.items() if name not in NOT_COMPARED}
+        for name in entry.figures:
+            if figure in ("", name):
+                groups.setdefault((name, json.dumps(context, sort_keys=True)), []).append(entry)
+    return [Series(name, json.loads(text), tuple(group)) for (name, text), group in groups.items()]
+
+
+def frame(entries: Sequence[HistoryEntry]) -> pandas.DataFrame:
+    """One row an entry, for analysis of one's own. Raises UnsupportedError where pandas is not installed."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise UnsupportedError("pandas is not installed", next="pip install 'zinc-rt[report]'") from error
+    rows = [
+        {"sequence": e.sequence, "at": e.at, "report": e.report, **e.figures, **_flat(e.context)} for e in entries
+    ]
+    return pandas.DataFrame(rows)
+
+
+def write_csv(path: Path, entries: Sequence[HistoryEntry], figure: str = "") -> int:
+    """The frame as CSV, written whole or not at all; only entries of `figure` and that figure where it is given.
+    How many rows it has. Raises UnsupportedError where pandas is not installed, OutputError."""
+    made = frame(entries)
+    if figure:
+        others = {name for entry in entries for name in entry.figures} - {figure}
+        made = made.drop(columns=sorted(others & set(made.columns)))
+        made = made.dropna(subset=[figure]) if figure in made.columns else made.iloc[:0]
+    text = made.to_csv(index=False)
+    write_whole(path, lambda file: file.write(text.encode()))
+    return len(made)
+
+
+def _flat(context: Any) -> dict[str, Any]:
+    plain = {name: value for name, value in context.items() if name != "workload"}
+    return plain | {f"workload_{name}": value for name, value in dict(context.get("workload", {})).items()}

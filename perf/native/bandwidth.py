@@ -1,0 +1,106 @@
+"""The read bandwidth of this machine's memory, and what an empty node costs: measured, beside every speed.
+
+Bytes come from a buffer larger than any cache here; every thread reads a part of its own from end to end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from zinc_rt.backends.cpu.host_memory import aligned
+from zinc_rt.backends.cpu.library import library
+from zinc_rt.backends.cpu.tasks import LINE_BYTES, TASK, ProgramStruct
+from zinc_rt.backends.cpu.threads import Helpers
+from zinc_rt.kernels.native import build
+from zinc_rt.kernels.native.task import ANY
+
+SOURCE = Path(__file__).resolve().parent / "bandwidth.c"
+BUFFER_BYTES = 768 << 20  # more than 600 MB: no cache serves it
+STEP_BYTES = 512
+PASSES = 5
+EMPTY_NODES = 2000
+EMPTY_RUNS = 2000
+EMPTY_COUNTED = 20  # of them, at least
+SHARED = 0.2  # of an even share of the nodes that others than one thread must have run
+
+
+class BandwidthThreads(ctypes.Structure):
+    """bandwidth.c's `runners`."""
+
+    _fields_ = (("stack", ctypes.c_uint64), ("others", ctypes.c_uint32))
+
+
+class Bandwidth:
+    """Holds the buffer; `read_gbs` may be asked between rounds. Raises UnsupportedError without a compiler."""
+
+    def __init__(self, compiler: str = "") -> None:
+        content = build.compile_library(build.compiler(compiler), "native", files=(SOURCE,))
+        with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
+            path = Path(folder) / "bandwidth.so"
+            path.write_bytes(content)
+            self.code = ctypes.CDLL(str(path))
+        self.code.read_all.restype = ctypes.c_uint64
+        self.code.read_all.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        self._buffer = aligned(BUFFER_BYTES)
+        self._buffer.fill(1)  # pages of its own: untouched ones are all the same page of zeros
+
+    def read_gbs(self, threads: int) -> float:
+        """GB/s of `threads` together, the best of a few passes."""
+        return max(self._pass(threads) for _ in range(PASSES))
+
+    def _pass(self, threads: int) -> float:
+        part = BUFFER_BYTES // threads // STEP_BYTES * STEP_BYTES
+        base = self._buffer.ctypes.data
+        together = threading.Barrier(threads)
+        times: list[tuple[float, float]] = []
+
+        def read(number: int) -> None:
+            together.wait()
+            started = time.perf_counter()
+            self.code.read_all(base + number * part, part)
+            times.append((started, time.perf_counter()))
+
+        workers = [threading.Thread(target=read, args=(number,)) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        seconds = max(end for _, end in times) - min(start for start, _ in times)
+        return part * threads / seconds / 1e9
+
+    def empty_node_us(self, threads: int) -> float | None:
+        """Microseconds of a task that does nothing, behind a barrier each: the median of programs in which the
+        threads took turns; None where they did not, on a busy machine."""
+        tasks = aligned(EMPTY_NODES * TASK.itemsize).view(TASK)
+        tasks["run"] = ctypes.cast(self.code.nothing, ctypes.c_void_p).value
+        seen = BandwidthThreads()
+        tasks["arguments"] = ctypes.addressof(seen)
+        tasks["dims"], tasks["barrier"], tasks["least"], tasks["most"] = 1, 1, 1, ANY
+        cells, counts = aligned(EMPTY_NODES * LINE_BYTES), np.zeros(16, np.int32)
+        program = ProgramStruct(tasks.ctypes.data, counts.ctypes.data, cells.ctypes.data, EMPTY_NODES, 0)
+        helpers = Helpers(library().handle, threads)
+        seconds = []
+        try:
+            for _ in range(EMPTY_RUNS):
+                seen.stack, seen.others = 0, 0
+                started = time.perf_counter()
+                helpers.run(program)
+                ended = time.perf_counter()
+                if threads == 1 or seen.others > EMPTY_NODES * SHARED / threads:
+                    seconds.append(ended - started)
+        finally:
+            helpers.settle()
+            helpers.close()
+        return float(np.median(seconds)) / EMPTY_NODES * 1e6 if len(seconds) >= EMPTY_COUNTED else None
+
+
+def moved(readings: Sequence[float]) -> float:
+    """(largest - smallest) / largest."""
+    return (max(readings) - min(readings)) / max(readings)

@@ -1,0 +1,234 @@
+"""`zinc-rt perf native`: the CPU tier beside llama.cpp, in turns, in one run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from zinc_rt import terminal
+from zinc_rt.commands.output import add_json, begin, output_stream
+from zinc_rt.terminal import Column, Table
+
+if TYPE_CHECKING:
+    from zinc_rt.perf.bench_native import NativeBench, NativeCase
+    from zinc_rt.perf.native.bandwidth import Bandwidth
+    from zinc_rt.perf.native.llama_cpp import LlamaCpp
+    from zinc_rt.report import Report, Result
+
+EXAMPLES = """\
+Models are synthetic, made in the cache folder when they are first asked for (zinc_rt.perf.synthetic --list).
+llama.cpp is built there too, once, some 10 CPU minutes, from the source package of llama-cpp-python; it needs
+cmake, ninja and a C++ compiler. --llama FOLDER takes a build of yours, --llama none leaves it out.
+
+Both of llama.cpp's settings, repacked weights and the file's own, run in every round; ratios are against the
+better one. A ratio counts only where the machine was quiet: else the result is BLOCKED, with the reason.
+
+examples:
+  zinc-rt perf native
+  zinc-rt perf native --models qwen3-0.6b-q8_0 --json runs/native.json --history runs/history.jsonl
+  zinc-rt perf gate --milestone cpu --evidence runs/ --history runs/history.jsonl
+  zinc-rt perf native --models qwen3-0.6b-q8_0 --rounds 1 --llama none
+
+exit codes: 0 something could be judged, 1 a limit is passed, 77 everything is BLOCKED. Whether a ratio is enough
+is for zinc-rt perf gate to say.
+"""
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "native",
+        help="the CPU tier beside llama.cpp, in turns: decode, prefill, 16 slots, bandwidth, memory",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("--models", default="", metavar="A,B", help="of the default ones, these (default: all)")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5; fewer are no verdict")
+    parser.add_argument("--threads", type=int, metavar="N", help="of both (default: the physical cores)")
+    parser.add_argument("--tier", default="t_cpu_native", metavar="TIER", help="default t_cpu_native")
+    parser.add_argument("--llama", default="", metavar="FOLDER", help="where llama-bench is; none: without a peer")
+    parser.add_argument("--history", type=Path, metavar="F.jsonl", help="record the report there")
+    add_json(parser)
+    parser.set_defaults(body=_native)
+
+
+def _native(arguments: argparse.Namespace) -> int:
+    import os
+    from dataclasses import asdict
+
+    from zinc_rt.code_version import runtime_version
+    from zinc_rt.commands import options
+    from zinc_rt.commands.describe import describe_model
+    from zinc_rt.commands.output import finish
+    from zinc_rt.files import check_writable
+    from zinc_rt.host import host
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.perf.bench_native import bench_case, clock_mhz, empty_node
+    from zinc_rt.perf.machine import machine
+    from zinc_rt.perf.native.bandwidth import Bandwidth
+    from zinc_rt.perf.synthetic import cached
+    from zinc_rt.report import Report
+
+    check_writable(report=arguments.json)
+    chosen, threads = _chosen(arguments), _threads(arguments)
+    knobs, out = options.settings(), output_stream(arguments)
+    bandwidth = Bandwidth()
+    peer, problem = _peer(arguments)
+    report = begin(Report("perf native", shortcuts=knobs.clamps()), arguments)
+    one, all_ = bandwidth.read_gbs(1), bandwidth.read_gbs(threads)
+    report.details = {
+        "code": runtime_version(),
+        "settings": asdict(knobs),
+        "host": host(),
+        "models": {},
+        "machine": {**machine(), "clock_mhz": clock_mhz()},
+        "threads": threads,
+        "read_gbs": {"1": one, str(threads): all_},
+        "llama_cpp": {"version": peer.version() if peer else "", "problem": problem},
+    }
+    _show_machine(report, out)
+    report.results.append(empty_node(bandwidth.empty_node_us(threads), threads, os.getloadavg()[0]))
+    _show(report.results[-1], out)
+    report.device = _device(arguments.tier)
+    bench = _bench(arguments, threads, bandwidth, peer, problem)
+    for case in chosen:
+        path = cached(case.model)
+        report.details["models"][case.model] = describe_model(read_gguf(path))
+        for result in bench_case(case, path, bench):
+            report.results.append(result)
+            _show(result, out)
+    if peer is not None:
+        report.details["llama_cpp"] |= peer.record()
+    terminal.show(_verdict(report), out=out)
+    if arguments.history:
+        _record(report, arguments.history, out)
+    return finish(report, arguments)
+
+
+def _chosen(arguments: argparse.Namespace) -> list[NativeCase]:
+    from zinc_rt.errors import UsageError
+    from zinc_rt.perf.bench_native import CASES
+
+    if arguments.rounds < 1:
+        raise UsageError(f"--rounds {arguments.rounds}: wanted 1 or more")
+    names = [name.strip() for name in arguments.models.split(",") if name.strip()]
+    known = {case.model: case for case in CASES}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--models {name}: not one of this benchmark", next=f"one of {', '.join(known)}")
+    return [known[name] for name in names] or list(CASES)
+
+
+def _threads(arguments: argparse.Namespace) -> int:
+    from zinc_rt.backends.cpu.threads import default_threads
+    from zinc_rt.errors import UsageError
+
+    if arguments.threads is not None and arguments.threads < 1:
+        raise UsageError(f"--threads {arguments.threads}: wanted 1 or more")
+    return arguments.threads or default_threads()
+
+
+def _peer(arguments: argparse.Namespace) -> tuple[LlamaCpp | None, str]:
+    """llama.cpp, or why there is none: a folder that was named must hold it."""
+    from zinc_rt.commands.options import say
+    from zinc_rt.perf.native.llama_cpp import NoPeer, build, find
+
+    if arguments.llama == "none":
+        return None, "no llama.cpp: --llama none"
+    if arguments.llama:
+        return find(Path(arguments.llama)), ""
+    try:
+        return find() or build(say), ""
+    except NoPeer as error:
+        say(str(error))
+        return None, str(error).partition("\n")[0]
+
+
+def _bench(
+    arguments: argparse.Namespace, threads: int, bandwidth: Bandwidth, peer: LlamaCpp | None, problem: str
+) -> NativeBench:
+    import os
+
+    from zinc_rt.commands.options import say
+    from zinc_rt.perf.bench_native import NativeBench
+
+    def look() -> tuple[float, float]:
+        return bandwidth.read_gbs(threads), os.getloadavg()[0]
+
+    return NativeBench(arguments.tier, threads, arguments.rounds, peer, problem, look, say)
+
+
+def _device(tier: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from zinc_rt.devices import choose_tier, open_backend
+
+    backend = open_backend(choose_tier(tier, "cpu"), "canonical-1")
+    try:
+        return {"tier": tier, **asdict(backend.device)}
+    finally:
+        backend.close()
+
+
+def _show_machine(report: Report, out: TextIO) -> None:
+    host, read = report.details["machine"], report.details["read_gbs"]
+    clock = f"{host['clock_mhz']:.0f} MHz" if host["clock_mhz"] else "clock unknown"
+    terminal.show(f"{host['processor']}, {host['cores']} cores, {clock}, load {host['load_average'][0]}", out=out)
+    speeds = ", ".join(f"{value:.1f} GB/s on {count}" for count, value in read.items())
+    terminal.show(
+        f"read bandwidth {speeds} threads; {report.details['llama_cpp']['version'] or 'no llama.cpp'}", out=out
+    )
+
+
+def _show(result: Result, out: TextIO) -> None:
+    measure = result.measure
+    status = result.status.upper()
+    columns = ("", Column("", width=6), Column("", width=44), "")
+    terminal.show(Table(columns, [("", status, result.id, _line(measure))], headings=False), out=out)
+    if result.reason:
+        terminal.show(f"          {result.reason}", out=out)
+
+
+def _line(measure: dict[str, Any]) -> str:
+    if "us" in measure:
+        return f"{measure['us']:.3f} µs on {measure['threads']} threads"
+    if "resident_bytes" in measure:
+        return (
+            f"{measure['resident_bytes'] / 1e9:.2f} GB resident of a file of {measure['file_bytes'] / 1e9:.2f} GB "
+            f"and {measure['cache_bytes'] / 1e9:.2f} GB of caches, {measure['major_faults']} major faults"
+        )
+    if "tokens_per_second" not in measure:
+        return ""
+    parts = [f"{measure['tokens_per_second']:.1f} tok/s"]
+    if "ratio" in measure:
+        parts.append(
+            f"llama.cpp ({measure['setting']}) {measure['their_tokens_per_second']:.1f}, ratio "
+            f"{measure['ratio']:.2f} ({measure['ratio_low']:.2f} to {measure['ratio_high']:.2f})"
+        )
+    if "bandwidth_share" in measure:
+        parts.append(f"{measure['bandwidth_share']:.0%} of read bandwidth")
+    if "oracle_ratio" in measure:
+        parts.append(f"{measure['oracle_ratio']:.1f} of the oracle")
+    return "; ".join(parts)
+
+
+def _verdict(report: Report) -> str:
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(report.counts().items()))
+    names = {0: "PASS", 1: "FAIL", 77: "BLOCKED"}
+    return f"{names[report.exit_code()]}  {counts}; ratios are judged by zinc-rt perf gate --milestone cpu"
+
+
+def _record(report: Report, path: Path, out: TextIO) -> None:
+    import json
+
+    from zinc_rt.perf.history.chain import append
+    from zinc_rt.report import to_json
+
+    content = json.loads(to_json(report))
+    figures = {
+        each["id"]: float(each["measure"]["tokens_per_second"])
+        for each in content["results"]
+        if "tokens_per_second" in each["measure"]
+    }
+    entry = append(path, "perf native", content, figures)
+    terminal.show(f"recorded  {path}, entry {entry.sequence}, head {entry.hash}", out=out)

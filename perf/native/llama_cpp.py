@@ -1,0 +1,214 @@
+"""llama.cpp as the peer: its benchmark programs built from a pinned source package, run, and read.
+
+peer = find(folder) or build(say)
+peer.bench(model, setting, prompt=128, tokens=64, threads=2)     # {"prefill": tok/s, "decode": tok/s}
+peer.slots(model, setting, slots=16, tokens=16, threads=2)       # tok/s of all together
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.files import cache_folder
+from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe
+
+PACKAGE = "llama-cpp-python"
+VERSION = "0.3.36"  # its sdist carries llama.cpp 0c1e57098
+TARGETS = ("llama-bench", "llama-batched-bench")
+NO_AMX = ("-DGGML_AMX_INT8=OFF", "-DGGML_AMX_TILE=OFF", "-DGGML_AMX_BF16=OFF")
+CMAKE = ("-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF")
+RUN_SECONDS = 900.0
+
+
+class NoPeer(UnsupportedError):
+    """There is no llama.cpp to compare with: why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepackSetting:
+    """How llama.cpp keeps weights: as in the file, or repacked for this CPU when it loads them."""
+
+    repack: bool
+
+    @property
+    def name(self) -> str:
+        return "repack" if self.repack else "no repack"
+
+
+SETTINGS = (RepackSetting(True), RepackSetting(False))
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaCpp:
+    """`bins`: one folder of programs, or a second without AMX, tried where the first dies. `said`: every command
+    that ended well with what it printed, in order: a report keeps them."""
+
+    bins: tuple[Path, ...]
+    said: list[dict[str, Any]] = field(default_factory=list, compare=False, repr=False)
+
+    def bench(
+        self, model: Path, setting: RepackSetting, *, prompt: int, tokens: int, threads: int
+    ) -> dict[str, float]:
+        """tok/s of one prompt and of one stream. Raises InputError with its own words where it fails."""
+        words = ["-m", str(model), "-p", str(prompt), "-n", str(tokens), "-r", "1", "-t", str(threads)]
+        return parse_bench(self._run("llama-bench", [*words, "--repack", str(int(setting.repack)), "-o", "json"]))
+
+    def slots(
+        self, model: Path, setting: RepackSetting, *, slots: int, prompt: int, tokens: int, threads: int
+    ) -> float:
+        """tok/s of `slots` streams together. Raises as `bench`."""
+        room = slots * (prompt + tokens)
+        words = ["-m", str(model), "-c", str(room), "-npp", str(prompt), "-ntg", str(tokens), "-npl", str(slots)]
+        words += ["-t", str(threads), "--output-format", "jsonl"]
+        return parse_batched(
+            self._run("llama-batched-bench", [*words, "--repack" if setting.repack else "--no-repack"])
+        )
+
+    def version(self) -> str:
+        return self._run("llama-bench", ["--version"], both=True).strip().partition("\n")[0]
+
+    def record(self) -> dict[str, Any]:
+        """What a report keeps of it: its build, what its file is, and all it said."""
+        return {
+            **describe([str(self.bins[0] / TARGETS[0])]),
+            "version": self.version(),
+            "outputs": list(self.said),
+        }
+
+    def _run(self, program: str, words: Sequence[str], *, both: bool = False) -> str:
+        for number, folder in enumerate(self.bins):
+            command = [str(folder / program), *words]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise InputError(f"{program}: {error}") from error
+            if done.returncode == -signal.SIGILL and number + 1 < len(self.bins):
+                continue  # it announces instructions that this machine does not run
+            if done.returncode != 0:
+                why = _died(done.returncode)
+                raise InputError(f"{' '.join(command)}: {why}: {done.stderr.strip()[-300:]}")
+            if not both:
+                self.said.append({"command": [program, *words], "stdout": done.stdout[:OUTPUT_BYTES]})
+            return done.stdout + done.stderr if both else done.stdout
+        raise AssertionError("a peer has a folder")
+
+
+def parse_bench(text: str) -> dict[str, float]:
+    """llama-bench -o json: one object a test. Raises InputError for anything else."""
+    try:
+        rows = json.loads(text)
+        found = {"decode" if row["n_gen"] else "prefill": float(row["avg_ts"]) for row in rows}
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"llama-bench printed something else than its JSON: {text.strip()[:200]!r}") from error
+    if set(found) != {"decode", "prefill"} or min(found.values()) <= 0:
+        raise InputError(f"llama-bench gave {found}, wanted a speed of decode and of prefill")
+    return found
+
+
+def parse_batched(text: str) -> float:
+    """llama-batched-bench --output-format jsonl, the last line that is an object."""
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    try:
+        speed = float(json.loads(lines[-1])["speed_tg"])
+    except (IndexError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"llama-batched-bench printed no JSON line: {text.strip()[-200:]!r}") from error
+    if speed <= 0:
+        raise InputError(f"llama-batched-bench gave {speed} tok/s")
+    return speed
+
+
+def find(folder: Path | None = None) -> LlamaCpp | None:
+    """Programs that are there: in `folder`, or where `build` puts them."""
+    if folder is not None:
+        bins = [each for each in (folder, folder / "bin") if _whole(each)]
+        if not bins:
+            raise NoPeer(f"{folder}: no {' and '.join(TARGETS)} in it", next="name the folder that holds both")
+        return LlamaCpp((bins[0],))
+    bins = [each for each in (home() / "build" / "bin", home() / "build-no-amx" / "bin") if _whole(each)]
+    return LlamaCpp(tuple(bins)) if bins else None
+
+
+def home() -> Path:
+    return cache_folder() / f"llama.cpp-{VERSION}"
+
+
+def build(say: Callable[[str], None]) -> LlamaCpp:
+    """Fetches the source package and builds its programs, some 10 CPU minutes. Raises NoPeer saying what is
+    missing."""
+    missing = [name for name in ("cmake", "ninja") if shutil.which(name) is None]
+    if shutil.which("c++") is None and shutil.which("clang++") is None:
+        missing.append("a C++ compiler")
+    if missing:
+        raise NoPeer(
+            f"no llama.cpp to compare with: {', '.join(missing)} missing to build it",
+            next="apt install cmake ninja-build g++ (Debian, Ubuntu), or --llama FOLDER names a build",
+        )
+    source = _source(say)
+    say("building llama-bench and llama-batched-bench, some 10 CPU minutes, once ...")
+    _compile(source, home() / "build", CMAKE)
+    if _amx():  # announced; where it does not run, the programs die of an illegal instruction
+        _compile(source, home() / "build-no-amx", [*CMAKE, *NO_AMX])
+    found = find()
+    if found is None:
+        raise NoPeer("the build of llama.cpp left no programs", next=f"look into {home()}")
+    return found
+
+
+def _source(say: Callable[[str], None]) -> Path:
+    folder = home() / f"llama_cpp_python-{VERSION}" / "vendor" / "llama.cpp"
+    if (folder / "CMakeLists.txt").is_file():
+        return folder
+    say(f"fetching {PACKAGE} {VERSION} ...")
+    home().mkdir(parents=True, exist_ok=True)
+    base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()  # a venv may have no pip
+    pip = [str(base), "-m", "pip", "--disable-pip-version-check"]
+    needed = home() / "needed"
+    environment = {**os.environ, "PYTHONPATH": str(needed)}
+    _call([*pip, "install", "-q", "--target", str(needed), "--upgrade", "scikit-build-core"], environment)
+    wanted = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-q", "-d", str(home())]
+    _call([*pip, "download", *wanted, f"{PACKAGE}=={VERSION}"], environment)
+    (archive,) = home().glob("llama_cpp_python-*.tar.gz")
+    with tarfile.open(archive) as file:
+        file.extractall(home(), filter="data")
+    return folder
+
+
+def _compile(source: Path, target: Path, flags: Sequence[str]) -> None:
+    _call(["cmake", "-S", str(source), "-B", str(target), "-G", "Ninja", *flags])
+    _call(["ninja", "-C", str(target), *TARGETS])
+
+
+def _call(command: Sequence[str], environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip())[-600:]
+        raise NoPeer(f"{' '.join(command[:4])} ... failed: {said}", next="--llama FOLDER names another build")
+
+
+def _whole(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in TARGETS)
+
+
+def _amx() -> bool:
+    try:
+        return "amx_tile" in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+
+
+def _died(code: int) -> str:
+    try:
+        return f"died of {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+    except ValueError:
+        return f"exit {code}"

@@ -1,0 +1,85 @@
+"""Two programs timed in turns in one run: their ratio, its spread, and whether the machine was quiet enough.
+
+A ratio is of the fastest run of each (what disturbs a run only ever slows it); the spread is that of the rounds,
+whose two runs follow each other. A verdict is refused, never bent: BLOCKED.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.perf.native.bandwidth import moved
+
+MIN_ROUNDS = 5
+MOVED = 0.10  # of read bandwidth, between rounds
+LOAD_BESIDE_US = 0.5  # load average beyond our own threads
+
+Speeds = Mapping[str, Sequence[float]]  # of each setting, tok/s a round
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the machine was like, before each round and after the last."""
+
+    read_gbs: Sequence[float]
+    load: Sequence[float]
+    threads: int
+
+    def noise(self) -> str:
+        """Why no ratio may be judged; empty where one may."""
+        found = []
+        if moved(self.read_gbs) > MOVED:
+            found.append(
+                f"read bandwidth moved by {moved(self.read_gbs):.0%} between rounds "
+                f"({min(self.read_gbs):.1f} to {max(self.read_gbs):.1f} GB/s), allowed {MOVED:.0%}"
+            )
+        allowed = self.threads + LOAD_BESIDE_US
+        if max(self.load) > allowed:
+            found.append(f"load average {max(self.load):.2f}, allowed {allowed:g} on {self.threads} threads")
+        return "; ".join(found)
+
+
+def best_setting(theirs: Speeds) -> str:
+    """The one with the fastest run: who compares with another compares with what nobody would use."""
+    return max(theirs, key=lambda name: max(theirs[name]))
+
+
+def ratio(ours: Sequence[float], theirs: Speeds) -> float:
+    """Ours over theirs at its best setting, the fastest run of each."""
+    return max(ours) / max(theirs[best_setting(theirs)])
+
+
+def paired(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
+    """The measure of a result: samples, and what follows from them. `theirs` {} where there is no peer."""
+    measure: dict[str, Any] = {
+        "tokens_per_second": max(ours),
+        "median": statistics.median(ours),
+        "runs": list(ours),
+        "theirs": {name: list(speeds) for name, speeds in theirs.items()},
+    }
+    if theirs:
+        best = best_setting(theirs)
+        rounds = [a / b for a, b in zip(ours, theirs[best], strict=True)]
+        measure |= {
+            "setting": best,
+            "their_tokens_per_second": max(theirs[best]),
+            "their_median": statistics.median(theirs[best]),
+            "ratio": ratio(ours, theirs),
+            "ratio_of_medians": statistics.median(ours) / statistics.median(theirs[best]),
+            "ratio_low": min(rounds),
+            "ratio_high": max(rounds),
+        }
+    return measure
+
+
+def blocked(conditions: Conditions, rounds: int, peer_problem: str, *, needs_peer: bool) -> str:
+    """Every reason why a result may not be judged; empty where it may."""
+    found = [conditions.noise()]
+    if rounds < MIN_ROUNDS:
+        found.append(f"{rounds} rounds, wanted {MIN_ROUNDS} or more")
+    if needs_peer:
+        found.append(peer_problem)
+    return "; ".join(each for each in found if each)

@@ -1,0 +1,324 @@
+"""How well a model predicts a text, and how far it is from another run or tier: perplexity, KL divergence."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser, add_models
+from zinc_rt.cli import Command
+from zinc_rt.commands import options
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
+
+if TYPE_CHECKING:
+    from zinc_rt.engine import Engine
+    from zinc_rt.model.gguf import GGUFFile
+    from zinc_rt.perf.perplexity.base_file import BaseLogits
+    from zinc_rt.perf.perplexity.scoring import Comparison, Rows, TextChunk, TokenScores, ValueAndError
+    from zinc_rt.report import Report, Result
+
+DEFAULT_CTX = 512
+CORPUS = Path(__file__).resolve().parent / "corpus.txt"
+EXAMPLES = """\
+As llama-perplexity defines it: the text is cut into chunks of --ctx tokens, each read from an empty context, and
+of each the predictions of the second half are scored. `+-` is one standard error. Beside a base (a file of an
+earlier run, or another tier in the same run) each token's whole distribution is compared too: KL(base || this), in
+nats. 0 everywhere is what tiers of one ordering have; a quantisation beside its original has some.
+
+examples:
+  zinc-rt perplexity --model M.gguf                            the committed text, chunks of 512
+  zinc-rt perplexity --model M.gguf --text wiki.test.raw --chunks 16
+  zinc-rt perplexity --model M-F16.gguf --text T.txt --save-base f16.npz
+  zinc-rt perplexity --model M-Q4.gguf --kl-base f16.npz       the text is in the file
+  zinc-rt perplexity --model M.gguf --tier t1 --device sim --against t_cpu --ctx 64 --chunks 1
+  zinc-rt perplexity --model M-Q4.gguf --kl-base f16.npz --max-kl 0.02
+
+exit codes: 0; 1 where a logit is not a number, or the mean divergence is above --max-kl; 2 for bad input.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(description=__doc__, epilog=EXAMPLES)
+    add_models(made)
+    text = made.add_argument_group("the text")
+    text.add_argument("--text", metavar="FILE", help="UTF-8; - reads stdin (default: a text of our own, 9 kB)")
+    text.add_argument("--chunks", type=int, metavar="N", help="the first N only (default: all)")
+    beside = made.add_argument_group("beside another run").add_mutually_exclusive_group()
+    beside.add_argument(
+        "--kl-base", metavar="B.npz", help="what --save-base wrote; its text, unless --text is given"
+    )
+    beside.add_argument("--against", metavar="TIER", help="another tier, in the same run")
+    made.add_argument("--save-base", metavar="B.npz", help="keep the tokens and the scored logits for --kl-base")
+    made.add_argument("--max-kl", type=float, metavar="NATS", help="fail above this mean divergence")
+    options.add_engine(made)
+    add_json(made)
+    return made
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.commands.progress import progress
+    from zinc_rt.devices import SIMULATED
+    from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+    from zinc_rt.perf.perplexity import scoring
+    from zinc_rt.perf.perplexity.base_file import BaseLogits, writing
+    from zinc_rt.report import Report
+
+    check_writable(arguments.save_base, report=arguments.json)
+    if arguments.max_kl is not None:
+        if not (arguments.kl_base or arguments.against):
+            raise UsageError("--max-kl needs --kl-base B.npz or --against TIER")
+        if not arguments.max_kl >= 0:
+            raise UsageError(f"--max-kl {arguments.max_kl:g}: wanted nats, 0 or more")
+    knobs, out = options.settings(), output_stream(arguments)
+    report = begin(Report("perplexity"), arguments)
+    with ExitStack() as opened:
+        base_file = opened.enter_context(BaseLogits(arguments.kl_base)) if arguments.kl_base else None
+        gguf = options.read_model(arguments.model)
+        ctx = _ctx(arguments, gguf, base_file)
+        tokens, bos, origin = _tokens(arguments, gguf, base_file)
+        made = scoring.chunks(tokens, ctx, bos=bos, most=_most(arguments, base_file))
+        _check_base(base_file, tokens, ctx, made)
+        arguments.ctx = ctx
+        engine = opened.enter_context(options.open_engine(gguf, arguments, knobs))
+        if base_file is not None:
+            _check_vocabulary(base_file, engine.model.vocab, gguf)
+        base: Rows | None = base_file
+        beside = _beside(base_file)
+        if arguments.against:
+            other = opened.enter_context(_other(gguf, arguments, knobs))
+            base, beside = scoring.rows_from(other, made), _name(other)
+        rows = scoring.scored(ctx) * len(made)
+        count = len(made)
+        terminal.show(
+            f"{gguf.path.name}  {gguf.architecture} on {_name(engine)}\n"
+            f"  {origin}: {len(tokens)} tokens, {count} chunk{'s' * (count > 1)} of {ctx}, {rows} predictions",
+            out=out,
+        )
+        if beside:
+            terminal.show(f"  base: {beside}", out=out)
+        keep: Callable[[Any], None] = lambda rows: None  # noqa: E731
+        if arguments.save_base:
+            meta = {
+                "model": gguf.path.name, "architecture": gguf.architecture, "ctx": ctx, "chunks": len(made),
+                "tier": engine.backend.spec.tier, "ordering": engine.backend.ordering,
+                "simulated": engine.backend.device.simulated, "text": origin, "bos": bos,
+                "vocabulary": _vocabulary(gguf),
+            }  # fmt: skip
+            whole = tokens[: ctx * len(made)]
+            keep = opened.enter_context(writing(arguments.save_base, meta, whole, rows, engine.model.vocab))
+        with progress(len(made), "perplexity", "chunk") as advance:
+
+            def done(number: int, scores: TokenScores) -> None:
+                advance(1)
+                terminal.show(_chunk_line(number, scores), out=out)
+
+            scores = scoring.score(engine, made, base=base, keep=keep, chunk_done=done)
+        describe_run(report, engine)
+        describe_ran(report, engine)
+        simulated = [each for each in (engine.backend.device.simulated, "(simulated)" in beside) if each]
+    if simulated:
+        report.shortcuts.append(SIMULATED)
+    if len(made) < len(tokens) // ctx:
+        report.shortcuts.append(f"{len(made)} of {len(tokens) // ctx} chunks")
+    report.model = describe_model(gguf)
+    result = _result(arguments, scores, made, beside, str(report.device["tier"]))
+    report.results.append(result)
+    report.details |= {"text": origin, "tokens": len(tokens), "ctx": ctx, "chunks": len(made), "bos": bos}
+    _show(scores, result, report, beside, out)
+    if arguments.save_base:
+        terminal.show(f"wrote     {arguments.save_base}: {rows} rows", out=out)
+    return finish(report, arguments)
+
+
+def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None) -> int:
+    """--ctx, else the base's, else 512 or what the model was trained for."""
+    from zinc_rt.engine import trained_ctx
+    from zinc_rt.errors import UsageError
+
+    if base is not None:
+        ctx = int(base.meta["ctx"])
+        if arguments.ctx not in (None, ctx):
+            raise UsageError(f"--ctx {arguments.ctx}: the base has chunks of {ctx} tokens", next="leave --ctx out")
+        return ctx
+    if arguments.ctx is not None:
+        return int(arguments.ctx)
+    return min(DEFAULT_CTX, trained_ctx(gguf))
+
+
+def _tokens(
+    arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None
+) -> tuple[list[int], int | None, str]:
+    """The text's tokens, what every chunk begins with instead of its first, and where the text is from."""
+    from zinc_rt.commands.text_input import read_file, read_text
+    from zinc_rt.model.tokenizer import Tokenizer
+
+    if base is not None and arguments.text is None:
+        bos = base.meta.get("bos")
+        return base.tokens, bos, f"the text of {arguments.kl_base}"
+    tokenizer = Tokenizer.from_metadata(gguf.metadata)
+    for warning in tokenizer.warnings:
+        options.say(f"tokenizer {warning}")
+    path = arguments.text or str(CORPUS)
+    text = read_text("-") if path == "-" else read_file(path)
+    origin = "stdin" if path == "-" else Path(path).name
+    return tokenizer.encode(text, parse_special=False), tokenizer.bos_id if tokenizer.add_bos else None, origin
+
+
+def _most(arguments: argparse.Namespace, base: BaseLogits | None) -> int | None:
+    """No more than the base has."""
+    if base is None:
+        return None if arguments.chunks is None else int(arguments.chunks)
+    held = int(base.meta["chunks"])
+    return held if arguments.chunks is None else min(held, arguments.chunks)
+
+
+def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, made: Sequence[TextChunk]) -> None:
+    from zinc_rt.errors import UsageError
+
+    if base is None:
+        return
+    count = ctx * len(made)
+    mine, theirs = list(tokens[:count]), base.tokens[:count]
+    if mine != theirs:
+        at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), len(theirs))
+        raise UsageError(
+            f"{base.path}: its text has other tokens, the first at {at}: another text, or another tokenizer",
+            next="leave --text out to use the base's, or make the base again",
+        )
+
+
+def _vocabulary(gguf: GGUFFile) -> str:
+    """A digest of the texts of its tokens; "" where the file has none."""
+    import hashlib
+
+    tokens = gguf.metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list | tuple):
+        return ""
+    return hashlib.sha256("\0".join(map(str, tokens)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _check_vocabulary(base: BaseLogits, vocab: int, gguf: GGUFFile) -> None:
+    from zinc_rt.errors import UsageError
+
+    if base.vocab != vocab:
+        wrong = f"rows of {base.vocab} logits, this model has {vocab}"
+    elif base.meta.get("vocabulary") != _vocabulary(gguf):
+        wrong = "its tokens stand for other texts than this model's"
+    else:
+        return
+    raise UsageError(f"{base.path}: {wrong}", next="make the base with a model of the same vocabulary")
+
+
+def _beside(base: BaseLogits | None) -> str:
+    if base is None:
+        return ""
+    simulated = " (simulated)" if base.meta.get("simulated") else ""
+    return f"{base.meta.get('model')} on {base.meta.get('tier')}{simulated}, {base.meta.get('ordering')}"
+
+
+def _other(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any) -> Engine:
+    """Another tier at the same context; options that only one of the two takes are the first's."""
+    from zinc_rt.backends import registry
+
+    row, _ = registry.parse(arguments.against)
+    changed = {"tier": arguments.against, "facts": None, "sanitizer": None, "unchecked": False}
+    if not row.simulable:
+        changed["device"] = "auto"
+    if "threads" not in row.options:
+        changed["threads"] = None
+    return options.open_engine(gguf, argparse.Namespace(**{**vars(arguments), **changed}), knobs)
+
+
+def _name(engine: Engine) -> str:
+    device = engine.backend.device
+    simulated = " (simulated)" if device.simulated else ""
+    return f"{engine.backend.spec.tier}{simulated}, {device.name}, {engine.backend.ordering}"
+
+
+def _result(
+    arguments: argparse.Namespace, scores: TokenScores, made: Sequence[TextChunk], beside: str, tier: str
+) -> Result:
+    from zinc_rt.perf.perplexity.scoring import against, perplexity
+    from zinc_rt.report import Result
+
+    measure: dict[str, Any] = {"perplexity": asdict(perplexity(scores.nll)), "scored": len(scores.nll)}
+    failed = ""
+    if beside:
+        found = against(scores)
+        measure["against"] = asdict(found)
+        if arguments.max_kl is not None and not found.kl.value <= arguments.max_kl:
+            failed = f"a mean KL divergence of {found.kl.value:.6g} nats, above {arguments.max_kl:g}"
+    return Result(
+        "perplexity",
+        "perplexity",
+        "fail" if failed else "pass",
+        tier=tier,
+        reference=beside,
+        reason=failed,
+        measure=measure,
+        limit={} if arguments.max_kl is None else {"kl": arguments.max_kl},
+    )
+
+
+def _chunk_line(number: int, scores: TokenScores) -> str:
+    from zinc_rt.perf.perplexity.scoring import mean_error, perplexity
+
+    so_far = perplexity(scores.nll)
+    text = f"  chunk {number + 1:<4} perplexity so far {so_far.value:12.4f} +- {so_far.error:.4f}"
+    if scores.kl:
+        kl, same = mean_error(scores.kl)[0], sum(scores.same_top) / len(scores.same_top)
+        text += f"   KL {kl:.6f}   top-1 {same:.2%}"
+    return text
+
+
+def _show(scores: TokenScores, result: Result, report: Report, beside: str, out: TextIO) -> None:
+    from zinc_rt.perf.perplexity.scoring import against, perplexity
+
+    for shortcut in report.shortcuts:
+        terminal.show(f"shortcut  {shortcut}", out=out)
+    if beside:
+        for line in _against_lines(against(scores), len(scores.nll)):
+            terminal.show(line, out=out)
+    simulated = " (simulated)" if report.device["simulated"] else ""
+    made = perplexity(scores.nll)
+    verdict = f"perplexity {made.value:.4f} +- {made.error:.4f} on {report.device['tier']}{simulated}"
+    terminal.show(f"{'FAIL      ' + result.reason + '; ' if result.reason else ''}{verdict}", out=out)
+
+
+def _against_lines(found: Comparison, count: int) -> list[str]:
+    def figure(value: ValueAndError, scale: float = 1.0) -> str:
+        return f"{scale * value.value:.6f} +- {scale * value.error:.6f}"
+
+    quantiles = [
+        f"  {_share(share):<8}{kl:14.6f}{100 * found.p_diff_quantiles[share]:14.4f}"
+        for share, kl in found.kl_quantiles.items()
+    ]
+    return [
+        f"base perplexity        {figure(found.base)}",
+        f"ln(PPL / PPL base)     {figure(found.log_ratio)}   correlation {found.correlation:.4f}",
+        f"KL divergence, nats    {figure(found.kl)}",
+        f"Δp of the token, %     {figure(found.p_diff, 100)}   rms {figure(found.p_diff_rms, 100)}",
+        f"same top-1, %          {figure(found.same_top, 100)}",
+        f"same bits              {found.same_bits} of {count} rows of logits",
+        "  share             KL          Δp, %",
+        *quantiles,
+    ]
+
+
+def _share(share: float) -> str:
+    return {1.0: "largest", 0.5: "median", 0.0: "least"}.get(share, f"{100 * share:g} %")
+
+
+main = Command("perplexity", parser, _body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

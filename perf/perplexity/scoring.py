@@ -1,0 +1,231 @@
+"""How well a model predicts a text, and how far two computations of it are apart: perplexity and KL divergence.
+
+Defined as llama-perplexity defines them (llama.cpp, tools/perplexity/perplexity.cpp, commit 050fc7f): the text is
+cut into chunks of `ctx` tokens, each read from an empty context, its first token replaced by the beginning-of-text
+token where the tokenizer adds one; of each chunk the predictions of its second half are scored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zinc_rt.engine import Engine
+from zinc_rt.errors import CheckFailed, UsageError
+
+PIECE = 128  # tokens a step
+GROUP = 16  # rows that are turned into float64 at once
+LEAST_CTX = 4  # so that a chunk has a scored token
+QUANTILES = (1.0, 0.999, 0.99, 0.95, 0.9, 0.5, 0.1, 0.05, 0.01, 0.001, 0.0)  # as llama-perplexity prints them
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """`tokens` as the model reads them. Row `first + i` of its logits predicts `targets[i]`."""
+
+    tokens: tuple[int, ...]
+    first: int
+    targets: np.ndarray  # i32
+
+
+def scored(ctx: int) -> int:
+    """Predictions that count of a chunk: those of the second half, but for the last token's."""
+    return ctx - ctx // 2 - 1
+
+
+def chunks(tokens: Sequence[int], ctx: int, *, bos: int | None = None, most: int | None = None) -> list[TextChunk]:
+    """Raises UsageError for a text that fills no chunk, and for counts that are none."""
+    if ctx < LEAST_CTX:
+        raise UsageError(f"--ctx {ctx}: a chunk has {LEAST_CTX} tokens or more")
+    if most is not None and most < 1:
+        raise UsageError(f"--chunks {most}: wanted 1 or more")
+    count = len(tokens) // ctx
+    if not count:
+        raise UsageError(
+            f"the text has {len(tokens)} tokens, a chunk has {ctx}", next="a longer text, or a smaller --ctx"
+        )
+    made = []
+    for number in range(count if most is None else min(most, count)):
+        own = list(tokens[number * ctx : (number + 1) * ctx])
+        targets = np.array(own[ctx // 2 + 1 :], np.int32)
+        if bos is not None:
+            own[0] = bos
+        made.append(TextChunk(tuple(own), ctx // 2, targets))
+    return made
+
+
+def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
+    """The scored logits, f32 [n, V] a piece, in order. Raises CheckFailed where one is not a number."""
+    sequence = engine.open()
+    last = len(chunk.tokens) - 1  # nothing follows its prediction
+    try:
+        for start in range(0, len(chunk.tokens), PIECE):
+            part = chunk.tokens[start : start + PIECE]
+            wanted = [at for at in range(len(part)) if chunk.first <= start + at < last]
+            logits = engine.step([(sequence, part)], wanted)
+            if np.isnan(logits).any():
+                row, token = map(int, np.argwhere(np.isnan(logits))[0])
+                raise CheckFailed(
+                    f"position {start + wanted[row]}: logit {token} is not a number",
+                    next="zinc-rt validate says in which layer it starts",
+                )
+            if wanted:
+                yield logits
+    finally:
+        engine.release(sequence)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """f64 of f32 [n, V]."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=1, keepdims=True)
+    wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
+    return wide
+
+
+@dataclass(slots=True)
+class TokenScores:
+    """Of every scored token, in order, natural logarithms: `nll` its negative log-probability. Beside a base also
+    the base's, the divergence KL(base || this) of the whole distribution, the difference of the token's
+    probability, whether both have the same likeliest token, and whether their logits have the same bits."""
+
+    nll: list[float] = field(default_factory=list)
+    base_nll: list[float] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+    p_diff: list[float] = field(default_factory=list)
+    same_top: list[bool] = field(default_factory=list)
+    same_bits: list[bool] = field(default_factory=list)
+
+    def add(self, logits: np.ndarray, targets: np.ndarray, base: np.ndarray | None = None) -> None:
+        """f32 [n, V] and i32 [n]; `base`: the other's logits."""
+        for start in range(0, len(targets), GROUP):
+            stop = start + GROUP
+            other = None if base is None else base[start:stop]
+            self._group(logits[start:stop], targets[start:stop], other)
+
+    def _group(self, logits: np.ndarray, targets: np.ndarray, base: np.ndarray | None) -> None:
+        rows = np.arange(len(targets))
+        own = log_softmax(logits)
+        picked = own[rows, targets]
+        self.nll += (-picked).tolist()
+        if base is None:
+            return
+        theirs = log_softmax(base)
+        self.base_nll += (-theirs[rows, targets]).tolist()
+        weight = np.exp(theirs)
+        with np.errstate(invalid="ignore"):  # what the base holds impossible counts nothing
+            terms = np.where(weight > 0, weight * (theirs - own), 0.0)
+        # rounding alone can bring a sum of equal distributions below 0
+        self.kl += np.maximum(terms.sum(axis=1), 0.0).tolist()
+        self.p_diff += (np.exp(picked) - weight[rows, targets]).tolist()
+        self.same_top += (logits.argmax(axis=1) == base.argmax(axis=1)).tolist()
+        self.same_bits += (logits.view(np.uint32) == base.view(np.uint32)).all(axis=1).tolist()
+
+
+def mean_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and its standard error: the square root of the variance over n - 1."""
+    array = np.asarray(values, np.float64)
+    mean = float(array.mean())
+    return mean, math.sqrt(float(np.square(array - mean).mean()) / (len(array) - 1)) if len(array) > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ValueAndError:
+    """A value with its standard error."""
+
+    value: float
+    error: float
+
+
+def perplexity(nll: Sequence[float]) -> ValueAndError:
+    mean, error = mean_error(nll)
+    value = math.exp(mean)
+    return ValueAndError(value, value * error)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One computation beside a base. Quantiles by share; Δp: the difference of the right token's probability.
+    `same_bits`: how many rows of logits."""
+
+    base: ValueAndError
+    log_ratio: ValueAndError  # ln(PPL / PPL base)
+    correlation: float  # of both's log-probabilities; NaN where one does not vary
+    kl: ValueAndError
+    kl_quantiles: dict[float, float]
+    p_diff: ValueAndError
+    p_diff_rms: ValueAndError
+    p_diff_quantiles: dict[float, float]
+    same_top: ValueAndError  # a share
+    same_bits: int
+
+
+def against(scores: TokenScores) -> Comparison:
+    """Of scores that have a base."""
+    count = len(scores.nll)
+    own, base = (np.asarray(each, np.float64) for each in (scores.nll, scores.base_nll))
+    (mean, error), (base_mean, base_error) = mean_error(scores.nll), mean_error(scores.base_nll)
+    covariance = float(((own - mean) * (base - base_mean)).mean()) / (count - 1) if count > 1 else 0.0
+    variance = error * error + base_error * base_error - 2 * covariance
+    squares = np.square(np.asarray(scores.p_diff, np.float64))
+    square, square_error = mean_error(squares.tolist())
+    rms = math.sqrt(square)
+    same = float(np.mean(scores.same_top))
+    return Comparison(
+        base=perplexity(scores.base_nll),
+        log_ratio=ValueAndError(mean - base_mean, math.sqrt(max(0.0, variance))),
+        correlation=covariance / (error * base_error) if error and base_error else math.nan,
+        kl=ValueAndError(*mean_error(scores.kl)),
+        kl_quantiles=_quantiles(scores.kl),
+        p_diff=ValueAndError(*mean_error(scores.p_diff)),
+        p_diff_rms=ValueAndError(rms, 0.5 / rms * square_error if rms else 0.0),
+        p_diff_quantiles=_quantiles(scores.p_diff),
+        same_top=ValueAndError(same, math.sqrt(same * (1 - same) / (count - 1)) if count > 1 else 0.0),
+        same_bits=sum(scores.same_bits),
+    )
+
+
+def _quantiles(values: Sequence[float]) -> dict[float, float]:
+    return {share: float(np.quantile(values, share)) for share in QUANTILES}
+
+
+Rows = Callable[[int], np.ndarray]  # the next so many rows of logits, f32 [n, V]
+
+
+def score(
+    engine: Engine,
+    made: Sequence[TextChunk],
+    *,
+    base: Rows | None = None,
+    keep: Callable[[np.ndarray], None] = lambda rows: None,
+    chunk_done: Callable[[int, TokenScores], None] = lambda number, scores: None,
+) -> TokenScores:
+    """Every chunk on the engine. `base` gives the other's rows as needed; `keep` gets each one computed."""
+    scores = TokenScores()
+    for number, chunk in enumerate(made):
+        at = 0
+        for rows in rows_of(engine, chunk):
+            keep(rows)
+            targets = chunk.targets[at : at + len(rows)]
+            scores.add(rows, targets, None if base is None else base(len(rows)))
+            at += len(rows)
+        chunk_done(number, scores)
+    return scores
+
+
+def rows_from(engine: Engine, made: Sequence[TextChunk]) -> Rows:
+    """Another engine as a base: it computes as rows are asked for."""
+    pending = np.empty((0, engine.model.vocab), np.float32)
+    pieces = (piece for chunk in made for piece in rows_of(engine, chunk))
+
+    def rows(count: int) -> np.ndarray:
+        nonlocal pending
+        while len(pending) < count:
+            pending = np.concatenate([pending, next(pieces)])
+        taken, pending = pending[:count], pending[count:]
+        return taken
+
+    return rows

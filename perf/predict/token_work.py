@@ -1,0 +1,173 @@
+"""What one decoded token makes a GPU do, from the lowered graph: bytes, dispatches, barriers, instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from zinc_rt.backends.amd import command_stream
+from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
+from zinc_rt.context_memory import check_context_memory
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.isa.report import KernelReport, report
+from zinc_rt.isa.target import target_of
+from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
+from zinc_rt.lower import Barrier, DispatchPlan, dispatch_plan, lower
+from zinc_rt.mem.plan import plan_memory, size_bytes
+from zinc_rt.mem.traffic import Traffic, decode_traffic
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.registry import build_model
+from zinc_rt.pm4.generation import generation_of
+from zinc_rt.resident import capacity_of
+from zinc_rt.runner import LOGITS, NONFINITE, TOKEN
+
+ARCH = "gfx1201"
+ORDERING = "canonical-1"
+SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
+NO_WORK = ("wait", "other")  # of the units: they fill no issue slot that an instruction could use
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWork:
+    """One node: `instructions` is an estimate for all waves, `kernel` the one that streams most."""
+
+    label: str
+    op: str
+    kernel: str
+    read_bytes: int
+    written_bytes: int
+    dispatches: int
+    instructions: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWork:
+    """One token of one stream at a position. `traffic` by class and type; `kernels` by name. `readback_bytes` are
+    what the host reads of each step, `logits_bytes` what it reads besides where it samples."""
+
+    model: str
+    architecture: str
+    position: int
+    nodes: tuple[NodeWork, ...]
+    traffic: tuple[Traffic, ...]
+    dispatches: int
+    barriers: int
+    ib_dwords: int
+    packets: int
+    readback_bytes: int
+    logits_bytes: int
+    kernels: Mapping[str, KernelReport]
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(row.read_bytes for row in self.traffic)
+
+    @property
+    def written_bytes(self) -> int:
+        return sum(row.written_bytes for row in self.traffic)
+
+
+def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> TokenWork:
+    """Raises UnsupportedError for a chip without kernels, or a node none of them runs, saying which."""
+    rows = kernel_set(arch)
+    if not isinstance(rows, BinaryKernelSet):
+        raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
+    limits = SequenceLimits(ctx=ctx)
+    check_context_memory(gguf, limits, state=False)
+    graph, capacity = build_model(gguf, limits, "decode").graph, capacity_of((1, 1, 1))
+    program = lower(
+        graph,
+        rows.entries,
+        plan_memory(graph, capacity=capacity),
+        ordering=ORDERING,
+        tier="t1",
+    )
+    plan = dispatch_plan(program)
+    loaded = _loaded(plan, rows)
+    stream = command_stream.packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
+    reports = {name: _report(arch, name) for name, _ in loaded}
+    launched: dict[int, list[str]] = {}
+    for step in plan.dispatches:
+        if step.node is not None:
+            launched.setdefault(id(step.node), []).append(step.launch.kernel)
+    nodes = tuple(
+        _node(call.node, graph, position, launched.get(id(call.node), []), reports) for call in program.calls
+    )
+    return TokenWork(
+        model=gguf.path.name,
+        architecture=gguf.architecture,
+        position=position,
+        nodes=nodes,
+        traffic=decode_traffic(graph, position=position),
+        dispatches=sum(1 for _ in plan.dispatches),
+        barriers=sum(isinstance(step, Barrier) for step in plan.steps),
+        ib_dwords=sum(len(packet.words(generation_of(arch))) for packet in stream),
+        packets=len(stream),
+        readback_bytes=sum(size_bytes(graph.buffers[name], capacity) for name in (TOKEN, NONFINITE)),
+        logits_bytes=size_bytes(graph.buffers[LOGITS], capacity),
+        kernels=reports,
+    )
+
+
+def _node(
+    node: Node, graph: OpGraph, position: int, kernels: list[str], reports: Mapping[str, KernelReport]
+) -> NodeWork:
+    traffic = decode_traffic(replace(graph, nodes=(node,)), position=position)
+    read = sum(row.read_bytes for row in traffic)
+    streaming = max(kernels, key=lambda name: _instructions_a_byte(reports[name]) > 0, default="")
+    return NodeWork(
+        label=node.label or node.op.name,
+        op=node.op.name,
+        kernel=streaming,
+        read_bytes=read,
+        written_bytes=sum(row.written_bytes for row in traffic),
+        dispatches=len(kernels),
+        instructions=read * _instructions_a_byte(reports[streaming]) if streaming else 0.0,
+    )
+
+
+def _instructions_a_byte(kernel: KernelReport) -> float:
+    """Of the innermost loop that loads most: wave instructions for a byte its lanes load. Its loads of activations
+    count as loads of weights, so this is a lower bound. 0 for a kernel without a loading loop."""
+    loops = [loop for loop in kernel.loops if loop.load_bytes]
+    if not loops:
+        return 0.0
+    busiest = max(loops, key=lambda loop: loop.load_bytes)
+    issued = busiest.instructions - sum(busiest.mix[unit] for unit in NO_WORK)
+    return issued / busiest.load_bytes
+
+
+@cache
+def _report(arch: str, name: str) -> KernelReport:
+    rows = kernel_set(arch)
+    assert isinstance(rows, BinaryKernelSet)
+    zrt = rows.load(name)
+    return report(
+        zrt.code,
+        target_of(arch, zrt.wave),
+        entry=zrt.entry_offset,
+        vgprs=zrt.vgprs,
+        sgprs=zrt.sgprs,
+        lds_bytes=zrt.lds_bytes,
+        threads=zrt.workgroup[0] * zrt.workgroup[1] * zrt.workgroup[2],
+    )
+
+
+def _loaded(plan: DispatchPlan, rows: BinaryKernelSet) -> dict[KernelKey, LoadedKernel]:
+    """As on a device, at made-up addresses."""
+    loaded = {}
+    for number, key in enumerate(dict.fromkeys(step.code for step in plan.dispatches)):
+        zrt = rows.load(key[0])
+        x, y, z = zrt.workgroup
+        loaded[key] = LoadedKernel(
+            key[0],
+            SOMEWHERE + (number << 16),
+            (zrt.rsrc1, zrt.rsrc2, zrt.rsrc3),
+            (x, y, z),
+            zrt.buffers,
+            zrt.constant_bytes // 4,
+        )
+    return loaded

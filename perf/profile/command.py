@@ -1,0 +1,319 @@
+"""`zinc-rt perf profile`: where a step's time goes, node by node, and what is left for the host."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO
+
+from zinc_rt import terminal
+from zinc_rt.arguments import add_models
+from zinc_rt.commands import options
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
+
+if TYPE_CHECKING:
+    from zinc_rt.engine import Engine
+    from zinc_rt.perf.profile.steps import MeasuredSteps, Profile, ProfileRow
+    from zinc_rt.report import Report, Result
+
+GROUPS = ("op", "node", "kernel", "layer")  # without importing NumPy for --help
+DEFAULT_TOP = 24
+EXAMPLES = """\
+Every dispatch is timed by the tier's own clock: the GPU's counter that the command processor writes before and
+after it (T1, T2), the host's clock around a node (t_cpu), the CPU's counter (t_cpu_native). To be timed, a
+dispatch runs alone: the table is of such steps, and the line above it says how long the same steps take without.
+A row's time begins where the dispatch before it ended; `launch` is the part before its own beginning. `host` is
+what a step takes before its first dispatch and after its last. All rows and `host` add up to the step.
+
+Bytes are what a token reads and writes of weights, cache and state (no activations); a node of several dispatches
+has them in its longest one's row. A simulated device's counter is this machine's clock: its times say what the
+simulation costs, nothing about hardware.
+
+examples:
+  zinc-rt perf profile --model M.gguf                        a step of one token, by op
+  zinc-rt perf profile --model M.gguf --tier t_cpu --by node --top 0
+  zinc-rt perf profile --model M.gguf --prefill 128 --by kernel
+  zinc-rt perf profile --model M.gguf --tier t1 --device sim --layers 0:4 --chrome step.json
+
+exit codes: 0; 1 where the clock cannot be believed (it stands still, goes back, or runs longer than the step); 2.
+"""
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "profile",
+        help="where a step's time goes, node by node",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    add_models(parser)
+    options.add_engine(parser)
+    load = parser.add_argument_group("the step")
+    load.add_argument(
+        "--steps", type=int, default=8, metavar="N", help="timed steps, and as many without (default 8)"
+    )
+    load.add_argument("--position", type=int, default=4, metavar="P", help="tokens that come before (default 4)")
+    load.add_argument("--prefill", type=int, default=0, metavar="N", help="a prompt of N tokens at once instead")
+    load.add_argument(
+        "--layers", default="all", metavar="0:N", help="only the first layers of the model; the report says so"
+    )
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--by", choices=GROUPS, default="op", help="what a row is (default op)")
+    shown.add_argument(
+        "--top", type=int, default=DEFAULT_TOP, metavar="N", help=f"rows, 0 for all (default {DEFAULT_TOP})"
+    )
+    shown.add_argument(
+        "--bandwidth",
+        metavar="GB/S",
+        help="what shares of the memory's bandwidth are of (default: as specified for a card, measured for a CPU; "
+        "none: no shares)",
+    )
+    shown.add_argument("--chrome", metavar="FILE", help="every timed step as a timeline for Chrome or Perfetto")
+    add_json(parser)
+    parser.set_defaults(body=_profile)
+
+
+def _profile(arguments: argparse.Namespace) -> int:
+    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.commands.progress import progress
+    from zinc_rt.devices import SIMULATED
+    from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable, write_whole
+    from zinc_rt.perf.profile.steps import ProfileWorkload, measure, profile
+    from zinc_rt.report import Report
+    from zinc_rt.validate.layers import parse_layers, transform
+    from zinc_rt.validate.prepare import layer_count
+
+    check_writable(arguments.chrome, report=arguments.json)
+    load = ProfileWorkload(arguments.steps, arguments.position, arguments.prefill)
+    _check_bandwidth(arguments.bandwidth)
+    knobs, out = options.settings(), output_stream(arguments)
+    gguf = options.read_model(arguments.model)
+    layers = parse_layers(arguments.layers, layer_count(gguf))
+    if layers.first:
+        raise UsageError(
+            f"--layers {arguments.layers}: a profile begins at layer 0", next=f"--layers 0:{layers.last}"
+        )
+    report = begin(Report("perf profile"), arguments)
+    with options.open_engine(gguf, arguments, knobs, transform=transform(layers)) as engine:
+        load.check(engine.limits.ctx)
+        with progress(2 * load.steps + 2, "profile", "step") as advance:
+            measured = measure(engine, load, advance=advance)
+        describe_run(report, engine)
+        describe_ran(report, engine)
+        limit_gbs, limit_from = _bandwidth(arguments.bandwidth, engine, knobs)
+        simulated = engine.backend.device.simulated
+    if simulated:
+        report.shortcuts.append(SIMULATED)
+    if not layers.whole:
+        report.shortcuts.append(f"--layers {arguments.layers}: {layers.last} of {layers.total} layers")
+    made = profile(measured, arguments.by)
+    report.model = describe_model(gguf)
+    report.results.append(_result(measured, made, report, limit_gbs))
+    report.details |= {"workload": asdict(load), "by": arguments.by, "layers": [layers.first, layers.last]}
+    _show(arguments, measured, made, report, (limit_gbs, limit_from), out)
+    if arguments.chrome:
+        from zinc_rt.perf.profile.chrome import timeline
+
+        where = f"{report.device['tier']}{', simulated' if simulated else ''} on {report.device['name']}"
+        text = timeline(measured, where)
+        write_whole(arguments.chrome, lambda file: file.write(text.encode()))
+        terminal.show(
+            f"wrote     {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
+        )
+    return finish(report, arguments)
+
+
+def _check_bandwidth(given: str | None) -> None:
+    from zinc_rt.errors import UsageError
+
+    if given in (None, "none"):
+        return
+    try:
+        right = 0 < float(str(given)) < float("inf")
+    except ValueError:
+        right = False
+    if not right:
+        raise UsageError(f"--bandwidth {given}: wanted GB/s, more than 0, or none")
+
+
+def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, str]:
+    """GB/s that shares are of, 0 for none, and where the figure is from. A simulated device has none."""
+    from zinc_rt.errors import ZincError
+
+    device = engine.backend.device
+    if given == "none":
+        return 0.0, "none asked for"
+    if device.simulated:
+        return 0.0, "none: a simulated clock has no bandwidth"
+    if given is not None:
+        return float(given), "as given"
+    if engine.backend.spec.simulable:
+        if device.memory_bytes_per_second:
+            return device.memory_bytes_per_second / 1e9, "as the driver specifies it"
+        from zinc_rt.perf.predict.devices import table
+
+        row = next((r for key, r in table().devices.items() if key.lower() in device.name.lower()), None)
+        return (
+            (row.memory_gbps, f"of the row {row.key} of perf/predict/devices.yaml")
+            if row
+            else (0.0, "none: not known")
+        )
+    from zinc_rt.backends.cpu.threads import default_threads
+    from zinc_rt.perf.native.bandwidth import Bandwidth
+
+    threads = default_threads()
+    try:
+        return Bandwidth(knobs.cc).read_gbs(threads), f"measured here, {threads} threads reading"
+    except ZincError as error:
+        return 0.0, f"none: {str(error).splitlines()[0]}"
+
+
+def _result(measured: MeasuredSteps, made: Profile, report: Report, limit_gbs: float) -> Result:
+    from zinc_rt.perf.profile.steps import WITHIN, profile
+    from zinc_rt.report import Result
+
+    first = measured.steps[0].times
+    steps = made.steps
+    each = made if report.details.get("by") == "node" else profile(measured, "node")
+    measure = {
+        "clock": first.clock,
+        "simulated_clock": first.simulated,
+        "dispatches": len(first.dispatches),
+        "step_seconds": made.step_ns / steps / 1e9,
+        "steps_seconds": [step.nanoseconds / 1e9 for step in measured.steps],
+        "without_readings_seconds": [ns / 1e9 for ns in measured.plain_ns],
+        "nodes_seconds": made.nodes_ns / steps / 1e9,
+        "host_seconds": made.host_ns / steps / 1e9,
+        "nodes_share": made.nodes_share,
+        "bandwidth_gbs": limit_gbs,
+        "rows": [_as_dict(row, made, limit_gbs) for row in made.rows],
+        "nodes": [_as_dict(row, each, limit_gbs) for row in each.rows],
+    }
+    return Result(
+        "profile",
+        "profile",
+        "fail" if made.wrong else "pass",
+        tier=str(report.device["tier"]),
+        reason="; ".join(made.wrong),
+        measure=measure,
+        limit={"nodes_share": 1 - WITHIN},
+        advice="zinc-rt pm4-test P08 and P21 look at the counter" if made.wrong else "",
+    )
+
+
+def _as_dict(row: ProfileRow, made: Profile, limit_gbs: float) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": row.name,
+        "kernels": {kernel: calls / made.steps for kernel, calls in row.kernels.items()},
+        "calls": row.calls / made.steps,
+        "seconds": row.nanoseconds / made.steps / 1e9,
+        "launch_seconds": row.launch_ns / made.steps / 1e9,
+        "share": row.nanoseconds / made.step_ns,
+    }
+    if row.bytes is not None:
+        found["bytes"] = row.bytes
+        if limit_gbs:
+            found["gbs"] = _gbs(row, made)
+            found["bandwidth_share"] = _gbs(row, made) / limit_gbs
+    return found
+
+
+def _gbs(row: ProfileRow, made: Profile) -> float:
+    return (row.bytes or 0) * made.steps / row.nanoseconds if row.nanoseconds else 0.0
+
+
+def _show(
+    arguments: argparse.Namespace,
+    measured: MeasuredSteps,
+    made: Profile,
+    report: Report,
+    limit: tuple[float, str],
+    out: TextIO,
+) -> None:
+    from pathlib import Path
+
+    from zinc_rt.perf.profile.steps import WITHIN
+
+    device, first = report.device, measured.steps[0].times
+    simulated = ", simulated" if device["simulated"] else ""
+    terminal.show(
+        f"{Path(report.model['path']).name}  {report.model['architecture']} on {device['tier']}{simulated}, "
+        f"{device['name']}, {report.ordering}, ctx {report.ctx}",
+        out=out,
+    )
+    what = (
+        f"a prompt of {measured.tokens} tokens" if measured.tokens > 1 else f"one token near {measured.position}"
+    )
+    terminal.show(f"  {what}, mean of {made.steps} steps; clock: {first.clock}", out=out)
+    timed, plain = made.step_ns / made.steps / 1e6, statistics.fmean(measured.plain_ns) / 1e6
+    terminal.show(
+        f"  a step {timed:.3f} ms with every dispatch alone and timed, {plain:.3f} ms without "
+        f"({timed / plain:.2f} times)",
+        out=out,
+    )
+    gbs, why = limit
+    terminal.show(f"  bandwidth: {f'{gbs:.1f} GB/s, {why}' if gbs else why}", out=out)
+    _table(arguments, made, gbs, out)
+    for shortcut in report.shortcuts:
+        terminal.show(f"shortcut  {shortcut}", out=out)
+    if made.wrong:
+        for line in made.wrong:
+            terminal.show(f"FAIL      {line}", out=out)
+        return
+    clock = " (SIMULATED clock)" if first.simulated else ""
+    terminal.show(
+        f"nodes     add up to {made.nodes_share:.1%} of the step{clock}, {1 - made.nodes_share:.1%} is the host's"
+        + ("" if made.nodes_share >= 1 - WITHIN else ": so short a step is largely the host's"),
+        out=out,
+    )
+
+
+def _table(arguments: argparse.Namespace, made: Profile, limit_gbs: float, out: TextIO) -> None:
+    top = arguments.top if arguments.top > 0 else len(made.rows)
+    shown, rest = made.rows[:top], made.rows[top:]
+    names = ("calls", "ms", "share", "launch ms", "bytes", *(("GB/s", "of it") if limit_gbs else ()))
+    columns = [terminal.Column(arguments.by), terminal.Column("kernel"), *map(terminal.number, names)]
+    rows = [_cells(row.name, _kernel(row), row, made, limit_gbs) for row in shown]
+    if rest:
+        rows.append(_cells(f"{len(rest)} more", "", _sum(rest), made, limit_gbs))
+    rows.append(_cells("nodes", "", _sum(made.rows), made, limit_gbs))
+    for name, nanoseconds in (("host", made.host_ns), ("step", made.step_ns)):
+        share, spent = f"{nanoseconds / made.step_ns:.1%}", f"{nanoseconds / made.steps / 1e6:.3f}"
+        rows.append([name, "", "", spent, share, *[""] * (len(columns) - 5)])
+    terminal.table(columns, rows, out)
+
+
+def _cells(name: str, kernel: str, row: ProfileRow, made: Profile, limit_gbs: float) -> list[str]:
+    size = "-" if row.bytes is None else f"{row.bytes:,}"
+    milliseconds, launch = (each / made.steps / 1e6 for each in (row.nanoseconds, row.launch_ns))
+    shares = ["", ""]
+    if limit_gbs and row.bytes:
+        gbs = _gbs(row, made)
+        shares = [f"{gbs:.2f}", f"{gbs / limit_gbs:.1%}"]
+    return [
+        *(name, kernel, f"{row.calls / made.steps:.0f}", f"{milliseconds:.3f}"),
+        *(f"{row.nanoseconds / made.step_ns:.1%}", f"{launch:.3f}", size),
+        *(shares if limit_gbs else []),
+    ]
+
+
+def _kernel(row: ProfileRow) -> str:
+    """The one called most, and how many others."""
+    most = max(row.kernels, key=lambda name: row.kernels[name])
+    others = len(row.kernels) - 1
+    return f"{most[:13]} +{others}" if others else most[:18]
+
+
+def _sum(rows: Any) -> ProfileRow:
+    from zinc_rt.perf.profile.steps import ProfileRow
+
+    known = [row.bytes for row in rows]
+    return ProfileRow(
+        "",
+        calls=sum(row.calls for row in rows),
+        nanoseconds=sum(row.nanoseconds for row in rows),
+        launch_ns=sum(row.launch_ns for row in rows),
+        bytes=None if None in known else sum(known),
+    )

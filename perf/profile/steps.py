@@ -1,0 +1,240 @@
+"""Where a step's time goes: node by node, by the tier's own clock, with a row for all that is no node's."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import abc
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from zinc_rt.backends.times import Times
+from zinc_rt.engine import Engine, Sequence
+from zinc_rt.errors import UsageError
+from zinc_rt.ir.graph import Node, OpGraph, Stage
+from zinc_rt.mem.traffic import decode_traffic
+from zinc_rt.perf.structure.measures import prompt_of
+from zinc_rt.trace.events import node_title
+
+WITHIN = 0.05  # of the step, that nodes may leave unexplained before the profile says so
+CLOCKS_APART = 1.02  # a span of the device longer than the host's whole step by more: one of the clocks is wrong
+PLAN = "the plan's own"  # a dispatch of no node: it makes the grids
+GROUPS = ("op", "node", "kernel", "layer")
+_LAYER = re.compile(r".*-(\d+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStep:
+    """One timed step: by the host's monotonic clock, when it was begun and when its tokens were there."""
+
+    began_ns: int
+    ended_ns: int
+    times: Times
+
+    @property
+    def nanoseconds(self) -> int:
+        return self.ended_ns - self.began_ns
+
+
+@dataclass(slots=True)
+class MeasuredSteps:
+    """`plain_ns`: the same steps without readings. `position` of the middle one's token; `tokens` a step."""
+
+    graph: OpGraph
+    tokens: int
+    position: int
+    steps: list[TimedStep] = field(default_factory=list)
+    plain_ns: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileWorkload:
+    """`position`: tokens that were there before the first step. `prefill`: tokens of a step that is a prompt, 0
+    where it decodes one."""
+
+    steps: int = 8
+    position: int = 4
+    prefill: int = 0
+
+    def check(self, ctx: int) -> None:
+        """Raises UsageError for what cannot be run."""
+        for name, least in (("steps", 1), ("position", 0), ("prefill", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"--{name} {getattr(self, name)}: wanted {least} or more")
+        most = self.prefill or self.position + 2 * self.steps + 2  # without readings, with them, a warm-up of each
+        if most > ctx:
+            raise UsageError(
+                f"{most} tokens do not fit the context of {ctx}", next="a larger --ctx, fewer --steps, or another "
+                "--position"
+            )  # fmt: skip
+
+
+def measure(
+    engine: Engine,
+    load: ProfileWorkload,
+    *,
+    advance: Callable[[int], None] = lambda steps: None,
+    clock_ns: Callable[[], int] = time.monotonic_ns,
+) -> MeasuredSteps:
+    """A warm-up step of each kind, then steps without readings and as many with them, on one engine."""
+    prompt = prompt_of(engine.model.vocab, max(load.prefill, load.position, 1))
+    stage: Stage = "prefill" if load.prefill > 1 else "decode"
+    found = MeasuredSteps(
+        engine.graph(stage), load.prefill or 1, 0 if load.prefill else load.position + 3 * load.steps // 2
+    )
+    sequence: Sequence | None = None
+    if not load.prefill:
+        sequence = engine.open()
+        if load.position:
+            engine.extend(sequence, prompt[: load.position], rows="last")
+
+    def step(timed: bool) -> TimedStep:
+        engine.variants.timed = timed
+        taken = engine.open() if sequence is None else sequence
+        tokens = prompt[: load.prefill] if sequence is None else [prompt[0]]
+        try:
+            began = clock_ns()
+            output = engine.advance([(taken, tokens)], [len(tokens) - 1])
+            ended = clock_ns()
+        finally:
+            engine.variants.timed = False
+            if sequence is None:
+                engine.release(taken)
+        advance(1)
+        return TimedStep(began, ended, output.handle.variant.built.times())
+
+    for timed in (False, True):
+        step(timed)
+        for _ in range(load.steps):
+            seen = step(timed)
+            if timed:
+                found.steps.append(seen)
+            else:
+                found.plain_ns.append(seen.nanoseconds)
+    return found
+
+
+@dataclass(slots=True)
+class ProfileRow:
+    """Nanoseconds of all measured steps together. `launch_ns` is the part of `nanoseconds` before a dispatch
+    began: its packets, and the wait and the cache invalidation in front of it. `bytes` a step; None: not known."""
+
+    name: str
+    kernels: dict[str, int] = field(default_factory=dict)  # with their calls
+    calls: int = 0
+    nanoseconds: int = 0
+    launch_ns: int = 0
+    bytes: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """`rows` by time, longest first. Together with `host_ns` they are the steps, to the nanosecond: `host_ns` is
+    what a step takes before its first dispatch and after its last, on the host or on the way."""
+
+    rows: tuple[ProfileRow, ...]
+    steps: int
+    step_ns: int  # all steps together
+    host_ns: int
+    wrong: tuple[str, ...]  # what says that the clock is not to be believed
+
+    @property
+    def nodes_ns(self) -> int:
+        return sum(row.nanoseconds for row in self.rows)
+
+    @property
+    def nodes_share(self) -> float:
+        return self.nodes_ns / self.step_ns if self.step_ns else 0.0
+
+
+def profile(measured: MeasuredSteps, by: str) -> Profile:
+    """`by`: one of GROUPS. Raises UsageError for another, or where no step was timed."""
+    if by not in GROUPS:
+        raise UsageError(f"--by {by}: wanted {', '.join(GROUPS)}")
+    if not measured.steps or not all(step.times.dispatches for step in measured.steps):
+        raise UsageError("no dispatch of these steps was timed")
+    rows: dict[str, ProfileRow] = {}
+    traffic = _traffic(measured)
+    for step in measured.steps:
+        for node, kernel, nanoseconds, launch in _dispatches(step.times):
+            name = _name(node, kernel, by)
+            row = rows.setdefault(name, ProfileRow(name, bytes=0 if measured.tokens == 1 else None))
+            row.kernels[kernel] = row.kernels.get(kernel, 0) + 1
+            row.calls += 1
+            row.nanoseconds += nanoseconds
+            row.launch_ns += launch
+    for node, kernel in _longest(measured.steps):
+        row = rows[_name(node, kernel, by)]
+        if row.bytes is not None:
+            row.bytes += traffic.get(id(node), 0)
+    step_ns = sum(step.nanoseconds for step in measured.steps)
+    host_ns = step_ns - sum(step.times.span_ns for step in measured.steps)
+    return Profile(
+        tuple(sorted(rows.values(), key=lambda row: -row.nanoseconds)),
+        len(measured.steps),
+        step_ns,
+        host_ns,
+        tuple(dict.fromkeys(_wrong(measured.steps))),
+    )
+
+
+def _dispatches(times: Times) -> Iterator[tuple[Node | None, str, int, int]]:
+    """(node, kernel, nanoseconds, those before it began): from the end of the one before to its own end."""
+    before = times.dispatches[0].began_ns if times.dispatches else 0
+    for each in times.dispatches:
+        yield each.node, each.kernel, each.ended_ns - before, each.began_ns - before
+        before = each.ended_ns
+
+
+def _name(node: Node | None, kernel: str, by: str) -> str:
+    if by == "kernel":
+        return kernel
+    if node is None:
+        return PLAN
+    if by == "op":
+        return node.op.name
+    if by == "node":
+        return node_title(node)
+    name = node.label or node.outputs[0]
+    layer = _LAYER.match(name)
+    return f"layer {layer[1]}" if layer else name
+
+
+def _longest(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]]:
+    """Each node, and the kernel of its longest dispatch: what its bytes are laid to."""
+    found: dict[int, tuple[int, Node, str]] = {}
+    for each in steps[0].times.dispatches:
+        if each.node is not None and each.nanoseconds >= found.get(id(each.node), (0, each.node, ""))[0]:
+            found[id(each.node)] = each.nanoseconds, each.node, each.kernel
+    return [(node, kernel) for _, node, kernel in found.values()]
+
+
+def _traffic(measured: MeasuredSteps) -> dict[int, int]:
+    """Bytes that a node reads and writes for one token, by the node's id; nothing of a prompt's step."""
+    if measured.tokens != 1:
+        return {}
+    return {
+        id(node): sum(
+            row.read_bytes + row.written_bytes
+            for row in decode_traffic(replace(measured.graph, nodes=(node,)), position=measured.position)
+        )
+        for node in measured.graph.nodes
+    }
+
+
+def _wrong(steps: Iterable[TimedStep]) -> Iterator[str]:
+    for step in steps:
+        yield from step.times.wrong()
+        if step.times.span_ns > CLOCKS_APART * step.nanoseconds:
+            yield (
+                f"{step.times.clock} says that the dispatches took longer than the whole step by the host's "
+                "clock: one of the two is wrong"
+            )
+
+
+def placed_ns(step: TimedStep) -> int:
+    """What to add to a reading of the step's clock to have the host's monotonic one. A device's clock is laid so
+    that its last reading is when the host saw the end: what the host waited for beyond that shows before it."""
+    if not step.times.dispatches or step.times.host_time:
+        return 0
+    return step.ended_ns - step.times.dispatches[-1].ended_ns

@@ -1,0 +1,144 @@
+"""Whether a validation proves bits: the whole model, this tier, device and machine, one ordering, no clamp."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from zinc_rt.backends import registry
+from zinc_rt.perf.gate.offered import OfferedReport, moment, number
+from zinc_rt.perf.gate.report_files import ReportFile
+from zinc_rt.perf.refusals.model import SHAPE
+from zinc_rt.perf.refusals.numbers import SKEW
+
+CLAMPS = ("lm_head_rows", "max_decode_tokens", "decode_topk", "gemma4_attn_scale")
+ORDERINGS = ("canonical-1", "canonical-1-q8")  # those that say every bit
+DEVICE = ("name", "arch", "simulated", "kernel", "firmware")
+LAYER = re.compile(r"l_out-(\d+)")
+
+
+def bits(case: OfferedReport) -> str | None:
+    """A whole validation of this model on this tier and device, by this code, every value to the bit."""
+    near: list[str] = []
+    for other in case.others:
+        if other.command != "validate" or other.model_digests != case.evidence.model_digests:
+            continue
+        try:
+            problem = not_proof(case, other)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            problem = f"cannot be read as a report of zinc-rt validate: {error!r}"
+        if problem is None:
+            return None
+        near.append(f"{other.path.name}: {problem}")
+    return "no evidence of bit-identity to T-CPU" + (f" ({'; '.join(near)})" if near else "")
+
+
+def clamps(evidence: ReportFile) -> list[str]:
+    """Shortcuts that a report names, that its settings are, or that it keeps silent about."""
+    found = list(evidence.report.get("shortcuts", ["no list of shortcuts at all"]))
+    settings = evidence.details.get("settings")
+    if settings is None:
+        return [*found, "the settings are not recorded"]
+    found += [f"{name} = {settings[name]}" for name in CLAMPS if settings.get(name)]
+    return found + [f"{name} is not recorded" for name in CLAMPS if name not in settings]
+
+
+def not_proof(case: OfferedReport, other: ReportFile) -> str | None:
+    """Why this validation says nothing of that speed; None where it does."""
+    tier = case.criterion.tier
+    devices = other.details.get("devices", {})
+    if tier not in devices:
+        return f"{tier} was not validated"
+    for problem in (
+        _elsewhere(case, other, devices[tier]),
+        _other_ordering(case, other, devices),
+        _other_code(case, other),
+        _not_whole(case, other),
+        _not_equal(case, other),
+    ):
+        if problem:
+            return problem
+    return None
+
+
+def _elsewhere(case: OfferedReport, other: ReportFile, device: Mapping[str, Any]) -> str | None:
+    ours = case.evidence.device
+    if parts := [part for part in DEVICE if device.get(part) != ours.get(part)]:
+        return f"on another device: {parts[0]} differs"
+    here, there = case.evidence.details.get("host"), other.details.get("host")
+    if not here or not there:
+        return "which machine it ran on is not recorded"
+    if parts := [name for name in here if here[name] != there.get(name)]:
+        return f"on another machine: {parts[0]} differs"
+    return None
+
+
+def _other_ordering(case: OfferedReport, other: ReportFile, devices: Mapping[str, Any]) -> str | None:
+    ours = case.evidence.report.get("ordering")
+    if ours not in ORDERINGS:
+        return f"the speed is in {ours}, which defines no bits"
+    for tier in (case.criterion.tier, registry.ORACLE):
+        validated = devices.get(tier, {}).get("ordering")
+        if validated != ours:
+            return f"{tier} was validated in {validated}, the speed is in {ours}"
+    return None
+
+
+def _other_code(case: OfferedReport, other: ReportFile) -> str | None:
+    if other.details.get("code") != case.code:
+        return "of other code"
+    if case.history is not None and not case.history.holds(other.digest):
+        return "not in the history"
+    if moment(other.report.get("started"), "started") > datetime.now(UTC) + SKEW:
+        return "it began in the future"
+    if found := clamps(other):
+        return f"a shortcut is in force: {'; '.join(dict.fromkeys(found))}"
+    return None
+
+
+def _not_whole(case: OfferedReport, other: ReportFile) -> str | None:
+    """Every layer, in prefill and in decode."""
+    ours, theirs = case.evidence.report["model"], other.report["model"]
+    if parts := [name for name in SHAPE if name not in theirs or ours.get(name) != theirs[name]]:
+        return f"it is of another model: {parts[0]} differs"
+    layers = int(number(ours["layers"], "layers"))
+    (job,) = other.details["jobs"].values()
+    if job["layers"] != [0, layers, layers]:
+        return f"layers {job['layers'][0]} to {job['layers'][1]} of {layers} were validated"
+    if number(job["steps"], "steps") < 1:
+        return "no decoded token was validated"
+    mine = _of_tier(case, other)
+    seen = [int(found[1]) for r in mine if r["kind"] == "layer" and (found := LAYER.fullmatch(_label(r)))]
+    logits = [r for r in mine if r["kind"] == "logits"]
+    if not seen or not logits:
+        return "layers or logits are missing"
+    if sorted(seen) != list(range(layers)):
+        return f"{len(set(seen))} of {layers} layers were compared"
+    positions = number(logits[0]["measure"].get("positions"), "positions")
+    if positions != job["tokens"] + job["steps"]:
+        return f"logits of {positions:g} positions, wanted {job['tokens'] + job['steps']}"
+    return None
+
+
+def _not_equal(case: OfferedReport, other: ReportFile) -> str | None:
+    for each in _of_tier(case, other):
+        measured = each["measure"]
+        same = measured.get("equal_bits", True if each["kind"] == "experts" else None)
+        if each["status"] != "pass" or each["limit"].get("bits") is not True or same is not True:
+            return f"{each['id']} is not equal to the bit"
+        if measured.get("nonfinite", 0) or measured.get("max_abs", 0):
+            return f"{each['id']} is called equal and differs by {measured.get('max_abs')}"
+    if any(r["status"] == "fail" for r in other.results):
+        return "it failed"
+    return None
+
+
+def _of_tier(case: OfferedReport, other: ReportFile) -> list[Mapping[str, Any]]:
+    tier = case.criterion.tier
+    return [r for r in other.results if r["tier"] == tier and r["reference"] == registry.ORACLE]
+
+
+def _label(result: Mapping[str, Any]) -> str:
+    return str(result["id"]).rpartition("/")[2]

@@ -1,0 +1,80 @@
+"""Whether a report's figures can be what clocks and sensors gave: finite, positive, each once, not yet to come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from zinc_rt.perf.gate.figures import percentile
+from zinc_rt.perf.gate.offered import OfferedReport, moment, number
+
+SKEW = timedelta(minutes=5)  # between two machines' clocks
+WALL = 1.01  # timed seconds against the wall's, which were rounded
+PERCENTILES = {"p50_seconds": 0.50, "p90_seconds": 0.90, "p99_seconds": 0.99}
+AGREEMENT = 1e-3
+TIMED = ("decode", "aggregate", "prefill", "ttft")  # whose runs are seconds
+
+
+def numbers(case: OfferedReport) -> str | None:
+    """Numbers are numbers, seconds are positive and no more than passed on the wall, each result is there once."""
+    ids = [each.get("id") for each in case.evidence.results]
+    if twice := next((one for one in ids if ids.count(one) > 1), None):
+        return f"{twice} is in the report twice"
+    for name, value in leaves(case.result.get("measure", {}), "measure"):
+        if not isinstance(value, str):
+            number(value, name)
+    for place, sample in enumerate(case.evidence.details.get("samples", [])):
+        for name, value in sample.items():
+            number(value, f"{name} of sample {place}")
+    if case.result.get("status", "pass") != "pass":
+        return f"the result is no pass: {case.result.get('status')}"
+    timed = 0.0
+    for each in case.evidence.results:
+        if each.get("id") in TIMED:
+            seconds = [number(value, f"{each['id']}: a run") for value in _flat(each["measure"]["runs"])]
+            if min(seconds, default=1.0) <= 0:
+                return f"{each['id']}: a run of {min(seconds):g} s"
+            timed += 0.0 if each["id"] == "ttft" else sum(seconds)  # a first token's seconds hold the prompt's
+    wall = number(case.evidence.report.get("wall_seconds"), "wall_seconds")
+    if timed > WALL * wall:
+        return f"{timed:.4g} s were timed in a report of {wall:.4g} s"
+    return _percentiles(case)
+
+
+def _percentiles(case: OfferedReport) -> str | None:
+    """What is said of tokens is what the samples say, in the same unit."""
+    measure = case.result.get("measure", {})
+    for name, share in PERCENTILES.items():
+        if name in measure:
+            found = percentile(_flat(measure["runs"]), share)
+            if abs(number(measure[name], name) - found) > AGREEMENT * found:
+                return f"{name} is {measure[name]}, its own samples say {found:.4g} s"
+    return None
+
+
+def when(case: OfferedReport) -> str | None:
+    """It began before it was recorded, and before now."""
+    started = moment(case.evidence.report.get("started"), "started")
+    if started > datetime.now(UTC) + SKEW:
+        return f"it began at {case.evidence.started}, which has not come yet"
+    entry = case.history.entry(case.evidence.digest) if case.history is not None else None
+    if entry is not None and started > moment(entry.at, "recorded") + SKEW:
+        return f"it began at {case.evidence.started} and was recorded before, at {entry.at}"
+    return None
+
+
+def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Everything that holds nothing else, with its path."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves(item, f"{name}.{key}")
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from leaves(item, f"{name}.{place}")
+    else:
+        yield name, value
+
+
+def _flat(runs: Any) -> list[Any]:
+    return [value for run in runs for value in (run if isinstance(run, list) else [run])]

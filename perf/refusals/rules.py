@@ -1,0 +1,289 @@
+"""Why a report may not speak for a speed: one function a rule, each with its reason in words.
+
+Figures are taken from a report's raw samples, never from its summary, and every rule is tried: a refused report
+names all its reasons, each behind its rule's name. A refusal blocks; it neither passes nor fails a gate.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from zinc_rt.errors import ZincError
+from zinc_rt.perf.gate.figures import FIGURES, figure
+from zinc_rt.perf.gate.milestones import Criterion
+from zinc_rt.perf.gate.offered import OfferedReport, RefusalRule, number
+from zinc_rt.perf.gate.report_files import ReportFile
+from zinc_rt.perf.history.chain import History, HistoryEntry
+from zinc_rt.perf.refusals.bits import bits, clamps
+from zinc_rt.perf.refusals.model import ceiling, digest, model
+from zinc_rt.perf.refusals.numbers import numbers, when
+from zinc_rt.perf.refusals.peer import peer
+from zinc_rt.perf.refusals.timed import cpu_peer, here, samples, shape
+
+MIN_TOKENS = 128  # §25.3
+MIN_RUNS = 3
+PROMPT_TOKENS = 128  # §3.4
+CLOCK_DRIFT = 0.05  # of the median clock, first third of the samples against the last
+SPEED_DRIFT = 0.05  # of speed, first run against last
+WARMING_C = 12.0
+SPREAD = 0.10  # (slowest - fastest) / median, of runs
+AGREEMENT = 1e-3  # between a summary and its own samples
+# What a rule stumbles over in a report that is not of the form it asks for.
+UNREADABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ZeroDivisionError,
+    IndexError,
+    OverflowError,
+    ZincError,
+)
+
+
+def _simulated(case: OfferedReport) -> str | None:
+    """By what the report says, and by what only a simulated device leaves in one."""
+    report, device, details = case.evidence.report, case.evidence.device, case.evidence.details
+    traces = [
+        *(["its flag"] if device.get("simulated") is not False else []),
+        *([f"profile {device['profile']}"] if device.get("profile") else []),
+        *(["its shortcuts"] if "simulat" in " ".join(map(str, report.get("shortcuts", []))).lower() else []),
+        *(["its name"] if "simulat" in str(device.get("name", "")).lower() else []),
+        *(["assumptions it leaned on"] if details.get("assumptions") else []),
+        *(["a sanitizer's findings"] if details.get("findings") else []),
+    ]
+    if traces:
+        return f"needs {case.criterion.needs}: this ran on a simulated device ({', '.join(traces)})"
+    return None
+
+
+def _hardware(case: OfferedReport) -> str | None:
+    wanted, device = case.criterion.hardware, case.evidence.device
+    arch, name = str(device.get("arch", "")), str(device.get("name", ""))
+    if arch != wanted["arch"] or wanted["device"].lower() not in name.lower():
+        return f"needs {case.criterion.needs}: this ran on {name or 'an unnamed device'} ({arch or 'no arch'})"
+    return None
+
+
+def _shortcuts(case: OfferedReport) -> str | None:
+    found = clamps(case.evidence)
+    return f"a shortcut is in force: {'; '.join(dict.fromkeys(found))}" if found else None
+
+
+def _tokens(case: OfferedReport) -> str | None:
+    if case.criterion.measure not in ("decode", "aggregate", "against"):
+        return None
+    runs = _runs(case, "decode" if case.criterion.measure == "against" else case.criterion.measure)
+    fewest = min((len(run) for run in runs if isinstance(run, list)), default=0)
+    if fewest < MIN_TOKENS:
+        return f"{fewest} generated tokens in a run, wanted {MIN_TOKENS} or more"
+    asked = case.evidence.workload.get("tokens", fewest)
+    return f"{fewest} generated tokens in a run of {asked}" if asked != fewest else None
+
+
+def _tier(case: OfferedReport) -> str | None:
+    ran = (case.result.get("tier"), case.evidence.device.get("tier"))
+    other = next((tier for tier in ran if tier != case.criterion.tier), case.criterion.tier)
+    return f"ran on {other}, wanted {case.criterion.tier}" if other != case.criterion.tier else None
+
+
+def _whole_model(case: OfferedReport) -> str | None:
+    nodes, ran = case.evidence.workload.get("nodes"), case.evidence.report.get("direct_compute_ops")
+    if not nodes or isinstance(nodes, bool) or nodes != ran:
+        return f"{ran} of {nodes or 'an unknown number of'} nodes ran on the tier"
+    return None
+
+
+def _workload(case: OfferedReport) -> str | None:
+    load, wanted = case.evidence.workload, case.criterion
+    assert wanted.model is not None
+    if load.get("slots") != wanted.slots:
+        return f"{load.get('slots')} slots, wanted {wanted.slots}"
+    ctx = case.evidence.report.get("ctx", 0)
+    if ctx < wanted.model.ctx:
+        return f"a context of {ctx}, wanted {wanted.model.ctx}"
+    if wanted.measure == "ttft" and load.get("prompt_tokens") != PROMPT_TOKENS:
+        return f"a prompt of {load.get('prompt_tokens')} tokens, wanted {PROMPT_TOKENS}"
+    if wanted.measure == "prefill" and case.result["measure"]["prompt_tokens"] < PROMPT_TOKENS:
+        return f"a prompt of {case.result['measure']['prompt_tokens']} tokens, wanted {PROMPT_TOKENS} or more"
+    if load.get("warmup") == 0:
+        return "no run to warm up"
+    return None
+
+
+def _stale(case: OfferedReport) -> str | None:
+    """Of other code, or of another time than its record says."""
+    code = case.evidence.details.get("code")
+    if code != case.code:
+        return f"stale: measured of code {str(code)[:12]}, this is {case.code[:12]}"
+    return when(case)
+
+
+def _edited(case: OfferedReport) -> str | None:
+    history = case.history
+    if history is None:
+        return "no history: zinc-rt perf bench --history records a report, gate --history checks it"
+    if history.problem:
+        return f"the history's chain is broken: {history.problem}"
+    entry = history.entry(case.evidence.digest)
+    if entry is None:
+        return "the report is not in the history, or was changed after it was recorded"
+    if entry.kind != case.evidence.command:
+        return f"it was recorded as a report of {entry.kind}"
+    offered = {case.evidence.digest, *(other.digest for other in case.others)}
+    later = [
+        each for each in history.entries[entry.sequence :] if _same(each, entry) and each.report not in offered
+    ]
+    if later:
+        return f"the history holds a later report of the same, entry {later[0].sequence}, that is kept back"
+    return None
+
+
+def _same(a: HistoryEntry, b: HistoryEntry) -> bool:
+    """Whether two records are of one measurement made twice."""
+    return a.kind == b.kind and a.context == b.context
+
+
+def _head(case: OfferedReport) -> str | None:
+    """Who can write the file can write all of it, or leave its end out: only a head noted elsewhere shows that."""
+    if not case.head:
+        return "nobody noted the history's head: --head HASH, from where zinc-rt perf bench or history printed it"
+    if case.history is not None and case.head not in [entry.hash for entry in case.history.entries]:
+        return f"edited history: it does not hold the head {case.head[:12]} noted before"
+    return None
+
+
+def _drift(case: OfferedReport) -> str | None:
+    samples = case.evidence.details.get("samples", [])
+    clocks = [float(s["gpu_clock_mhz"]) for s in samples if s.get("gpu_clock_mhz")]
+    heat = [float(s["gpu_temperature_c"]) for s in samples if s.get("gpu_temperature_c")]
+    if len(clocks) < MIN_RUNS or len(heat) < MIN_RUNS:
+        return "no samples of clock and temperature: drift cannot be excluded"
+    first, last = _thirds(clocks)
+    if abs(first - last) > CLOCK_DRIFT * statistics.median(clocks):
+        return f"clock drift: {first:.0f} MHz at first, {last:.0f} MHz at last"
+    cool, hot = _thirds(heat)
+    if hot - cool > WARMING_C:
+        return f"thermal drift: {cool:.0f} °C at first, {hot:.0f} °C at last, warm up longer"
+    return None
+
+
+def _spread(case: OfferedReport) -> str | None:
+    values = case.result.get("measure", {})
+    runs = FIGURES[case.criterion.measure].per_run(values) if case.criterion.measure in FIGURES else None
+    if runs is None:
+        return None
+    if len(runs) < MIN_RUNS:
+        return f"{len(runs)} runs, wanted {MIN_RUNS} or more"
+    middle = statistics.median(runs)
+    if max(runs) - min(runs) > SPREAD * middle:
+        return f"spread of {(max(runs) - min(runs)) / middle:.0%} between runs, allowed {SPREAD:.0%}"
+    if abs(runs[-1] - runs[0]) > SPEED_DRIFT * middle:
+        return f"speed drift: {runs[0]:.4g} at first, {runs[-1]:.4g} at last"
+    return None
+
+
+def _samples(case: OfferedReport) -> str | None:
+    """The summary is what its own samples say."""
+    said = case.result.get("measure", {}).get(case.criterion.figure)
+    found = figure(case.criterion, case.result)
+    if found is None:
+        return "no raw samples behind the figure"
+    if said is None or not abs(number(said, "the summary") - found) <= AGREEMENT * abs(found):
+        return f"the summary says {said}, its own samples {found:.4g}"
+    return _power(case) if case.criterion.measure == "power" else None
+
+
+def _power(case: OfferedReport) -> str | None:
+    """Watts are the sensors' own, over the whole run."""
+    seen = [sample["power_w"] for sample in case.evidence.details.get("samples", []) if "power_w" in sample]
+    return None if seen == case.result["measure"]["runs"] else "the watts are not those of the sensor samples"
+
+
+def _runs(case: OfferedReport, id_: str) -> list[Any]:
+    result = case.evidence.result(id_)
+    return list(result.get("measure", {}).get("runs", [])) if result else []
+
+
+def _thirds(values: Sequence[float]) -> tuple[float, float]:
+    """Medians of the first and the last third."""
+    part = max(1, len(values) // 3)
+    return statistics.median(values[:part]), statistics.median(values[-part:])
+
+
+RULES: Mapping[str, RefusalRule] = {
+    "simulated": _simulated,
+    "hardware": _hardware,
+    "shortcuts": _shortcuts,
+    "tokens": _tokens,
+    "tier": _tier,
+    "whole-model": _whole_model,
+    "workload": _workload,
+    "digest": digest,
+    "model": model,
+    "bits": bits,
+    "stale": _stale,
+    "edited": _edited,
+    "head": _head,
+    "numbers": numbers,
+    "ceiling": ceiling,
+    "drift": _drift,
+    "spread": _spread,
+    "samples": _samples,
+}
+AGAINST: Mapping[str, RefusalRule] = {"peer": peer}  # of a criterion that names another program
+TIMED_RULES: Mapping[str, RefusalRule] = {
+    "shortcuts": _shortcuts,
+    "stale": _stale,
+    "edited": _edited,
+    "head": _head,
+    "machine": here,
+    "model": shape,
+    "peer": cpu_peer,
+    "samples": samples,
+}
+ALIASES: Mapping[str, tuple[str, ...]] = {"speed": tuple(RULES)}
+
+
+def rules_of(criterion: Criterion) -> Iterable[str]:
+    """Names of the rules a criterion's `forbids` stands for."""
+    for name in criterion.forbids:
+        yield from ALIASES.get(name, (name,))
+
+
+def refusals(case: OfferedReport) -> list[str]:
+    """Every reason why this report may not speak for this criterion, behind its rule's name; [] if it may."""
+    rules = {name: RULES[name] for name in rules_of(case.criterion)}
+    if case.criterion.measure == "against":
+        rules |= AGAINST
+    return _tried(rules, case, "zinc-rt perf bench")
+
+
+def timed_refusals(
+    criterion: Criterion,
+    evidence: ReportFile,
+    result: Mapping[str, Any],
+    code: str,
+    history: History | None,
+    head: str = "",
+    host: Mapping[str, Any] | None = None,
+    others: Sequence[ReportFile] = (),
+) -> list[str]:
+    """Every reason why this result of zinc-rt perf native may not speak for this criterion; [] if it may. `host`:
+    this machine, whose speed it is to be."""
+    case = OfferedReport(criterion, evidence, result, others, code, history, head=head, host=host or {})
+    return _tried(TIMED_RULES, case, "zinc-rt perf native")
+
+
+def _tried(rules: Mapping[str, RefusalRule], case: OfferedReport, command: str) -> list[str]:
+    found = []
+    for name, rule in rules.items():
+        try:
+            reason = rule(case)
+        except UNREADABLE as error:
+            reason = f"the report cannot be read as one of {command}: {error!r}"
+        if reason is not None:
+            found.append(f"{name}: {reason}")
+    return found

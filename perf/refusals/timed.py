@@ -1,0 +1,128 @@
+"""Why a report of zinc-rt perf native may not speak for a speed of this machine's CPU."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.perf.bench.peers import BINARY
+from zinc_rt.perf.gate.figures import TIMED
+from zinc_rt.perf.gate.offered import OfferedReport, number
+from zinc_rt.perf.native.llama_cpp import SETTINGS, TARGETS, parse_batched, parse_bench
+from zinc_rt.perf.native.paired import Conditions, blocked
+from zinc_rt.perf.refusals.numbers import leaves
+
+AGREEMENT = 1e-3
+SAME_MACHINE = ("processor", "cores", "memory_gb")
+VERSION = re.compile(r"[0-9a-f]{7,40}")  # a commit of llama.cpp
+
+
+def here(case: OfferedReport) -> str | None:
+    """These criteria are of this machine."""
+    then = case.evidence.details.get("host") or {}
+    if not then:
+        return "which machine it ran on is not recorded"
+    for name in SAME_MACHINE:
+        if then.get(name) != case.host.get(name):
+            return f"of another machine: {name} {then.get(name)}, here {case.host.get(name)}"
+    return None
+
+
+def shape(case: OfferedReport) -> str | None:
+    """The model of the result's name has that name's shape; where it names none there is nothing to hold it to."""
+    from zinc_rt.perf.synthetic import SHAPES
+
+    name, slash, _ = case.criterion.measure.partition("/")
+    if not slash:
+        return None
+    wanted, said = SHAPES[name], case.evidence.details.get("models", {}).get(name)
+    if not said:
+        return f"what the file of {name} is was not recorded"
+    if not re.fullmatch("[0-9a-f]{64}", str(said.get("digest"))):
+        return f"the digest of {name} is not recorded"
+    pairs = {
+        "architecture": wanted.architecture,
+        "layers": wanted.sizes.layers,
+        "width": wanted.sizes.hidden,
+        "vocab": wanted.sizes.vocab,
+    }
+    for part, right in pairs.items():
+        if said.get(part) != right:
+            return f"another model: {part} {said.get(part)}, {name} has {right}"
+    if sum(said["weights"].values()) > said["size_bytes"]:
+        return f"the file of {name} is smaller than its weights"
+    read = case.result["measure"].get("bytes_a_token", 0)
+    if read > said["size_bytes"]:
+        return f"{read:,} bytes read a token, of a file of {said['size_bytes']:,}"
+    return None
+
+
+def cpu_peer(case: OfferedReport) -> str | None:
+    """Of a ratio: llama.cpp itself, its build, and its own words for every figure of its."""
+    if case.criterion.figure != "ratio":
+        return None
+    found = case.evidence.details.get("llama_cpp", {})
+    if found.get("kind") not in BINARY.values() or not found.get("sha256"):
+        return f"llama.cpp is {'a ' + found['kind'] if found.get('kind') else 'not recorded'}, wanted the program"
+    outputs = found.get("outputs", [])
+    if not VERSION.search(" ".join([str(found.get("version", "")), *(each["stdout"] for each in outputs)])):
+        return "llama.cpp's build is not named"
+    model, _, rest = case.criterion.measure.partition("/")
+    figure = rest.rpartition("/")[2]
+    for setting, speeds in case.result["measure"]["theirs"].items():
+        printed = [value for each in outputs if (value := _printed(each, model, setting, figure)) is not None]
+        for speed in speeds:
+            close = [value for value in printed if abs(value - number(speed, "their speed")) <= AGREEMENT * value]
+            if not close:
+                return f"{setting}: {speed:g} tok/s of {figure} is in nothing that llama.cpp printed"
+            printed.remove(close[0])  # a run counts once
+    return None
+
+
+def _printed(output: Mapping[str, Any], model: str, setting: str, figure: str) -> float | None:
+    """The figure, in tok/s, in what one run printed; None where the run was of something else."""
+    program, *words = output["command"]
+    repack = "--repack" in words and words[words.index("--repack") + 1 :][:1] != ["0"]
+    if Path(words[words.index("-m") + 1]).stem != model or repack != (setting == SETTINGS[0].name):
+        return None
+    if figure == "slots":
+        return parse_batched(output["stdout"]) if program == TARGETS[1] else None
+    return parse_bench(output["stdout"])[figure] if program == TARGETS[0] else None
+
+
+def samples(case: OfferedReport) -> str | None:
+    """Judged only where it was quiet, by the samples themselves, and the summary is what they say."""
+    if case.result.get("tier") != case.criterion.tier:
+        return f"ran on {case.result.get('tier')}, wanted {case.criterion.tier}"
+    if case.result.get("status") == "blocked":
+        return f"not judged: {case.result.get('reason')}"
+    measure = case.result["measure"]
+    for name, value in leaves(measure, "measure"):
+        if not isinstance(value, str | None):
+            number(value, name)
+    if any(value <= 0 for name in ("runs", "oracle") for value in measure.get(name, [])):
+        return "a speed of nothing"
+    if "conditions" in measure:
+        given = Conditions(**measure["conditions"])
+        needs_peer = case.criterion.figure == "ratio"
+        problem = "" if measure.get("theirs") else "no llama.cpp in this run"
+        if reason := blocked(given, len(measure["runs"]), problem, needs_peer=needs_peer):
+            return f"not judged: {reason}"
+    found, said = TIMED[case.criterion.figure](measure), measure[case.criterion.figure]
+    if not math.isfinite(found) or abs(number(said, case.criterion.figure) - found) > AGREEMENT * abs(found):
+        return f"the summary says {said}, its own samples {found:.4g}"
+    return _of_allowed(measure) if case.criterion.figure == "of_allowed" else None
+
+
+def _of_allowed(measure: Mapping[str, Any]) -> str | None:
+    """The share that is reported is that of the bytes beside it."""
+    from zinc_rt.perf.bench_native import RSS_SPARE
+
+    allowed = measure["file_bytes"] * (1 + RSS_SPARE) + measure["cache_bytes"]
+    share = measure["resident_bytes"] / allowed
+    if abs(share - measure["of_allowed"]) > AGREEMENT * share:
+        return f"the summary says {measure['of_allowed']} of what is allowed, its bytes say {share:.4g}"
+    return None

@@ -1,0 +1,71 @@
+"""`zinc-rt perf report`: one page of everything a folder of reports shows."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from zinc_rt import terminal
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
+
+EXAMPLES = """\
+Reads every report below the folder (those of gate, bench, predict, validate, pm4-test, replay) and a nightly's
+summary where there is one. The page holds its own style and pictures; its links are relative, so the folder can be
+passed on whole.
+
+examples:
+  zinc-rt perf report zinc-rt-nightly -o zinc-rt-nightly/index.html
+  zinc-rt perf report runs/ --history runs/history.jsonl -o page.html
+
+exit codes: 0, or 2 for a folder without reports. The verdict on the page is a nightly's or its gates'.
+"""
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "report",
+        help="one page: gates, speeds beside predictions, trends, probes, validation, logs",
+        description=__doc__,
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="where the reports lie")
+    parser.add_argument("-o", "--out", required=True, metavar="F.html", help="written whole or not at all")
+    parser.add_argument("--history", type=Path, metavar="F.jsonl", help="default: the one in the folder, if any")
+    add_json(parser)
+    parser.set_defaults(body=_report)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from zinc_rt.errors import InputError
+    from zinc_rt.files import check_writable
+    from zinc_rt.perf.gate.report_files import collect
+    from zinc_rt.perf.history.chain import read
+    from zinc_rt.perf.report.links import PageLinks
+    from zinc_rt.perf.report.page import PageSources, read_summary, to_html
+    from zinc_rt.report import Report, Result, write_text
+
+    check_writable(arguments.out, report=arguments.json)
+    if not arguments.folder.is_dir():
+        raise InputError(f"{arguments.folder}: no such folder")
+    reports, _ = collect([arguments.folder])
+    if not reports:
+        raise InputError(f"{arguments.folder}: no reports in it", next="commands write them with --json")
+    path = arguments.history or next(iter(sorted(arguments.folder.glob("history*.jsonl"))), None)
+    sources = PageSources(
+        arguments.folder,
+        reports,
+        read(path) if path is not None else None,
+        read_summary(arguments.folder),
+        PageLinks(Path(arguments.out)),
+    )
+    write_text(arguments.out, to_html(sources))
+    if sources.links is not None and sources.links.copied:
+        print(f"copied {sources.links.copied} files to {sources.links.beside}, which goes where the page goes",
+              file=output_stream(arguments))  # fmt: skip
+    report = begin(Report("perf report"), arguments)
+    report.results.append(
+        Result("page", "page", "pass", reason=f"{len(reports)} reports", artifacts=[str(arguments.out)])
+    )
+    terminal.show(f"wrote {arguments.out}: {len(reports)} reports", out=output_stream(arguments))
+    return finish(report, arguments)

@@ -1,0 +1,38 @@
+"""How a page reaches files: what lies below its own folder by its place there, all else by a copy beside it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from zinc_rt.errors import OutputError
+
+
+@dataclass(slots=True)
+class PageLinks:
+    """Of a page that is written to `page`. `copied`: files that went into `beside` so far."""
+
+    page: Path
+    copied: int = 0
+
+    @property
+    def beside(self) -> Path:
+        """The folder that goes with the page: index-files of index.html."""
+        return self.page.with_name(f"{self.page.stem}-files")
+
+    def to(self, path: Path, folder: Path) -> str:
+        """A link to `path`, which lies in `folder`, for HTML. Raises OutputError where none can be made."""
+        home, target = self.page.resolve().parent, path.resolve()
+        if target.is_relative_to(home):
+            return quote(target.relative_to(home).as_posix())
+        place = Path(path.relative_to(folder) if path.is_relative_to(folder) else path.name)
+        copy = self.beside / place
+        try:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(target, copy)
+        except OSError as error:
+            raise OutputError(f"{copy}: cannot write: {error.strerror}", next="choose another --out") from error
+        self.copied += 1
+        return quote(copy.relative_to(self.page.parent).as_posix())

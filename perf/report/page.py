@@ -1,0 +1,325 @@
+"""One self-contained page of what a folder of reports shows: gates, speeds, trends, probes, validation, logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from zinc_rt.backends import registry
+from zinc_rt.perf.gate.milestones import milestones
+from zinc_rt.perf.gate.report_files import ReportFile
+from zinc_rt.perf.history.chain import History
+from zinc_rt.perf.history.charts import svg
+from zinc_rt.perf.history.trends import series_of
+from zinc_rt.perf.original import steps
+from zinc_rt.perf.report.glossary import TERMS, in_words, source_in_words
+from zinc_rt.perf.report.links import PageLinks
+
+TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
+ARTIFACTS = (".log", ".html", ".xml", ".zlog", ".txt", ".json")
+ORDER = {"fail": 0, "blocked": 1, "skip": 2, "flake": 3, "pass": 4}
+SHOWN = 40  # files of a folder
+UNITS = {"decode": "tok/s", "aggregate": "tok/s", "prefill": "tok/s", "ttft": "s", "power": "W", "against": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class PageSources:
+    """What the page is made of. `links`: how its links reach what lies in `folder`."""
+
+    folder: Path
+    reports: Sequence[ReportFile]
+    history: History | None = None
+    summary: Mapping[str, Any] | None = None
+    links: PageLinks | None = None
+
+    def link(self, path: Path) -> str:
+        """Where the page finds a file."""
+        return (self.links or PageLinks(self.folder / "index.html")).to(path, self.folder)
+
+    def of(self, command: str) -> list[ReportFile]:
+        """Each once: a bundle holds a copy of its report."""
+        found: dict[tuple[object, ...], ReportFile] = {}
+        for each in self.reports:
+            ids = tuple(result["id"] for result in each.results)
+            if each.command == command:
+                found.setdefault((each.started, each.model_digests, each.device.get("tier"), ids), each)
+        return list(found.values())
+
+
+def to_html(sources: PageSources) -> str:
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    gates = _gates(sources)
+    return template.render(
+        head=_head(sources, gates),
+        stages=(sources.summary or {}).get("stages", []),
+        gates=gates,
+        speeds=_speeds(sources),
+        predictions=_predictions(sources),
+        milestones=_milestones(),
+        findings=_findings(sources),
+        trends=_trends(sources),
+        probes=_probes(sources),
+        validations=_validations(sources),
+        replays=_replays(sources),
+        links=_links(sources),
+        glossary=[*TERMS.items(), *_sources(gates)],
+    )
+
+
+def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
+    summary = sources.summary or {}
+    devices = {
+        f"{device.get('name')} ({device.get('arch')})": bool(device.get("simulated"))
+        for each in sources.reports
+        if (device := each.device).get("name") and device.get("tier") != registry.ORACLE
+    }
+    codes = {str(each.details["code"])[:12] for each in sources.reports if each.details.get("code")}
+    statuses = {gate["verdict"] for gate in gates}
+    fallback = (
+        "FAIL" if "FAIL" in statuses else "BLOCKED" if "BLOCKED" in statuses else "PASS" if gates else "REPORT"
+    )
+    return {
+        "verdict": summary.get("verdict", fallback),
+        "title": "nightly" if summary else "report",
+        "started": summary.get("started") or min((each.started for each in sources.reports), default=""),
+        "ended": summary.get("ended", ""),
+        "devices": list(devices),
+        "simulated": any(devices.values()),
+        "codes": sorted(codes),
+        "expectations": summary.get("expectations", ""),
+        "reports": len(sources.reports),
+        "head": sources.history.head if sources.history else "",
+        "problem": sources.history.problem if sources.history else "",
+    }
+
+
+def _gates(sources: PageSources) -> list[dict[str, Any]]:
+    """By milestone, the latest gate report that decided all of it."""
+    whole = [each for each in sources.of("perf gate") if not each.details.get("only")]
+    found: dict[str, dict[str, Any]] = {}
+    titles = {milestone.id: milestone for milestone in milestones()}
+    for evidence in sorted(whole, key=lambda each: each.started):
+        groups: dict[str, list[Mapping[str, Any]]] = {}
+        for result in evidence.results:
+            groups.setdefault(result["id"].partition("/")[0], []).append(result)
+        for name, results in groups.items():
+            counts = Counter(result["status"] for result in results)
+            verdict = "FAIL" if counts["fail"] else "PASS" if counts["pass"] == len(results) else "BLOCKED"
+            milestone = titles[name]
+            found[name] = {
+                "id": name,
+                "title": milestone.title,
+                "scope": milestone.scope,
+                "notes": [in_words(note) for note in milestone.notes],
+                "verdict": verdict,
+                "counts": ", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
+                "rows": [_criterion(result) for result in results],
+            }
+    return [found[name] for name in sorted(found)]
+
+
+def _sources(gates: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What the criteria on the page were asked for by, each once, in order."""
+    named = {each for gate in gates for row in gate["rows"] for each in row["source"]}
+
+    def place(source: tuple[str, str]) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"[ .]", source[0])]
+
+    return sorted(named, key=place)
+
+
+def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
+    value = result["measure"].get("value")
+    refused = result["measure"].get("refused", [])
+    reason = result["reason"].partition("; ")[0] if refused else result["reason"]
+    return {
+        "name": result["id"].partition("/")[2],
+        "what": result["measure"].get("what", ""),
+        "kind": result["kind"],
+        "status": result["status"],
+        "value": "" if value is None else f"{value:g}",
+        "limit": f"{result['limit']['compare']} {result['limit']['unit']}",
+        "source": [source_in_words(each) for each in result["limit"]["source"]],
+        "seconds": f"{seconds:.1f}" if (seconds := result["measure"].get("seconds")) is not None else "",
+        "reason": reason,
+        "refused": ". ".join(refused),
+        "repro": result["repro"],
+    }
+
+
+def _speeds(sources: PageSources) -> list[dict[str, Any]]:
+    """Measured figures, each with the prediction for the same model where there is one."""
+    predicted = {
+        each.model_digests[0]: result["measure"]
+        for each in sources.of("perf predict")
+        if (result := each.result("predict/R9700")) is not None
+    }
+    rows = []
+    for each in sorted(sources.of("perf bench"), key=lambda each: str(each.device.get("tier"))):
+        made = predicted.get(each.model_digests[0], {})
+        for result in each.results:
+            measure = result["measure"]
+            name = next((n for n in ("tokens_per_second", "seconds", "watts", "ratio") if n in measure), "")
+            rows.append(
+                {
+                    "model": Path(str(each.report["model"].get("path", ""))).stem,
+                    "tier": result["tier"],
+                    "device": each.device.get("name"),
+                    "simulated": each.device.get("simulated"),
+                    "figure": result["id"],
+                    "value": f"{measure[name]:.4g} {UNITS.get(result['id'], '')}" if name else "",
+                    "spread": f"{measure['spread']:.0%}" if "spread" in measure else "",
+                    "p99": f"{1e3 * measure['p99_seconds']:.1f} ms" if "p99_seconds" in measure else "",
+                    "predicted": f"{made['tokens_per_second']:.0f} tok/s on an R9700"
+                    if result["id"] == "decode" and made and result["tier"] != registry.ORACLE
+                    else "",
+                }
+            )
+    return rows
+
+
+def _predictions(sources: PageSources) -> list[dict[str, Any]]:
+    rows = []
+    for each in sources.of("perf predict"):
+        for result in each.results:
+            measure = result["measure"]
+            if "tokens_per_second" not in measure:
+                continue
+            seconds = measure["seconds"]
+            total = sum(seconds.values())
+            rows.append(
+                {
+                    "model": Path(str(each.report["model"].get("path", ""))).stem,
+                    "device": result["id"].partition("/")[2],
+                    "speed": f"{measure['tokens_per_second']:.0f}",
+                    "range": " to ".join(f"{value:.0f}" for value in measure["range"]),
+                    "ceiling": f"{measure['ceiling']:.0f}",
+                    "bound": max(seconds, key=seconds.__getitem__),
+                    "parts": [(name, 100 * value / total) for name, value in seconds.items() if value > 0],
+                    "read": f"{each.details['work']['read_bytes']:,}",
+                    "dispatches": each.details["work"]["dispatches"],
+                    "barriers": each.details["work"]["barriers"],
+                }
+            )
+    return rows
+
+
+def _milestones() -> list[dict[str, Any]]:
+    return [
+        {
+            "id": step.milestone,
+            "change": in_words(step.change),
+            "speed": f"{step.tokens_per_second:.0f}",
+            "target": "" if step.target is None else f"{step.target:g}",
+        }
+        for step in steps()
+    ]
+
+
+def _findings(sources: PageSources) -> list[Mapping[str, Any]]:
+    for each in sources.of("perf predict"):
+        if (result := each.result("predict/original")) is not None:
+            found = result["measure"]["findings"]
+            return [{**row, "section": in_words(row["section"]), "text": in_words(row["text"])} for row in found]
+    return []
+
+
+def _trends(sources: PageSources) -> list[dict[str, Any]]:
+    if sources.history is None:
+        return []
+    return [
+        {
+            "title": series.title,
+            "runs": len(series.values),
+            "last": f"{series.values[-1]:.4g}",
+            "worse": series.regression() is not None,
+            "svg": Markup(svg(series)) if len(series.values) > 1 else "",  # charts.py escapes its texts
+        }
+        for series in series_of(sources.history.entries)
+    ]
+
+
+def _probes(sources: PageSources) -> list[dict[str, Any]]:
+    """One block a report: probes in rows, tiers in columns."""
+    blocks = []
+    for each in sources.of("pm4-test"):
+        tiers = list(dict.fromkeys(result["tier"] for result in each.results))
+        rows: dict[str, dict[str, Any]] = {}
+        for result in each.results:
+            name = result["id"].partition("/")[0]
+            row = rows.setdefault(name, {"title": result["measure"].get("title", ""), "cells": {}, "bad": []})
+            row["cells"][result["tier"]] = result["status"]
+            if result["status"] != "pass":
+                row["bad"].append(result.get("cause") or result.get("reason", ""))
+        counts = Counter(result["status"] for result in each.results)
+        rows = dict(sorted(rows.items()))
+        blocks.append({"tiers": tiers, "rows": rows, "counts": dict(counts), "device": each.device.get("name")})
+    return blocks
+
+
+def _validations(sources: PageSources) -> list[dict[str, Any]]:
+    rows = []
+    for each in sources.of("validate"):
+        beside = each.path.with_suffix(".html")
+        groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        for result in each.results:
+            groups.setdefault((result["tier"], result["reference"]), []).append(result)
+        for (tier, reference), results in groups.items():
+            counts = Counter(result["status"] for result in results)
+            exact = bool(results) and all(
+                r["measure"].get("equal_bits", False) for r in results if r["kind"] != "sanitizer"
+            )
+            rows.append(
+                {
+                    "model": Path(str(each.report["model"].get("path", ""))).stem,
+                    "tier": tier,
+                    "reference": "itself" if tier == reference else reference,
+                    "counts": dict(counts),
+                    "bits": "equal" if exact and results[0]["kind"] != "sanitizer" else "",
+                    "link": sources.link(beside) if beside.exists() else "",
+                }
+            )
+    return rows
+
+
+def _replays(sources: PageSources) -> list[dict[str, Any]]:
+    return [
+        {"log": each.path.stem, "status": result["status"], "reason": result["reason"], "tier": result["id"]}
+        for each in sources.of("replay")
+        for result in each.results
+    ]
+
+
+def _links(sources: PageSources) -> list[dict[str, Any]]:
+    """Files beside the page, by folder; hang bundles first, since somebody looks for them."""
+    folders: dict[str, list[Path]] = {}
+    for path in sorted(sources.folder.rglob("*")):
+        if path.is_file() and path.suffix in ARTIFACTS and path.parent != sources.folder:
+            folders.setdefault(path.parent.relative_to(sources.folder).as_posix(), []).append(path)
+    ordered = sorted(folders.items(), key=lambda item: ("hang" not in item[0], item[0]))
+    return [
+        {
+            "folder": folder,
+            "files": [(path.name, sources.link(path)) for path in paths[:SHOWN]],
+            "more": max(0, len(paths) - SHOWN),
+        }
+        for folder, paths in ordered
+    ]
+
+
+def read_summary(folder: Path) -> Mapping[str, Any] | None:
+    """A nightly's summary.json; None where there is none."""
+    try:
+        content = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and content.get("schema") == "zinc-rt-nightly/1" else None

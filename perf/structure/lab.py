@@ -1,0 +1,183 @@
+"""Where structural criteria are measured: engines on one device, opened once, and the queues they make."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.base import Device
+from zinc_rt.command_observer import CommandObserver
+from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.engine import Engine
+from zinc_rt.errors import ZincError
+from zinc_rt.exec import Fence, Graph, Observer, Stream
+from zinc_rt.golden.embedded import FOLDER, embedded
+from zinc_rt.kmd.transport import Queue
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.report import Result
+from zinc_rt.settings import Settings
+
+DEFAULT_MODEL = FOLDER / "qwen3-q.gguf"
+ORDERING = "canonical-1"
+
+
+class CannotMeasure(ZincError):
+    """The criterion cannot be tried here: it is BLOCKED, with this as the reason."""
+
+    exit_code = 77
+
+
+@dataclass(slots=True)
+class CountingObserver(Observer):
+    """What the host asked of the device: replays, of which variants, and every queue it made."""
+
+    replays: int = 0
+    ran: set[tuple[Graph, tuple[int, ...]]] = field(default_factory=set)  # executable graph and key
+    streams: list[Stream] = field(default_factory=list)
+    queues: list[Queue] = field(default_factory=list)
+
+    def replayed(self, graph: Graph, key: tuple[int, ...], stream: Stream, fence: Fence) -> None:
+        self.replays += 1
+        self.ran.add((graph, key))
+        if stream not in self.streams:
+            self.streams.append(stream)
+
+    @property
+    def published_dw(self) -> int:
+        """Dwords published to all queues so far: the sum of their write pointers, read from memory."""
+        return sum(ctypes.c_uint64.from_address(queue.wptr.host.address).value for queue in self.queues)
+
+
+@dataclass(slots=True)
+class LabEngine:
+    """One engine and its counters."""
+
+    engine: Engine
+    counted: CountingObserver
+
+    @property
+    def submissions(self) -> int:
+        """Fences of every stream that replayed something, as its ring counts them; replays where there is no
+        ring."""
+        ring = getattr(self.engine.backend, "ring", None)
+        if ring is None:
+            return self.counted.replays
+        return sum(ring(stream).timeline.submitted for stream in self.counted.streams)
+
+
+class Lab:
+    """`device`: auto, hw, cpu or sim, as every command takes it. Where there is no AMD GPU, auto simulates one."""
+
+    def __init__(
+        self,
+        *,
+        device: str = "auto",
+        model: Path | None = None,
+        settings: Settings | None = None,
+        observer: CommandObserver | None = None,
+    ) -> None:
+        self.device_option = device
+        self.model = model or DEFAULT_MODEL
+        self.settings = settings or Settings()
+        self.observer = observer or CommandObserver()
+        self.devices: dict[str, Device] = {}  # by tier, of those that were opened
+        self._stack = ExitStack()
+        self._engines: dict[tuple[str, Path, int], LabEngine] = {}
+        self._files: dict[Path, GGUFFile] = {}
+        self._validated: dict[tuple[str, ...], list[Result]] = {}
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._engines.clear()
+        self._stack.close()
+
+    def folder(self) -> Path:
+        """For files that are gone with the lab."""
+        return Path(self._stack.enter_context(TemporaryDirectory(prefix="zinc-rt-lab-")))
+
+    def gguf(self, path: Path | None = None) -> GGUFFile:
+        path = path or self.model
+        if path not in self._files:
+            self._files[path] = read_gguf(path)
+        return self._files[path]
+
+    def models(self, which: str = "") -> list[Path]:
+        """The model under test, or with "embedded" those that ship, where none was named."""
+        if which == "embedded" and self.model == DEFAULT_MODEL:
+            return [pair.model for pair in embedded()]
+        return [self.model]
+
+    def bench(self, tier: str, *, model: Path | None = None, slots: int = 1) -> LabEngine:
+        """An engine on that tier. Raises CannotMeasure saying why there is none."""
+        key = (tier, model or self.model, slots)
+        if key not in self._engines:
+            try:
+                choice = choose_tier(tier, self.device_option, simulate=True, sanitizer="fast")
+                backend = open_backend(choice, ORDERING)
+            except ZincError as error:
+                raise CannotMeasure(str(error).partition("\n")[0]) from error
+            self._stack.callback(backend.close)
+            counted = CountingObserver()
+            side: Any = getattr(backend, "side", None)
+            if side is not None:
+                side.create_queue = partial(_noting, side.create_queue, counted.queues)
+            engine = Engine(self.gguf(key[1]), backend, slots=slots, observer=counted, settings=self.settings)
+            self.devices[tier] = backend.device
+            self._engines[key] = LabEngine(engine, counted)
+        return self._engines[key]
+
+    def validated(self, tiers: tuple[str, ...], model: Path | None = None) -> list[Result]:
+        """What zinc-rt validate finds for these tiers. Raises CannotMeasure where it cannot run them."""
+        from zinc_rt.validate.command import parser
+        from zinc_rt.validate.prepare import prepare
+        from zinc_rt.validate.run import validate
+        from zinc_rt.validate.runner import ValidationRunner
+
+        path = model or self.model
+        key = (*tiers, str(path))
+        if key not in self._validated:
+            line = ["--model", str(path), "--tiers", ",".join(tiers), "--device", self.device_option]
+            try:
+                arguments = parser().parse_args(line)
+                arguments.observer = self.observer
+                jobs = prepare(arguments, self.settings)
+            except ZincError as error:
+                raise CannotMeasure(str(error).partition("\n")[0]) from error
+            found: list[Result] = []
+            for job in jobs:
+                with ValidationRunner(job) as runner:
+                    found += [check.reported() for check in validate(runner)]
+                    for spec in job.tiers:
+                        self.devices.setdefault(spec.text, runner.engine(spec).backend.device)
+            self._validated[key] = found
+        return self._validated[key]
+
+    def described(self) -> dict[str, Any]:
+        """The device behind the GPU tiers, else what there is, with `simulated` true if any part of it was."""
+        named = [self.devices[tier] for tier in sorted(self.devices) if tier != registry.ORACLE]
+        device = (named or list(self.devices.values()) or [Device("none", "")])[0]
+        return {
+            "name": device.name,
+            "arch": device.arch,
+            "simulated": any(each.simulated for each in self.devices.values()),
+            "profile": device.profile,
+            "kernel": device.kernel,
+            "firmware": device.firmware,
+        }
+
+
+def _noting(create: Any, made: list[Queue], **options: Any) -> Queue:
+    queue: Queue = create(**options)
+    made.append(queue)
+    return queue

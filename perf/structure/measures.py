@@ -1,0 +1,324 @@
+"""Structural criteria: what a runtime does, counted on whatever device there is, a simulated one included.
+
+Each function takes the lab and a criterion's arguments and returns a number and how it came about. It raises
+CannotMeasure where there is nothing to count yet: that blocks a gate and never passes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from zinc_rt.backends import registry
+from zinc_rt.engine import CAPACITIES, LOGITS, Engine
+from zinc_rt.ir.graph import ABSENT, OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.verify import verify
+from zinc_rt.ir.violations import VerifyError
+from zinc_rt.perf.structure.executed import (
+    drafts_misjudged,
+    hottest_ops_native,
+    matrix_kernels_run,
+    nodes_not_run,
+    ops_not_run,
+)
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine
+from zinc_rt.perf.structure.measurement import Measurement, prompt_of
+from zinc_rt.perf.structure.slots import (
+    live,
+    values_differing_in_a_batch,
+    values_moved_by_neighbours,
+    values_moved_by_paging,
+)
+
+PROMPT_TOKENS = 4
+DECODED = 8  # tokens over which a per-token count is taken, warm-up aside
+APPENDIX_B = (
+    "EMBED RMS_NORM RMS_NORM_FUSED_QKV RMS_NORM_FUSED_MLP_GATE_UP ROPE RMS_NORM_FUSED_ROPE_KV_WRITE FLASH_ATTN "
+    "FLASH_ATTN_BATCHED MOE_GATE_TOPK MOE_GATE_UP MOE_SWIGLU MOE_DOWN_ACC SHARED_EXPERT SSM_CONV1D SSM_DELTA_NET "
+    "SSM_GATED_NORM RESIDUAL_RMS_NORM LM_HEAD ARGMAX SAMPLE KV_WRITE_BATCHED MATMUL_WMMA_F16 MATMUL_WMMA_Q4K "
+    "BARRIER STREAM_OUT LOAD_REQUEST_STATE STORE_REQUEST_STATE VERIFY_K"
+)
+
+
+# --- without a device ---------------------------------------------------------------------------------------
+
+
+def original_opcodes(lab: Lab) -> Measurement:
+    names = APPENDIX_B.split()
+    kept = [name for number, name in enumerate(names) if Op.__members__.get(name) == number]
+    return Measurement(len(kept), f"{len(kept)} of {len(names)} names of Appendix B have its numbers")
+
+
+def planted_graphs_refused(lab: Lab) -> Measurement:
+    """Each plant is one change to a model's own graph, which verifies unchanged."""
+    graph = lab.bench("t_cpu").engine.graph("decode")
+    verify(graph)
+    refused = {}
+    for name, plant in PLANTS.items():
+        try:
+            verify(plant(graph))
+            refused[name] = ""
+        except VerifyError as error:
+            refused[name] = str(error).partition("\n")[0]
+    count = sum(bool(reason) for reason in refused.values())
+    return Measurement(
+        count / len(refused), f"{count} of {len(refused)} broken graphs refused", {"refused": refused}
+    )
+
+
+def _with_input(graph: OpGraph, name: str) -> OpGraph:
+    first, *rest = graph.nodes
+    return replace(graph, nodes=(replace(first, inputs=(name, *first.inputs[1:])), *rest))
+
+
+def _with_shape(graph: OpGraph, shape: tuple[int | str, ...]) -> OpGraph:
+    name = graph.nodes[-1].inputs[0]
+    return replace(graph, buffers={**graph.buffers, name: replace(graph.buffers[name], shape=shape)})
+
+
+PLANTS: Mapping[str, Callable[[OpGraph], OpGraph]] = {
+    "a buffer that is not there": lambda graph: _with_input(graph, "act.nowhere"),
+    "an operand left out": lambda graph: _with_input(graph, ABSENT),
+    "a shape that does not fit": lambda graph: _with_shape(graph, ("tokens", 7)),
+    "a dimension of zero": lambda graph: _with_shape(graph, ("tokens", 0)),
+    "a node before its producer": lambda graph: replace(graph, nodes=tuple(reversed(graph.nodes))),
+}
+
+
+def rank_of_tier(lab: Lab, tier: str) -> Measurement:
+    order = [row.tier for row in registry.preferred()]
+    return Measurement(order.index(tier) + 1, f"auto tries {', '.join(order)}")
+
+
+def tokens_as_the_oracle(lab: Lab, tier: str, tokens: int) -> Measurement:
+    """Greedy tokens that a tier generates as T-CPU does, up to the first that differs."""
+    if not registry.spec(tier).built:
+        raise CannotMeasure(f"tier {tier} is not built in this version")
+    made = [_greedy(lab.bench(each).engine, tokens) for each in (tier, registry.ORACLE)]
+    same = next((i for i, (a, b) in enumerate(zip(*made, strict=True)) if a != b), tokens)
+    return Measurement(same, f"{same} of {tokens} tokens of {tier} are T-CPU's")
+
+
+def not_built(lab: Lab, what: str) -> Measurement:
+    """A criterion whose subject does not exist: whoever builds it puts a measure in this one's place."""
+    raise CannotMeasure(f"{what}: not built in this version")
+
+
+def _greedy(engine: Engine, count: int) -> list[int]:
+    sequence = engine.open()
+    try:
+        logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")
+        made = [int(logits[-1].argmax())]
+        while len(made) < count:
+            made.append(int(engine.advance([(sequence, made[-1:])], [0]).tokens[0]))
+        return made
+    finally:
+        engine.release(sequence)
+
+
+# --- what a token and a prompt cost -------------------------------------------------------------------------
+
+
+def _decode_cost(lab: Lab, tier: str) -> tuple[list[int], list[int], LabEngine]:
+    """Submissions and dwords of each of DECODED tokens, after a prompt and one token that build the variants."""
+    bench = lab.bench(tier)
+    engine = bench.engine
+    sequence = engine.open()
+    try:
+        logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")
+        submissions, dwords = [], []
+        for step in range(DECODED + 1):
+            before = bench.submissions, bench.counted.published_dw
+            logits = engine.extend(sequence, [int(logits[-1].argmax())])
+            if step:
+                submissions.append(bench.submissions - before[0])
+                dwords.append(bench.counted.published_dw - before[1])
+        return submissions, dwords, bench
+    finally:
+        engine.release(sequence)
+
+
+def submissions_a_token(lab: Lab, tier: str, persistent: bool = False) -> Measurement:
+    if persistent:
+        raise CannotMeasure("a persistent kernel: not built in this version")
+    submissions, dwords, bench = _decode_cost(lab, tier)
+    words = f", {max(dwords)} dwords on {len(bench.counted.queues)} queues" if bench.counted.queues else ""
+    return Measurement(
+        max(submissions),
+        f"{sum(submissions)} submissions for {DECODED} tokens by {tier}'s ring{words}",
+        {"submissions": submissions, "dwords": dwords},
+    )
+
+
+def ring_dwords_a_token(lab: Lab, tier: str) -> Measurement:
+    _, dwords, bench = _decode_cost(lab, tier)
+    if not bench.counted.queues:
+        raise CannotMeasure(f"{tier} has no ring")
+    dispatches = len(bench.engine.graph("decode").nodes)
+    how = f"{min(dwords)} to {max(dwords)} dwords a token for {dispatches} nodes, all queues"
+    return Measurement(max(dwords), how, {"dwords": dwords})
+
+
+def _prompt_submissions(bench: LabEngine, tokens: int) -> tuple[int, int]:
+    """Submissions of a prompt whose variants are built, and how many tokens it had."""
+    engine = bench.engine
+    count = min(tokens, engine.limits.ctx)
+    for _ in range(2):
+        sequence = engine.open()
+        before = bench.submissions
+        engine.extend(sequence, prompt_of(engine.model.vocab, count), rows="last")
+        engine.release(sequence)
+    return bench.submissions - before, count
+
+
+def submissions_a_prompt(lab: Lab, tier: str, tokens: int) -> Measurement:
+    found, count = _prompt_submissions(lab.bench(tier), tokens)
+    return Measurement(found, f"{found} for a prompt of {count} tokens on {tier}")
+
+
+def submissions_beyond_chunks(lab: Lab, tier: str, tokens: int) -> Measurement:
+    """The host decides it, so any tier shows it: a long prompt on a simulated device takes minutes. The model is
+    one of a single layer, made for its context length."""
+    from zinc_rt.golden.tiny_models.writer import write_tiny
+
+    model = lab.folder() / "long.gguf"
+    write_tiny(model, "qwen3", seed=0, quant="f32", layers=1, context=2 * tokens)
+    found, count = _prompt_submissions(lab.bench(tier, model=model), tokens)
+    if count <= CAPACITIES[-1]:
+        raise CannotMeasure(f"{count} tokens are one chunk")
+    chunks = -(-count // CAPACITIES[-1])
+    return Measurement(abs(found - chunks), f"{found} for a prompt of {count} tokens on {tier}, {chunks} chunks")
+
+
+def prefill_difference(lab: Lab, tier: str, tokens: int) -> Measurement:
+    engine = lab.bench(tier).engine
+    prompt = prompt_of(engine.model.vocab, min(tokens, engine.limits.ctx))
+    whole = engine.forward(prompt, rows="last")[-1]
+    steps = engine.forward(prompt, rows="last", prefill="stepwise")[-1]
+    live(whole)
+    difference = float(np.abs(whole.astype(np.float64) - steps).max())
+    same = whole.tobytes() == steps.tobytes()
+    how = f"{len(prompt)} tokens on {tier}: {'the same bits' if same else f'differ by {difference:g}'}"
+    return Measurement(0.0 if same else difference or float("inf"), how)
+
+
+def tokens_generated(lab: Lab, tier: str, tokens: int) -> Measurement:
+    from zinc_rt.generate import Sampling, generate
+
+    if clamps := lab.settings.clamps():
+        raise CannotMeasure(f"a shortcut is in force: {clamps[0]}")
+    engine = lab.bench(tier).engine
+    sequence, made = engine.open(), list[int]()
+    logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")[-1]
+    stopped = generate(
+        engine, sequence, logits, sampling=Sampling(), max_tokens=tokens, end_ids=(), emit=made.append
+    )
+    engine.release(sequence)
+    return Measurement(len(made), f"{len(made)} tokens on {tier}, {len(set(made))} different, stopped: {stopped}")
+
+
+# --- bits ---------------------------------------------------------------------------------------------------
+
+
+def values_differing_from_oracle(lab: Lab, tier: str, models: str = "") -> Measurement:
+    results = [r for model in lab.models(models) for r in lab.validated((tier, "t_cpu"), model)]
+    compared = [r for r in results if r.tier == tier and r.kind in ("layer", "node", "experts", "logits", "tap")]
+    exact = [r for r in compared if r.limit.get("bits")]
+    layers = [r for r in exact if r.kind == "layer"]
+    logits = [r for r in exact if r.kind == "logits" and r.reference == "t_cpu"]
+    if not layers or not logits or len(exact) < len(compared):
+        raise CannotMeasure(f"{len(exact)} of {len(compared)} values of {tier} were compared to the bit")
+    wrong = [r.id for r in exact if r.status != "pass" or not r.measure.get("equal_bits", True)]
+    positions = sum(int(r.measure.get("positions", 0)) for r in logits)
+    how = f"{len(layers)} layers and {positions} positions of logits of {tier} against t_cpu, {len(logits)} models"
+    return Measurement(len(wrong), how, {"wrong": wrong, "compared": [r.id for r in exact]})
+
+
+def sanitizer_findings(lab: Lab, tier: str, models: str = "") -> Measurement:
+    found = [r for model in lab.models(models) for r in lab.validated((tier, "t_cpu"), model)]
+    results = [r for r in found if r.kind == "sanitizer"]
+    if not results:
+        raise CannotMeasure("hardware has no sanitizer: --device sim runs the same commands on one that has")
+    count = sum(int(r.measure["findings"]) for r in results)
+    how = f"{count} findings at level {results[0].measure['level']} over {len(results)} models"
+    return Measurement(count, how, {"first": [r.first_bad for r in results if r.first_bad]})
+
+
+def tiers_differing(lab: Lab, tiers: Sequence[str]) -> Measurement:
+    rows = []
+    for tier in tiers:
+        engine = lab.bench(tier).engine
+        rows.append(engine.forward(prompt_of(engine.model.vocab, 2 * PROMPT_TOKENS)))
+    live(rows[0])
+    wrong = sum(int((rows[0].view(np.uint32) != other.view(np.uint32)).sum()) for other in rows[1:])
+    return Measurement(wrong, f"{rows[0].size} logits of {' and '.join(tiers)}")
+
+
+def golden_tokens_differing(lab: Lab) -> Measurement:
+    """Greedy continuations of the embedded models against llama.cpp's."""
+    from zinc_rt.golden.format import read_golden
+
+    wrong, total, source = 0, 0, ""
+    for model in lab.models("embedded"):
+        golden = read_golden(model.with_suffix(".npz"))
+        if golden.greedy_tokens is None or not len(golden.greedy_tokens):
+            raise CannotMeasure(f"{golden.path.name} holds no greedy tokens")
+        engine = lab.bench("t_cpu", model=model).engine
+        sequence = engine.open()
+        logits = engine.extend(sequence, [int(token) for token in golden.ids], rows="last")
+        for token in golden.greedy_tokens:
+            wrong += int(logits[-1].argmax()) != int(token)
+            logits = engine.extend(sequence, [int(token)])
+            total += 1
+        engine.release(sequence)
+        source = golden.source
+    return Measurement(wrong, f"{total} tokens of {len(lab.models('embedded'))} models against {source}")
+
+
+# --- what runs where ----------------------------------------------------------------------------------------
+
+
+def outputs_outside_bar(lab: Lab, tier: str) -> Measurement:
+    bench = lab.bench(tier)
+    plan = bench.engine.plan("decode", 1)
+    outputs = {n: str(a.heap) for n, a in plan.allocations.items() if n.startswith("output/")}
+    if LOGITS not in plan.placements or not outputs:
+        raise CannotMeasure("the decode graph has no output buffer")
+    wrong = [name for name, heap in outputs.items() if heap != "bar"]
+    return Measurement(
+        len(wrong), ", ".join(f"{name.partition('/')[2]} in {heap}" for name, heap in outputs.items())
+    )
+
+
+MEASURES: Mapping[str, Callable[..., Measurement]] = {
+    each.__name__: each
+    for each in (
+        drafts_misjudged,
+        golden_tokens_differing,
+        hottest_ops_native,
+        matrix_kernels_run,
+        nodes_not_run,
+        not_built,
+        ops_not_run,
+        original_opcodes,
+        outputs_outside_bar,
+        planted_graphs_refused,
+        prefill_difference,
+        rank_of_tier,
+        ring_dwords_a_token,
+        sanitizer_findings,
+        submissions_a_prompt,
+        submissions_a_token,
+        submissions_beyond_chunks,
+        tiers_differing,
+        tokens_as_the_oracle,
+        tokens_generated,
+        values_differing_from_oracle,
+        values_differing_in_a_batch,
+        values_moved_by_neighbours,
+        values_moved_by_paging,
+    )
+}

@@ -1,0 +1,110 @@
+"""Sequences side by side: each has the bits it has alone, whatever lies beside it and wherever its pages are."""
+
+from __future__ import annotations
+
+from collections import abc
+from itertools import pairwise
+
+import numpy as np
+
+from zinc_rt.engine import Engine, Sequence
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab
+from zinc_rt.perf.structure.measurement import Measurement, prompt_of
+
+
+def live(values: np.ndarray) -> None:
+    """Equal bits of nothing prove nothing."""
+    if not values.size or not np.isfinite(values).all() or float(np.ptp(values)) == 0.0:
+        raise CannotMeasure("the logits are constant or not finite: comparing them would show nothing")
+
+
+def differing(rows: abc.Sequence[np.ndarray], others: abc.Sequence[np.ndarray]) -> int:
+    """Values with other bits, f32."""
+    return sum(int((a.view(np.uint32) != b.view(np.uint32)).sum()) for a, b in zip(rows, others, strict=True))
+
+
+def values_differing_in_a_batch(lab: Lab, tier: str, slots: int) -> Measurement:
+    """Sequences of different lengths and positions, advanced together and alone."""
+    bench = lab.bench(tier, slots=slots)
+    engine = bench.engine
+    prompts = [prompt_of(engine.model.vocab, 2 + slot)[::-1] for slot in range(slots)]
+    alone = [engine.forward([*prompt, 1], rows="last")[-1] for prompt in prompts]
+    sequences = [engine.open() for _ in prompts]
+    for sequence, prompt in zip(sequences, prompts, strict=True):
+        engine.extend(sequence, prompt, rows="last")
+    batch = [(sequence, [1]) for sequence in sequences]
+    before = bench.submissions
+    together = engine.step(batch, list(range(slots)))
+    cost = bench.submissions - before
+    for sequence in sequences:
+        engine.release(sequence)
+    live(together)
+    if cost != 1:
+        raise CannotMeasure(f"{slots} sequences took {cost} submissions, wanted one")
+    wrong = differing(list(together), alone)
+    return Measurement(wrong, f"{slots} sequences in {cost} submission on {tier}, {together.size} logits")
+
+
+def values_moved_by_neighbours(lab: Lab, tier: str, steps: int) -> Measurement:
+    """One sequence alone, and while neighbours of other contents join, run beside it, end and have their slots
+    taken again."""
+    engine = lab.bench(tier, slots=4).engine
+    vocab = engine.model.vocab
+    prompt = prompt_of(vocab, 5)
+    alone = _run(engine, prompt, steps, [])
+    beside = _run(engine, prompt, steps, [prompt_of(vocab, 3)[::-1], [2] * 9, prompt_of(vocab, 18)])
+    live(np.stack(alone))
+    wrong = differing(beside, alone)
+    how = (
+        f"{steps} tokens on {tier} while three neighbours joined and left, {sum(row.size for row in alone)} logits"
+    )
+    return Measurement(wrong, how)
+
+
+def _run(engine: Engine, prompt: list[int], steps: int, neighbours: list[list[int]]) -> list[np.ndarray]:
+    """Logits of one sequence, token by token. A neighbour joins in every step that has one; the oldest leaves when
+    two are there, so that slots are used again."""
+    sequence = engine.open()
+    rows = [engine.extend(sequence, prompt, rows="last")[-1]]
+    beside: list[Sequence] = []
+    waiting = list(neighbours)
+    try:
+        for step in range(steps):
+            if len(beside) == 2:
+                engine.release(beside.pop(0))
+            if waiting:
+                beside.append(engine.open())
+                engine.extend(beside[-1], waiting.pop(0), rows="last")
+            batch = [(sequence, [1 + step]), *((each, [3]) for each in beside)]
+            rows.append(engine.step(batch, [0])[0].copy())
+        return rows
+    finally:
+        for each in (sequence, *beside):
+            engine.release(each)
+
+
+def values_moved_by_paging(lab: Lab, tier: str, tokens: int) -> Measurement:
+    """One sequence whose pages lie one after the other, and one whose pages lie between another's."""
+    engine = lab.bench(tier, slots=2).engine
+    page = engine.limits.page_tokens
+    count = min(tokens, engine.limits.ctx - 1)
+    if count <= page:
+        raise CannotMeasure(f"{count} tokens are one page of {page}")
+    prompt = prompt_of(engine.model.vocab, count)
+    straight = engine.forward(prompt, rows="last")[-1]
+    other, sequence = engine.open(), engine.open()
+    try:
+        for start in range(0, count, page):
+            engine.extend(other, prompt[start : start + page][::-1], rows="last")
+            scattered = engine.extend(sequence, prompt[start : start + page], rows="last")[-1]
+        pages = engine.pages(sequence)
+    finally:
+        engine.release(sequence)
+        engine.release(other)
+    live(straight)
+    gaps = sum(b != a + 1 for a, b in pairwise(pages))
+    if not gaps:
+        raise CannotMeasure(f"the pages {pages} lie one after the other: nothing was scattered")
+    return Measurement(
+        differing([scattered], [straight]), f"{count} tokens in pages {', '.join(map(str, pages))} on {tier}"
+    )

@@ -1,0 +1,84 @@
+"""VINTERP, VDSDIR and EXP of gfx12: a pixel shader's parameters, and exports. Compute shaders have none.
+
+Flag of a row: `sel` where op_sel is shown.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.isa.encodings.flat import OFF
+from zinc_rt.isa.encodings.kinds import decoder
+from zinc_rt.isa.encodings.source import LITERAL
+from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
+from zinc_rt.isa.instruction import Instruction, Modifier
+from zinc_rt.isa.operand import modified, name, vgpr
+from zinc_rt.isa.rows import rows
+from zinc_rt.isa.target import Target
+
+_TARGETS = {8: "mrtz", 20: "prim", 21: "dual_src_blend0", 22: "dual_src_blend1"}
+_TARGETS |= {i: f"mrt{i}" for i in range(8)} | {12 + i: f"pos{i}" for i in range(5)}
+_DONE, _ROW = Modifier("done", "done", 1), Modifier("row_en", "row_en", 1)
+
+
+def decode_parameters(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    prefix = word >> 24
+    if prefix == 0xCD:
+        return _interpolate(word, code, at, target)
+    return _direct(word, target) if prefix == 0xCE else None
+
+
+def _interpolate(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    row = rows("graphics", "VINTERP", target.generation).get(word >> 16 & 0x1F)
+    if row is None or at + 8 > len(code):
+        return None
+    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    operands = [vgpr(word & 0xFF)]
+    words: tuple[int, ...] = (word, high)
+    literal = 0
+    sources = [high >> 9 * i & 0x1FF for i in range(3)]
+    if LITERAL in sources:
+        if at + 12 > len(code):
+            return None
+        literal = int.from_bytes(code[at + 8 : at + 12], "little")
+        words = (word, high, literal)
+    decode_source = decoder("V1", target)
+    for i, field in enumerate(sources):
+        operand = decode_source(field, literal)
+        if operand is None:
+            return None
+        operands.append(modified(operand, True, False) if high >> 29 + i & 1 else operand)
+    modifiers: list[Modifier] = []
+    if word >> 15 & 1:
+        modifiers.append(CLAMP)
+    select = tuple(word >> 11 + i & 1 for i in range(4))
+    if any(select) and "sel" in row.flags:
+        modifiers.append(bits_modifier("op_sel", select))
+    wait = word >> 8 & 7
+    modifiers.append(Modifier("wait_exp", f"wait_exp:{wait}", wait))
+    return Instruction(row, tuple(operands), tuple(modifiers), words)
+
+
+def _direct(word: int, target: Target) -> Instruction | None:
+    row = rows("graphics", "VDSDIR", target.generation).get(word >> 20 & 7)
+    if row is None:
+        return None
+    attribute = word >> 10 & 0x3F
+    operands = [vgpr(word & 0xFF)]
+    if row.opcode == 0:
+        operands.append(name(f"attr{attribute}.{'xyzw'[word >> 8 & 3]}", word >> 8 & 0xFF))
+    vdst, vsrc = word >> 16 & 15, word >> 23 & 1
+    modifiers = (
+        Modifier("wait_va_vdst", f"wait_va_vdst:{vdst}", vdst),
+        Modifier("wait_vm_vsrc", f"wait_vm_vsrc:{vsrc}", vsrc),
+    )
+    return Instruction(row, tuple(operands), modifiers, (word,))
+
+
+def decode_export(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    if at + 8 > len(code):
+        return None
+    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    number = word >> 4 & 0x3F
+    operands = [name(_TARGETS.get(number, f"invalid_target_{number}"), number)]
+    operands += [vgpr(high >> 8 * i & 0xFF) if word >> i & 1 else OFF for i in range(4)]
+    modifiers = (_DONE,) * (word >> 11 & 1) + (_ROW,) * (word >> 13 & 1)
+    return Instruction(rows("graphics", "EXP", 12)[0], tuple(operands), modifiers, (word, high))

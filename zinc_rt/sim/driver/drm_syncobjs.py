@@ -1,0 +1,115 @@
+"""Ioctls on DRM syncobjs: a fence each, or a timeline of points. Source: drm_syncobj.c."""
+
+from __future__ import annotations
+
+import errno
+
+from zinc_rt.sim.driver.fences import DmaFence, SyncobjState, wait_until
+from zinc_rt.sim.driver.files import lowest_free
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
+from zinc_rt.sim.tables import drm
+
+MAX_HANDLES = 1 << 16
+
+
+def create(call: IoctlCall) -> None:
+    if call.arg["flags"] & ~drm.DRM_SYNCOBJ_CREATE_SIGNALED:
+        raise OSError(errno.EINVAL, "unknown flags")
+    file = call.drm
+    handle = lowest_free(file.syncobjs)
+    file.syncobjs[handle] = SyncobjState(signaled=bool(call.arg["flags"]))
+    call.arg["handle"] = handle
+
+
+def destroy(call: IoctlCall) -> None:
+    if call.arg["pad"]:
+        raise OSError(errno.EINVAL, "padding is not zero")
+    call.drm.syncobj(call.arg["handle"], errno.EINVAL)
+    del call.drm.syncobjs[call.arg["handle"]]
+
+
+def _handles(call: IoctlCall, *, empty_ok: bool = False) -> list[SyncobjState]:
+    count = call.arg["count_handles"]
+    if count == 0 and not empty_ok:
+        raise OSError(errno.EINVAL, "no handles")
+    numbers = call.numbers_at(call.arg["handles"], count, limit=MAX_HANDLES)
+    return [call.drm.syncobj(number) for number in numbers]
+
+
+def reset(call: IoctlCall) -> None:
+    for each in _handles(call):
+        each.replace(None)
+
+
+def signal(call: IoctlCall) -> None:
+    objects = _handles(call)
+    with call.machine.changed:
+        for each in objects:
+            each.replace(DmaFence(done=True))
+        call.machine.changed.notify_all()
+
+
+def timeline_signal(call: IoctlCall) -> None:
+    if call.arg["flags"]:
+        raise OSError(errno.EINVAL, "unknown flags")
+    objects = _handles(call)
+    points = call.numbers_at(call.arg["points"], len(objects), 8) if call.arg["points"] else [0] * len(objects)
+    with call.machine.changed:
+        for each, point in zip(objects, points, strict=True):
+            each.attach(DmaFence(done=True), point)
+        call.machine.changed.notify_all()
+
+
+def query(call: IoctlCall) -> None:
+    if call.arg["flags"] & ~drm.DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED:
+        raise OSError(errno.EINVAL, "unknown flags")
+    objects = _handles(call)
+    submitted = bool(call.arg["flags"])
+    values = [max([each.reached()] + [p for p, _ in each.points if submitted]) for each in objects]
+    call.put(call.arg["points"], b"".join(value.to_bytes(8, "little") for value in values))
+
+
+_FLAGS = (
+    drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL
+    | drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
+    | drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_DEADLINE
+)
+
+
+def wait(call: IoctlCall) -> None:
+    if call.arg["flags"] & ~_FLAGS:
+        raise OSError(errno.EINVAL, "unknown flags")
+    _wait(call, _handles(call, empty_ok=True), None)
+
+
+def timeline_wait(call: IoctlCall) -> None:
+    if call.arg["flags"] & ~(_FLAGS | drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE):
+        raise OSError(errno.EINVAL, "unknown flags")
+    objects = _handles(call, empty_ok=True)
+    points = call.numbers_at(call.arg["points"], len(objects), 8) if objects and call.arg["points"] else None
+    _wait(call, objects, points)
+
+
+def _wait(call: IoctlCall, objects: list[SyncobjState], points: list[int] | None) -> None:
+    flags = call.arg["flags"]
+    points = points or [0] * len(objects)
+    pairs = list(zip(objects, points, strict=True))
+    available = bool(flags & drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE)
+    for_submit = flags & drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT or available
+    if not for_submit and not all(each.submitted(point) for each, point in pairs):
+        raise OSError(errno.EINVAL, "nothing was submitted to wait for")
+    wait_all = bool(flags & drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL)
+
+    def ready() -> int | None:
+        done = [(each.submitted if available else each.signaled)(point) for each, point in pairs]
+        if all(done) if wait_all else any(done) or not pairs:
+            return done.index(True) if done else 0
+        return None
+
+    first = wait_until(call.machine.changed, ready, call.arg["timeout_nsec"])
+    if first is None:
+        raise OSError(errno.ETIME, "not signalled in time")
+    call.arg["first_signaled"] = first
+    for each, _ in pairs:
+        if each.fence is not None and each.fence.done and each.fence.error:
+            raise OSError(each.fence.error, "the fence ended with an error")
