@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.emit.builder import Builder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I64, POINTER
 
 
-def _place(b: Builder, base: ir.Value, va: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _place(b: CodeBuilder, base: ir.Value, va: ir.Value) -> tuple[ir.Value, ir.Value]:
     """(the shadow byte of the dword at `va`, the byte number in it)"""
     return b.inttoptr(b.add(base, b.lshr(va, 2)), POINTER), b.and_(va, 3)
 
 
-def known(b: Builder, base: ir.Value, va: ir.Value, size_bytes: int) -> ir.Value:
+def known(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int) -> ir.Value:
     """i1: whether all bytes at `va` are initialised. `base` + va / 4 is the shadow's address."""
     first, skipped = _place(b, base, va)
     wanted = I64((1 << size_bytes) - 1)
@@ -27,7 +27,7 @@ def known(b: Builder, base: ir.Value, va: ir.Value, size_bytes: int) -> ir.Value
     return b.equal(b.and_(b.lshr(bits, skipped), wanted), wanted)
 
 
-def mark(b: Builder, base: ir.Value, va: ir.Value, size_bytes: int, *, shared: bool = True) -> None:
+def mark(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int, *, shared: bool = True) -> None:
     """The bytes at `va` are initialised from now on. `shared`: other threads may mark others of the same dword."""
     first, skipped = _place(b, base, va)
     bits = b.shl((1 << size_bytes) - 1, skipped)
@@ -44,14 +44,14 @@ def mark(b: Builder, base: ir.Value, va: ir.Value, size_bytes: int, *, shared: b
 KNOWN_CHUNK = 16  # dwords looked at in one go
 
 
-def chunk_known(b: Builder, place: ir.Value) -> ir.Value:
+def chunk_known(b: CodeBuilder, place: ir.Value) -> ir.Value:
     """i1: whether KNOWN_CHUNK dwords are initialised; `place` is the first one's shadow byte."""
     of, bits = ir.VectorType(I8, KNOWN_CHUNK), ir.IntType(KNOWN_CHUNK)
     same = b.equal(b.load(place, typ=of, align=1), ir.Constant(of, [I8(15)] * KNOWN_CHUNK))
     return b.equal(b.bitcast(same, bits), bits(-1))
 
 
-def span_known(b: Builder, base: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
+def span_known(b: CodeBuilder, base: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
     """i1: whether all dwords that have a byte of [first, end) are wholly initialised."""
     of, bits = ir.VectorType(I8, KNOWN_CHUNK), ir.IntType(KNOWN_CHUNK)
     whole = ir.Constant(of, [I8(15)] * KNOWN_CHUNK)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.emit.builder import Builder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.reports import record_helper
 from zinc_rt.sim.shader.emit.values import I64
@@ -22,7 +22,7 @@ def first_site(e: Emitter, rules: Sequence[str], text: str = "") -> int:
 class Marks:
     """Of `count` rules."""
 
-    def __init__(self, b: Builder, count: int) -> None:
+    def __init__(self, b: CodeBuilder, count: int) -> None:
         self.b = b
         self._lanes = [b.local(I64, 0) for _ in range(count)]
         self._first = [b.local(I64, 0) for _ in range(count)]

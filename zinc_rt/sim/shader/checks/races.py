@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.emit.builder import Builder, HelperBuilder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER
 from zinc_rt.sim.shader.layout import CONTEXT, NO_PHASE, RACE, RANGE, STATE, WaveAccess
 
@@ -28,7 +28,7 @@ GLOBAL_RACE = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I64, I64, I32, I1]
 
 
 def lds_race(
-    b: Builder, state: ir.Value, context: ir.Value, at: ir.Value, size_bytes: int, kind: WaveAccess
+    b: CodeBuilder, state: ir.Value, context: ir.Value, at: ir.Value, size_bytes: int, kind: WaveAccess
 ) -> ir.Value:
     """i1; the access is noted."""
     helper = b.helper("zrt.lds_race", LDS_RACE, _build_lds)
@@ -36,7 +36,7 @@ def lds_race(
 
 
 def global_race(
-    b: Builder,
+    b: CodeBuilder,
     where: tuple[ir.Value, ir.Value, ir.Value],
     va: ir.Value,
     size_bytes: int,
@@ -48,7 +48,7 @@ def global_race(
     return b.call(helper, [*where, va, I64(size_bytes), I32(kind), synchronising])
 
 
-def _epoch(b: Builder, state: ir.Value, context: ir.Value) -> ir.Value:
+def _epoch(b: CodeBuilder, state: ir.Value, context: ir.Value) -> ir.Value:
     """i64: barriers the wave has passed. Between signal and wait it has not passed the one it signalled."""
     signalled = b.get(state, STATE, "barrier_phase")
     now = b.get(context, CONTEXT, "barrier_phase")
@@ -58,7 +58,7 @@ def _epoch(b: Builder, state: ir.Value, context: ir.Value) -> ir.Value:
 class _Check:
     """One access against the records of the dwords it touches."""
 
-    def __init__(self, b: Builder, kind: ir.Value, mine: ir.Value, wave: ir.Value) -> None:
+    def __init__(self, b: CodeBuilder, kind: ir.Value, mine: ir.Value, wave: ir.Value) -> None:
         self.b, self.mine, self.wave = b, mine, wave
         self.reads = b.any(b.equal(kind, WaveAccess.READ), b.equal(kind, WaveAccess.SCALAR_READ))
         self.atomic = b.equal(kind, WaveAccess.ATOMIC)
@@ -148,7 +148,7 @@ def _build_lds(function: ir.Function) -> None:
 class _GlobalCheck(_Check):
     """Other workgroups count too, whatever their epoch."""
 
-    def __init__(self, b: Builder, kind: ir.Value, mine: ir.Value, wave: ir.Value, trusted: ir.Value) -> None:
+    def __init__(self, b: CodeBuilder, kind: ir.Value, mine: ir.Value, wave: ir.Value, trusted: ir.Value) -> None:
         super().__init__(b, kind, mine, wave)
         self.trusted = trusted
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.emit.builder import Builder, HelperBuilder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import CONTEXT, STATE, WATCH, Site
 from zinc_rt.sim.shader.run.record_block import RecordBlock
@@ -63,7 +63,7 @@ RECORD = ir.FunctionType(VOID, [POINTER, POINTER, I32, I32, I64, I64])
 
 
 def record_if_watched(
-    b: Builder,
+    b: CodeBuilder,
     where: tuple[ir.Value, ir.Value, ir.Value],
     lane: ir.Value,
     va: ir.Value,

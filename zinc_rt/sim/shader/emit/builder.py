@@ -36,13 +36,13 @@ def _taking_numbers(name: str, leading: int = 0) -> Callable[..., ir.Value]:
     """The builder's method `name` of two operands behind `leading` other arguments."""
     plain = getattr(ir.IRBuilder, name)
 
-    def method(self: Builder, *arguments: Any, **named: Any) -> ir.Value:
+    def method(self: CodeBuilder, *arguments: Any, **named: Any) -> ir.Value:
         return plain(self, *arguments[:leading], *_typed(*arguments[leading:]), **named)
 
     return method
 
 
-class Builder(ir.IRBuilder):
+class CodeBuilder(ir.IRBuilder):
     """Operands of arithmetic, comparisons and `select` may be Python numbers: constants of the other's type."""
 
     for _name in ("add", "sub", "mul", "udiv", "urem", "and_", "or_", "xor", "shl", "lshr", "ashr"):
@@ -186,7 +186,7 @@ class Builder(ir.IRBuilder):
         self.store(self.or_(self.load(masks, typ=I64), bit), masks)
 
 
-class HelperBuilder(Builder):
+class HelperBuilder(CodeBuilder):
     """Writes a helper function from its beginning; its locals have a block before the entry."""
 
     def __init__(self, function: ir.Function) -> None:
@@ -200,7 +200,7 @@ class HelperBuilder(Builder):
             self.branch(self._first)
 
 
-class LaneBuilder(Builder):
+class LaneBuilder(CodeBuilder):
     """Knows how many lanes a wave has: vectors with an element a lane, masks with a bit a lane."""
 
     def __init__(self, block: ir.Block, wave: int) -> None:

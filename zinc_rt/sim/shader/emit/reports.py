@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.emit.builder import Builder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.exec_mask import ExecMask
 from zinc_rt.sim.shader.emit.frame import Frame
 from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, VOID, constant
@@ -91,7 +91,7 @@ class Reports:
         self._b.call(record_helper(self._b), arguments)
 
 
-def record_helper(b: Builder) -> ir.Function:
+def record_helper(b: CodeBuilder) -> ir.Function:
     """The function of type REPORT."""
     return b.helper("zrt.report", REPORT, _build)
 
@@ -100,7 +100,7 @@ def _build(function: ir.Function) -> None:
     """One record per site and wave in a row, at most FINDINGS_PER_SITE of a site, and what the buffer holds."""
     function.attributes.add("cold")
     state, context, site, lanes, address = function.args
-    b = Builder(function.append_basic_block("entry"))
+    b = CodeBuilder(function.append_basic_block("entry"))
 
     def element(base: ir.Value, layout: RecordLayout, index: ir.Value) -> ir.Value:
         return b.offset(base, b.mul(b.zext(index, I64), layout.size_bytes))

@@ -9,7 +9,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Target, decode
-from zinc_rt.sim.shader.emit.builder import Builder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.slots import Touched, register_name
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID, constant
@@ -102,7 +102,7 @@ class Tracer:
 def _build(function: ir.Function) -> None:
     function.attributes.add("cold")
     context, pc, slot, execution, value = function.args
-    b = Builder(function.append_basic_block("entry"))
+    b = CodeBuilder(function.append_basic_block("entry"))
     at = b.get(context, CONTEXT, "trace_count")
     b.put(context, CONTEXT, "trace_count", b.add(at, 1))
     with b.if_then(b.below(at, b.get(context, CONTEXT, "trace_capacity"))):

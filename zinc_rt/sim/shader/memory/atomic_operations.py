@@ -6,48 +6,48 @@ from collections.abc import Callable
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.emit.builder import Builder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32
 
-Operation = Callable[[Builder, ir.Value, ir.Value, ir.Value], ir.Value]
+Operation = Callable[[CodeBuilder, ir.Value, ir.Value, ir.Value], ir.Value]
 """(routine, old value, data, second data) -> new value; all iN of the access"""
 
 
 def _minimum(kind: str, order: str) -> Operation:
-    def operation(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+    def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
         compare = b.icmp_signed if kind == "i" else b.icmp_unsigned
         return b.select(compare(order, data, old), data, old)
 
     return operation
 
 
-def _increment(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+def _increment(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
     wraps = b.icmp_unsigned(">=", old, data)
     return b.select(wraps, 0, b.add(old, 1))
 
 
-def _decrement(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+def _decrement(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
     wraps = b.any(b.equal(old, 0), b.icmp_unsigned(">", old, data))
     return b.select(wraps, data, b.sub(old, 1))
 
 
-def _conditional_subtract(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+def _conditional_subtract(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
     return b.select(b.icmp_unsigned(">=", old, data), b.sub(old, data), old)
 
 
-def _subtract_clamped(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+def _subtract_clamped(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
     return b.select(b.below(old, data), 0, b.sub(old, data))
 
 
-def _compare_store(b: Builder, old: ir.Value, data: ir.Value, compare: ir.Value) -> ir.Value:
+def _compare_store(b: CodeBuilder, old: ir.Value, data: ir.Value, compare: ir.Value) -> ir.Value:
     return b.select(b.equal(old, compare), data, old)
 
 
-def _masked_or(b: Builder, old: ir.Value, mask: ir.Value, data: ir.Value) -> ir.Value:
+def _masked_or(b: CodeBuilder, old: ir.Value, mask: ir.Value, data: ir.Value) -> ir.Value:
     return b.or_(b.and_(old, b.not_(mask)), data)
 
 
-def _exchange_if(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+def _exchange_if(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
     """Each 32-bit half is stored, less its top bit, where that bit is set."""
     result = old.type(0)
     for shift in (0, 32):
@@ -59,14 +59,14 @@ def _exchange_if(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.V
     return result
 
 
-def _add_float(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+def _add_float(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
     return b.bitcast(b.fadd(b.bitcast(old, FLOAT), b.bitcast(data, FLOAT)), old.type)
 
 
 def _number(order: str) -> Operation:
     """IEEE minimumNumber and maximumNumber: a number is preferred to a NaN, -0 is below +0."""
 
-    def operation(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+    def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
         of = FLOAT if old.type == I32 else DOUBLE
         bits = old.type.width
         mine, before = b.bitcast(data, of), b.bitcast(old, of)
@@ -81,8 +81,8 @@ def _number(order: str) -> Operation:
     return operation
 
 
-def _pairs(add: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Operation:
-    def operation(b: Builder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+def _pairs(add: Callable[[CodeBuilder, ir.Value, ir.Value], ir.Value]) -> Operation:
+    def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
         result = I32(0)
         for shift in (0, 16):
             one, other = (b.trunc(b.lshr(each, shift), I16) for each in (old, data))
@@ -92,11 +92,11 @@ def _pairs(add: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Operation:
     return operation
 
 
-def _add_half(b: Builder, one: ir.Value, other: ir.Value) -> ir.Value:
+def _add_half(b: CodeBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
     return b.bitcast(b.fadd(b.bitcast(one, HALF), b.bitcast(other, HALF)), I16)
 
 
-def _add_bfloat(b: Builder, one: ir.Value, other: ir.Value) -> ir.Value:
+def _add_bfloat(b: CodeBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
     """The float32 sum, rounded to nearest even; a NaN stays one."""
     wide = [b.bitcast(b.shl(b.zext(each, I32), 16), FLOAT) for each in (one, other)]
     total = b.fadd(*wide)

@@ -9,7 +9,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks.lane_checks import LANES, MISALIGNED, LaneAccesses
-from zinc_rt.sim.shader.emit.builder import Builder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1
 from zinc_rt.sim.shader.layout import WaveAccess
@@ -90,7 +90,7 @@ class _Atomic(LaneAccesses):
 
 
 def _exchange(
-    b: Builder, operation: str, host: ir.Value, first: ir.Value, second: ir.Value, old: ir.Value
+    b: CodeBuilder, operation: str, host: ir.Value, first: ir.Value, second: ir.Value, old: ir.Value
 ) -> None:
     """Until nobody came between: the old value goes to `old`."""
     of = first.type

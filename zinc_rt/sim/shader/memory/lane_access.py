@@ -7,7 +7,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_checks import LANES, LaneAccesses
-from zinc_rt.sim.shader.emit.builder import Builder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER
 from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, WATCHED, WaveAccess
@@ -34,7 +34,7 @@ def scalar_load(e: Emitter, size_bytes: int) -> ir.Function:
     return e.b.helper(f"zrt.scalar_load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, kind).build())
 
 
-def copy(b: Builder, to: ir.Value, source: ir.Value, size_bytes: int) -> None:
+def copy(b: CodeBuilder, to: ir.Value, source: ir.Value, size_bytes: int) -> None:
     """1 to 16 bytes, of any alignment."""
     at = 0
     while at < size_bytes:

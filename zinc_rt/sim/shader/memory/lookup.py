@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.checks.initialised import KNOWN_CHUNK, chunk_known
-from zinc_rt.sim.shader.emit.builder import Builder, HelperBuilder
+from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import CONTEXT, EXTENT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Checks, WaveAccess
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
@@ -16,7 +16,7 @@ NOTHING = ir.Constant(POINTER, None)
 STORES = (WaveAccess.WRITE, WaveAccess.ATOMIC)
 
 
-def find(b: Builder) -> ir.Function:
+def find(b: CodeBuilder) -> ir.Function:
     """RANGE*(table, count, first VA, VA after the last): the entry that holds them all, or null."""
     return b.helper("zrt.find", FIND, _find)
 
@@ -53,13 +53,13 @@ def _find(function: ir.Function) -> None:
     b.done()
 
 
-def refill(b: Builder, checks: Checks) -> ir.Function:
+def refill(b: CodeBuilder, checks: Checks) -> ir.Function:
     """i1(context, MEMORY_SITE, first VA, VA after the last, WaveAccess, bytes of a wide access): the site's cached
     range is now the one that holds them all and permits it; false, and nothing changed, where there is none."""
     return b.helper("zrt.refill", REFILL, lambda function: _refill(function, find(b), checks))
 
 
-def permitted(b: Builder, flags: ir.Value, kind: ir.Value) -> ir.Value:
+def permitted(b: CodeBuilder, flags: ir.Value, kind: ir.Value) -> ir.Value:
     """i1: whether RangeFlags allow an access of the kind (i32)."""
     read = b.unequal(kind, WaveAccess.WRITE)
     write = b.any(b.equal(kind, WaveAccess.WRITE), b.equal(kind, WaveAccess.ATOMIC))
@@ -118,7 +118,7 @@ WIDEN = ir.FunctionType(VOID, [POINTER, I64, I64, I64])
 _REACH, _FURTHEST = 1 << 10, 1 << 18
 
 
-def widen(b: Builder) -> ir.Function:
+def widen(b: CodeBuilder) -> ir.Function:
     """void(MEMORY_SITE, first VA, VA after the last, bytes of a wide access): the bytes are known to be
     initialised; wide accesses to those behind them that are, too, need no more checks. The further from access to
     access, the more is looked through."""
@@ -161,14 +161,14 @@ def _widen(function: ir.Function) -> None:
     b.done()
 
 
-def touch(b: Builder, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
+def touch(b: CodeBuilder, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
     """Note that [first, end) was accessed."""
     for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
         old = b.get(site, MEMORY_SITE, name)
         b.put(site, MEMORY_SITE, name, b.select(b.below(old, value), value, old))
 
 
-def inside(b: Builder, site: ir.Value, first: ir.Value, last: ir.Value, size_bytes: int) -> ir.Value:
+def inside(b: CodeBuilder, site: ir.Value, first: ir.Value, last: ir.Value, size_bytes: int) -> ir.Value:
     """i1: whether accesses of `size_bytes` at `first` to `last` are in the site's cached range."""
     low, high = b.get(site, MEMORY_SITE, "va_lo"), b.get(site, MEMORY_SITE, "va_hi")
     end = b.add(last, size_bytes)
