@@ -22,6 +22,7 @@ from zinc_rt.pm4.packets import DispatchDirect, Nop, SetShReg, WriteData
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.machine_options import MachineOptions
 
 NOWHERE = 0x6000_0000_0000
 
@@ -119,7 +120,7 @@ def test_a_freed_buffer_is_named_as_freed(backend: AmdBackend) -> None:
 
 
 def test_a_second_backends_fault_at_the_same_place_is_told_too(tmp_path: Path) -> None:
-    machine = SimMachine(time_scale=0.01)
+    machine = SimMachine(MachineOptions(time_scale=0.01))
     for _ in range(2):
         driver = SimDriver(machine)
         made = open_t1(driver, hang_folder=tmp_path, timeout_seconds=5.0, debug=False)

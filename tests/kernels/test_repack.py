@@ -9,9 +9,8 @@ from zinc_rt.ir.dtypes import block_of, row_bytes
 from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.weight import Weight
 
-SIZES = {"q8_0": (32, 96, 256, 896, 1024, 1056, 2816), "q4_0": (32, 160, 768, 1024, 3072, 1120)}
-K_SIZES = (256, 512, 768, 1024, 2304)
-CASES = [(dtype, k) for dtype in ("q8_0", "q4_0", "q4_k", "q5_k", "q6_k") for k in SIZES.get(dtype, K_SIZES)]
+SIZES = {32: (32, 96, 160, 256, 768, 896, 1024, 1056, 1120, 2816, 3072), 256: (256, 512, 768, 1024, 2304)}
+CASES = [(dtype, k) for dtype in repack.FORMATS for k in SIZES[block_of(dtype)[0]]]
 
 
 def random_bytes(dtype: str, rows: int, k: int) -> np.ndarray:

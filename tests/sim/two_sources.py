@@ -9,8 +9,9 @@ from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.structs import Struct
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.bits import Bits, mask_of
+from zinc_rt.pm4.fields import Place
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.packet import Packet, Place
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import PACKETS
 from zinc_rt.pm4.registers import CONFIG, REGISTERS, SH, UCONFIG
 from zinc_rt.pm4.registers import Register as RuntimeRegister

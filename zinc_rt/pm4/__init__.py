@@ -11,7 +11,7 @@ imported where they are used: zinc_rt.pm4.lint, zinc_rt.pm4.disassemble.
 
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode, decode_stream
 from zinc_rt.pm4.generation import Generation, generation_of
-from zinc_rt.pm4.opcodes import BAD_OPCODE, Opcode
+from zinc_rt.pm4.opcodes import BAD_OPCODE
 from zinc_rt.pm4.packet import EncodeError, Packet
 from zinc_rt.pm4.registers import Sh, Uconfig
 
@@ -21,7 +21,6 @@ __all__ = [
     "DecodedPacket",
     "EncodeError",
     "Generation",
-    "Opcode",
     "Packet",
     "Sh",
     "Uconfig",

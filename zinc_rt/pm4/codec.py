@@ -6,33 +6,39 @@ arithmetic: no table is looked up, no dictionary made. Where the generations dif
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, dataclass_transform
 
+from zinc_rt.pm4.fields import Field, address, bits, pair, payload, word
 from zinc_rt.pm4.generation import BOTH, Generation
-from zinc_rt.pm4.opcodes import Opcode
-from zinc_rt.pm4.packet import U32, EncodeError, Field, Packet, address, bits, pair, payload, word
+from zinc_rt.pm4.packet import EncodeError, P, Packet, register
+from zinc_rt.pm4.registers import Space
 
 MAX_BODY_DWORDS = 0x4000  # count is 14 bits and holds body - 1
-
-P = TypeVar("P", bound=Packet)
+_ALL_BITS = 0xFFFFFFFF
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(bits, word, pair, address, payload, field))
 def packet(
-    op: Opcode,
+    opcode: int,
     *,
     dwords: int | tuple[int, ...],
     group: int = 0,
     on: tuple[Generation, ...] = BOTH,
-    name: str = "",
+    sets: Space | None = None,
+    privileged: bool = False,
 ) -> Callable[[type[P]], type[P]]:
-    """Make a frozen slotted dataclass of the class, with its encoder and its decoder."""
+    """Make a frozen slotted dataclass of the class, with its encoder and its decoder, and register it.
+
+    Its name is the class's: WaitRegMem64 is WAIT_REG_MEM64.
+    """
 
     def make(plain: type[P]) -> type[P]:
         cls: type[P] = dataclass(frozen=True, slots=True)(plain)
-        cls.OP, cls.NAME, cls.ON, cls.GROUP = op, name or op.name, on, group
+        cls.OP, cls.ON, cls.GROUP, cls.SPACE, cls.PRIVILEGED = opcode, on, group, sets, privileged
+        cls.NAME = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).upper()
         cls.DWORDS = dwords if isinstance(dwords, tuple) else (dwords,)
         cls.FIELDS = tuple(Field(f.name, f.metadata["place"]) for f in fields(cls) if f.name != "reserved")
         for method, text in (
@@ -42,7 +48,7 @@ def packet(
         ):
             made = _compiled(cls, method, text)
             setattr(cls, method, classmethod(made) if method == "read" else made)
-        return cls
+        return register(cls)
 
     return make
 
@@ -181,7 +187,7 @@ def _decode_body(cls: type[Packet], generation: Generation, size: int, skip: str
                 terms.append(f"({shifted}{mask})" + (f" << {done}" if done else ""))
                 done += span.width
             arguments.append(" | ".join(terms))
-    loose = [(index, ~mask & U32) for index, mask in enumerate(named) if mask != U32]
+    loose = [(index, ~mask & _ALL_BITS) for index, mask in enumerate(named) if mask != _ALL_BITS]
     tests = [
         f"words[offset + {index}] & {mask:#x}" if index else f"words[offset] & {mask:#x}" for index, mask in loose
     ]

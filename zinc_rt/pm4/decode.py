@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.opcodes import OTHER_ENGINES, opcode_name
-from zinc_rt.pm4.packet import Packet
-from zinc_rt.pm4.packets import BY_OPCODE, Nop
+from zinc_rt.pm4.opcodes import OTHER_ENGINES
+from zinc_rt.pm4.packet import BY_OPCODE, Packet
+from zinc_rt.pm4.packets import Nop
 from zinc_rt.pm4.packets.control import ONE_DWORD_NOP
 
 NOP_ONE_DWORD_COUNT = 0x3FFF
@@ -73,7 +73,7 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
     else:
         sizes = ", ".join(f"{cls.NAME} has {cls.sizes()}" for cls in classes)
         return _bad("count", f"count {count} makes {length} dwords: {sizes}", words, offset, length)
-    text = f"{opcode_name(opcode)} of {length} dwords with {left} left"
+    text = f"{classes[0].NAME} of {length} dwords with {left} left"
     return _bad("truncated", text, words, offset, length)
 
 

@@ -8,39 +8,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from zinc_rt.pm4 import gcr
-from zinc_rt.pm4.accesses import accesses, register_space, register_writes
-from zinc_rt.pm4.bits import Bits, describe
+from zinc_rt.pm4.bits import describe
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
+from zinc_rt.pm4.fields import Field
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.packet import Field, Packet
-from zinc_rt.pm4.packets import (
-    AcquireMem,
-    DispatchDirect,
-    DispatchIndirect,
-    DispatchTaskmeshDirectAce,
-    DispatchTaskmeshIndirectMultiAce,
-    FenceWaitMulti,
-    Nop,
-    ReleaseMem,
-)
-from zinc_rt.pm4.registers import DISPATCH_INITIATOR, register_at, register_name
+from zinc_rt.pm4.packet import Packet
+from zinc_rt.pm4.packets import Nop
+from zinc_rt.pm4.registers import register_at, register_name
 
 Symbol = Callable[[int], str | None]
 NOP_BODY_SHOWN = 8
-
-# Fields that are bit fields themselves.
-_INNER: Mapping[tuple[type[Packet], str], Mapping[Generation, tuple[Bits, ...]]] = {
-    (AcquireMem, "gcr_cntl"): gcr.ACQUIRE,
-    (ReleaseMem, "gcr_cntl"): gcr.RELEASE,
-    (DispatchDirect, "initiator"): DISPATCH_INITIATOR,
-    (DispatchIndirect, "initiator"): DISPATCH_INITIATOR,
-    (DispatchTaskmeshDirectAce, "initiator"): DISPATCH_INITIATOR,
-    (DispatchTaskmeshIndirectMultiAce, "initiator"): DISPATCH_INITIATOR,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +69,14 @@ def item_texts(item: DecodedPacket, generation: Generation, symbol: Symbol | Non
         )
     for f in packet.FIELDS:
         _add_field(texts, packet, f, generation)
-    for write in register_writes(packet):
+    for write in packet.register_writes():
         register = register_at(write.address, generation)
         inner = describe(register.fields, write.value) if register is not None and register.fields else ""
         name = register_name(write.address, generation)
         texts.setdefault(write.dword, []).append(f"{name} = {write.value:#x}{f'  {inner}' if inner else ''}")
-    for access in accesses(packet):
+    for access in packet.accesses():
         shown = symbol(access.va) if symbol is not None else None
-        code = access.kind == "execute" and register_space(packet) is not None
+        code = access.kind == "execute" and packet.SPACE is not None
         if code or shown:
             where = f"code at {access.va:#x}" if code else ""
             texts.setdefault(access.dword + 1, []).append(
@@ -113,32 +93,21 @@ def _add_field(texts: dict[int, list[str]], packet: Packet, f: Field, generation
     if value is None or generation not in place.on:
         return
     if place.payload:
-        _add_payload(texts, packet, value, place.spans[0].dword)
+        for dword, text in packet.payload_texts():
+            texts.setdefault(dword, []).append(text)
         return
     dword = place.spans[-1].dword
-    inner = _INNER.get((type(packet), f.name))
-    if inner is not None:
+    if place.inner is not None:
         texts.setdefault(dword, []).append(
-            f"{f.label(generation)}={value:#x}  {describe(inner[generation], value)}"
+            f"{f.label(generation)}={value:#x}  {describe(place.inner[generation], value)}"
         )
         return
     names = place.values(generation)
     named = names.get(value) if names else None
     text = f"{value:#x}" if place.is_address or value > 9 else str(value)
-    if f.name == "register" and (space := register_space(packet)) is not None:
+    if f.name == "register" and (space := packet.SPACE) is not None:
         texts.setdefault(dword, []).append(
             f"register={value:#x} ({register_name(space.base + value, generation)})"
         )
         return
     texts.setdefault(dword, []).append(f"{f.label(generation)}={f'{named}({text})' if named else text}")
-
-
-def _add_payload(texts: dict[int, list[str]], packet: Packet, value: Sequence[object], first: int) -> None:
-    if register_space(packet) is not None or type(packet) is Nop:
-        return  # told as register writes; padding means nothing
-    for index, item in enumerate(value):
-        if isinstance(packet, FenceWaitMulti) and isinstance(item, tuple):
-            texts.setdefault(first + 4 * index + 1, []).append(f"fence[{index}].va={item[0]:#x}")
-            texts.setdefault(first + 4 * index + 3, []).append(f"fence[{index}].value={item[1]:#x}")
-        elif isinstance(item, int):
-            texts.setdefault(first + index, []).append(f"[{index}] = {item:#x}")

@@ -5,33 +5,15 @@ The linter reads as the CP would: it stops at the first packet that would stop t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from zinc_rt.pm4.accesses import accesses, canonical, register_space
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint_dispatches import dispatch_complaints
-from zinc_rt.pm4.lint_packets import SPECIAL
-from zinc_rt.pm4.lint_registers import register_complaints
 from zinc_rt.pm4.lint_rules import RULES, Complaint, Mapped, QueueInterface, Severity, StreamContext
 from zinc_rt.pm4.packet import Packet
-from zinc_rt.pm4.packets import (
-    AcquireMem,
-    CleanerShader,
-    CondExec,
-    IndirectBuffer,
-    IndirectBufferPasid,
-    InvalidateTlbs,
-    Nop,
-    PredExec,
-    ProtectedFenceSignal,
-    ReleaseMem,
-    SetConfigReg,
-    SetQueueReg,
-)
-
-_PRIVILEGED = (SetConfigReg, SetQueueReg, InvalidateTlbs, IndirectBufferPasid, CleanerShader)
+from zinc_rt.pm4.packets import CondExec, Nop, PredExec, ProtectedFenceSignal, ReleaseMem
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +69,9 @@ def _packet(packet: Packet | BadPacket, context: StreamContext) -> Iterator[Comp
         yield from _reserved(packet)
     yield from _values(packet, context.generation)
     yield from _memory(packet, context)
-    if register_space(packet) is not None:
-        yield from register_complaints(packet, context.generation)
-    if isinstance(packet, _PRIVILEGED):
+    if packet.PRIVILEGED:
         yield 0, "privileged", f"{packet.NAME} is for the kernel's own queues", "leave it out"
-    special = SPECIAL.get(type(packet))
-    if special is not None:
-        yield from special(packet, context)
+    yield from packet.lint(context)
 
 
 _HEADER_ADVICE = {
@@ -109,7 +87,7 @@ _HEADER_ADVICE = {
 def _reserved(packet: Packet) -> Iterator[Complaint]:
     for dword, extra in packet.reserved:
         if dword:
-            hint = _RESERVED_HINTS.get((type(packet), dword), "write 0")
+            hint = packet.RESERVED_HINTS.get(dword, "write 0")
             yield dword, "reserved-bits", f"{packet.NAME} dword {dword}: reserved bits {extra:#010x} are set", hint
             continue
         if extra & 1:
@@ -124,12 +102,6 @@ def _reserved(packet: Packet) -> Iterator[Complaint]:
         if extra & 0xFC:
             text = f"{packet.NAME}: header bits {extra & 0xFC:#04x} are set"
             yield 0, "reserved-bits", text, "write 0 in header bits 7:0"
-
-
-_RESERVED_HINTS: Mapping[tuple[type[Packet], int], str] = {
-    (AcquireMem, 1): "dword 1 was gfx9's COHER_CNTL: write 0, cache operations go in the last dword",
-    (IndirectBuffer, 3): "bit 22 is graphics' VMID inheritance; on compute it is bit 30",
-}
 
 
 def _values(packet: Packet, generation: Generation) -> Iterator[Complaint]:
@@ -147,7 +119,7 @@ def _values(packet: Packet, generation: Generation) -> Iterator[Complaint]:
 
 
 def _memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
-    for access in accesses(packet):
+    for access in packet.accesses():
         where = f"{packet.NAME}: {access.kind} of {access.size_bytes} bytes at {access.va:#x}"
         if access.va % access.align:
             text = f"{where}, wanted a multiple of {access.align}"
@@ -158,6 +130,11 @@ def _memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
             reason = context.mapped(access.va, access.size_bytes, access.kind)
             if reason is not None:
                 yield access.dword, "unmapped", f"{where}: {reason}", "map the buffer before submitting"
+
+
+def canonical(va: int) -> bool:
+    """Whether a VA lies outside the hole in the middle, and above the first 64 KiB that Linux never maps."""
+    return 0x10000 <= va < 1 << 47 or 0xFFFF800000000000 <= va < 1 << 64
 
 
 # --- packets and their neighbours ---------------------------------------------------------------------------

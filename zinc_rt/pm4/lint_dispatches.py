@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from zinc_rt.pm4 import gcr
-from zinc_rt.pm4.accesses import register_writes
 from zinc_rt.pm4.bits import Bits
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket
 from zinc_rt.pm4.generation import Generation
@@ -54,7 +53,7 @@ class DispatchState:
         x, y, z = (None if value is None else value & full for value in values)
         return None if x is None or y is None or z is None else (x, y, z)
 
-    def see(self, item: DecodedPacket) -> None:
+    def apply(self, item: DecodedPacket) -> None:
         """What the packet changes."""
         packet = item.packet
         match packet:
@@ -69,7 +68,7 @@ class DispatchState:
                 if _has(gcr.RELEASE[self.generation], packet.gcr_cntl, "GL2_WB"):
                     self.unwritten = False
             case _:
-                for write in () if isinstance(packet, BadPacket) else register_writes(packet):
+                for write in () if isinstance(packet, BadPacket) else packet.register_writes():
                     if SH.base <= write.address < SH.end:
                         self.registers[write.address - SH.base] = write.value
 
@@ -91,7 +90,7 @@ def dispatch_complaints(
                         item,
                         (1, "fence-write-back", text, "set GL2_WB: else readers of the fence see older bytes"),
                     )
-        state.see(item)
+        state.apply(item)
 
 
 def _dispatch(state: DispatchState) -> Iterator[Complaint]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.pm4.accesses import register_space, register_writes
 from zinc_rt.pm4.bits import mask_of
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint_rules import Complaint
@@ -16,9 +15,9 @@ _USER_DATA = SH.base + Sh.USER_DATA_0
 
 
 def register_complaints(packet: Packet, generation: Generation) -> Iterator[Complaint]:
-    space = register_space(packet)
+    space = packet.SPACE
     assert space is not None
-    for write in register_writes(packet):
+    for write in packet.register_writes():
         register = register_at(write.address, generation)
         if not space.base <= write.address < space.end:
             text = (

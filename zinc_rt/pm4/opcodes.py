@@ -1,62 +1,10 @@
-"""Every opcode with a name on these chips, and which engine and generation takes it.
+"""Opcodes with a name on these chips that no packet class has: those of other engines.
 
-Sources: PAL gfx12_merged_pm4_it_opcodes.h and gfx9_plus_merged_pm4_it_opcodes.h (numbers), the MEC packet headers
-beside them (what the compute engine takes), Mesa pm4_it_opcodes_gfx12.h (0xD0-0xD2, 0xEF).
+What the compute engine (MEC) takes has a class in packets/, with its number. Sources of all of them: PAL
+gfx12_merged_pm4_it_opcodes.h and gfx9_plus_merged_pm4_it_opcodes.h, Mesa pm4_it_opcodes_gfx12.h (0xD0-0xD2, 0xEF).
 """
 
 from __future__ import annotations
-
-from enum import IntEnum
-
-
-class Opcode(IntEnum):
-    """The compute engine's (MEC's) packets on gfx11 or gfx12."""
-
-    NOP = 0x10
-    SET_BASE = 0x11
-    DISPATCH_DIRECT = 0x15
-    DISPATCH_INDIRECT = 0x16
-    ATOMIC_GDS = 0x1D
-    ATOMIC_MEM = 0x1E
-    COND_EXEC = 0x22
-    PRED_EXEC = 0x23
-    WRITE_DATA = 0x37
-    WAIT_REG_MEM = 0x3C
-    PERF_COUNTER_WINDOW = 0x3D
-    INDIRECT_BUFFER = 0x3F  # with 14 dwords: COND_INDIRECT_BUFFER
-    COPY_DATA = 0x40
-    COND_WRITE = 0x45
-    EVENT_WRITE = 0x46
-    RELEASE_MEM = 0x49
-    DMA_DATA = 0x50
-    PERFMON_CONTROL = 0x54
-    ACQUIRE_MEM = 0x58
-    REWIND = 0x59
-    INDIRECT_BUFFER_PASID = 0x5C
-    PRIME_UTCL2 = 0x5D
-    LOAD_SH_REG_INDEX = 0x63
-    SET_CONFIG_REG = 0x68
-    SET_SH_REG = 0x76
-    SET_QUEUE_REG = 0x78
-    SET_UCONFIG_REG = 0x79
-    WAIT_REG_MEM64 = 0x93
-    HDP_FLUSH = 0x95
-    INVALIDATE_TLBS = 0x98
-    DMA_DATA_FILL_MULTI = 0x9A
-    SET_SH_REG_INDEX = 0x9B
-    DISPATCH_TASK_STATE_INIT = 0xA9
-    DISPATCH_TASKMESH_DIRECT_ACE = 0xAA
-    DISPATCH_TASKMESH_INDIRECT_MULTI_ACE = 0xAD
-    TIMESTAMP = 0xB2
-    EXECUTE_INDIRECT_V2 = 0xB4
-    SET_SH_REG_PAIRS = 0xBA
-    SET_SH_REG_PAIRS_PACKED = 0xBC
-    SET_SH_REG_PAIRS_PACKED_N = 0xBD
-    SET_UCONFIG_REG_PAIRS = 0xBE
-    PROTECTED_FENCE_SIGNAL = 0xD0
-    FENCE_WAIT_MULTI = 0xD1
-    CLEANER_SHADER = 0xD2
-
 
 OTHER_ENGINES = {  # known to the graphics engines or the kernel's own queue, never to a compute queue
     0x12: "CLEAR_STATE",
@@ -134,11 +82,3 @@ OTHER_ENGINES = {  # known to the graphics engines or the kernel's own queue, ne
 
 BAD_OPCODE = 0xF2
 """For negative tests: IGT's choice, unnamed in every table read."""
-
-
-def opcode_name(opcode: int) -> str:
-    """The name, whichever engine takes it, or `opcode 0xNN`."""
-    try:
-        return Opcode(opcode).name
-    except ValueError:
-        return OTHER_ENGINES.get(opcode, f"opcode {opcode:#04x}")

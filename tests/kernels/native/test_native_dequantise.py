@@ -20,12 +20,12 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cases import weight
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Stride, Temp
 from zinc_rt.kernels.native import build
-from zinc_rt.kernels.native.types import DTYPES, type_number
+from zinc_rt.kernels.native.types import dtypes, type_number
 from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
 from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
 from zinc_rt.kernels.weight import Weight
 
-TYPES = sorted(DTYPES)
+TYPES = sorted(dtypes())
 # Float16 bits: denormals of both signs, zeros, the largest, infinities, NaN, an ordinary one
 ODD_SCALES = (0x0001, 0x03FF, 0x8001, 0x0000, 0x8000, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0x2E66)
 # Where a block keeps what multiplies it, as offsets of float16s
@@ -109,7 +109,7 @@ def test_rows_may_lie_apart(dtype: str) -> None:
 def test_the_kernels_table_of_types_is_ggmls() -> None:
     text = (build.HEADERS / "types.h").read_text(encoding="ascii")
     rows = re.findall(r"X\((\w+), (\d+), (\d+), (\d+)\)", text)
-    assert {name for name, *_ in rows} == DTYPES
+    assert {name for name, *_ in rows} == dtypes()
     for name, number, elements, size_bytes in rows:
         ggml = GGMLQuantizationType[name.upper()]
         assert (int(number), (int(elements), int(size_bytes))) == (ggml, GGML_QUANT_SIZES[ggml]), name
@@ -122,9 +122,9 @@ def test_every_type_the_oracle_reads_is_read() -> None:
         try:
             dequantise(of_bytes(dtype, np.zeros((1, size_bytes * (256 // elements)), np.uint8)))
         except UnsupportedError:
-            assert dtype not in DTYPES
+            assert dtype not in dtypes()
         else:
-            assert dtype in DTYPES
+            assert dtype in dtypes()
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -15,7 +15,7 @@ from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cases import weight
-from zinc_rt.kernels.native.types import DTYPES
+from zinc_rt.kernels.native.types import dtypes
 from zinc_rt.kernels.weight import Weight
 
 # With bodies of their own; the others go by dequantised pieces, and three of them stand for all by default.
@@ -69,7 +69,7 @@ def test_matmul(dtype: str, rows: int, k: int | str, tokens: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("dtype", sorted(dtypes()))
 @pytest.mark.parametrize("rows", ROWS)
 def test_matmul_in_every_shape(dtype: str, rows: int) -> None:
     for k, tokens in product(COLUMNS, TOKENS):

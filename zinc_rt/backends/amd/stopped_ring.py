@@ -14,7 +14,6 @@ from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords, Submission
 from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.syscalls import PAGE_BYTES
 from zinc_rt.kmd.transport import DeviceBuffer
-from zinc_rt.pm4.accesses import accesses
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
 from zinc_rt.pm4.disassemble import item_texts
 from zinc_rt.pm4.disassemble import lines as disassembled
@@ -223,7 +222,7 @@ def _names(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
         for words in streams
         for item in decode_stream(words, ring.generation)
         if not isinstance(item.packet, BadPacket)
-        for access in accesses(item.packet)
+        for access in item.packet.accesses()
     )
 
 

@@ -62,7 +62,7 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
             order.waited = True
         elif isinstance(packet, AcquireMem) and order.waited:
             order.clear()
-        state.see(item)
+        state.apply(item)
     if left:
         step = left[min(left)]
         raise EncodeError(f"{name}: {_who(step)} is never dispatched", next="emit it")

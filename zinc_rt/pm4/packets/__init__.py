@@ -1,10 +1,13 @@
-"""Every packet of the compute engine, by opcode."""
+"""Every packet of the compute engine. Classes enter themselves in BY_OPCODE; here they are named for others."""
+
+# ruff: noqa: F401
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
-from zinc_rt.pm4.packet import Packet
+from zinc_rt.pm4.packet import BY_OPCODE, Packet
 from zinc_rt.pm4.packets.control import (
     CleanerShader,
     CondExec,
@@ -57,56 +60,7 @@ from zinc_rt.pm4.packets.sync import (
 from zinc_rt.pm4.packets.system import InvalidateTlbs, PerfCounterWindow, PerfmonControl, PrimeUtcl2
 from zinc_rt.pm4.packets.userq import FenceWaitMulti, ProtectedFenceSignal
 
-PACKETS: tuple[type[Packet], ...] = (
-    Nop,
-    SetBase,
-    DispatchDirect,
-    DispatchIndirect,
-    AtomicGds,
-    AtomicMem,
-    CondExec,
-    PredExec,
-    WriteData,
-    WaitRegMem,
-    PerfCounterWindow,
-    IndirectBuffer,
-    CondIndirectBuffer,
-    CopyData,
-    CondWrite,
-    EventWrite,
-    ReleaseMem,
-    DmaData,
-    PerfmonControl,
-    AcquireMem,
-    Rewind,
-    IndirectBufferPasid,
-    PrimeUtcl2,
-    LoadShRegIndex,
-    SetConfigReg,
-    SetShReg,
-    SetQueueReg,
-    SetUconfigReg,
-    WaitRegMem64,
-    HdpFlush,
-    InvalidateTlbs,
-    DmaDataFillMulti,
-    SetShRegIndex,
-    DispatchTaskStateInit,
-    DispatchTaskmeshDirectAce,
-    DispatchTaskmeshIndirectMultiAce,
-    Timestamp,
-    ExecuteIndirectV2,
-    SetShRegPairs,
-    SetShRegPairsPacked,
-    SetShRegPairsPackedN,
-    SetUconfigRegPairs,
-    ProtectedFenceSignal,
-    FenceWaitMulti,
-    CleanerShader,
-)
+for _module in iter_modules(__path__):  # a file put here is enough: its classes enter themselves
+    import_module(f"{__name__}.{_module.name}")
 
-BY_OPCODE: Mapping[int, tuple[type[Packet], ...]] = {
-    int(op): tuple(cls for cls in PACKETS if op == cls.OP) for op in {cls.OP for cls in PACKETS}
-}
-
-__all__ = ["BY_OPCODE", "PACKETS", *(cls.__name__ for cls in PACKETS)]
+PACKETS: tuple[type[Packet], ...] = tuple(cls for _, classes in sorted(BY_OPCODE.items()) for cls in classes)

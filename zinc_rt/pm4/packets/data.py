@@ -5,10 +5,13 @@ Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_pa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from zinc_rt.pm4.codec import packet
+from zinc_rt.pm4.fields import address, bits, pair, payload, word
 from zinc_rt.pm4.generation import GFX12
-from zinc_rt.pm4.opcodes import Opcode
-from zinc_rt.pm4.packet import Packet, address, bits, pair, payload, word
+from zinc_rt.pm4.lint_rules import Complaint, StreamContext
+from zinc_rt.pm4.packet import Access, Packet
 from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 
 SRC_LABELS = ("src_cache_policy", "src_temporal")
@@ -17,7 +20,7 @@ DST_LABELS = ("dst_cache_policy", "dst_temporal")
 WRITE_DESTINATIONS = {0: "register", 2: "l2", 5: "memory", 6: "adc_persistent_state"}
 
 
-@packet(Opcode.WRITE_DATA, dwords=5, group=1)
+@packet(0x37, dwords=5, group=1)
 class WriteData(Packet):
     """Write dwords to memory (by default) or to registers, whose dword address `address` then is."""
 
@@ -29,6 +32,11 @@ class WriteData(Packet):
     cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=CACHE_LABELS)
     mode: int = bits(1, 21, default=0, on=GFX12)
     aid_id: int = bits(1, 24, 23, default=0, on=GFX12)  # nvd.h puts it elsewhere: leave 0
+
+    def accesses(self) -> Iterator[Access]:
+        if self.dst_sel in (2, 5):
+            size_bytes = 4 if self.same_address else 4 * len(self.data)
+            yield Access(self.address, size_bytes, "write", 4, 2)
 
 
 COPY_SOURCES = {
@@ -45,7 +53,7 @@ COPY_SOURCES_GFX11 = COPY_SOURCES | {3: "gds", 7: "gds_atomic_return_0", 8: "gds
 COPY_DESTINATIONS = {0: "register", 2: "l2", 4: "perf_counter", 5: "l2_obsolete", 6: "register_dc"}
 
 
-@packet(Opcode.COPY_DATA, dwords=6)
+@packet(0x40, dwords=6)
 class CopyData(Packet):
     """Copy 32 or 64 bits. `src` and `dst` are VAs, registers' dword addresses or an immediate, as selected."""
 
@@ -61,12 +69,19 @@ class CopyData(Packet):
     mode: int = bits(1, 21, default=0, on=GFX12)
     aid_id: int = bits(1, 24, 23, default=0, on=GFX12)
 
+    def accesses(self) -> Iterator[Access]:
+        size_bytes = 8 if self.count_sel else 4
+        if self.src_sel in (1, 2):
+            yield Access(self.src, size_bytes, "read", size_bytes, 2)
+        if self.dst_sel in (2, 5):
+            yield Access(self.dst, size_bytes, "write", size_bytes, 4)
+
 
 DMA_SOURCES = {0: "address", 2: "data", 3: "address_l2"}
 DMA_DESTINATIONS = {0: "address", 2: "nowhere", 3: "address_l2"}
 
 
-@packet(Opcode.DMA_DATA, dwords=7)
+@packet(0x50, dwords=7)
 class DmaData(Packet):
     """Copy `byte_count` bytes, or fill them with the lower dword of `src`: a copy without a shader."""
 
@@ -84,8 +99,18 @@ class DmaData(Packet):
     src_fixed: int = bits(6, 28, default=0)
     dst_fixed: int = bits(6, 29, default=0)
 
+    def accesses(self) -> Iterator[Access]:
+        if self.src_sel in (0, 3):
+            yield Access(self.src, 4 if self.src_fixed else self.byte_count, "read", 1, 2)
+        if self.dst_sel in (0, 3):
+            yield Access(self.dst, 4 if self.dst_fixed else self.byte_count, "write", 1, 4)
 
-@packet(Opcode.DMA_DATA_FILL_MULTI, dwords=7)
+    def lint(self, context: StreamContext) -> Iterator[Complaint]:
+        if self.byte_count == 0:
+            yield 6, "empty", "DMA_DATA of 0 bytes", "leave it out"
+
+
+@packet(0x9A, dwords=7)
 class DmaDataFillMulti(Packet):
     """Fill `dma_count` pieces of `byte_count` bytes, `byte_stride` apart."""
 
@@ -97,6 +122,11 @@ class DmaDataFillMulti(Packet):
     src_sel: int = bits(1, 30, 29, default=2, values={2: "data"})
     dst_sel: int = bits(1, 21, 20, default=3, values={3: "address_l2"})
     dst_cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=DST_LABELS)
+
+    def accesses(self) -> Iterator[Access]:
+        if self.dma_count:
+            size_bytes = (self.dma_count - 1) * self.byte_stride + self.byte_count
+            yield Access(self.dst, size_bytes, "write", 1, 4)
 
 
 _ATOMICS = {  # without the offsets below
@@ -124,7 +154,7 @@ ATOMICS = {
 } | {0: "read", 26: "clamp_sub_rtn_32", 27: "cond_sub_rtn_32", 32: "write", 91: "nop_rtn0", 123: "nop_ack"}
 
 
-@packet(Opcode.ATOMIC_MEM, dwords=9)
+@packet(0x1E, dwords=9)
 class AtomicMem(Packet):
     """One GL2 atomic, or one repeated until its compare is satisfied. System memory needs PCIe atomics."""
 
@@ -142,8 +172,12 @@ class AtomicMem(Packet):
     loop_interval: int = bits(8, 12, 0, default=0)
     cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=CACHE_LABELS)
 
+    def accesses(self) -> Iterator[Access]:
+        size_bytes = 8 if self.atomic & QWORD else 4
+        yield Access(self.address, size_bytes, "write", size_bytes, 2)
 
-@packet(Opcode.COND_WRITE, dwords=9)
+
+@packet(0x45, dwords=9)
 class CondWrite(Packet):
     """Write `data` if (value at `poll_address` & mask) FUNCTION reference."""
 
@@ -157,8 +191,14 @@ class CondWrite(Packet):
     write_space: int = bits(1, 9, 8, default=1, values={0: "register", 1: "memory", 2: "scratch"})
     wr_confirm: int = bits(1, 20, default=0)
 
+    def accesses(self) -> Iterator[Access]:
+        if self.poll_space == 1:
+            yield Access(self.poll_address, 4, "read", 4, 2)
+        if self.write_space == 1:
+            yield Access(self.write_address, 4, "write", 4, 6)
 
-@packet(Opcode.TIMESTAMP, dwords=6)
+
+@packet(0xB2, dwords=6)
 class Timestamp(Packet):
     """Write 64-bit timestamps: at the top of the pipe, at its bottom, or both."""
 
@@ -167,3 +207,9 @@ class Timestamp(Packet):
     enable_bottom: int = bits(1, 0, default=1)
     enable_top: int = bits(1, 1, default=0)
     clock_sel: int = bits(1, 2, default=0, values={0: "gfx_ip_clock", 1: "soc_clock"})
+
+    def accesses(self) -> Iterator[Access]:
+        if self.enable_bottom:
+            yield Access(self.bottom_address, 8, "write", 8, 2)
+        if self.enable_top:
+            yield Access(self.top_address, 8, "write", 8, 4)

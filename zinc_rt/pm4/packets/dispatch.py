@@ -5,49 +5,78 @@ Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_pa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from zinc_rt.pm4.bits import mask_of
 from zinc_rt.pm4.codec import packet
+from zinc_rt.pm4.fields import address, bits, word
 from zinc_rt.pm4.generation import GFX12
-from zinc_rt.pm4.opcodes import Opcode
-from zinc_rt.pm4.packet import Packet, address, bits, word
+from zinc_rt.pm4.lint_rules import Complaint, StreamContext
+from zinc_rt.pm4.packet import Access, Packet
+from zinc_rt.pm4.registers import DISPATCH_INITIATOR
 
 
-@packet(Opcode.DISPATCH_DIRECT, dwords=5)
+def _initiator_complaints(initiator: int, dword: int, context: StreamContext) -> Iterator[Complaint]:
+    if not initiator & 1:
+        text = f"initiator {initiator:#x} lacks COMPUTE_SHADER_EN (bit 0)"
+        yield dword, "dispatch-disabled", text, "0x8005 launches wave32, 0x5 wave64"
+    extra = initiator & ~mask_of(DISPATCH_INITIATOR[context.generation])
+    if extra:
+        yield dword, "register-bits", f"initiator {initiator:#x}: bits {extra:#x} have no field", "write 0"
+
+
+@packet(0x15, dwords=5)
 class DispatchDirect(Packet):
     """Launch x * y * z workgroups, or threads where the initiator says USE_THREAD_DIMENSIONS."""
 
     dim_x: int = word(1)
     dim_y: int = word(2)
     dim_z: int = word(3)
-    initiator: int = word(4)
+    initiator: int = word(4, inner=DISPATCH_INITIATOR)
+
+    def lint(self, context: StreamContext) -> Iterator[Complaint]:
+        yield from _initiator_complaints(self.initiator, 4, context)
+        if 0 in (self.dim_x, self.dim_y, self.dim_z):
+            text = f"DISPATCH_DIRECT of {self.dim_x} x {self.dim_y} x {self.dim_z}"
+            yield 1, "dispatch-empty", text, "leave it out"
 
 
-@packet(Opcode.DISPATCH_INDIRECT, dwords=4)
+@packet(0x16, dwords=4)
 class DispatchIndirect(Packet):
     """The compute engine's form: x, y, z are three dwords at `address`, a whole VA."""
 
     address: int = address(1)
-    initiator: int = word(3)
+    initiator: int = word(3, inner=DISPATCH_INITIATOR)
+
+    def accesses(self) -> Iterator[Access]:
+        yield Access(self.address, 12, "read", 4, 1)
+
+    def lint(self, context: StreamContext) -> Iterator[Complaint]:
+        yield from _initiator_complaints(self.initiator, 3, context)
 
 
-@packet(Opcode.DISPATCH_TASK_STATE_INIT, dwords=3)
+@packet(0xA9, dwords=3)
 class DispatchTaskStateInit(Packet):
     """Where the task ring's control buffer is; 256-byte aligned."""
 
     control_address: int = address(1)
 
+    def accesses(self) -> Iterator[Access]:
+        yield Access(self.control_address, 4, "read", 256, 1)
 
-@packet(Opcode.DISPATCH_TASKMESH_DIRECT_ACE, dwords=6)
+
+@packet(0xAA, dwords=6)
 class DispatchTaskmeshDirectAce(Packet):
     """Launch task shaders for a graphics queue."""
 
     dim_x: int = word(1)
     dim_y: int = word(2)
     dim_z: int = word(3)
-    initiator: int = word(4)
+    initiator: int = word(4, inner=DISPATCH_INITIATOR)
     ring_entry_register: int = bits(5, 15, 0)
 
 
-@packet(Opcode.DISPATCH_TASKMESH_INDIRECT_MULTI_ACE, dwords=11)
+@packet(0xAD, dwords=11)
 class DispatchTaskmeshIndirectMultiAce(Packet):
     """Launch task shaders for a graphics queue, as often and as large as memory says."""
 
@@ -55,7 +84,7 @@ class DispatchTaskmeshIndirectMultiAce(Packet):
     count: int = word(6)
     count_address: int = address(7)
     stride: int = word(9)
-    initiator: int = word(10)
+    initiator: int = word(10, inner=DISPATCH_INITIATOR)
     ring_entry_register: int = bits(3, 15, 0)
     dispatch_index_register: int = bits(4, 31, 16, default=0)
     dims_register: int = bits(5, 15, 0, default=0)
@@ -65,7 +94,7 @@ class DispatchTaskmeshIndirectMultiAce(Packet):
     dims_enable: int = bits(4, 3, default=0)
 
 
-@packet(Opcode.EXECUTE_INDIRECT_V2, dwords=13, on=GFX12)
+@packet(0xB4, dwords=13, on=GFX12)
 class ExecuteIndirectV2(Packet):
     """Up to `max_count` dispatches described in memory."""
 
@@ -87,3 +116,7 @@ class ExecuteIndirectV2(Packet):
     spill_table_stride: int = bits(11, 31, 16, default=0)
     spill_register_0: int = bits(12, 15, 0, default=0)
     spill_register_1: int = bits(12, 31, 16, default=0)
+
+    def accesses(self) -> Iterator[Access]:
+        if self.count_indirect:
+            yield Access(self.count_address, 4, "read", 4, 2)

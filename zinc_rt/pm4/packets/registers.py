@@ -5,18 +5,58 @@ Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_pa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Self
 
 from zinc_rt.pm4.codec import packet
+from zinc_rt.pm4.fields import address, bits, payload
 from zinc_rt.pm4.generation import GFX12
-from zinc_rt.pm4.opcodes import Opcode
-from zinc_rt.pm4.packet import Packet, address, bits, payload
+from zinc_rt.pm4.lint_registers import register_complaints
+from zinc_rt.pm4.lint_rules import Complaint, StreamContext
+from zinc_rt.pm4.packet import Access, Packet, RegisterWrite
+from zinc_rt.pm4.registers import CONFIG, SH, UCONFIG, Sh
 
 INDICES = {0: "default", 1: "insert_vmid"}
 
 
-@packet(Opcode.SET_SH_REG, dwords=3, group=1)
-class SetShReg(Packet):
+class _SetsRegisters(Packet):
+    """A packet that sets registers of its SPACE; the rules about those hold for it."""
+
+    __slots__ = ()
+
+    def lint(self, context: StreamContext) -> Iterator[Complaint]:
+        return register_complaints(self, context.generation)
+
+    def payload_texts(self) -> Iterator[tuple[int, str]]:
+        """The disassembler shows the registers instead."""
+        return iter(())
+
+    def _write(self, register: int, value: int, dword: int) -> RegisterWrite:
+        assert self.SPACE is not None
+        return RegisterWrite(self.SPACE.base + register, value, dword)
+
+
+class _SetsConsecutive(_SetsRegisters):
+    __slots__ = ()
+
+    register: int
+    values: tuple[int, ...]
+
+    def register_writes(self) -> Iterator[RegisterWrite]:
+        return (self._write(self.register + i, value, 2 + i) for i, value in enumerate(self.values))
+
+
+class _SetsPairs(_SetsRegisters):
+    __slots__ = ()
+
+    writes: tuple[tuple[int, int], ...]
+
+    def register_writes(self) -> Iterator[RegisterWrite]:
+        return (self._write(register, value, 2 + 2 * i) for i, (register, value) in enumerate(self.writes))
+
+
+@packet(0x76, dwords=3, group=1, sets=SH)
+class SetShReg(_SetsConsecutive):
     """Set consecutive SH registers from 0x2C00 + `register` on. They keep their values; nothing launches."""
 
     register: int = bits(1, 15, 0)
@@ -24,9 +64,16 @@ class SetShReg(Packet):
     index: int = bits(1, 31, 28, default=0, values=INDICES)
     vmid_shift: int = bits(1, 27, 23, default=0)
 
+    def accesses(self) -> Iterator[Access]:
+        """The code that PGM_LO and PGM_HI point to."""
+        index = Sh.PGM_LO - self.register
+        if 0 <= index < len(self.values) - 1:
+            low, high = self.values[index : index + 2]
+            yield Access((low | (high & 0xFF) << 32) << 8, 4, "execute", 256, 2 + index)
 
-@packet(Opcode.SET_SH_REG_INDEX, dwords=3, group=1)
-class SetShRegIndex(Packet):
+
+@packet(0x9B, dwords=3, group=1, sets=SH)
+class SetShRegIndex(_SetsConsecutive):
     """SET_SH_REG in a special way: index 3 combines a CU mask with the kernel's."""
 
     register: int = bits(1, 15, 0)
@@ -35,16 +82,16 @@ class SetShRegIndex(Packet):
     vmid_shift: int = bits(1, 27, 23, default=0)
 
 
-@packet(Opcode.SET_UCONFIG_REG, dwords=3, group=1)
-class SetUconfigReg(Packet):
+@packet(0x79, dwords=3, group=1, sets=UCONFIG)
+class SetUconfigReg(_SetsConsecutive):
     """Set consecutive UCONFIG registers from 0xC000 + `register` on."""
 
     register: int = bits(1, 15, 0)
     values: tuple[int, ...] = payload(2)
 
 
-@packet(Opcode.SET_CONFIG_REG, dwords=3, group=1)
-class SetConfigReg(Packet):
+@packet(0x68, dwords=3, group=1, sets=CONFIG, privileged=True)
+class SetConfigReg(_SetsConsecutive):
     """Set consecutive CONFIG registers from 0x2000 + `register` on: privileged on these chips."""
 
     register: int = bits(1, 15, 0)
@@ -53,7 +100,7 @@ class SetConfigReg(Packet):
     vmid_shift: int = bits(1, 27, 23, default=0)
 
 
-@packet(Opcode.SET_QUEUE_REG, dwords=3, group=1)
+@packet(0x78, dwords=3, group=1, privileged=True)
 class SetQueueReg(Packet):
     """Set registers of a hardware queue: the kernel's, not ours."""
 
@@ -63,22 +110,22 @@ class SetQueueReg(Packet):
     queue: int = bits(1, 25, 16, default=0)
 
 
-@packet(Opcode.SET_SH_REG_PAIRS, dwords=3, group=2, on=GFX12)
-class SetShRegPairs(Packet):
+@packet(0xBA, dwords=3, group=2, on=GFX12, sets=SH)
+class SetShRegPairs(_SetsPairs):
     """Set SH registers that are not consecutive: (register, value) each."""
 
     writes: tuple[tuple[int, int], ...] = payload(1, "pairs")
 
 
-@packet(Opcode.SET_UCONFIG_REG_PAIRS, dwords=3, group=2, on=GFX12)
-class SetUconfigRegPairs(Packet):
+@packet(0xBE, dwords=3, group=2, on=GFX12, sets=UCONFIG)
+class SetUconfigRegPairs(_SetsPairs):
     """Set UCONFIG registers that are not consecutive: (register, value) each."""
 
     writes: tuple[tuple[int, int], ...] = payload(1, "pairs")
 
 
-@packet(Opcode.SET_SH_REG_PAIRS_PACKED, dwords=5, group=3)
-class SetShRegPairsPacked(Packet):
+@packet(0xBC, dwords=5, group=3, sets=SH)
+class SetShRegPairsPacked(_SetsRegisters):
     """SET_SH_REG_PAIRS with two registers a dword, so `writes` is even; `of` repeats one to make it so."""
 
     writes_count: int = bits(1, 15, 0)
@@ -89,21 +136,23 @@ class SetShRegPairsPacked(Packet):
         padded = writes if len(writes) % 2 == 0 else (*writes, writes[0])
         return cls(len(padded), padded)
 
+    def register_writes(self) -> Iterator[RegisterWrite]:
+        for index, (register, value) in enumerate(self.writes):
+            yield self._write(register, value, 3 + 3 * (index // 2) + index % 2)
 
-@packet(Opcode.SET_SH_REG_PAIRS_PACKED_N, dwords=5, group=3)
-class SetShRegPairsPackedN(Packet):
+    def lint(self, context: StreamContext) -> Iterator[Complaint]:
+        yield from register_complaints(self, context.generation)
+        if self.writes_count != len(self.writes):
+            text = f"{self.NAME} counts {self.writes_count} registers and holds {len(self.writes)}"
+            yield 1, "register-count", text, f"{type(self).__name__}.of(writes) counts"
+
+
+@packet(0xBD, dwords=5, group=3, sets=SH)
+class SetShRegPairsPackedN(SetShRegPairsPacked):
     """SET_SH_REG_PAIRS_PACKED for few registers."""
 
-    writes_count: int = bits(1, 15, 0)
-    writes: tuple[tuple[int, int], ...] = payload(2, "packed")
 
-    @classmethod
-    def of(cls, writes: tuple[tuple[int, int], ...]) -> Self:
-        padded = writes if len(writes) % 2 == 0 else (*writes, writes[0])
-        return cls(len(padded), padded)
-
-
-@packet(Opcode.LOAD_SH_REG_INDEX, dwords=5)
+@packet(0x63, dwords=5)
 class LoadShRegIndex(Packet):
     """Load SH registers from memory. The lowest bits of the address dword hold `index`."""
 
@@ -119,8 +168,11 @@ class LoadShRegIndex(Packet):
         """The VA in bytes."""
         return self.address_dw << 2 | self.address_hi << 32
 
+    def accesses(self) -> Iterator[Access]:
+        yield Access(self.address, 4 * max(1, self.num_dwords), "read", 4, 1)
 
-@packet(Opcode.SET_BASE, dwords=4, on=GFX12)
+
+@packet(0x11, dwords=4, on=GFX12)
 class SetBase(Packet):
     """Set the base address that EXECUTE_INDIRECT_V2 counts from."""
 

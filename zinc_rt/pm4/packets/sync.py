@@ -5,12 +5,16 @@ Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_pa
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Self
 
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.bits import mask_of
 from zinc_rt.pm4.codec import packet
+from zinc_rt.pm4.fields import address, bits, pair, word
 from zinc_rt.pm4.generation import GFX11
-from zinc_rt.pm4.opcodes import Opcode
-from zinc_rt.pm4.packet import Packet, address, bits, pair, word
+from zinc_rt.pm4.lint_rules import Complaint, StreamContext
+from zinc_rt.pm4.packet import Access, Packet
 from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 
 EVERYTHING_256B = (1 << 40) - 1
@@ -18,6 +22,7 @@ EVERYTHING_256B = (1 << 40) - 1
 # Event types the compute engine is sent by shipped software: VGT_EVENT_TYPE in PAL's enum headers.
 CS_PARTIAL_FLUSH = 0x07
 CACHE_FLUSH_AND_INV_TS = 0x14
+SAMPLE_PIPELINESTAT = 0x1E
 BOTTOM_OF_PIPE_TS = 0x28
 CS_DONE = 0x2F
 EVENTS = {
@@ -34,21 +39,33 @@ EVENTS = {
     0x35: "THREAD_TRACE_MARKER",
     0x37: "THREAD_TRACE_FINISH",
 }
+EVENT_WRITE_INDEX = {CS_PARTIAL_FLUSH: 4, SAMPLE_PIPELINESTAT: 2}  # pm4.md §3.9; of all others 0
+END_OF_PIPE_INDEX, SHADER_DONE_INDEX = 5, 6  # of RELEASE_MEM, pm4.md §3.5
 EVENT_INDICES = {0: "other", 2: "sample_pipelinestat", 4: "cs_partial_flush"}
 EVENT_INDICES_GFX11 = EVENT_INDICES | {index: f"sample_streamoutstats_{index - 8}" for index in (8, 9, 10, 11)}
 
 
-@packet(Opcode.ACQUIRE_MEM, dwords=8)
+@packet(0x58, dwords=8)
 class AcquireMem(Packet):
     """Cache operations over a range, by default all of memory, before what follows.
 
     `gcr_cntl` is 19 bits as `gcr.acquire` makes them; base and size count 256 bytes.
     """
 
-    gcr_cntl: int = bits(7, 18, 0)
+    gcr_cntl: int = bits(7, 18, 0, inner=gcr.ACQUIRE)
     base_256b: int = pair(4, high_bits=24, default=0)
     size_256b: int = pair(2, high_bits=8, default=EVERYTHING_256B)
     poll_interval: int = bits(6, 15, 0, default=4)  # kfdtest's
+
+    RESERVED_HINTS: ClassVar[Mapping[int, str]] = {
+        1: "dword 1 was gfx9's COHER_CNTL: write 0, cache operations go in the last dword"
+    }
+
+    def lint(self, context: StreamContext) -> Iterator[Complaint]:
+        extra = self.gcr_cntl & ~mask_of(gcr.ACQUIRE[context.generation])
+        if extra:
+            text = f"GCR_CNTL {self.gcr_cntl:#x}: gfx12 has no bits {extra:#x} (GLM, GL1)"
+            yield 7, "gcr-reserved", text, "tolerated; write 0"
 
 
 DATA_SELECTS = {0: "none", 1: "32_bits", 2: "64_bits", 3: "gpu_clock", 4: "system_clock"}
@@ -64,7 +81,7 @@ INTERRUPT_SELECTS = {
 }
 
 
-@packet(Opcode.RELEASE_MEM, dwords=8)
+@packet(0x49, dwords=8)
 class ReleaseMem(Packet):
     """At the end of all earlier work: cache operations, then `data` to `address`, then perhaps an interrupt.
 
@@ -73,7 +90,7 @@ class ReleaseMem(Packet):
 
     address: int = address(3)
     data: int = pair(5)
-    gcr_cntl: int = bits(1, 24, 12, default=0)
+    gcr_cntl: int = bits(1, 24, 12, default=0, inner=gcr.RELEASE)
     data_sel: int = bits(2, 31, 29, default=1, values=(DATA_SELECTS_GFX11, DATA_SELECTS))
     int_sel: int = bits(2, 26, 24, default=0, values=INTERRUPT_SELECTS)
     int_ctxid: int = word(7, default=0)
@@ -93,12 +110,30 @@ class ReleaseMem(Packet):
     mes_intr_pipe: int = bits(2, 21, 20, default=0)
     mes_action_id: int = bits(2, 23, 22, default=0)
 
+    def accesses(self) -> Iterator[Access]:
+        if self.data_sel and self.dst_sel < 2:
+            size_bytes = 4 if self.data_sel == 1 else 8
+            yield Access(self.address, size_bytes, "write", size_bytes, 3)
+
+    def lint(self, context: StreamContext) -> Iterator[Complaint]:
+        extra = self.gcr_cntl & ~mask_of(gcr.RELEASE[context.generation])
+        if extra:
+            text = f"gcr_cntl {self.gcr_cntl:#x}: gfx12 has no bits {extra:#x} (GLM, GL1)"
+            yield 1, "gcr-reserved", text, "tolerated; write 0"
+        wanted = SHADER_DONE_INDEX if self.event_type == CS_DONE else END_OF_PIPE_INDEX
+        if self.event_index != wanted:
+            text = f"RELEASE_MEM of event {self.event_type:#x} with index {self.event_index}: wanted {wanted}"
+            advice = "5 for end-of-pipe events such as CACHE_FLUSH_AND_INV_TS, 6 for shader-done ones"
+            yield 1, "event", text, advice
+        if self.data_sel == 0 and self.address:
+            yield 2, "empty", "RELEASE_MEM with an address but data_sel 0 writes nothing", "data_sel 1 or 2 writes"
+
 
 SPACES = {0: "register", 1: "memory"}
 WAIT_OPERATIONS = {0: "wait", 1: "write_wait_write", 3: "wait_preemptable"}
 
 
-@packet(Opcode.WAIT_REG_MEM, dwords=7)
+@packet(0x3C, dwords=7)
 class WaitRegMem(Packet):
     """Stall the queue until (value at `address` & mask) FUNCTION reference, unsigned. There is no time-out.
 
@@ -123,8 +158,12 @@ class WaitRegMem(Packet):
         """Write `value` to one register, wait until another has it: tinygrad's HDP flush."""
         return cls(write | poll << 32, value, mask, mem_space=0, operation=1)
 
+    def accesses(self) -> Iterator[Access]:
+        if self.mem_space == 1 and self.operation != 1:
+            yield Access(self.address, 4, "read", 4, 2)
 
-@packet(Opcode.WAIT_REG_MEM64, dwords=9)
+
+@packet(0x93, dwords=9)
 class WaitRegMem64(Packet):
     """WAIT_REG_MEM over 64 bits: what waits on a user-queue fence (va, value)."""
 
@@ -140,8 +179,12 @@ class WaitRegMem64(Packet):
     mes_intr_pipe: int = bits(1, 23, 22, default=0)
     mes_action: int = bits(1, 24, default=0)
 
+    def accesses(self) -> Iterator[Access]:
+        if self.mem_space == 1 and self.operation != 1:
+            yield Access(self.address, 8, "read", 8, 2)
 
-@packet(Opcode.EVENT_WRITE, dwords=(2, 4))
+
+@packet(0x46, dwords=(2, 4))
 class EventWrite(Packet):
     """Send an event down the pipe. Two dwords, or four with the address that a sample event writes to."""
 
@@ -156,15 +199,28 @@ class EventWrite(Packet):
         """Stall the CP until all earlier compute waves of this queue are done. No cache is flushed."""
         return cls(CS_PARTIAL_FLUSH, 4)
 
+    def accesses(self) -> Iterator[Access]:
+        if self.address is not None:
+            yield Access(self.address, 8, "write", 8, 2)
 
-@packet(Opcode.HDP_FLUSH, dwords=2)
+    def lint(self, context: StreamContext) -> Iterator[Complaint]:
+        wanted = EVENT_WRITE_INDEX.get(self.event_type, 0)
+        if self.event_type in EVENTS and self.event_index != wanted:
+            text = f"event {self.event_type:#x} with index {self.event_index}: wanted {wanted}"
+            yield 1, "event", text, "CS_PARTIAL_FLUSH is 0x407"
+        if (self.address is not None) != (self.event_type == SAMPLE_PIPELINESTAT):
+            text = f"event {self.event_type:#x} in {2 if self.address is None else 4} dwords"
+            yield 1, "event", text, "only a sample event has an address"
+
+
+@packet(0x95, dwords=2)
 class HdpFlush(Packet):
     """Push what the CPU wrote through the BAR out to VRAM."""
 
     dummy: int = word(1, default=0)
 
 
-@packet(Opcode.ATOMIC_GDS, dwords=11, on=GFX11)
+@packet(0x1D, dwords=11, on=GFX11)
 class AtomicGds(Packet):
     """An atomic on the global data share, which gfx12 no longer has."""
 

@@ -6,11 +6,11 @@ Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_pa
 from __future__ import annotations
 
 from zinc_rt.pm4.codec import packet
-from zinc_rt.pm4.opcodes import Opcode
-from zinc_rt.pm4.packet import Packet, address, bits
+from zinc_rt.pm4.fields import address, bits
+from zinc_rt.pm4.packet import Packet
 
 
-@packet(Opcode.PERFMON_CONTROL, dwords=3)
+@packet(0x54, dwords=3)
 class PerfmonControl(Packet):
     """Set up one of the CP's own performance monitors."""
 
@@ -20,14 +20,14 @@ class PerfmonControl(Packet):
     unit_mask: int = bits(1, 23, 16, default=0)
 
 
-@packet(Opcode.PERF_COUNTER_WINDOW, dwords=2)
+@packet(0x3D, dwords=2)
 class PerfCounterWindow(Packet):
     """Open (7) or close (0) a window in which counters count."""
 
     operation: int = bits(1, 2, 0, values={0: "stop_window", 7: "start_window"})
 
 
-@packet(Opcode.PRIME_UTCL2, dwords=5)
+@packet(0x5D, dwords=5)
 class PrimeUtcl2(Packet):
     """Ask for translations before they are needed; pages of 4 KiB."""
 
@@ -37,7 +37,7 @@ class PrimeUtcl2(Packet):
     prime_mode: int = bits(1, 3, default=0, values={0: "dont_wait_for_xack", 1: "wait_for_xack"})
 
 
-@packet(Opcode.INVALIDATE_TLBS, dwords=2)
+@packet(0x98, dwords=2, privileged=True)
 class InvalidateTlbs(Packet):
     """Drop cached translations: the kernel's, not ours."""
 

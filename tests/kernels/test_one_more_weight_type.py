@@ -1,0 +1,60 @@
+"""A quantised type is a row and its macros: docs/extending.md's gives three kernels with the oracle's bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from extending import ExtendedTree, extended
+
+from zinc_rt.kernels.assemble import available
+from zinc_rt.kernels.native.types import dtypes
+from zinc_rt.kernels.rows import repack
+
+SECTION, TYPE = "A weight type", "q4_1"
+CASES = ("MATMUL T=2 N=18 K=1312 one=1", "MATMUL T=66 N=10 K=1312 one=1", "EMBED T=3 V=5 D=1312")
+REPACKED = f"""
+import numpy as np
+from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.kernels.rows import repack
+
+for k in (32, 160, 1024, 1120):
+    raw = np.random.default_rng(k).integers(0, 256, (3, row_bytes("{TYPE}", k)), np.uint8)
+    assert (repack.unpack("{TYPE}", repack.pack("{TYPE}", raw), 3, k) == raw).all()
+"""
+TESTED = f"""
+from zinc_rt.validate.kernel_test.command import main
+
+words = [word for case in {CASES} for word in ("--case", case + " dtype={TYPE}")]
+raise SystemExit(main(["--tier", "t1", "--device", "sim", "--jobs", "1", *words]))
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
+    return extended(SECTION, tmp_path_factory.mktemp("weight_type"))
+
+
+def test_it_is_new_to_gfx1201_and_known_to_the_cpu() -> None:
+    assert TYPE not in repack.WEIGHT_TYPES
+    assert TYPE in dtypes()
+
+
+def test_it_touches_two_files(tree: ExtendedTree) -> None:
+    assert [Path(file).name for file in tree.files] == ["weights.inc", "repack.py"]
+
+
+def test_repacking_it_loses_nothing(tree: ExtendedTree) -> None:
+    done = tree.python("-c", REPACKED)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
+def test_its_three_kernels_give_the_oracles_bits(tree: ExtendedTree) -> None:
+    built = tree.python("-m", "zinc_rt.commands.asm", "--all")
+    assert built.returncode == 0, built.stderr
+    made = {path.stem for path in (tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
+    assert made == {f"embed_{TYPE}", f"matmul_{TYPE}", f"matvec_{TYPE}"}
+    done = tree.python("-c", TESTED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"by {kernel}" in done.stdout or f", {kernel}" in done.stdout for kernel in made), done.stdout
