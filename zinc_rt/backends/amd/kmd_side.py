@@ -68,7 +68,7 @@ class KfdSide:
         self.transport: Transport = gpu
         self.incidents: list[Incident] = []
         self._gpu = gpu
-        self._events = gpu.process.events
+        self._events = gpu.events
         self._signal: KfdEvent | None = None
         self._watched: list[KfdEvent] = []
         self._asked = time.monotonic()
@@ -94,7 +94,7 @@ class KfdSide:
         return (ReleaseMem(event.slot_va, event.trigger, data_sel=2, int_sel=2, int_ctxid=event.event_id),)
 
     def buffers(self) -> tuple[DeviceBuffer, ...]:
-        page = self._gpu.process.event_page
+        page = self._gpu.events.page
         return (page,) if page is not None else ()
 
     def pause(self, seconds: float) -> None:
