@@ -49,6 +49,7 @@ REFUSE = {
     "driver/event_table": "ioctl/AMDKFD_IOC_WAIT_EVENTS",
     "driver/files": "ioctl/DRM_IOCTL_GEM_CLOSE",
     "gpu": "file/open",
+    "driver/process": "file/open",
     "driver/kfd_state": "ioctl/AMDKFD_IOC_ACQUIRE_VM",
     "machine": "file/open",
     "driver/host_mappings": "file/mmap",
@@ -265,7 +266,7 @@ def test_a_flipped_row_changes_the_device(row: Fact) -> None:
     kernel = "7.0" if not row.id.startswith("kernel/") else row.id.split("/")[1]
     usual, other = SimDriver(linux=kernel), SimDriver(linux=kernel, flip=[row.id])
     try:
-        assert other.machine.options["flip"] == [row.id]
+        assert other.machine.model.described()["flip"] == [row.id]
         assert seen(usual) != seen(other)
     finally:
         usual.close_all()

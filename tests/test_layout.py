@@ -24,19 +24,6 @@ KNOTS = {
         f"sim.shader.{name}"
         for name in ("emit.emitter", "emit.quads", "emit.registers", "translate.analysis", "translate.flow")
     ),
-    frozenset(
-        {
-            "sim.machine",
-            *(
-                f"sim.driver.{name}"
-                for name in (
-                    *("ioctl_call", "drm_info", "drm_ioctls", "drm_memory", "files", "kfd_events", "kfd_ioctls"),
-                    *("kfd_memory", "kfd_process", "kfd_queues", "kfd_state", "syncobj", "sysfs", "userq_ioctls"),
-                    "userq_state",
-                )
-            ),
-        }
-    ),
 }
 
 

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from zinc_rt import kernels
 from zinc_rt.devices import ORACLE
-from zinc_rt.report import Result
+from zinc_rt.validate.check_result import CheckResult, NonfiniteMeasure, SanitizerMeasure
 from zinc_rt.validate.run import SECOND_OPINION
 from zinc_rt.validate.runner import ValidationJob
 from zinc_rt.validate.tiers import TierSpec
 
+M = TypeVar("M", NonfiniteMeasure, SanitizerMeasure)
 PLACES = 4  # tiers whose first difference is told
 TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
 OF_EVERY_TIER = ("greedy", "decode")  # kinds that each tier is held to the golden for, whoever shares its bits
@@ -38,15 +39,18 @@ class ModelFailures:
     """One model's results. `same_bits`: the tiers that ran, in groups that agree to the bit."""
 
     job: ValidationJob
-    results: Sequence[Result]
+    results: Sequence[CheckResult]
     same_bits: Sequence[Sequence[str]]
 
     @cached_property
-    def failed(self) -> list[Result]:
+    def failed(self) -> list[CheckResult]:
         return [result for result in self.results if result.status == "fail"]
 
-    def of(self, *kinds: str) -> list[Result]:
+    def of(self, *kinds: str) -> list[CheckResult]:
         return [result for result in self.failed if result.kind in kinds]
+
+    def measures(self, kind: type[M]) -> list[M]:
+        return [result.measure for result in self.failed if isinstance(result.measure, kind)]
 
     def only(self, *kinds: str) -> bool:
         return bool(self.failed) and all(result.kind in kinds for result in self.failed)
@@ -124,13 +128,13 @@ class ModelFailures:
         return next((spec for spec in named if spec.text != ORACLE.tier), (named or list(self.job.tiers))[0])
 
     @cached_property
-    def nodes(self) -> list[Result]:
+    def nodes(self) -> list[CheckResult]:
         """Where values inside the layers are off the golden's: not those that a torn golden fed."""
         found = [result for result in self.failed if result.id.endswith("/nodes")]
         return [] if found and self.agree and self.golden_recovers else found
 
     @cached_property
-    def place(self) -> Result:
+    def place(self) -> CheckResult:
         """The failure that says best where: the first node that diverges, else the first value that does."""
         order = ("node", "finite", "layer", "experts", "logits", "decode", "greedy", "tap", "prefill")
         mine = [r for r in self.failed if r.tier == self.suspect.text] or self.failed
@@ -168,7 +172,7 @@ class ModelFailures:
             "kernel_file": shlex.quote(_kernel_file(finding.get("kernel", ""))),
             "fed": _list(list(dict.fromkeys(r.tier for r in self.of("step")))),
             "wrong_step": next((r.cause for r in self.of("step")), ""),
-            "weight": next((text for r in self.of("finite") for text in r.measure.get("weights", [])), ""),
+            "weight": next((text for each in self.measures(NonfiniteMeasure) for text in each.weights), ""),
             "with_oracle": _with_oracle(self.job),
             "resync": _resync(self.job, layer_of(self.place)),
             "run": shlex.join(_run(self.job, self.suspect)),
@@ -334,7 +338,7 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
         yield f"not finite {text}"
     for text in dict.fromkeys(result.cause for result in evidence.of("step")):
         yield f"step       {text}"
-    if findings := sum(result.measure.get("findings", 0) for result in evidence.of("sanitizer")):
+    if findings := sum(each.findings for each in evidence.measures(SanitizerMeasure)):
         yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
         if means := MEANS.get(evidence.words["rule"]):
             yield f"means      {means}"
@@ -343,10 +347,10 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
     yield f"next       {pattern.command.format(**evidence.words)}"
 
 
-def vocabulary_diagnosis(result: Result) -> Iterator[str]:
+def vocabulary_diagnosis(result: CheckResult) -> Iterator[str]:
     """The digest of a vocabulary without a model; nothing where it passed."""
     if result.status == "fail":
-        yield f"first bad  {result.id.partition('/')[0]}, {_place(result)}"
+        yield f"first bad  {result.model}, {_place(result)}"
         yield f"suspect    a text becomes other tokens: suspect the tokenizer: {result.cause}"
         yield f"next       {result.advice}"
 
@@ -365,14 +369,14 @@ def agreement(groups: Sequence[Sequence[str]]) -> str:
     return "; ".join([*together, *([f"{_list(alone)} with no other"] if alone else [])])
 
 
-def layer_of(result: Result) -> str:
+def layer_of(result: CheckResult) -> str:
     """From the node's name, else the value's."""
-    name = str(result.first_bad.get("node", result.id.rpartition("/")[2]))
+    name = str(result.first_bad.get("node", result.name))
     found = re.search(r"[-\[](\d+)\]?$", name)
     return found[1] if found else ""
 
 
-def _places(evidence: ModelFailures) -> Iterator[Result]:
+def _places(evidence: ModelFailures) -> Iterator[CheckResult]:
     """For each pair of a tier and what it was held against, the failure that says best where."""
     yield evidence.place
     for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
@@ -381,10 +385,9 @@ def _places(evidence: ModelFailures) -> Iterator[Result]:
             yield next((r for r in mine if r.id.endswith(("/first-divergent", "/nodes"))), mine[0])
 
 
-def _place(result: Result) -> str:
+def _place(result: CheckResult) -> str:
     bad, layer = result.first_bad, layer_of(result)
-    against = "itself" if result.reference == result.tier else result.reference
-    node = bad.get("node", result.id.rpartition("/")[2])
+    node = bad.get("node", result.name)
     parts = [f"layer {layer}"] if layer else []
     parts.append(f"node {node}" if node not in ("logits", "decode", "greedy") else str(node))
     if kernels := bad.get("kernels"):
@@ -394,7 +397,7 @@ def _place(result: Result) -> str:
         for name, word in (("token", "token"), ("head", "head"), ("dim", "element"))
         if name in bad
     ]
-    return f"{result.tier} against {against}: {', '.join(parts)}{_values(bad)}"
+    return f"{result.tier} against {result.against}: {', '.join(parts)}{_values(bad)}"
 
 
 def _values(bad: dict[str, Any]) -> str:

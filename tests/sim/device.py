@@ -15,6 +15,7 @@ from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.interfaces import HardwareQueue, Kmd
 from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.machine_options import MachineOptions
 from zinc_rt.sim.memory.vm import GpuVm
 
 PAGE = 4096
@@ -53,7 +54,7 @@ class IdleCp:
 
 def idle_machine(*inject: str, **options: Any) -> SimMachine:
     options.setdefault("time_scale", 0.01)
-    return SimMachine(inject=inject, command_processor=IdleCp, **options)
+    return SimMachine(MachineOptions(inject=inject, **options), command_processor=IdleCp)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from zinc_rt.pm4.packets.sync import ReleaseMem
 from zinc_rt.pm4.packets.userq import ProtectedFenceSignal
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.machine_options import MachineOptions
 
 BAD_PACKET = 0xC000F200  # an opcode nobody has
 POISON = 0xDEADBEEF
@@ -31,7 +32,7 @@ UNMAPPED = 0x6000_0000_0000
 
 @contextlib.contextmanager
 def machine(*inject: str, linux: str = "7.0", chip: str = "r9700") -> Iterator[SimMachine]:
-    made = SimMachine(chip, linux, inject, time_scale=0.02)
+    made = SimMachine(MachineOptions(chip, linux, inject, time_scale=0.02))
     try:
         yield made
     finally:

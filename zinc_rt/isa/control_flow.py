@@ -2,154 +2,243 @@
 
 flow = control_flow(code, target)
 flow.blocks[0].instructions         # (pc, instruction) in order; pc is a byte offset in the code
+
+Where control goes behind an instruction is a fact of its row (rows.FLOWS). One graph serves who reads code and who
+runs it; what they ask of jumps by registers differs. A reader takes a call to come back behind itself, and
+s_setpc_b64 to leave. A simulator (`running`) has to arrive: such jumps go to every place that the code can name,
+return addresses of calls and what s_getpc_b64 plus a constant gives, and a block begins at each s_barrier_wait,
+where a wave is suspended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from zinc_rt.isa.decode import decode
 from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.target import Target
 
-_ENDS = frozenset(("s_endpgm", "s_endpgm_saved", "s_endpgm_ordered_ps_done"))
-_LEAVES = frozenset(("s_setpc_b64", "s_rfe_b64"))  # to where no static analysis sees
-_BRANCHES = frozenset((
-    "s_branch", "s_cbranch_scc0", "s_cbranch_scc1", "s_cbranch_vccz", "s_cbranch_vccnz", "s_cbranch_execz",
-    "s_cbranch_execnz",
-))  # fmt: skip
+_BY_OFFSET = ("branch", "conditional", "call")
+_BY_REGISTER = ("jump", "jump_call")
+_FALLS_THROUGH = ("", "halt")
+_COMES_BACK = ("conditional", "call", "jump_call")  # for a reader: code goes on behind it
+_NO_SGPR = -1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Block:
-    """`successors` are pcs of blocks. `exit` is why there is none: end, leave, or a fault of `Flow.faults`."""
+    """Instructions from byte `start` to a jump, to the start of another block, or to what is no instruction.
 
-    pc: int
-    instructions: list[tuple[int, Instruction]] = field(default_factory=list)
-    successors: list[int] = field(default_factory=list)
-    exit: str = ""
+    `successors` are starts of blocks. `illegal_at`: where bytes that are no instruction, or the end of the code,
+    stop it; a block that begins there has no instructions.
+    """
+
+    start: int
+    end: int
+    instructions: tuple[tuple[int, Instruction], ...]
+    successors: tuple[int, ...]
+    illegal_at: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Flow:
-    """`blocks` by pc, in the order of their pcs. `faults`: (kind, pc of what went wrong, where that leads)."""
+    """`blocks` by start, in ascending order. `faults`: (kind, pc of what went wrong, where that leads)."""
 
-    blocks: dict[int, Block]
     entry: int
-    faults: list[tuple[str, int, int]]
+    blocks: dict[int, Block]
+    faults: tuple[tuple[str, int, int], ...]
+    indirect: tuple[int, ...]  # where jumps by registers may go, as far as a running wave is concerned
 
     def instructions(self) -> list[tuple[int, Instruction]]:
+        """Every instruction that can be reached, with its pc."""
         return [pair for block in self.blocks.values() for pair in block.instructions]
 
 
-def branch_target(pc: int, instruction: Instruction) -> int | None:
-    """The pc a relative branch or s_call leads to, None for what is neither."""
-    if instruction.mnemonic not in _BRANCHES and instruction.mnemonic != "s_call_b64":
-        return None
+def branch_target(pc: int, instruction: Instruction) -> int:
+    """Where a branch or s_call_b64 at `pc` leads, which may lie outside of the code."""
     offset = instruction.words[0] & 0xFFFF
     return pc + instruction.size_bytes + 4 * (offset - (offset >> 15 << 16))
 
 
-def control_flow(code: bytes, target: Target, entry: int = 0, end: int | None = None) -> Flow:
-    """Everything reachable from `entry` before byte `end`. Never raises: what is wrong is in `faults`.
+def ends_block(instruction: Instruction, *, running: bool) -> bool:
+    """Whether a block ends behind it.
+
+    By the RDNA4 ISA guide, 16.2 to 16.5: s_endpgm and s_endpgm_saved end the wave (RDNA3's
+    s_endpgm_ordered_ps_done too), s_rfe_b64 goes on at an address, s_code_end raises an illegal instruction.
+    s_trap enters a handler that may come back behind it, and s_sendmsghalt, like s_sethalt, stops a wave that a
+    debugger may let go on: none of them ends a block.
+    """
+    flow = instruction.row.flow
+    return flow not in _FALLS_THROUGH and (running or flow != "barrier")
+
+
+def control_flow(code: bytes, target: Target, entry: int = 0, *, running: bool = False) -> Flow:
+    """Everything reachable from `entry`. Never raises: what is wrong is in `faults`.
 
     Faults: `outside` a branch out of the code, `inside` one into an instruction, `illegal` bytes that
     are no instruction, `past-end` the code goes on where it ends, `padding` it runs into s_code_end.
     """
-    limit = len(code) if end is None else end
-    found: dict[int, Instruction | None] = {}
-    starts = {entry}
-    faults: list[tuple[str, int, int]] = []
-    todo = [entry]
-    if not 0 <= entry < limit:
-        return Flow({}, entry, [("past-end", entry, entry)])
-    while todo:
-        pc = todo.pop()
+    return _Search(code, target, entry, running).flow()
+
+
+class _Search:
+    """What following a kernel's branches has found so far."""
+
+    def __init__(self, code: bytes, target: Target, entry: int, running: bool) -> None:
+        self.code, self.target, self.entry, self.running = code, target, entry, running
+        self.found: dict[int, Instruction | None] = {}
+        self.starts, self.todo = {entry}, [entry]
+        self.faults: list[tuple[str, int, int]] = []
+        self.indirect: set[int] = set()
+        self.formed: set[int] = set()  # every address that s_getpc_b64 plus a constant gives
+        self.calls_anywhere = False  # a call whose address comes from another block or from vector registers
+
+    def flow(self) -> Flow:
+        while self.todo or (self.calls_anywhere and self._call_anywhere()):
+            self._walk(self.todo.pop())
+        indirect = tuple(sorted(self.indirect))
+        blocks = {start: self._block(start, indirect) for start in sorted(self.starts)}
+        faults = sorted([*self.faults, *_overlaps(self.found)], key=lambda fault: fault[1])
+        return Flow(self.entry, blocks, tuple(dict.fromkeys(faults)), indirect)
+
+    def _at(self, pc: int) -> Instruction | None:
+        """The instruction at `pc`; None for erased memory too, which decodes but cannot run."""
+        if pc not in self.found:
+            made = decode(self.code, pc, self.target) if 0 <= pc < len(self.code) else None
+            self.found[pc] = None if made is not None and made.row.flow == "illegal" else made
+        return self.found[pc]
+
+    def _walk(self, pc: int) -> None:
+        """From `pc` on until control goes elsewhere. A running wave's addresses are followed anew on each way."""
         before = pc
-        while pc not in found:
-            if pc >= limit:
-                faults.append(("past-end", before, pc))
-                break
-            instruction = decode(code[:limit], pc, target) if limit != len(code) else decode(code, pc, target)
-            found[pc] = instruction
-            if instruction is None or instruction.mnemonic == "v_illegal":
-                faults.append(("illegal", pc, pc))
-                break
-            if instruction.mnemonic == "s_code_end":
-                faults.append(("padding", before, pc))
-                break
-            to = branch_target(pc, instruction)
-            if to is not None:
-                if not 0 <= to < limit:
-                    faults.append(("outside", pc, to))
-                elif to not in starts:
-                    starts.add(to)
-                    todo.append(to)
-                if instruction.mnemonic != "s_branch":
-                    starts.add(pc + instruction.size_bytes)
-            if (
-                instruction.mnemonic in _ENDS
-                or instruction.mnemonic in _LEAVES
-                or instruction.mnemonic == "s_branch"
-            ):
-                break
-            if instruction.mnemonic == "s_swappc_b64":
-                starts.add(pc + instruction.size_bytes)
-            before, pc = pc, pc + instruction.size_bytes
-    whole = {pc: instruction for pc, instruction in sorted(found.items()) if instruction is not None}
-    faults += _overlaps(whole)
-    bad = {at for kind, at, _ in faults if kind == "illegal"} | {to for kind, _, to in faults if kind == "padding"}
-    return Flow(_blocks(whole, starts, bad), entry, sorted(faults, key=lambda fault: fault[1]))
+        addresses: dict[int, int] = {}  # SGPR: the offset whose low half it holds
+        while self.running or pc not in self.found:
+            made = self._at(pc)
+            if made is None:
+                is_outside = not 0 <= pc < len(self.code)
+                self.faults.append(("past-end", before, pc) if is_outside else ("illegal", pc, pc))
+                return
+            flow = made.row.flow
+            if flow == "padding":
+                self.faults.append(("padding", before, pc))
+            if flow in _BY_OFFSET:
+                self._branch(pc, branch_target(pc, made))
+            following = pc + made.size_bytes
+            if self.running:
+                self._follow_addresses(pc, made, addresses)
+                self._begin(
+                    *([pc, following] if flow == "barrier" else [following] if flow == "conditional" else [])
+                )
+                self._begin(*self.indirect)
+            elif flow in _COMES_BACK:
+                self.starts.add(following)
+            if ends_block(made, running=self.running) and (self.running or flow not in _COMES_BACK):
+                return
+            before, pc = pc, following
+
+    def _begin(self, *places: int) -> None:
+        """Blocks begin there."""
+        self.todo += [place for place in places if place not in self.starts]
+        self.starts.update(places)
+
+    def _branch(self, pc: int, to: int) -> None:
+        if 0 <= to < len(self.code):
+            self._begin(to)
+        else:
+            self.starts.add(to)
+            self.faults.append(("outside", pc, to))
+
+    def _follow_addresses(self, pc: int, made: Instruction, addresses: dict[int, int]) -> None:
+        """Within a block: registers that hold the low half of an address in this code, modulo 2**32."""
+        operands, following = made.operands, pc + made.size_bytes
+        if made.row.flow in ("call", "jump_call"):
+            self.indirect.add(following)
+        if made.row.flow in _BY_REGISTER:
+            if (address := addresses.get(_sgpr(operands[-1]))) is not None:
+                self.indirect.add(address)
+            elif made.row.flow == "jump_call":
+                self.calls_anywhere = True
+        if not operands or (destination := _sgpr(operands[0])) == _NO_SGPR:
+            return
+        value = self._address_made(made, following, addresses)
+        for at in range(operands[0].width):
+            addresses.pop(destination + at, None)
+        if value is not None:
+            addresses[destination] = value
+
+    def _address_made(self, made: Instruction, following: int, addresses: dict[int, int]) -> int | None:
+        """The address whose low half the instruction puts into its destination."""
+        name, operands = made.mnemonic, made.operands
+        if name == "s_getpc_b64":
+            return following
+        if name in ("s_mov_b32", "s_mov_b64"):
+            return addresses.get(_sgpr(operands[1]))
+        if name not in ("s_add_co_u32", "s_add_nc_u64", "s_sub_co_u32", "s_sub_nc_u64"):
+            return None
+        first, second = operands[1:]
+        constant, register = (second, first) if second.value is not None else (first, second)
+        base = addresses.get(_sgpr(register))
+        if base is None or constant.kind not in (Kind.LITERAL, Kind.INTEGER) or constant.value is None:
+            return None
+        offset = int(constant.value)
+        low = (base + offset if "add" in name else base - offset) & 0xFFFFFFFF
+        value = low - (low >> 31 << 32)
+        self.formed.add(value)
+        return value
+
+    def _call_anywhere(self) -> bool:
+        """Where a call's address is not known, each that the code forms may be meant. False: there are no more."""
+        places = sorted(
+            place for place in self.formed - self.starts if place % 4 == 0 and self._at(place) is not None
+        )
+        self.indirect.update(places)
+        self._begin(*places)
+        return bool(places)
+
+    def _block(self, start: int, indirect: tuple[int, ...]) -> Block:
+        instructions: list[tuple[int, Instruction]] = []
+        pc = start
+        while pc == start or pc not in self.starts:
+            made = self._at(pc)
+            if made is None:
+                return Block(start, pc, tuple(instructions), (), illegal_at=pc)
+            instructions.append((pc, made))
+            following = pc + made.size_bytes
+            if ends_block(made, running=self.running):
+                return Block(start, following, tuple(instructions), self._successors(pc, made, indirect))
+            pc = following
+        return Block(start, pc, tuple(instructions), (pc,))
+
+    def _successors(self, pc: int, made: Instruction, indirect: tuple[int, ...]) -> tuple[int, ...]:
+        flow = made.row.flow
+        if self.running and flow in _BY_REGISTER:
+            return indirect
+        found = [branch_target(pc, made)] if flow in _BY_OFFSET else []
+        if flow in ("conditional", "barrier") or (flow in _COMES_BACK and not self.running):
+            found.append(pc + made.size_bytes)
+        return tuple(dict.fromkeys(found))
 
 
-def _overlaps(found: dict[int, Instruction]) -> list[tuple[str, int, int]]:
+def _sgpr(operand: Operand) -> int:
+    return operand.index if operand.kind in (Kind.SGPR, Kind.SPECIAL) else _NO_SGPR
+
+
+def _overlaps(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]]:
     """An instruction that begins within another: both were reached."""
     faults = []
     covered = -1
-    for pc, instruction in found.items():
-        if pc < covered:
-            faults.append(("inside", pc, pc))
-        covered = max(covered, pc + instruction.size_bytes)
+    for pc, made in sorted(found.items(), key=lambda pair: pair[0]):
+        if made is not None:
+            if pc < covered:
+                faults.append(("inside", pc, pc))
+            covered = max(covered, pc + made.size_bytes)
     return faults
 
 
-def _blocks(found: dict[int, Instruction], starts: set[int], bad: set[int]) -> dict[int, Block]:
-    blocks: dict[int, Block] = {}
-    for start in sorted(start for start in starts if start in found and start not in bad):
-        block = blocks[start] = Block(start)
-        pc = start
-        while True:
-            if pc not in found or pc in bad:
-                block.exit = "fault"
-                break
-            instruction = found[pc]
-            block.instructions.append((pc, instruction))
-            after = pc + instruction.size_bytes
-            if instruction.mnemonic in _ENDS:
-                block.exit = "end"
-                break
-            if instruction.mnemonic in _LEAVES:
-                block.exit = "leave"
-                break
-            to = branch_target(pc, instruction)
-            if to is not None:
-                ways = [to] if instruction.mnemonic == "s_branch" else [to, after]
-                block.successors = [way for way in dict.fromkeys(ways) if way in found and way not in bad]
-                if len(block.successors) < len(dict.fromkeys(ways)) and not block.successors:
-                    block.exit = "fault"
-                break
-            if after in starts:
-                if after in found and after not in bad:
-                    block.successors = [after]
-                else:
-                    block.exit = "fault"
-                break
-            pc = after
-    return blocks
-
-
 def predecessors(blocks: dict[int, Block]) -> dict[int, list[int]]:
+    """The starts of the blocks that lead to each block."""
     found: dict[int, list[int]] = {pc: [] for pc in blocks}
     for pc, block in blocks.items():
         for successor in block.successors:
@@ -159,19 +248,16 @@ def predecessors(blocks: dict[int, Block]) -> dict[int, list[int]]:
 
 def order(flow: Flow) -> list[int]:
     """The reachable blocks in reverse postorder: each after those before it, but for loops."""
-    seen: set[int] = set()
     found: list[int] = []
-    if flow.entry not in flow.blocks:
-        return []
-    stack: list[tuple[int, Sequence[int]]] = [(flow.entry, tuple(flow.blocks[flow.entry].successors))]
-    seen.add(flow.entry)
+    stack: list[tuple[int, Sequence[int]]] = [(flow.entry, flow.blocks[flow.entry].successors)]
+    seen = {flow.entry}
     while stack:
         pc, rest = stack.pop()
         if rest:
             stack.append((pc, rest[1:]))
             if rest[0] not in seen:
                 seen.add(rest[0])
-                stack.append((rest[0], tuple(flow.blocks[rest[0]].successors)))
+                stack.append((rest[0], flow.blocks[rest[0]].successors))
         else:
             found.append(pc)
     return found[::-1]

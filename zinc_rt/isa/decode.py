@@ -26,7 +26,7 @@ from zinc_rt.isa.target import Target
 Decode = Callable[[int, bytes, int, Target], Instruction | None]
 
 LONGEST_BYTES = 16
-_ILLEGAL = InstructionRow("VOP2", 0, "v_illegal", unit="valu", reads=("exec",))
+_ILLEGAL = InstructionRow("VOP2", 0, "v_illegal", unit="valu", reads=("exec",), flow="illegal")
 
 # What is neither scalar nor vector arithmetic, by the top six bits. gfx11's graphics encodings are not decoded.
 _BY_TOP_BITS: dict[int, dict[int, Decode]] = {

@@ -79,7 +79,7 @@ def report(
 ) -> KernelReport:
     """The static report of the kernel at byte `entry`. `threads` of a workgroup; None: occupancy ignores LDS."""
     flow = control_flow(code, target, entry)
-    made = [instruction for _, instruction in flow.instructions()]
+    made = [instruction for _, instruction in flow.instructions() if instruction.row.flow != "padding"]
     used = 0
     for instruction in made:
         found = effects(instruction, target)

@@ -43,7 +43,9 @@ FLOWS = {
     "return": "out of a trap handler, to where no static analysis sees",
     "end": "nowhere: the wave is over",
     "padding": "nowhere: what follows is no code",
-    "barrier": "on, but a wave may stay here for long, and come back to it",
+    "illegal": "nowhere: it cannot run",
+    "halt": "on, once a trap handler or a debugger lets the wave",
+    "barrier": "on, once the other waves are here",
 }
 """Where control goes behind an instruction; on, for all that carry no such fact."""
 

@@ -55,5 +55,5 @@ def linux(known: LinuxProfile, flipped: Iterable[Fact]) -> LinuxProfile:
     return replace(known, **changes)
 
 
-def perturb(seed: int, flipped: Iterable[Fact]) -> int:
-    return seed or int(any(each.id == PERTURBED for each in flipped))
+def perturb(seed: int, flipped: Iterable[str]) -> int:
+    return seed or int(PERTURBED in flipped)

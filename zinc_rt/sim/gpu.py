@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,15 +14,16 @@ from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.driver.doorbells import Doorbells
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import DeviceFinding, Fault, HardwareQueue, Kmd, QueueState
+from zinc_rt.sim.machine_options import MachineModel
 from zinc_rt.sim.memory.buffers import Bo, GpuMemory, Heap, Shared
 from zinc_rt.sim.memory.vm import GpuVm
-from zinc_rt.sim.profiles import LinuxProfile
 from zinc_rt.sim.stores import StoreSeen
 
 GPU_COUNTER_HZ = 100_000_000
 PREEMPT_SECONDS = 9.0  # amdkfd's default for taking a queue off the hardware
 RESET_SECONDS = 1.0
 SMALL_BAR_BYTES = 256 << 20
+GTT_BYTES = 64 << 30
 DOORBELL_SLICE_BYTES = 8192  # of one process, gfx9 and later: 1024 doorbells
 MMAP_OFFSET_FIRST = 1 << 32  # fake offsets of the DRM core start beyond any file
 
@@ -70,31 +70,22 @@ class SimGpu:
 
     def __init__(
         self,
-        chip: Chip,
-        linux: LinuxProfile,
-        injector: Injector,
+        model: MachineModel,
+        index: int,
         *,
-        index: int = 0,
-        coherence: str = "bar",
-        keeps_code: bool = True,
-        time_scale: float = 1.0,
-        gtt_bytes: int = 64 << 30,
-        changed: threading.Condition,
+        injector: Injector,
+        consulted: Consulted,
         log: Callable[[str], None],
         make_cp: CommandProcessorMaker,
-        consulted: Consulted | None = None,
     ) -> None:
-        if coherence not in ("bar", "direct"):
-            raise ValueError(f'coherence is "bar" or "direct", not {coherence!r}')
-        self.chip, self.linux, self.injector = chip, linux, injector
-        self.keeps_code = keeps_code
-        self.index, self.coherence, self.time_scale = index, coherence, time_scale
-        self.gpu_id = chip.gpu_id + index
+        self.index, self.chip, self.linux = index, model.chips[index], model.linux
+        self.coherence, self.time_scale = model.coherence, model.options.time_scale
+        self._keeps_code = model.behaviour.code_without_invalidate == "stale"
+        self.injector, self.consulted, self.log = injector, consulted, log
+        self.gpu_id = self.chip.gpu_id + index
         self.render_minor = 128 + index
-        self.changed, self.log = changed, log
-        self.consulted = consulted or Consulted()
-        small_bar = injector.on("small-bar")
-        self.memory = GpuMemory(chip.vram_bytes, gtt_bytes, SMALL_BAR_BYTES if small_bar else chip.vram_bytes)
+        bar_bytes = SMALL_BAR_BYTES if injector.on("small-bar") else self.chip.vram_bytes
+        self.memory = GpuMemory(self.chip.vram_bytes, GTT_BYTES, bar_bytes)
         self.remap_page = Shared("mmio remap", PAGE_BYTES)  # dword 0: HDP flush on any store but 0
         self.on_hardware: list[QueueOnHardware] = []
         self.owners: set[QueueOwner] = set()  # every client, with or without queues
@@ -120,7 +111,7 @@ class SimGpu:
             flush_hdp=self.flush_hdp,
             write_back=self.write_back,
             invalidates=lambda: not self.injector.strikes("stale-icache"),
-            keeps_code=self.keeps_code,
+            keeps_code=self._keeps_code,
         )
 
     def flush_hdp(self) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
-from zinc_rt.sim.driver.files import Process
 from zinc_rt.sim.driver.host_mappings import host_mapping
+from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.interfaces import DeviceFinding
 from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.machine_options import MachineOptions
 from zinc_rt.sim.memory.buffers import Bo
 from zinc_rt.sim.stores import StoreSeen
 
@@ -19,14 +20,15 @@ POLL_SECONDS = 0.001
 
 
 class SimDriver:
-    """System calls of one process of `machine`. Without a machine it makes one (`options` of Machine) and ends it
-    with close_all(). Host mappings are real ones of memfds, so addresses set aside are honoured."""
+    """System calls of one process of `machine`. Without a machine it makes one, with these `options` of
+    MachineOptions, and ends it with close_all(). Host mappings are real ones of memfds, so addresses set aside are
+    honoured."""
 
     simulated = True
 
     def __init__(self, machine: SimMachine | None = None, process: Process | None = None, **options: Any) -> None:
         self._owns = machine is None
-        self.machine = machine or SimMachine(**options)
+        self.machine = machine or SimMachine(MachineOptions(**options))
         self.process = process or self.machine.new_process()
         self._host = LinuxDriver()
         self._mapped: dict[Mapping, Bo | None] = {}
@@ -49,7 +51,7 @@ class SimDriver:
         if fd == ANONYMOUS:
             return self._host.mmap(fd, size_bytes, offset, prot, fixed_va)
         with self.machine.lock:
-            shown = host_mapping(self.machine, self.machine.file(self.process, fd), size_bytes, offset)
+            shown = host_mapping(self.machine, self.process, fd, size_bytes, offset)
             try:
                 mapping = self._host.mmap(shown.memory.fd, size_bytes, shown.offset, prot, fixed_va)
             except OSError:

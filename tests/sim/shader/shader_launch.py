@@ -19,6 +19,7 @@ from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, EventWrite, ReleaseM
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.machine_options import MachineOptions
 
 RSRC1 = 0xF0 << 12 | 3  # FLOAT_MODE, 32 VGPRs
 INITIATOR = 0x8005  # COMPUTE_SHADER_EN, FORCE_START_AT_000, CS_W32_EN
@@ -179,7 +180,7 @@ def stage(machine: SimMachine) -> Iterator[Stage]:
 @contextlib.contextmanager
 def machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
     options.setdefault("time_scale", 0.02)
-    made = SimMachine(inject=inject, **options)
+    made = SimMachine(MachineOptions(inject=inject, **options))
     try:
         yield made
     finally:

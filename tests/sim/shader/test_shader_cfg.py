@@ -5,15 +5,15 @@ from __future__ import annotations
 from machine_words import ENDPGM, EXEC, code_of, constant, move, sop1, sop2, sopc, sopk, sopp, v_mov
 
 from zinc_rt.isa import Target
+from zinc_rt.isa.control_flow import Flow, control_flow
 from zinc_rt.sim.shader.layout import CONTEXT, STATE, Checks, RecordLayout
-from zinc_rt.sim.shader.translate.cfg import graph_of
 from zinc_rt.sim.shader.translate.translation import translate
 
 WAVE32 = Target(12, 32)
 
 
-def graph(*parts: int | list[int], entry: int = 0):
-    return graph_of(code_of(*parts), entry, WAVE32)
+def graph(*parts: int | list[int], entry: int = 0) -> Flow:
+    return control_flow(code_of(*parts), WAVE32, entry, running=True)
 
 
 def test_straight_code_is_one_block() -> None:
@@ -26,7 +26,7 @@ def test_straight_code_is_one_block() -> None:
 def test_a_loop_is_a_block_that_follows_itself() -> None:
     found = graph(move(1, 500), sop2("s_sub_co_u32", 1, 1, constant(1)), sopp("s_cbranch_scc1", -2), ENDPGM)
     assert list(found.blocks) == [0, 8, 16]
-    assert found.blocks[0].falls
+    assert found.blocks[0].successors == (8,)
     assert set(found.blocks[8].successors) == {8, 16}
 
 
@@ -36,7 +36,7 @@ def test_code_behind_the_end_belongs_to_nobody() -> None:
 
 def test_a_branch_out_of_the_code_is_a_block_without_instructions() -> None:
     found = graph(sopp("s_branch", 100))
-    assert found.blocks[404].code == ()
+    assert found.blocks[404].instructions == ()
     assert found.blocks[404].illegal_at == 404
 
 

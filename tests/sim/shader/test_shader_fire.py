@@ -11,9 +11,10 @@ from fire_programs import MAKERS, pool, program
 from machine_words import ENDPGM, code_of, store
 from support import Counts
 
+from zinc_rt.isa.rows import base_mnemonic
 from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.run.kernels import KernelVariant, compiled, loaded
-from zinc_rt.sim.shader.translate.semantics import EMIT, base_mnemonic
+from zinc_rt.sim.shader.translate.semantics import EMIT
 
 OUTCOMES = {"ran", "faulted", "out of fuel", "refused at decode", "refused at compile"}
 

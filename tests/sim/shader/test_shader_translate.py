@@ -12,8 +12,9 @@ import pytest
 from machine_words import ENDPGM, code_of, sopp
 
 from zinc_rt.isa import decode, target_of
+from zinc_rt.isa.rows import base_mnemonic
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.translate.semantics import EMIT, base_mnemonic, merged
+from zinc_rt.sim.shader.translate.semantics import EMIT, merged
 from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 Counts = Callable[[int, int], int]

@@ -52,7 +52,7 @@ def lint(
     flow = control_flow(code, target, entry)
     at = dict(flow.instructions())
     subject = Subject(flow, tuple(order(flow)), {pc: effects(made, target) for pc, made in at.items()}, at, target)
-    if entry not in flow.blocks:
+    if not flow.blocks[entry].instructions:
         return list(check_structure(subject))
     found = [
         *check_structure(subject),

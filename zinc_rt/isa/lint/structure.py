@@ -27,7 +27,11 @@ def _endless(subject: Subject) -> Iterator[LintFinding]:
     """Blocks from which nothing leads out. One finding: where the first such loop is closed."""
     blocks = subject.flow.blocks
     before = predecessors(blocks)
-    leaving = [pc for pc, block in blocks.items() if block.exit]
+    leaving = [
+        pc
+        for pc, block in blocks.items()
+        if block.instructions and not any(blocks[to].instructions for to in block.successors)
+    ]
     reaching = set(leaving)
     while leaving:
         for pc in before[leaving.pop()]:

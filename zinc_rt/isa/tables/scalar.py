@@ -263,7 +263,7 @@ ROWS = {
 09 09 s_waitcnt waitcnt %wait
 0a 0a s_wait_idle - zero %wait ~all
 0b 0b s_wait_event hex %wait
-10 10 s_trap imm
+10 10 s_trap imm @halt
 11 11 s_round_mode hex
 12 12 s_denorm_mode imm
 14  - s_barrier_wait imm @barrier
@@ -286,7 +286,7 @@ ROWS = {
 34 34 s_wakeup - zero
 35 35 s_setprio imm %other
 36 36 s_sendmsg msg <m0
-37 37 s_sendmsghalt msg <m0
+37 37 s_sendmsghalt msg <m0 @halt
 38 38 s_incperflevel imm
 39 39 s_decperflevel imm
 3a 3a s_ttracedata - zero

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.syncobj import drm_file
 from zinc_rt.sim.driver.userq_ioctls import EOP_BYTES, ip_usable, switched_on
 from zinc_rt.sim.memory.buffers import Heap
 from zinc_rt.sim.memory.vm import VA_HOLE_END, VA_HOLE_START, VA_TOP_RESERVED
@@ -199,7 +198,7 @@ QUERIES: dict[int, Answer] = {
 
 
 def info(call: IoctlCall) -> None:
-    file = drm_file(call)
+    file = call.drm
     file.gpu.check_alive()
     size = call.arg["return_size"]
     if not size or not call.arg["return_pointer"]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.sim.driver import drm_memory, syncobj, userq_ioctls
+from zinc_rt.sim.driver import drm_memory, drm_syncobjs, userq_ioctls
 from zinc_rt.sim.driver.drm_info import info
-from zinc_rt.sim.driver.files import DrmContext, lowest_free
+from zinc_rt.sim.driver.files import lowest_free
 from zinc_rt.sim.driver.ioctl_call import IoctlCall, IoctlHandler, table
-from zinc_rt.sim.driver.syncobj import drm_file
+from zinc_rt.sim.driver.userq_state import DrmContext
 from zinc_rt.sim.tables import amdgpu, drm
 
 DRIVER_VERSION = (3, 64, 0)  # all of 6.16 to 7.0 say so
@@ -21,7 +21,7 @@ _PRIORITY_NORMAL = 0
 
 
 def version(call: IoctlCall) -> None:
-    numbers = DRIVER_VERSION if drm_file(call).gpu.linux.userq else OLD_DRIVER_VERSION
+    numbers = DRIVER_VERSION if call.drm.gpu.linux.userq else OLD_DRIVER_VERSION
     for name, number in zip(("major", "minor", "patchlevel"), numbers, strict=True):
         call.arg[f"version_{name}"] = number
     for name, text in _TEXT.items():
@@ -39,14 +39,14 @@ def get_cap(call: IoctlCall) -> None:
 
 
 def context(call: IoctlCall) -> None:
-    file, arg = drm_file(call), call.arg
+    file, arg = call.drm, call.arg
     operation, number, gpu = arg["op"], arg["ctx_id"], file.gpu
     if operation == amdgpu.AMDGPU_CTX_OP_ALLOC_CTX:
         if arg["priority"] not in _PRIORITIES:
             raise OSError(errno.EINVAL, "unknown priority")
         if arg["priority"] > _PRIORITY_NORMAL and not call.process.privileged:
             raise OSError(errno.EACCES, "needs CAP_SYS_NICE")
-        number = lowest_free(file.contexts, 1)  # type: ignore[arg-type]
+        number = lowest_free(file.contexts)
         file.contexts[number] = DrmContext(gpu.resets, gpu.vram_lost)
         arg.raw[:] = bytes(len(arg.raw))
         arg["new_ctx_id"] = number
@@ -69,7 +69,7 @@ def context(call: IoctlCall) -> None:
 
 def submit(call: IoctlCall) -> None:
     """Kernel rings are not simulated: an honest refusal."""
-    if call.arg["ctx_id"] not in drm_file(call).contexts or not call.arg["num_chunks"]:
+    if call.arg["ctx_id"] not in call.drm.contexts or not call.arg["num_chunks"]:
         raise OSError(errno.EINVAL, "no context, or nothing to submit")
     raise OSError(errno.EINVAL, "kernel queues are not part of this device")
 
@@ -80,14 +80,14 @@ HANDLERS = table(
     IoctlHandler(drm.IOCTL_GET_CAP, get_cap),
     IoctlHandler(drm.IOCTL_PRIME_HANDLE_TO_FD, drm_memory.prime_to_fd),
     IoctlHandler(drm.IOCTL_PRIME_FD_TO_HANDLE, drm_memory.prime_from_fd),
-    IoctlHandler(drm.IOCTL_SYNCOBJ_CREATE, syncobj.create),
-    IoctlHandler(drm.IOCTL_SYNCOBJ_DESTROY, syncobj.destroy),
-    IoctlHandler(drm.IOCTL_SYNCOBJ_WAIT, syncobj.wait, unlocked=True),
-    IoctlHandler(drm.IOCTL_SYNCOBJ_RESET, syncobj.reset),
-    IoctlHandler(drm.IOCTL_SYNCOBJ_SIGNAL, syncobj.signal),
-    IoctlHandler(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, syncobj.timeline_wait, unlocked=True),
-    IoctlHandler(drm.IOCTL_SYNCOBJ_QUERY, syncobj.query),
-    IoctlHandler(drm.IOCTL_SYNCOBJ_TIMELINE_SIGNAL, syncobj.timeline_signal),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_CREATE, drm_syncobjs.create),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_DESTROY, drm_syncobjs.destroy),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_WAIT, drm_syncobjs.wait, unlocked=True),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_RESET, drm_syncobjs.reset),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_SIGNAL, drm_syncobjs.signal),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, drm_syncobjs.timeline_wait, unlocked=True),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_QUERY, drm_syncobjs.query),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_TIMELINE_SIGNAL, drm_syncobjs.timeline_signal),
     IoctlHandler(amdgpu.IOCTL_GEM_CREATE, drm_memory.gem_create),
     IoctlHandler(amdgpu.IOCTL_GEM_MMAP, drm_memory.gem_mmap),
     IoctlHandler(amdgpu.IOCTL_CTX, context),

@@ -7,10 +7,9 @@ import threading
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import is_user_range
-from zinc_rt.sim.driver.fence import DmaFence
+from zinc_rt.sim.driver.fences import DmaFence
 from zinc_rt.sim.driver.files import DmaBufFile, DrmFile
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.syncobj import drm_file, lookup
 from zinc_rt.sim.memory.buffers import Bo, Heap
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.tables import amdgpu
@@ -32,7 +31,7 @@ _RDWR = 0x2
 
 
 def gem_create(call: IoctlCall) -> None:
-    file, arg = drm_file(call), call.arg
+    file, arg = call.drm, call.arg
     size, domains, flags = arg["bo_size"], arg["domains"], arg["domain_flags"]
     known = amdgpu.AMDGPU_GEM_DOMAIN_CPU | amdgpu.AMDGPU_GEM_DOMAIN_GTT | amdgpu.AMDGPU_GEM_DOMAIN_VRAM
     known |= amdgpu.AMDGPU_GEM_DOMAIN_GDS | amdgpu.AMDGPU_GEM_DOMAIN_GWS | amdgpu.AMDGPU_GEM_DOMAIN_OA
@@ -74,7 +73,7 @@ def _heap(file: DrmFile, domains: int, size: int) -> Heap:
 
 
 def gem_mmap(call: IoctlCall) -> None:
-    file = drm_file(call)
+    file = call.drm
     bo = file.bo(call.arg["handle"])
     if not bo.host_visible or bo.heap is Heap.USERPTR:
         raise OSError(errno.EPERM, "made without CPU access")
@@ -82,24 +81,14 @@ def gem_mmap(call: IoctlCall) -> None:
 
 
 def gem_close(call: IoctlCall) -> None:
-    file, handle = drm_file(call), call.arg["handle"]
+    file, handle = call.drm, call.arg["handle"]
     if handle not in file.handles:
         raise OSError(errno.EINVAL, f"no buffer {handle}")
-    close_handle(file, handle)
-
-
-def close_handle(file: DrmFile, handle: int) -> None:
-    bo = file.handles.pop(handle)
-    if bo not in file.handles.values():
-        file.allowed.discard(bo)
-        for span in [span for span in file.vm.spans if span.bo is bo]:
-            file.vm.unmap(span)
-            file.gpu.release(bo)
-    file.gpu.release(bo)
+    file.close_handle(handle)
 
 
 def gem_userptr(call: IoctlCall) -> None:
-    file, arg = drm_file(call), call.arg
+    file, arg = call.drm, call.arg
     start, size, flags = arg["addr"], arg["size"], arg["flags"]
     if start % PAGE_BYTES or size % PAGE_BYTES or size == 0 or flags & ~_USERPTR_FLAGS:
         raise OSError(errno.EINVAL, "not whole pages, or unknown flags")
@@ -112,7 +101,7 @@ def gem_userptr(call: IoctlCall) -> None:
 
 
 def gem_va(call: IoctlCall) -> None:
-    file, arg = drm_file(call), call.arg
+    file, arg = call.drm, call.arg
     operation, flags, va, size = arg["operation"], arg["flags"], arg["va_address"], arg["map_size"]
     if operation not in (1, 2, 3, 4):
         raise OSError(errno.EINVAL, "unknown operation")
@@ -123,11 +112,11 @@ def gem_va(call: IoctlCall) -> None:
     timeline = file.gpu.linux.userq
     inputs = call.numbers_at(arg["input_fence_syncobj_handles"], arg["num_syncobj_handles"]) if timeline else []
     for handle in inputs:
-        lookup(file, handle)
+        file.syncobj(handle)
     out = arg["vm_timeline_syncobj_out"] if timeline else 0
     fence = DmaFence()
     if out:
-        syncobj = lookup(file, out)
+        syncobj = file.syncobj(out)
     change = _change(call, file)
     late = operation in (1, 4) and file.gpu.injector.strikes("page-tables-late")
 
@@ -147,10 +136,7 @@ def gem_va(call: IoctlCall) -> None:
         timer.start()
     if out:
         with call.machine.changed:
-            if arg["vm_timeline_point"]:
-                syncobj.add_point(arg["vm_timeline_point"], fence)
-            else:
-                syncobj.replace(fence)
+            syncobj.attach(fence, arg["vm_timeline_point"])
 
 
 def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
@@ -167,7 +153,7 @@ def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
         span = next((span for span in file.vm.spans if span.start == va and span.bo is bo), None)
         if span is None:
             raise OSError(errno.ENOENT, "not mapped there")
-        if file.gpu.linux.userq_unmap_check and any(bo in queue.held for queue in file.queues.values()):
+        if file.gpu.linux.userq_unmap_check and file.user_queues.holds(bo):
             file.gpu.log("amdgpu: unmapping a vital queue va")
         return lambda: _drop(file, span)
     offset = arg["offset_in_bo"]
@@ -222,26 +208,24 @@ def clear_range(file: DrmFile, va: int, size: int) -> None:
 
 def gem_op(call: IoctlCall) -> None:
     """GET_GEM_CREATE_INFO and SET_PLACEMENT change nothing a client here looks at."""
-    drm_file(call).bo(call.arg["handle"])
+    call.drm.bo(call.arg["handle"])
     raise OSError(errno.EINVAL, "unknown operation")
 
 
 def prime_to_fd(call: IoctlCall) -> None:
-    file = drm_file(call)
+    file = call.drm
     bo = file.bo(call.arg["handle"])
     if call.arg["flags"] & ~(_RDWR | 0o2000000):  # DRM_RDWR, DRM_CLOEXEC
         raise OSError(errno.EINVAL, "unknown flags")
     bo.references += 1
-    call.arg["fd"] = call.machine.add_file(call.process, DmaBufFile(bo, call.process))
+    call.arg["fd"] = call.process.add_file(DmaBufFile(bo, file.gpu))
 
 
 def prime_from_fd(call: IoctlCall) -> None:
-    file = drm_file(call)
-    source = call.process.files.get(call.arg["fd"])
-    if not isinstance(source, DmaBufFile):
-        raise OSError(errno.EBADF if source is None else errno.EINVAL, "no dma-buf")
-    known = next((handle for handle, bo in file.handles.items() if bo is source.bo), None)
+    file = call.drm
+    bo = call.dma_buf(call.arg["fd"]).bo
+    known = next((handle for handle, each in file.handles.items() if each is bo), None)
     if known is None:
-        source.bo.references += 1
-        known = file.add(source.bo)
+        bo.references += 1
+        known = file.add(bo)
     call.arg["handle"] = known

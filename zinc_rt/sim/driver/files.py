@@ -1,31 +1,26 @@
-"""What a simulated process has open, and the process itself."""
+"""What a simulated process can have open: nodes, dma-bufs, text files, folders."""
 
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Container
+from dataclasses import dataclass
 
-from zinc_rt.sim.driver.client_memory import UserMemory
-from zinc_rt.sim.memory.buffers import Bo, Shared
-from zinc_rt.sim.memory.vm import GpuVm
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.driver.kfd_state import KfdProcessState
-    from zinc_rt.sim.driver.syncobj import SyncobjState
-    from zinc_rt.sim.driver.userq_state import UserQueue
-    from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.driver.fences import SyncobjState
+from zinc_rt.sim.driver.userq_state import DrmContext, UserQueues
+from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.memory.buffers import Bo
 
 
+@dataclass(eq=False)
 class File:
-    """One open file. `path` is the node's."""
+    """One open file. `path` is the node's; `readable` is poll(2)'s answer."""
 
-    def __init__(self, path: str, process: Process) -> None:
-        self.path, self.process = path, process
+    path: str
 
     @property
     def readable(self) -> bool:
-        """poll(2)."""
         return False
 
 
@@ -33,14 +28,8 @@ class KfdFile(File):
     """/dev/kfd. Every one of a process shows the same state."""
 
 
-class DmaBufFile(File):
-    def __init__(self, bo: Bo, process: Process) -> None:
-        super().__init__("anon_inode:dmabuf", process)
-        self.bo = bo
-
-    @property
-    def readable(self) -> bool:
-        return True
+class FolderFile(File):
+    """A folder. Its names come by path (list_dir)."""
 
 
 class TextFile(File):
@@ -51,15 +40,26 @@ class TextFile(File):
         return True
 
 
-class FolderFile(File):
-    """A folder. Its names come by path (list_dir)."""
+class DmaBufFile(File):
+    """A buffer handed over between processes, or between the two drivers of one."""
+
+    def __init__(self, bo: Bo, gpu: SimGpu) -> None:
+        super().__init__("anon_inode:dmabuf")
+        self.bo, self.gpu = bo, gpu
+
+    def release(self) -> None:
+        self.gpu.release(self.bo)
+
+    @property
+    def readable(self) -> bool:
+        return True
 
 
 class SmiFile(File):
     """Lines that SMI_EVENTS hands to monitoring tools."""
 
-    def __init__(self, process: Process) -> None:
-        super().__init__("anon_inode:kfd_smi_ev", process)
+    def __init__(self) -> None:
+        super().__init__("anon_inode:kfd_smi_ev")
         self.lines: list[str] = []
 
     @property
@@ -67,26 +67,17 @@ class SmiFile(File):
         return bool(self.lines)
 
 
-@dataclass(eq=False)
-class DrmContext:
-    """AMDGPU_CTX: what a client knows of resets."""
-
-    resets_seen: int
-    vram_lost_seen: int
-    guilty: bool = False
-
-
 class DrmFile(File):
-    """A render node: its own GPU address space, buffer handles, syncobjs, user queues."""
+    """A render node: its own GPU address space, buffer handles, syncobjs, contexts, user queues."""
 
-    def __init__(self, path: str, process: Process, gpu: SimGpu, vm: GpuVm) -> None:
-        super().__init__(path, process)
-        self.gpu, self.vm = gpu, vm
+    def __init__(self, path: str, gpu: SimGpu, changed: threading.Condition) -> None:
+        super().__init__(path)
+        self.gpu, self.vm = gpu, gpu.new_vm()
         self.handles: dict[int, Bo] = {}
         self.allowed: set[Bo] = set()  # may be mapped through this file
         self.syncobjs: dict[int, SyncobjState] = {}
-        self.queues: dict[int, UserQueue] = {}
         self.contexts: dict[int, DrmContext] = {}
+        self.user_queues = UserQueues(gpu, self.vm, self.contexts, changed)
 
     def bo(self, handle: int) -> Bo:
         if handle not in self.handles:
@@ -94,27 +85,38 @@ class DrmFile(File):
         return self.handles[handle]
 
     def add(self, bo: Bo) -> int:
-        handle = lowest_free(self.handles, 1)
+        handle = lowest_free(self.handles)
         self.handles[handle] = bo
         self.allowed.add(bo)
         return handle
 
+    def close_handle(self, handle: int) -> None:
+        """The last handle of a buffer takes its mappings along."""
+        bo = self.handles.pop(handle)
+        if bo not in self.handles.values():
+            self.allowed.discard(bo)
+            for span in [span for span in self.vm.spans if span.bo is bo]:
+                self.vm.unmap(span)
+                self.gpu.release(bo)
+        self.gpu.release(bo)
 
-def lowest_free(taken: dict[int, object] | dict[int, Bo], first: int) -> int:
-    number = first
+    def syncobj(self, handle: int, number: int = errno.ENOENT) -> SyncobjState:
+        if handle not in self.syncobjs:
+            raise OSError(number, f"no syncobj {handle}")
+        return self.syncobjs[handle]
+
+    def release(self) -> None:
+        """The last fd of it is closed."""
+        self.user_queues.close()
+        for handle in list(self.handles):
+            self.close_handle(handle)
+        self.syncobjs.clear()
+        self.vm.clear()
+
+
+def lowest_free(taken: Container[int]) -> int:
+    """Handles and ids of a file count from 1."""
+    number = 1
     while number in taken:
         number += 1
     return number
-
-
-@dataclass(eq=False)
-class Process:
-    """A client as the kernel sees it."""
-
-    pid: int
-    memory: UserMemory
-    files: dict[int, File] = field(default_factory=dict)
-    kfd: KfdProcessState | None = None
-    host_mappings: list[tuple[Bo, Shared]] = field(default_factory=list)
-    privileged: bool = False  # CAP_SYS_NICE
-    dead: bool = False

@@ -6,7 +6,8 @@ import errno
 from dataclasses import dataclass
 
 from zinc_rt.sim.chips import PAGE_BYTES
-from zinc_rt.sim.driver.files import DrmFile, File, KfdFile
+from zinc_rt.sim.driver.files import DrmFile, KfdFile
+from zinc_rt.sim.driver.ioctl_call import MachineState
 from zinc_rt.sim.driver.kfd_memory import (
     MMAP_GPU_SHIFT,
     MMAP_TYPE_DOORBELL,
@@ -14,8 +15,8 @@ from zinc_rt.sim.driver.kfd_memory import (
     MMAP_TYPE_MMIO,
     MMAP_TYPE_RESERVED,
 )
+from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
-from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
 
 TYPE_MASK = 3 << 62
@@ -30,18 +31,19 @@ class HostMapping:
     bo: Bo | None = None
 
 
-def host_mapping(machine: SimMachine, file: File, size_bytes: int, offset: int) -> HostMapping:
+def host_mapping(machine: MachineState, process: Process, fd: int, size_bytes: int, offset: int) -> HostMapping:
     """Raises the OSError of mmap(2)."""
+    file = process.file(fd)
     if size_bytes <= 0 or offset % PAGE_BYTES or not 0 <= offset < 1 << 64:
         raise OSError(errno.EINVAL, "size 0, or the offset is no page's")
     if isinstance(file, KfdFile):
-        return _kfd(machine, file, size_bytes, offset)
+        return _kfd(machine, process, size_bytes, offset)
     if isinstance(file, DrmFile):
         return _drm(machine, file, size_bytes, offset)
     raise OSError(errno.ENODEV, "this file cannot be mapped")
 
 
-def _gpu_of(machine: SimMachine, offset: int) -> SimGpu:
+def _gpu_of(machine: MachineState, offset: int) -> SimGpu:
     wanted = offset >> MMAP_GPU_SHIFT & 0xFFFF
     for gpu in machine.gpus:
         if gpu.gpu_id & 0xFFFF == wanted:
@@ -49,9 +51,9 @@ def _gpu_of(machine: SimMachine, offset: int) -> SimGpu:
     raise OSError(errno.ENODEV, "no such GPU in the offset")
 
 
-def _kfd(machine: SimMachine, file: KfdFile, size_bytes: int, offset: int) -> HostMapping:
-    process = file.process.kfd
-    assert process is not None
+def _kfd(machine: MachineState, process: Process, size_bytes: int, offset: int) -> HostMapping:
+    kfd = process.kfd
+    assert kfd is not None
     kind = offset & TYPE_MASK
     if kind == MMAP_TYPE_DOORBELL:
         gpu = _gpu_of(machine, offset)
@@ -59,13 +61,13 @@ def _kfd(machine: SimMachine, file: KfdFile, size_bytes: int, offset: int) -> Ho
             raise OSError(errno.EFAULT, "injected")
         if size_bytes != DOORBELL_SLICE_BYTES:
             raise OSError(errno.EINVAL, f"doorbells: {DOORBELL_SLICE_BYTES} bytes, exactly")
-        return HostMapping(process.bound(gpu, errno.EFAULT).doorbells)
+        return HostMapping(kfd.bound(gpu, errno.EFAULT).doorbells)
     if kind == MMAP_TYPE_EVENTS:
-        if process.events.page is None:
+        if kfd.events.page is None:
             raise OSError(errno.EINVAL, "no event page yet")
-        if size_bytes > process.events.page.size_bytes:
+        if size_bytes > kfd.events.page.size_bytes:
             raise OSError(errno.EINVAL, "larger than the event page")
-        return HostMapping(process.events.page)
+        return HostMapping(kfd.events.page)
     if kind == MMAP_TYPE_RESERVED:
         raise OSError(errno.EINVAL, "the CWSR page is mapped by the kernel on these chips")
     assert kind == MMAP_TYPE_MMIO
@@ -76,7 +78,7 @@ def _kfd(machine: SimMachine, file: KfdFile, size_bytes: int, offset: int) -> Ho
     return HostMapping(_gpu_of(machine, offset).remap_page)
 
 
-def _drm(machine: SimMachine, file: DrmFile, size_bytes: int, offset: int) -> HostMapping:
+def _drm(machine: MachineState, file: DrmFile, size_bytes: int, offset: int) -> HostMapping:
     if offset >> MMAP_GPU_SHIFT and not offset & TYPE_MASK:
         return HostMapping(_gpu_of(machine, offset).remap_page) if size_bytes == PAGE_BYTES else _refuse()
     bo = file.gpu.bo_at(offset)
@@ -89,7 +91,7 @@ def _drm(machine: SimMachine, file: DrmFile, size_bytes: int, offset: int) -> Ho
     if size_bytes > bo.size_bytes:
         return _refuse()
     if bo.heap is Heap.VRAM:
-        machine.consulted.mark("host maps VRAM")
+        file.gpu.consulted.mark("host maps VRAM")
     return HostMapping(bo.host_maps(file.gpu.coherence), 0, bo)
 
 

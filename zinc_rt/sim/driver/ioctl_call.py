@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from zinc_rt.sim.driver.files import File, Process
+from zinc_rt.sim.driver.files import DmaBufFile, DrmFile, File
+from zinc_rt.sim.driver.kfd_state import KfdProcessState
+from zinc_rt.sim.driver.process import Process
+from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.inject import Injector
+from zinc_rt.sim.profiles import LinuxProfile
 from zinc_rt.sim.tables.structs import Fields, IoctlRow, StructLayout
 
-if TYPE_CHECKING:
-    from zinc_rt.sim.machine import SimMachine
+
+class MachineState(Protocol):
+    """What ioctls may know of the machine. `changed` guards events and fences."""
+
+    linux: LinuxProfile
+    injector: Injector
+    gpus: list[SimGpu]
+    changed: threading.Condition
 
 
 @dataclass(slots=True)
 class IoctlCall:
-    machine: SimMachine
+    machine: MachineState
     process: Process
     file: File
     arg: Fields
+
+    @property
+    def drm(self) -> DrmFile:
+        """The render node, for the handlers of its ioctls."""
+        assert isinstance(self.file, DrmFile)
+        return self.file
+
+    @property
+    def kfd(self) -> KfdProcessState:
+        """The process's state in amdkfd, for the handlers of /dev/kfd's ioctls."""
+        assert self.process.kfd is not None
+        return self.process.kfd
+
+    def dma_buf(self, fd: int, none: int = errno.EBADF) -> DmaBufFile:
+        """`none`: the errno where no file has that number; another kind of file is EINVAL."""
+        file = self.process.files.get(fd)
+        if not isinstance(file, DmaBufFile):
+            raise OSError(none if file is None else errno.EINVAL, "no dma-buf")
+        return file
 
     def bytes_at(self, address: int, size_bytes: int) -> bytes:
         """copy_from_user: EFAULT."""
@@ -34,18 +65,19 @@ class IoctlCall:
         raw = self.bytes_at(address, count * item_bytes)
         return [int.from_bytes(raw[i : i + item_bytes], "little") for i in range(0, len(raw), item_bytes)]
 
+    def records_at(self, address: int, count: int, layout: StructLayout, limit: int = 1 << 16) -> list[Fields]:
+        """An array of structs."""
+        if count > limit:
+            raise OSError(errno.ENOMEM, f"{count} entries")
+        raw = self.bytes_at(address, count * layout.size_bytes)
+        return [layout.read(raw[i * layout.size_bytes :]) for i in range(count)]
+
     def put(self, address: int, data: bytes) -> None:
         """copy_to_user: EFAULT."""
         if data and not address:
             raise OSError(errno.EFAULT, "null pointer")
         if data:
             self.process.memory.write(address, data)
-
-    def records_at(self, address: int, count: int, layout: StructLayout, limit: int = 1 << 16) -> list[Fields]:
-        if count > limit:
-            raise OSError(errno.ENOMEM, f"{count} entries")
-        raw = self.bytes_at(address, count * layout.size_bytes)
-        return [layout.read(raw[i * layout.size_bytes :]) for i in range(count)]
 
 
 @dataclass(frozen=True, slots=True)

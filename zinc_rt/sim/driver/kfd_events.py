@@ -6,7 +6,7 @@ import errno
 
 from zinc_rt.sim.driver.event_table import EventWaiter
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_EVENTS, state
+from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_EVENTS
 from zinc_rt.sim.memory.buffers import Shared
 from zinc_rt.sim.tables import kfd
 
@@ -15,7 +15,7 @@ _DATA_BYTES = {kfd.KFD_IOC_EVENT_MEMORY: 32, kfd.KFD_IOC_EVENT_HW_EXCEPTION: 16}
 
 
 def create(call: IoctlCall) -> None:
-    process, arg = state(call), call.arg
+    process, arg = call.kfd, call.arg
     if arg["event_page_offset"]:
         _take_page(call)
     event = process.events.create(arg["event_type"], bool(arg["auto_reset"]))
@@ -26,7 +26,7 @@ def create(call: IoctlCall) -> None:
 
 
 def _take_page(call: IoctlCall) -> None:
-    process, handle = state(call), call.arg["event_page_offset"]
+    process, handle = call.kfd, call.arg["event_page_offset"]
     if process.events.page is not None:
         raise OSError(errno.EINVAL, "an event page was given before")
     gpu = process.gpu(handle >> 32)
@@ -41,15 +41,15 @@ def _take_page(call: IoctlCall) -> None:
 
 
 def destroy(call: IoctlCall) -> None:
-    state(call).events.destroy(call.arg["event_id"])
+    call.kfd.events.destroy(call.arg["event_id"])
 
 
 def set_event(call: IoctlCall) -> None:
-    state(call).events.set(call.arg["event_id"])
+    call.kfd.events.set(call.arg["event_id"])
 
 
 def reset(call: IoctlCall) -> None:
-    state(call).events.reset(call.arg["event_id"])
+    call.kfd.events.reset(call.arg["event_id"])
 
 
 def wait(call: IoctlCall) -> None:
@@ -57,9 +57,9 @@ def wait(call: IoctlCall) -> None:
     arg["wait_result"] = kfd.KFD_IOC_WAIT_RESULT_FAIL
     address, size = arg["events_ptr"], kfd.EVENT_DATA.size_bytes
     wanted = call.records_at(address, arg["num_events"], kfd.EVENT_DATA)
-    ages = state(call).machine.linux.kfd_minor >= AGE_MINOR
+    ages = call.machine.linux.kfd_minor >= AGE_MINOR
     asked = [(each["event_id"], each["last_event_age"] if ages else 0) for each in wanted]
-    result, entries = state(call).events.wait(asked, bool(arg["wait_for_all"]), arg["timeout"])
+    result, entries = call.kfd.events.wait(asked, bool(arg["wait_for_all"]), arg["timeout"])
     if result == kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
         for place, (record, entry) in enumerate(zip(wanted, entries, strict=True)):
             if entry.activated:

@@ -8,7 +8,7 @@ from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import is_user_range
 from zinc_rt.sim.driver.files import DmaBufFile, DrmFile
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.kfd_state import KfdBuffer, KfdProcessState, ProcessOnGpu
+from zinc_rt.sim.driver.kfd_state import KfdBuffer, ProcessOnGpu
 from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
 from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
 from zinc_rt.sim.memory.vm import GpuVm
@@ -30,17 +30,12 @@ _DOMAINS = (
 )
 
 
-def state(call: IoctlCall) -> KfdProcessState:
-    assert call.process.kfd is not None
-    return call.process.kfd
-
-
 def mmap_cookie(kind: int, gpu_id: int) -> int:
     return kind | (gpu_id & 0xFFFF) << MMAP_GPU_SHIFT
 
 
 def acquire_vm(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     gpu = process.gpu(call.arg["gpu_id"])
     gpu.check_alive()
     if gpu.injector.strikes("vm-busy"):
@@ -56,12 +51,11 @@ def acquire_vm(call: IoctlCall) -> None:
     if file.gpu is not gpu:
         raise OSError(errno.EINVAL, "a render node of another GPU")
     doorbells = Shared("doorbells", DOORBELL_SLICE_BYTES)
-    file.vm.users += 1
     process.on[gpu.gpu_id] = ProcessOnGpu(gpu, file, file.vm, doorbells)
 
 
 def alloc(call: IoctlCall) -> None:
-    process, arg = state(call), call.arg
+    process, arg = call.kfd, call.arg
     size, flags, va = arg["size"], arg["flags"], arg["va_addr"]
     if size == 0:
         raise OSError(errno.EINVAL, "size 0")
@@ -80,12 +74,7 @@ def alloc(call: IoctlCall) -> None:
     if size >= 1 << 48 or round_up(size, PAGE_BYTES) * 2 >= 1 << 63:
         raise OSError(errno.ENOMEM, "beyond any memory")
     bo = _new_bo(call, gpu, on, heap, size, flags)
-    index = process.next_index.get(gpu.gpu_id, 1)
-    process.next_index[gpu.gpu_id] = index + 1
-    handle = gpu.gpu_id << 32 | index
-    process.buffers[handle] = KfdBuffer(handle, va, bo.size_bytes, flags, gpu, bo)
-    on.file.allowed.add(bo)
-    arg["handle"] = handle
+    arg["handle"] = process.add_buffer(gpu, va, flags, bo)
     if heap is Heap.MMIO:
         arg["mmap_offset"] = mmap_cookie(MMAP_TYPE_MMIO, gpu.gpu_id)
     elif heap is not Heap.USERPTR:
@@ -122,7 +111,7 @@ def _cached(gpu: SimGpu, flags: int) -> bool:
 
 
 def free(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     handle = call.arg["handle"]
     if process.events.page_handle and handle == process.events.page_handle:
         raise OSError(errno.EPERM, "the event page stays")
@@ -147,7 +136,7 @@ def _devices(call: IoctlCall) -> list[int]:
 
 
 def map_to_gpu(call: IoctlCall) -> None:
-    process, handle = state(call), call.arg["handle"]
+    process, handle = call.kfd, call.arg["handle"]
     ids = _devices(call)
     process.bound(process.gpu(handle >> 32), errno.ENODEV)
     buffer = process.buffer(handle, errno.ENOMEM)  # sic
@@ -176,7 +165,7 @@ def _map(buffer: KfdBuffer, vm: GpuVm) -> list:
 
 
 def unmap_from_gpu(call: IoctlCall) -> None:
-    process, handle = state(call), call.arg["handle"]
+    process, handle = call.kfd, call.arg["handle"]
     ids = _devices(call)
     process.gpu(handle >> 32)
     buffer = process.buffer(handle, errno.ENODEV)
@@ -192,7 +181,7 @@ def unmap_from_gpu(call: IoctlCall) -> None:
 
 
 def available_memory(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     gpu = process.gpu(call.arg["gpu_id"])
     gpu.check_alive()
     left = gpu.memory.available_bytes(Heap.VRAM) - VRAM_RESERVE_BYTES
@@ -200,48 +189,38 @@ def available_memory(call: IoctlCall) -> None:
 
 
 def export_dmabuf(call: IoctlCall) -> None:
-    process, handle = state(call), call.arg["handle"]
+    process, handle = call.kfd, call.arg["handle"]
     process.gpu(handle >> 32)
     buffer = process.buffer(handle, errno.EINVAL)
     buffer.bo.references += 1
-    call.arg["dmabuf_fd"] = call.machine.add_file(call.process, DmaBufFile(buffer.bo, call.process))
+    call.arg["dmabuf_fd"] = call.process.add_file(DmaBufFile(buffer.bo, buffer.gpu))
 
 
 def import_dmabuf(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     gpu = process.gpu(call.arg["gpu_id"])
-    file = call.process.files.get(call.arg["dmabuf_fd"])
-    if not isinstance(file, DmaBufFile):
-        raise OSError(errno.EBADF if file is None else errno.EINVAL, "no dma-buf")
-    on = process.bound(gpu, errno.ENODEV)
-    bo = file.bo
+    bo = call.dma_buf(call.arg["dmabuf_fd"]).bo
+    process.bound(gpu, errno.ENODEV)
     if bo.heap not in (Heap.VRAM, Heap.GTT):
         raise OSError(errno.EINVAL, "not a buffer of VRAM or GTT")
     bo.references += 1
-    index = process.next_index.get(gpu.gpu_id, 1)
-    process.next_index[gpu.gpu_id] = index + 1
-    handle = gpu.gpu_id << 32 | index
     flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE
-    process.buffers[handle] = KfdBuffer(handle, call.arg["va_addr"], bo.size_bytes, flags, gpu, bo)
-    on.file.allowed.add(bo)
-    call.arg["handle"] = handle
+    call.arg["handle"] = process.add_buffer(gpu, call.arg["va_addr"], flags, bo)
 
 
 def dmabuf_info(call: IoctlCall) -> None:
-    file = call.process.files.get(call.arg["dmabuf_fd"])
-    if not isinstance(file, DmaBufFile):
-        raise OSError(errno.EINVAL, "no dma-buf")
-    call.arg["size"] = file.bo.size_bytes
+    bo = call.dma_buf(call.arg["dmabuf_fd"], none=errno.EINVAL).bo
+    call.arg["size"] = bo.size_bytes
     call.arg["metadata_size"] = 0
     call.arg["gpu_id"] = call.machine.gpus[0].gpu_id
-    in_vram = file.bo.heap is Heap.VRAM
+    in_vram = bo.heap is Heap.VRAM
     call.arg["flags"] = kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM if in_vram else kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT
-    if in_vram and file.bo.public:
+    if in_vram and bo.public:
         call.arg["flags"] |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC
 
 
 def set_memory_policy(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     policies = (kfd.KFD_IOC_CACHE_POLICY_COHERENT, kfd.KFD_IOC_CACHE_POLICY_NONCOHERENT)
     if call.arg["default_policy"] not in policies or call.arg["alternate_policy"] not in policies:
         raise OSError(errno.EINVAL, "unknown cache policy")
@@ -249,5 +228,5 @@ def set_memory_policy(call: IoctlCall) -> None:
 
 
 def set_scratch_backing(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     process.bound(process.gpu(call.arg["gpu_id"]), errno.ESRCH)

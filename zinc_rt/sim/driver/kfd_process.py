@@ -7,7 +7,6 @@ import time
 
 from zinc_rt.sim.driver.files import SmiFile
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.kfd_memory import state
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.memory.vm import VA_FIRST
 from zinc_rt.sim.tables import kfd
@@ -30,7 +29,7 @@ def get_version(call: IoctlCall) -> None:
 
 
 def clock_counters(call: IoctlCall) -> None:
-    gpu = state(call).gpu(call.arg["gpu_id"])
+    gpu = call.kfd.gpu(call.arg["gpu_id"])
     gpu.check_alive()
     call.arg["gpu_clock_counter"] = gpu.gpu_counter()
     call.arg["cpu_clock_counter"] = time.monotonic_ns()
@@ -67,12 +66,12 @@ def apertures_new(call: IoctlCall) -> None:
 
 
 def set_trap_handler(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     process.bound(process.gpu(call.arg["gpu_id"]), errno.ESRCH)
 
 
 def get_tile_config(call: IoctlCall) -> None:
-    gpu = state(call).gpu(call.arg["gpu_id"])
+    gpu = call.kfd.gpu(call.arg["gpu_id"])
     gpu.check_alive()
     call.arg["num_tile_configs"] = 0  # gfx9 and later have no such tables
     call.arg["num_macro_tile_configs"] = 0
@@ -84,17 +83,17 @@ def deprecated(call: IoctlCall) -> None:
 
 
 def alloc_gws(call: IoctlCall) -> None:
-    if call.arg["queue_id"] not in state(call).queues:
+    if call.arg["queue_id"] not in call.kfd.queues:
         raise OSError(errno.EINVAL, "no such queue")
     raise OSError(errno.ENODEV, "no global wave sync on this chip")
 
 
 def smi_events(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     process.gpu(call.arg["gpuid"])
-    file = SmiFile(call.process)
+    file = SmiFile()
     process.smi.append(file)
-    call.arg["anon_fd"] = call.machine.add_file(call.process, file)
+    call.arg["anon_fd"] = call.process.add_file(file)
 
 
 def svm(call: IoctlCall) -> None:
@@ -105,7 +104,7 @@ def svm(call: IoctlCall) -> None:
 
 
 def set_xnack(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     wanted = call.arg["xnack_enabled"]
     if wanted < 0:
         call.arg["xnack_enabled"] = int(process.xnack)
@@ -116,7 +115,7 @@ def set_xnack(call: IoctlCall) -> None:
 
 
 def runtime_enable(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     if call.arg["mode_mask"] & kfd.KFD_RUNTIME_ENABLE_MODE_ENABLE_MASK:
         if process.runtime_enabled:
             raise OSError(errno.EBUSY, "enabled before")

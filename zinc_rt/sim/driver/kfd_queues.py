@@ -7,7 +7,7 @@ import errno
 from zinc_rt.sim.chips import PAGE_BYTES, Cwsr
 from zinc_rt.sim.driver.client_memory import is_user_range
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_DOORBELL, mmap_cookie, state
+from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_DOORBELL, mmap_cookie
 from zinc_rt.sim.driver.kfd_state import (
     DOORBELLS,
     MAX_QUEUE_IDS,
@@ -60,7 +60,7 @@ def _check_common(arg: Fields) -> None:
 
 
 def create(call: IoctlCall) -> None:
-    process, arg = state(call), call.arg
+    process, arg = call.kfd, call.arg
     _check_common(arg)
     for name in ("read_pointer_address", "write_pointer_address"):
         if not arg[name] or not is_user_range(arg[name], 8):
@@ -202,7 +202,7 @@ def _run_or_stop(queue: KfdQueueState, arg: Fields) -> None:
 
 
 def destroy(call: IoctlCall) -> None:
-    process = state(call)
+    process = call.kfd
     queue = process.queues.get(call.arg["queue_id"])
     if queue is None:
         raise OSError(errno.EINVAL, "no such queue")
@@ -212,7 +212,7 @@ def destroy(call: IoctlCall) -> None:
 
 def _queue(call: IoctlCall) -> KfdQueueState:
     """For the calls that say EFAULT to an unknown queue."""
-    queue = state(call).queues.get(call.arg["queue_id"])
+    queue = call.kfd.queues.get(call.arg["queue_id"])
     if queue is None:
         raise OSError(errno.EFAULT, "no such queue")
     return queue
@@ -222,7 +222,7 @@ def update(call: IoctlCall) -> None:
     arg = call.arg
     _check_common(arg)
     queue = _queue(call)
-    on = state(call).bound(queue.gpu, errno.EFAULT)
+    on = call.kfd.bound(queue.gpu, errno.EFAULT)
     size = max(arg["ring_size"], kfd.KFD_MIN_QUEUE_RING_SIZE)
     hardware = queue.hardware
     if arg["ring_base_address"] and queue.gpu.linux.buffer_validation:

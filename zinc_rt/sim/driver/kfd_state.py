@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import errno
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from zinc_rt.sim.driver.event_table import EventTable
-from zinc_rt.sim.driver.files import DrmFile, Process, SmiFile
+from zinc_rt.sim.driver.files import DrmFile, SmiFile
 from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
 from zinc_rt.sim.interfaces import Fault, HardwareQueue
 from zinc_rt.sim.memory.buffers import Bo, Shared
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.tables import kfd
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.machine import SimMachine
 
 MAX_QUEUE_IDS = 1024  # KFD_MAX_NUM_OF_QUEUES_PER_PROCESS
 MAX_QUEUES_PER_GPU = 127  # of one process: a static queue takes one of 128
@@ -73,24 +71,24 @@ class ProcessOnGpu:
 
 
 class KfdProcessState:
-    """One per process that has /dev/kfd open. Implements sim.gpu.Owner."""
+    """One per process that has /dev/kfd open. Implements sim.gpu.QueueOwner."""
 
-    def __init__(self, process: Process, machine: SimMachine) -> None:
-        self.process, self.machine = process, machine
+    def __init__(self, gpus: Sequence[SimGpu], changed: threading.Condition) -> None:
+        self.gpus = gpus
         self.on: dict[int, ProcessOnGpu] = {}
         self.buffers: dict[int, KfdBuffer] = {}
         self.next_index: dict[int, int] = {}
         self.queues: dict[int, KfdQueueState] = {}
-        self.events = EventTable(machine.changed)
+        self.events = EventTable(changed)
         self.smi: list[SmiFile] = []
         self.held_files: list[DrmFile] = []  # closed by the client, still bound
         self.runtime_enabled = False
         self.xnack = False
-        for gpu in machine.gpus:
+        for gpu in gpus:
             gpu.owners.add(self)
 
     def gpu(self, gpu_id: int, number: int = errno.EINVAL) -> SimGpu:
-        for gpu in self.machine.gpus:
+        for gpu in self.gpus:
             if gpu.gpu_id == gpu_id:
                 return gpu
         raise OSError(number, f"no GPU {gpu_id}")
@@ -107,6 +105,15 @@ class KfdProcessState:
         if handle not in self.buffers:
             raise OSError(number, f"no buffer 0x{handle:x}")
         return self.buffers[handle]
+
+    def add_buffer(self, gpu: SimGpu, va: int, flags: int, bo: Bo) -> int:
+        """The new handle. The render file it is bound to may map it from now on."""
+        index = self.next_index.get(gpu.gpu_id, 1)
+        self.next_index[gpu.gpu_id] = index + 1
+        handle = gpu.gpu_id << 32 | index
+        self.buffers[handle] = KfdBuffer(handle, va, bo.size_bytes, flags, gpu, bo)
+        self.on[gpu.gpu_id].file.allowed.add(bo)
+        return handle
 
     def queues_on(self, gpu: SimGpu) -> list[KfdQueueState]:
         return [queue for queue in self.queues.values() if queue.gpu is gpu]
@@ -129,7 +136,7 @@ class KfdProcessState:
         for queue in list(self.queues.values()):
             self.destroy_queue(queue)
         self.events.close()
-        for gpu in self.machine.gpus:
+        for gpu in self.gpus:
             gpu.owners.discard(self)
         for buffer in list(self.buffers.values()):
             for gpu_id in list(buffer.spans):
@@ -140,7 +147,7 @@ class KfdProcessState:
             on.doorbells.close()
         self.on.clear()
 
-    # --- sim.gpu.Owner ---
+    # --- sim.gpu.QueueOwner ---
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
         self.events.interrupt(context_id)
@@ -172,7 +179,7 @@ class KfdProcessState:
             else kfd.KFD_HW_EXCEPTION_PER_ENGINE_RESET,
             "reset_cause": kfd.KFD_HW_EXCEPTION_GPU_HANG,
             "memory_lost": int(whole_gpu),
-            "reset_gpu_id": self.machine.gpus[0].gpu_id,
+            "reset_gpu_id": self.gpus[0].gpu_id,
         }
         self.events.exception(kfd.KFD_IOC_EVENT_HW_EXCEPTION, data)
         for smi in self.smi:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from zinc_rt.sim.chips import MAX_WAVES_PER_SIMD, Chip, Ip
+from zinc_rt.sim.driver.ioctl_call import MachineState
 from zinc_rt.sim.driver.kfd_queues import node_cwsr
+from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.memory.buffers import Heap
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.machine import SimMachine
 
 TOPOLOGY = "/sys/devices/virtual/kfd/kfd/topology"
 TOPOLOGY_LINK = "/sys/class/kfd/kfd/topology"
@@ -28,6 +27,13 @@ _CACHE_DATA = 0b1001  # HSA_CACHE_TYPE_DATA, for the compute units
 _PCIE = 2
 
 Text = str | Callable[[], str]
+
+
+class ShownMachine(MachineState, Protocol):
+    """What the files tell of a machine beside what ioctls do."""
+
+    dmesg: list[str]
+    processes: list[Process]
 
 
 def properties(pairs: dict[str, int | str]) -> str:
@@ -205,7 +211,7 @@ def _device(gpu: SimGpu, root: str) -> dict[str, Text]:
     return files
 
 
-def tree(machine: SimMachine) -> dict[str, Text]:
+def tree(machine: ShownMachine) -> dict[str, Text]:
     """Every file by path. A callable is asked at each reading."""
     linux, injector = machine.linux, machine.injector
     files: dict[str, Text] = {
@@ -277,7 +283,7 @@ def _gpu_files(gpu: SimGpu) -> dict[str, Text]:
 class FileTree:
     """The files as read_file and list_dir show them."""
 
-    def __init__(self, machine: SimMachine) -> None:
+    def __init__(self, machine: ShownMachine) -> None:
         self._files = tree(machine)
         self._devices = ["/dev/kfd", *(f"/dev/dri/renderD{gpu.render_minor}" for gpu in machine.gpus)]
         self._injector = machine.injector

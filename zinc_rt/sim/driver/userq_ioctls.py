@@ -6,11 +6,10 @@ import errno
 import time
 
 from zinc_rt.sim.chips import PAGE_BYTES
-from zinc_rt.sim.driver.fence import DmaFence
+from zinc_rt.sim.driver.fences import DmaFence, SyncobjState, wait_until
 from zinc_rt.sim.driver.files import DrmFile, lowest_free
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.syncobj import SyncobjState, drm_file, lookup, wait_until
-from zinc_rt.sim.driver.userq_state import LAST_FENCE_SECONDS, MAX_QUEUES, UserQueue, UserQueues
+from zinc_rt.sim.driver.userq_state import LAST_FENCE_SECONDS, MAX_QUEUES, UserQueue
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.interfaces import HardwareQueue, QueueKind, QueueState
 from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
@@ -38,13 +37,8 @@ def ip_usable(gpu: SimGpu, ip_type: int) -> bool:
     return have.me >= need.me and have.pfp >= need.pfp and have.mec >= need.mec and have.mes >= need.mes
 
 
-def queues_of(call: IoctlCall) -> UserQueues:
-    file = drm_file(call)
-    return call.machine.user_queues(file)
-
-
 def _feature(call: IoctlCall) -> SimGpu:
-    gpu = drm_file(call).gpu
+    gpu = call.drm.gpu
     gpu.check_alive()
     if not gpu.linux.userq:
         raise OSError(errno.EINVAL, "this kernel has no user queues")
@@ -64,7 +58,7 @@ def userq(call: IoctlCall) -> None:
 
 
 def _create(call: IoctlCall, gpu: SimGpu) -> None:
-    file, arg = drm_file(call), call.arg
+    file, arg = call.drm, call.arg
     priority = arg["flags"] & 3
     if arg["flags"] & ~_FLAGS:
         raise OSError(errno.EINVAL, "unknown flags")
@@ -92,10 +86,10 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
     wptr = file.vm.span_at(arg["wptr_va"])
     if wptr is None or wptr.bo.size_bytes != PAGE_BYTES or gpu.injector.strikes("wptr-rejected"):
         raise OSError(errno.EINVAL, "wptr: not in a buffer of one page")
-    if len(file.queues) >= MAX_QUEUES:
+    if len(file.user_queues.queues) >= MAX_QUEUES:
         raise OSError(errno.ENOMEM, "512 queues in this file")
-    queues = queues_of(call)
-    queue_id = lowest_free(file.queues, 1)  # type: ignore[arg-type]
+    queues = call.drm.user_queues
+    queue_id = lowest_free(file.user_queues.queues)
     hardware = HardwareQueue(
         queue_id=queue_id,
         process_id=call.process.pid,
@@ -120,7 +114,7 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
     try:
         gpu.put_on(hardware, queues, doorbell.store, index)
     except OSError:
-        del file.queues[queue_id]
+        del file.user_queues.queues[queue_id]
         for bo in held:
             gpu.release(bo)
         raise
@@ -167,40 +161,40 @@ def _mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, Bo | None]:
 
 
 def _free(call: IoctlCall) -> None:
-    arg, file = call.arg, drm_file(call)
+    arg, file = call.arg, call.drm
     others = [arg[name] for name in arg.layout.fields if name not in ("op", "queue_id", "new_queue_id")]
-    if any(others) or arg["queue_id"] not in file.queues:
+    if any(others) or arg["queue_id"] not in file.user_queues.queues:
         raise OSError(errno.EINVAL, "unknown queue, or other fields are set")
-    queue = file.queues[arg["queue_id"]]
+    queue = file.user_queues.queues[arg["queue_id"]]
     deadline = time.monotonic_ns() + int(LAST_FENCE_SECONDS * file.gpu.time_scale * 1e9)
     alive = queue.hardware.state is QueueState.ACTIVE
     if alive:
         wait_until(call.machine.changed, lambda: None if queue.pending else 0, deadline)
-    queues_of(call).free(queue)
+    call.drm.user_queues.free(queue)
 
 
 def _counts(call: IoctlCall, *names: str) -> None:
-    if drm_file(call).gpu.linux.userq_hardened and any(call.arg[name] > MAX_HANDLES for name in names):
+    if call.drm.gpu.linux.userq_hardened and any(call.arg[name] > MAX_HANDLES for name in names):
         raise OSError(errno.EINVAL, "too many handles")
 
 
 def signal(call: IoctlCall) -> None:
     gpu = _feature(call)
-    file, arg = drm_file(call), call.arg
+    file, arg = call.drm, call.arg
     _counts(call, "num_bo_read_handles", "num_bo_write_handles")
     handles = call.numbers_at(arg["syncobj_handles"], arg["num_syncobj_handles"])
     reads = call.numbers_at(arg["bo_read_handles"], arg["num_bo_read_handles"])
     writes = call.numbers_at(arg["bo_write_handles"], arg["num_bo_write_handles"])
-    syncobjs = [lookup(file, handle) for handle in handles]
+    syncobjs = [file.syncobj(handle) for handle in handles]
     bos = [file.bo(handle) for handle in (*reads, *writes)]
-    queue = file.queues.get(arg["queue_id"])
+    queue = file.user_queues.queues.get(arg["queue_id"])
     if queue is None:
         raise OSError(errno.ENOENT, "unknown queue")
     value = _held_wptr(file, queue.hardware.wptr_va)
     if gpu.injector.strikes("signal-before-wptr"):
         value = queue.wptr_rung
     queue.wptr_rung = value
-    queues = queues_of(call)
+    queues = call.drm.user_queues
     with call.machine.changed:
         fence = DmaFence(queue_va=queue.fence_va, value=value)
         if queues.position(queue) >= value:
@@ -219,7 +213,7 @@ def signal(call: IoctlCall) -> None:
 def wait(call: IoctlCall) -> None:
     """Runs unlocked: a syncobj without a fence, and fences that are no user queue's, are waited for here."""
     _feature(call)
-    file, arg = drm_file(call), call.arg
+    file, arg = call.drm, call.arg
     _counts(call, "num_bo_read_handles", "num_bo_write_handles")
     binary = call.numbers_at(arg["syncobj_handles"], arg["num_syncobj_handles"])
     count = arg["num_syncobj_timeline_handles"]
@@ -228,8 +222,8 @@ def wait(call: IoctlCall) -> None:
     points = [point & 0xFFFFFFFF for point in call.numbers_at(arg["syncobj_timeline_points"], count, 8)]
     reads = call.numbers_at(arg["bo_read_handles"], arg["num_bo_read_handles"])
     writes = call.numbers_at(arg["bo_write_handles"], arg["num_bo_write_handles"])
-    pairs = [(lookup(file, handle), 0) for handle in binary]
-    pairs += [(lookup(file, handle), point) for handle, point in zip(timelines, points, strict=True)]
+    pairs = [(file.syncobj(handle), 0) for handle in binary]
+    pairs += [(file.syncobj(handle), point) for handle, point in zip(timelines, points, strict=True)]
     bos = [file.bo(handle) for handle in (*reads, *writes)]
     for syncobj, point in pairs:
         _until_submitted(call, syncobj, point)
@@ -239,7 +233,7 @@ def wait(call: IoctlCall) -> None:
     if room == 0:
         arg["num_fences"] = len(fences)
         return
-    if arg["waitq_id"] not in file.queues:
+    if arg["waitq_id"] not in file.user_queues.queues:
         raise OSError(errno.EINVAL, "unknown waiting queue")
     if room < len(fences):
         raise OSError(errno.EINVAL, "no room for all fences")

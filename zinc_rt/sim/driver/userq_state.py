@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import errno
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from zinc_rt.sim.chips import PAGE_BYTES
-from zinc_rt.sim.driver.fence import DmaFence
-from zinc_rt.sim.driver.files import DrmFile
+from zinc_rt.sim.driver.fences import DmaFence
+from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.interfaces import AccessKind, Fault, HardwareQueue, QueueState
 from zinc_rt.sim.memory.buffers import Bo, Heap
-from zinc_rt.sim.memory.vm import VA_TOP_RESERVED
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.memory.vm import VA_TOP_RESERVED, GpuVm
 
 MAX_QUEUES = 512
 LAST_FENCE_SECONDS = 0.1  # FREE and eviction wait so long for the queue's last fence
@@ -32,18 +30,31 @@ class UserQueue:
     wptr_rung: int = 0  # the doorbell at the last USERQ_SIGNAL
 
 
-class UserQueues:
-    """Of one render file. Implements sim.gpu.Owner."""
+@dataclass(eq=False)
+class DrmContext:
+    """AMDGPU_CTX: what a client knows of resets."""
 
-    def __init__(self, file: DrmFile, machine: SimMachine) -> None:
-        self.file, self.machine, self.gpu = file, machine, file.gpu
+    resets_seen: int
+    vram_lost_seen: int
+    guilty: bool = False
+
+
+class UserQueues:
+    """The user queues of one render file, by id. Implements sim.gpu.QueueOwner."""
+
+    def __init__(
+        self, gpu: SimGpu, vm: GpuVm, contexts: Mapping[int, DrmContext], changed: threading.Condition
+    ) -> None:
+        self.gpu, self.vm = gpu, vm
+        self.queues: dict[int, UserQueue] = {}
+        self._contexts, self._changed = contexts, changed
         self._fences: Bo | None = None
         self.gpu.owners.add(self)
 
     def fence_memory(self) -> Bo:
         if self._fences is None:
             self._fences = self.gpu.memory.allocate(Heap.GTT, PAGE_BYTES, "kernel fences")
-            self.file.vm.map(VA_TOP_RESERVED, PAGE_BYTES, self._fences, write=False, execute=False, kernels=True)
+            self.vm.map(VA_TOP_RESERVED, PAGE_BYTES, self._fences, write=False, execute=False, kernels=True)
         return self._fences
 
     def fence_slot(self, queue_id: int) -> int:
@@ -52,26 +63,30 @@ class UserQueues:
     def position(self, queue: UserQueue) -> int:
         return self.fence_memory().store.u64[self.fence_slot(queue.queue_id)]
 
+    def holds(self, bo: Bo) -> bool:
+        """Whether a live queue needs that buffer."""
+        return any(bo in queue.held for queue in self.queues.values())
+
     def start(self, queue: UserQueue) -> None:
         self.fence_memory().store.u64[self.fence_slot(queue.queue_id)] = 0
-        self.file.queues[queue.queue_id] = queue
+        self.queues[queue.queue_id] = queue
 
     def free(self, queue: UserQueue) -> None:
         self.gpu.take_off(queue.hardware)
         self.cancel(queue)
-        self.file.queues.pop(queue.queue_id, None)
+        self.queues.pop(queue.queue_id, None)
         for bo in queue.held:
             self.gpu.release(bo)
 
     def cancel(self, queue: UserQueue) -> None:
-        with self.machine.changed:
+        with self._changed:
             for fence in queue.pending:
                 fence.complete(errno.ECANCELED)
             queue.pending.clear()
-            self.machine.changed.notify_all()
+            self._changed.notify_all()
 
     def close(self) -> None:
-        for queue in list(self.file.queues.values()):
+        for queue in list(self.queues.values()):
             self.free(queue)
         self.gpu.owners.discard(self)
         if self._fences is not None:
@@ -79,9 +94,9 @@ class UserQueues:
             self._fences = None
 
     def _queue(self, hardware: HardwareQueue) -> UserQueue | None:
-        return next((each for each in self.file.queues.values() if each.hardware is hardware), None)
+        return next((each for each in self.queues.values() if each.hardware is hardware), None)
 
-    # --- sim.gpu.Owner ---
+    # --- sim.gpu.QueueOwner ---
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
         """RELEASE_MEM interrupts of user queues go nowhere: fences of theirs are polled."""
@@ -90,21 +105,21 @@ class UserQueues:
         found = self._queue(queue)
         if found is None:
             return
-        with self.machine.changed:
+        with self._changed:
             self.fence_memory().store.u64[self.fence_slot(found.queue_id)] = position_dw
             for fence in found.pending:
                 if fence.value <= position_dw:
                     fence.complete()
             found.pending = [fence for fence in found.pending if not fence.done]
-            self.machine.changed.notify_all()
+            self._changed.notify_all()
 
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
-        self.file.vm.last_fault = (fault.va & ~0xFFF, _STATUS[fault.access])
+        self.vm.last_fault = (fault.va & ~0xFFF, _STATUS[fault.access])
 
     def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
-        for each in list(self.file.queues.values()):
+        for each in list(self.queues.values()):
             if whole_gpu or each.hardware is queue:
                 each.hardware.state = QueueState.DESTROYED
                 self.cancel(each)
-        for context in self.file.contexts.values():
+        for context in self._contexts.values():
             context.guilty |= guilty

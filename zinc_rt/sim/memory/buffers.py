@@ -23,7 +23,7 @@ from zinc_rt.sim.memory.gl2 import Gl2Lines
 from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.driver.fence import DmaFence
+    from zinc_rt.sim.driver.fences import DmaFence
 
 # no client can shorten what this process has mapped: that would be SIGBUS
 FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

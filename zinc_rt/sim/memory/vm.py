@@ -83,7 +83,6 @@ class GpuVm:
         self._freed: deque[NamedRange] = deque(maxlen=FREED_KEPT)
         self.version = 0  # counts changes of the mappings and the announcements
         self.last_fault: tuple[int, int] = (0, 0)  # address, status: INFO GPUVM_FAULT
-        self.users = 1  # the render file, and KFD after ACQUIRE_VM
 
     # --- the driver's side ---
 

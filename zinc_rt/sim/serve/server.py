@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ from zinc_rt.arguments import Parser
 from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.chips import ALIASES, CHIPS
-from zinc_rt.sim.driver.files import Process
 from zinc_rt.sim.driver.host_mappings import host_mapping
+from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.in_process import POLL_SECONDS
 from zinc_rt.sim.inject import INJECTIONS, parse
 from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.machine_options import COHERENCE, MachineOptions
 from zinc_rt.sim.memory.buffers import Bo
 from zinc_rt.sim.profiles import LINUX_VERSIONS
 from zinc_rt.sim.serve import wire
@@ -131,7 +132,7 @@ class Server:
                 )
             session = self._sessions[token]
             session.connections += 1
-        about = {"token": token, "version": wire.VERSION, "device": self.machine.options}
+        about = {"token": token, "version": wire.VERSION, "device": self.machine.model.described()}
         wire.send(connection, wire.WireMessage(about))
         return session
 
@@ -191,7 +192,7 @@ class Server:
     def _mmap(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         fd, size, offset = (int(message.header[name]) for name in ("fd", "size", "offset"))
         with self.machine.lock:
-            shown = host_mapping(self.machine, self.machine.file(session.process, fd), size, offset)
+            shown = host_mapping(self.machine, session.process, fd, size, offset)
             session.mappings += 1
             session.mapped[session.mappings] = shown.bo
         return {"mapping": session.mappings, "offset": shown.offset}, b"", [shown.memory.fd]
@@ -301,7 +302,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--coherence",
         default="bar",
-        choices=("bar", "direct"),
+        choices=COHERENCE,
         help="bar: the CPU's view of VRAM and the GPU's are two copies until flushed; direct: one (default bar)",
     )
     made.add_argument(
@@ -365,20 +366,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         for each in arguments.inject:
             parse(each)
+        names = {field.name for field in fields(MachineOptions)}
+        chosen = {name: value for name, value in vars(arguments).items() if name in names}
         machine = SimMachine(
-            arguments.chip,
-            arguments.linux,
-            arguments.inject,
-            arguments.coherence,
-            arguments.time_scale,
-            reorder=arguments.reorder,
-            sanitizer=arguments.sanitizer,
-            perturb=arguments.perturb,
-            threads=arguments.threads,
-            facts=arguments.facts,
-            force_facts=arguments.force_facts,
-            flip=arguments.flip,
-            crash_records=lambda index: crash.path_of(arguments.socket, index),
+            MachineOptions(**chosen), crash_records=lambda index: crash.path_of(arguments.socket, index)
         )
     except ValueError as error:
         raise UsageError(str(error), next="zinc-rt sim --list") from None

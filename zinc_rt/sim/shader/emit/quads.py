@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
-from zinc_rt.sim.shader.translate.cfg import Block, Graph
+from zinc_rt.isa.control_flow import Block, Flow
 
 if TYPE_CHECKING:
     from zinc_rt.sim.shader.emit.registers import Registers
@@ -87,7 +87,7 @@ class QuadForms:
     at_start: dict[int, frozenset[int]] = field(default_factory=dict)
 
 
-def choose_quads(graph: Graph, exec_full: frozenset[tuple[int, int]]) -> QuadForms:
+def choose_quads(graph: Flow, exec_full: frozenset[tuple[int, int]]) -> QuadForms:
     """The quads worth having, and where."""
     loops = _in_loops(graph)
     found = {block.start: _of_block(block, exec_full) for block in graph.blocks.values()}
@@ -121,7 +121,7 @@ def choose_quads(graph: Graph, exec_full: frozenset[tuple[int, int]]) -> QuadFor
 
 
 def _between(
-    graph: Graph, loops: set[int], found: dict[int, _Components], members: range, inside: set[int]
+    graph: Flow, loops: set[int], found: dict[int, _Components], members: range, inside: set[int]
 ) -> None:
     """Add blocks on the way from one of the loop's blocks to another that leave the registers alone."""
     grown = True
@@ -149,11 +149,11 @@ def _whole(components: _Components, first: int) -> bool:
 
 def _of_block(block: Block, exec_full: frozenset[tuple[int, int]]) -> _Components:
     found = _Components()
-    for pc, instruction in block.code:
+    for pc, instruction in block.instructions:
         full = (block.start, pc) in exec_full
         halves = [instruction] if instruction.second is None else [instruction, instruction.second]
         for half in halves:
-            base = half.mnemonic.removesuffix("_e32").removesuffix("_e64").replace("v_dual_", "v_")
+            base = "" if half.dpp else half.row.name.replace("v_dual_", "v_")
             if full and base in BY_ELEMENT:
                 found.operation(half, base)
             elif full and base in LOADS:
@@ -163,7 +163,7 @@ def _of_block(block: Block, exec_full: frozenset[tuple[int, int]]) -> _Component
     return found
 
 
-def _in_loops(graph: Graph) -> set[int]:
+def _in_loops(graph: Flow) -> set[int]:
     """Blocks from which control may come back to them."""
     found = set()
     for start in graph.blocks:

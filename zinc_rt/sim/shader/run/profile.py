@@ -3,17 +3,12 @@ instructions asked for."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.isa import Target
-from zinc_rt.sim.shader.translate.cfg import graph_of
-
-_BITS = re.compile(r"_(?:load|store)(?:_tr)?_(?:d16_)?(?:hi_)?[uib](\d+)")
-_SCALAR = ("s_load", "s_buffer_load")
-_MEMORY = ("global_", "buffer_", "flat_", "scratch_", *_SCALAR)
+from zinc_rt.isa import Instruction, Target
+from zinc_rt.isa.control_flow import control_flow
 
 
 @dataclass(slots=True)
@@ -39,16 +34,17 @@ class BlockWeights:
 
 
 def block_weights(code: bytes, wave: int, entry: int = 0) -> BlockWeights:
-    blocks = graph_of(code, entry, Target(12, wave)).blocks.values()
+    """What each block of the kernel weighs, in the order of `Translation.blocks`."""
+    blocks = control_flow(code, Target(12, wave), entry, running=True).blocks.values()
     return BlockWeights(
-        np.array([len(block.code) for block in blocks], np.int64),
-        np.array([sum(bytes_of(each.mnemonic, wave) for _, each in block.code) for block in blocks], np.int64),
+        np.array([len(block.instructions) for block in blocks], np.int64),
+        np.array([sum(bytes_of(made, wave) for _, made in block.instructions) for block in blocks], np.int64),
     )
 
 
-def bytes_of(mnemonic: str, wave: int) -> int:
-    """What an instruction moves between memory and the registers of a full wave."""
-    found = _BITS.search(mnemonic) if mnemonic.startswith(_MEMORY) else None
-    if found is None:
+def bytes_of(instruction: Instruction, wave: int) -> int:
+    """What an instruction moves between memory, LDS aside, and the registers of a full wave."""
+    row = instruction.row
+    if row.unit not in ("load", "store", "smem"):
         return 0
-    return int(found.group(1)) // 8 * (1 if mnemonic.startswith(_SCALAR) else wave)
+    return row.access_bytes * (1 if row.unit == "smem" else wave)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.isa.control_flow import Block, Flow
 from zinc_rt.sim.shader.emit.emitter import Touched, UnprovenReads
 from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, TTMP0, VGPR_LIMIT
-from zinc_rt.sim.shader.translate.cfg import Block, Graph
 
 VGPRS = (1 << VGPR_LIMIT) - 1
 EVERYTHING = (1 << VGPR_LIMIT + 129) - 1
@@ -39,7 +39,7 @@ class Analysis:
 
 
 def analyse(
-    graph: Graph, records: Records, wave: int, *, exec_full: bool, user_sgprs: int, initialised: bool
+    graph: Flow, records: Records, wave: int, *, exec_full: bool, user_sgprs: int, initialised: bool
 ) -> Analysis:
     """`exec_full`: EXEC is all ones at the entry. `initialised`: whether to look for uninitialised reads."""
     at_start = IDS_AND_EXEC | sgpr(user_sgprs) - sgpr(0)
@@ -51,7 +51,7 @@ def analyse(
 
 
 def _forward(
-    graph: Graph, start: int, step: Callable[[Block, int, dict[tuple[int, int], int] | None], int]
+    graph: Flow, start: int, step: Callable[[Block, int, dict[tuple[int, int], int] | None], int]
 ) -> dict[tuple[int, int], int]:
     """A must-analysis: facts (a bit set) that hold on all paths; those before each instruction."""
     before = dict.fromkeys(graph.blocks, -1)
@@ -74,11 +74,11 @@ def _forward(
 # --- EXEC
 
 
-def _all_ones(graph: Graph, records: Records, wave: int, exec_full: bool) -> dict[tuple[int, int], int]:
+def _all_ones(graph: Flow, records: Records, wave: int, exec_full: bool) -> dict[tuple[int, int], int]:
     """SGPRs that hold 0xffffffff before each instruction."""
 
     def step(block: Block, known: int, found: dict[tuple[int, int], int] | None) -> int:
-        for pc, instruction in block.code:
+        for pc, instruction in block.instructions:
             if found is not None:
                 found[block.start, pc] = known
             touched = records.get((block.start, pc))
@@ -143,11 +143,11 @@ def _ones_written(instruction: Instruction, known: int) -> int:
 # --- liveness
 
 
-def _liveness(graph: Graph, records: Records, full: frozenset[tuple[int, int]]) -> dict[int, int]:
+def _liveness(graph: Flow, records: Records, full: frozenset[tuple[int, int]]) -> dict[int, int]:
     needed: dict[int, tuple[int, int]] = {}  # block start -> (used before written, written)
     for block in graph.blocks.values():
         used = written = 0
-        for pc, _ in block.code:
+        for pc, _ in block.instructions:
             touched = records.get((block.start, pc))
             if touched is None:
                 break
@@ -180,14 +180,14 @@ _RELATIVE = VGPR_LIMIT + 160  # bits from here: VGPRs initialised in the lanes o
 
 
 def _unproven(
-    graph: Graph, records: Records, full: frozenset[tuple[int, int]], wave: int, at_start: int
+    graph: Flow, records: Records, full: frozenset[tuple[int, int]], wave: int, at_start: int
 ) -> UnprovenReads:
     """The reads that may see something uninitialised; a read that is checked counts as initialised after it."""
     execution = EXEC[wave]
     facts = UnprovenReads()
 
     def step(block: Block, known: int, found: dict[tuple[int, int], int] | None) -> int:
-        for pc, instruction in block.code:
+        for pc, instruction in block.instructions:
             touched = records.get((block.start, pc))
             if touched is None:
                 break

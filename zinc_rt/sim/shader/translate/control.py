@@ -12,9 +12,9 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
+from zinc_rt.isa.control_flow import branch_target
 from zinc_rt.sim.shader.emit.emitter import I32, I64, Emitter, NotSimulated
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
-from zinc_rt.sim.shader.translate.cfg import branch_target
 
 EmitFunction = Callable[[Emitter, Instruction], None]
 
@@ -33,7 +33,7 @@ def _end(e: Emitter, i: Instruction) -> None:
 
 
 def _branch(e: Emitter, i: Instruction) -> None:
-    e.b.branch(e.flow.edge(branch_target(i, e.pc), e.pc))
+    e.b.branch(e.flow.edge(branch_target(e.pc, i), e.pc))
 
 
 _CONDITIONS: dict[str, Callable[[Emitter], ir.Value]] = {
@@ -49,7 +49,7 @@ _CONDITIONS: dict[str, Callable[[Emitter], ir.Value]] = {
 def _conditional(condition: Callable[[Emitter], ir.Value]) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         taken = condition(e)
-        target, following = branch_target(i, e.pc), e.pc + i.size_bytes
+        target, following = branch_target(e.pc, i), e.pc + i.size_bytes
         e.b.cbranch(taken, e.flow.edge(target, e.pc), e.flow.edge(following, e.pc))
 
     return emit
@@ -78,7 +78,7 @@ def _swap_pc(e: Emitter, i: Instruction) -> None:
 
 def _call(e: Emitter, i: Instruction) -> None:
     e.set_scalar(i.operands[0], _address(e, e.pc + i.size_bytes))
-    e.b.branch(e.flow.edge(branch_target(i, e.pc), e.pc))
+    e.b.branch(e.flow.edge(branch_target(e.pc, i), e.pc))
 
 
 def _get_pc(e: Emitter, i: Instruction) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zinc_rt.isa import Target
+from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.interfaces import AddressSpace, Fault
-from zinc_rt.sim.shader.translate.cfg import graph_of
 
 MAX_BYTES = 1 << 20
 HEAD_BYTES = 64  # by which known code is looked up
@@ -52,7 +52,7 @@ def fetched(space: AddressSpace, va: int, target: Target, known: KnownCode | Non
 def reached_bytes(code: bytes, target: Target) -> int:
     """How many bytes of the code its control flow covers; more than there are where it goes on behind them."""
     reached = 0
-    for block in graph_of(code, 0, target).blocks.values():
+    for block in control_flow(code, target, running=True).blocks.values():
         if block.illegal_at is not None:
             near_end = block.illegal_at + LONGEST_BYTES > len(code)
             reached = max(reached, len(code) + LONGEST_BYTES if near_end else block.illegal_at + 4)

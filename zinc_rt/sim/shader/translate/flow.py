@@ -6,23 +6,23 @@ from collections.abc import Callable
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.isa.control_flow import Flow
 from zinc_rt.sim.shader.emit.emitter import I1, I32, I64, Emitter
 from zinc_rt.sim.shader.emit.quads import WORDS
 from zinc_rt.sim.shader.layout import ALIGNMENT, EXEC_HI, EXEC_LO, SCC, STATE, VGPR_LIMIT, Status
 from zinc_rt.sim.shader.translate.analysis import Analysis
-from zinc_rt.sim.shader.translate.cfg import Graph
 
 
 class BlockFlow:
     """The blocks of one function. In the first pass, without `analysis`, nothing is saved or loaded."""
 
-    def __init__(self, e: Emitter, graph: Graph, analysis: Analysis | None) -> None:
+    def __init__(self, e: Emitter, graph: Flow, analysis: Analysis | None) -> None:
         self.e, self.graph, self.analysis = e, graph, analysis
         self.blocks = {start: e.block(f"at.{start:x}") for start in graph.blocks}
         self._edges: dict[tuple[int, int], ir.Block] = {}
         self._suspensions: dict[tuple[int, Status], ir.Block] = {}
         self._resumes: dict[int, int] = {}  # block start -> state.resume
-        self._counts = [(start, len(block.code)) for start, block in graph.blocks.items()]
+        self._counts = [(start, len(block.instructions)) for start, block in graph.blocks.items()]
 
     def edge(self, target: int, pc: int) -> ir.Block:
         """Where a branch at `pc` to `target` goes: backwards by way of the fuel."""
@@ -158,5 +158,5 @@ class BlockFlow:
         return e.b.trunc(e.state_field("sgpr_written", key - VGPR_LIMIT), I1)
 
     def _starts_full(self, start: int) -> bool:
-        code = self.graph.blocks[start].code
+        code = self.graph.blocks[start].instructions
         return bool(self.analysis and code and (start, code[0][0]) in self.analysis.exec_full)

@@ -62,16 +62,6 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     transpose.EMIT,
 )
 
-_SUFFIXES = ("_e64_dpp", "_dpp8", "_dpp", "_e32", "_e64")
-
-
-def base_mnemonic(mnemonic: str) -> str:
-    """Without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
-    for suffix in _SUFFIXES:
-        if mnemonic.endswith(suffix):
-            return mnemonic.removesuffix(suffix)
-    return mnemonic
-
 
 def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFunction]:
     found: dict[str, EmitFunction] = {}

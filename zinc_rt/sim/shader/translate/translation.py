@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Target
+from zinc_rt.isa.control_flow import Block, Flow, control_flow, ends_block
 from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated, Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.quads import QuadForms, choose_quads
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
 from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse
-from zinc_rt.sim.shader.translate.cfg import Block, Graph, ends_block, graph_of
 from zinc_rt.sim.shader.translate.flow import BlockFlow
-from zinc_rt.sim.shader.translate.semantics import EMIT, base_mnemonic
+from zinc_rt.sim.shader.translate.semantics import EMIT
 
 FUNCTION = "wave"
 
@@ -80,7 +80,7 @@ _lock = threading.Lock()
 def _translated(
     code: bytes, wave: int, full: bool, checks: Checks, vgprs: int, sgprs: int, user_sgprs: int, entry: int
 ) -> Translation:
-    graph = graph_of(code, entry, Target(12, wave))
+    graph = control_flow(code, Target(12, wave), entry, running=True)
     first = _Pass(graph, wave, checks, vgprs, sgprs, None)
     first.run()
     analysis = analyse(graph, first.records, wave, exec_full=full, user_sgprs=user_sgprs, initialised=checks.fast)
@@ -88,7 +88,7 @@ def _translated(
     second = _Pass(graph, wave, checks, vgprs, sgprs, analysis, first.records, forms)
     second.run()
     e = second.e
-    names = {instruction.mnemonic for block in graph.blocks.values() for _, instruction in block.code}
+    names = {instruction.mnemonic for block in graph.blocks.values() for _, instruction in block.instructions}
     return Translation(
         text=str(e.module),
         function=FUNCTION,
@@ -102,7 +102,7 @@ def _translated(
 class _Pass:
     def __init__(
         self,
-        graph: Graph,
+        graph: Flow,
         wave: int,
         checks: Checks,
         vgprs: int,
@@ -132,14 +132,15 @@ class _Pass:
         e.quads.begin_block(block.start)
         if e.checks.profile:
             count_block(e, number)
-        for pc, instruction in block.code:
+        for pc, instruction in block.instructions:
             full = self.analysis is not None and (block.start, pc) in self.analysis.exec_full
+            ends = ends_block(instruction, running=True)
             touched = self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full)
             if self.tracer is not None:
-                self.tracer.before(last=ends_block(instruction.mnemonic))
+                self.tracer.before(last=ends or instruction.row.flow == "halt")
             before = self.before.get((block.start, pc))
             e.quads.before_instruction(0 if before is None else before.writes | before.masked)
-            if ends_block(instruction.mnemonic):
+            if ends:
                 e.quads.flush(block.successors)
             self._instruction()
             if e.b.block.is_terminated:
@@ -156,7 +157,7 @@ class _Pass:
 
     def _instruction(self) -> None:
         e = self.e
-        emit = EMIT.get(base_mnemonic(e.instruction.mnemonic))
+        emit = EMIT.get(e.instruction.row.name)
         try:
             if emit is None:
                 raise NotSimulated("is not simulated")

@@ -1,71 +1,22 @@
-"""DRM syncobjs: a fence each, or a timeline of points. Source: drm_syncobj.c."""
+"""Ioctls on DRM syncobjs: a fence each, or a timeline of points. Source: drm_syncobj.c."""
 
 from __future__ import annotations
 
 import errno
-import threading
-import time
-from collections.abc import Callable
 
-from zinc_rt.sim.driver.fence import DmaFence
-from zinc_rt.sim.driver.files import DrmFile, lowest_free
+from zinc_rt.sim.driver.fences import DmaFence, SyncobjState, wait_until
+from zinc_rt.sim.driver.files import lowest_free
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.tables import drm
 
 MAX_HANDLES = 1 << 16
 
 
-class SyncobjState:
-    """`fence` of a binary one; points of a timeline. Guarded by the machine's `changed`."""
-
-    __slots__ = ("fence", "point", "points")
-
-    def __init__(self, *, signaled: bool = False) -> None:
-        self.fence: DmaFence | None = DmaFence(done=True) if signaled else None
-        self.points: list[tuple[int, DmaFence]] = []  # ascending
-        self.point = 0  # the last one reached
-
-    def add_point(self, point: int, fence: DmaFence) -> None:
-        self.points.append((point, fence))
-        self.points.sort(key=lambda each: each[0])
-        self.fence = fence
-
-    def reached(self) -> int:
-        while self.points and self.points[0][1].done:
-            self.point = max(self.point, self.points.pop(0)[0])
-        return self.point
-
-    def submitted(self, point: int) -> bool:
-        if point == 0:
-            return self.fence is not None
-        return self.reached() >= point or any(each >= point for each, _ in self.points)
-
-    def signaled(self, point: int) -> bool:
-        if point == 0:
-            return self.fence is not None and self.fence.done
-        return self.reached() >= point
-
-    def replace(self, fence: DmaFence | None) -> None:
-        self.fence = fence
-        self.points.clear()
-
-
-def drm_file(call: IoctlCall) -> DrmFile:
-    assert isinstance(call.file, DrmFile)
-    return call.file
-
-
-def lookup(file: DrmFile, handle: int, number: int = errno.ENOENT) -> SyncobjState:
-    if handle not in file.syncobjs:
-        raise OSError(number, f"no syncobj {handle}")
-    return file.syncobjs[handle]
-
-
 def create(call: IoctlCall) -> None:
     if call.arg["flags"] & ~drm.DRM_SYNCOBJ_CREATE_SIGNALED:
         raise OSError(errno.EINVAL, "unknown flags")
-    file = drm_file(call)
-    handle = lowest_free(file.syncobjs, 1)  # type: ignore[arg-type]
+    file = call.drm
+    handle = lowest_free(file.syncobjs)
     file.syncobjs[handle] = SyncobjState(signaled=bool(call.arg["flags"]))
     call.arg["handle"] = handle
 
@@ -73,8 +24,8 @@ def create(call: IoctlCall) -> None:
 def destroy(call: IoctlCall) -> None:
     if call.arg["pad"]:
         raise OSError(errno.EINVAL, "padding is not zero")
-    lookup(drm_file(call), call.arg["handle"], errno.EINVAL)
-    del drm_file(call).syncobjs[call.arg["handle"]]
+    call.drm.syncobj(call.arg["handle"], errno.EINVAL)
+    del call.drm.syncobjs[call.arg["handle"]]
 
 
 def _handles(call: IoctlCall, *, empty_ok: bool = False) -> list[SyncobjState]:
@@ -82,7 +33,7 @@ def _handles(call: IoctlCall, *, empty_ok: bool = False) -> list[SyncobjState]:
     if count == 0 and not empty_ok:
         raise OSError(errno.EINVAL, "no handles")
     numbers = call.numbers_at(call.arg["handles"], count, limit=MAX_HANDLES)
-    return [lookup(drm_file(call), number) for number in numbers]
+    return [call.drm.syncobj(number) for number in numbers]
 
 
 def reset(call: IoctlCall) -> None:
@@ -105,10 +56,7 @@ def timeline_signal(call: IoctlCall) -> None:
     points = call.numbers_at(call.arg["points"], len(objects), 8) if call.arg["points"] else [0] * len(objects)
     with call.machine.changed:
         for each, point in zip(objects, points, strict=True):
-            if point:
-                each.add_point(point, DmaFence(done=True))
-            else:
-                each.replace(DmaFence(done=True))
+            each.attach(DmaFence(done=True), point)
         call.machine.changed.notify_all()
 
 
@@ -165,18 +113,3 @@ def _wait(call: IoctlCall, objects: list[SyncobjState], points: list[int] | None
     for each, _ in pairs:
         if each.fence is not None and each.fence.done and each.fence.error:
             raise OSError(each.fence.error, "the fence ended with an error")
-
-
-def wait_until(
-    changed: threading.Condition, ready: Callable[[], int | None], deadline_nsec: int | None
-) -> int | None:
-    """What `ready` says once it is not None; None at the absolute deadline of CLOCK_MONOTONIC."""
-    with changed:
-        while True:
-            value = ready()
-            if value is not None:
-                return value
-            left = None if deadline_nsec is None else (deadline_nsec - time.monotonic_ns()) / 1e9
-            if left is not None and left <= 0:
-                return None
-            changed.wait(3600 if left is None else min(left, 3600))

@@ -1,0 +1,72 @@
+"""Where a block ends, for who reads code and for who runs it; code is words worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from zinc_rt.isa import Target
+from zinc_rt.isa.control_flow import Flow, control_flow
+
+ENDPGM, NOP = 0xBFB00000, 0xBF800000
+TRAP, SENDMSGHALT, SETHALT, CODE_END = 0xBF900002, 0xBFB70001, 0xBF820001, 0xBF9F0000
+RFE, SETPC, SWAPPC = 0xBE804A04, 0xBE804804, 0xBE844906  # s[4:5]; s[4:5]; s[4:5], s[6:7]
+CALL, BRANCH, CONDITIONAL, BARRIER_WAIT = 0xBA040001, 0xBFA00001, 0xBFA10001, 0xBF94FFFF  # all to 1 behind
+ORDERED_PS_DONE = 0xBFB20000
+
+
+def flow(*words: int, running: bool = False, generation: int = 12) -> Flow:
+    code = b"".join(word.to_bytes(4, "little") for word in words)
+    return control_flow(code, Target(generation, 32), running=running)
+
+
+def starts(found: Flow) -> list[int]:
+    return list(found.blocks)
+
+
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("word", [TRAP, SENDMSGHALT, SETHALT], ids=["s_trap", "s_sendmsghalt", "s_sethalt"])
+def test_what_a_handler_or_a_debugger_may_come_back_from_does_not_end_a_block(word: int, running: bool) -> None:
+    found = flow(word, ENDPGM, running=running)
+    assert starts(found) == [0] and [pc for pc, _ in found.blocks[0].instructions] == [0, 4]
+
+
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("word", [ENDPGM, RFE, CODE_END], ids=["s_endpgm", "s_rfe_b64", "s_code_end"])
+def test_what_nothing_follows_ends_a_block(word: int, running: bool) -> None:
+    found = flow(word, NOP, ENDPGM, running=running)
+    assert starts(found) == [0] and found.blocks[0].end == 4 and found.blocks[0].successors == ()
+
+
+def test_the_end_of_an_ordered_pixel_shader_is_one_on_rdna3_only() -> None:
+    assert starts(flow(ORDERED_PS_DONE, NOP, generation=11)) == [0]
+    assert flow(ORDERED_PS_DONE, NOP, generation=11).blocks[0].end == 4
+    assert flow(ORDERED_PS_DONE, NOP).faults == (("illegal", 0, 0),)
+
+
+def test_erased_memory_is_no_instruction_of_a_flow() -> None:
+    for running in (False, True):
+        found = flow(NOP, 0, NOP, running=running)
+        assert found.blocks[0].illegal_at == 4 and found.faults == (("illegal", 4, 4),)
+
+
+def test_a_call_comes_back_for_who_reads_and_jumps_for_who_runs() -> None:
+    code = (CALL, ENDPGM, SETPC)
+    read, run = flow(*code), flow(*code, running=True)
+    assert starts(read) == starts(run) == [0, 4, 8]
+    assert read.blocks[0].successors == (8, 4) and read.blocks[8].successors == ()
+    assert run.blocks[0].successors == (8,) and run.blocks[8].successors == (4,) == run.indirect
+    assert flow(SWAPPC, ENDPGM).blocks[0].successors == (4,)
+
+
+def test_a_wave_that_runs_may_come_back_to_a_barrier() -> None:
+    code = (NOP, BARRIER_WAIT, ENDPGM)
+    assert starts(flow(*code)) == [0] and starts(flow(*code, running=True)) == [0, 4, 8]
+
+
+def test_branches_have_their_targets_and_faults_are_said() -> None:
+    assert flow(BRANCH, NOP, ENDPGM).blocks[0].successors == (8,)
+    assert flow(CONDITIONAL, NOP, ENDPGM).blocks[0].successors == (8, 4)
+    outside = flow(BRANCH)
+    assert outside.faults == (("outside", 0, 8),) and outside.blocks[8].illegal_at == 8
+    assert flow(NOP).faults == (("past-end", 0, 4),)
+    assert flow(NOP, CODE_END).faults == (("padding", 0, 4),)

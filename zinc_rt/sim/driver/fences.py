@@ -1,0 +1,74 @@
+"""Fences of the kernel, the syncobjs that hold them, and waiting for either. Source: drm_syncobj.c."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class DmaFence:
+    """Something that will have happened. Completes once; `error` is a positive errno, ECANCELED after a reset."""
+
+    __slots__ = ("done", "error", "queue_va", "value")
+
+    def __init__(self, *, done: bool = False, queue_va: int = 0, value: int = 0) -> None:
+        self.done, self.error = done, 0
+        self.queue_va, self.value = queue_va, value  # of a user queue: where the position appears, and which
+
+    def complete(self, error: int = 0) -> None:
+        self.done, self.error = True, error
+
+
+class SyncobjState:
+    """A binary syncobj's `fence`, or a timeline's points. Guarded by the machine's `changed`."""
+
+    __slots__ = ("fence", "point", "points")
+
+    def __init__(self, *, signaled: bool = False) -> None:
+        self.fence: DmaFence | None = DmaFence(done=True) if signaled else None
+        self.points: list[tuple[int, DmaFence]] = []  # ascending
+        self.point = 0  # the last one reached
+
+    def attach(self, fence: DmaFence, point: int = 0) -> None:
+        """At a point of the timeline, or with 0 instead of whatever the syncobj held."""
+        if not point:
+            self.replace(fence)
+            return
+        self.points.append((point, fence))
+        self.points.sort(key=lambda each: each[0])
+        self.fence = fence
+
+    def replace(self, fence: DmaFence | None) -> None:
+        self.fence = fence
+        self.points.clear()
+
+    def reached(self) -> int:
+        while self.points and self.points[0][1].done:
+            self.point = max(self.point, self.points.pop(0)[0])
+        return self.point
+
+    def submitted(self, point: int) -> bool:
+        if point == 0:
+            return self.fence is not None
+        return self.reached() >= point or any(each >= point for each, _ in self.points)
+
+    def signaled(self, point: int) -> bool:
+        if point == 0:
+            return self.fence is not None and self.fence.done
+        return self.reached() >= point
+
+
+def wait_until(
+    changed: threading.Condition, ready: Callable[[], int | None], deadline_nsec: int | None
+) -> int | None:
+    """What `ready` says once it is not None; None at the absolute deadline of CLOCK_MONOTONIC."""
+    with changed:
+        while True:
+            value = ready()
+            if value is not None:
+                return value
+            left = None if deadline_nsec is None else (deadline_nsec - time.monotonic_ns()) / 1e9
+            if left is not None and left <= 0:
+                return None
+            changed.wait(3600 if left is None else min(left, 3600))

@@ -1,0 +1,75 @@
+"""A client process as the kernel sees it: its memory, its open files, what amdkfd keeps for it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from zinc_rt.sim.driver.client_memory import UserMemory
+from zinc_rt.sim.driver.files import DmaBufFile, DrmFile, File, SmiFile
+from zinc_rt.sim.driver.kfd_state import KfdProcessState
+
+MAX_FILES = 1024  # ulimit -n
+
+
+@dataclass(eq=False)
+class Process:
+    """`fds` gives the numbers of the files that it opens."""
+
+    pid: int
+    memory: UserMemory
+    fds: Iterator[int]
+    files: dict[int, File] = field(default_factory=dict)
+    kfd: KfdProcessState | None = None
+    privileged: bool = False  # CAP_SYS_NICE
+    dead: bool = False
+
+    def add_file(self, file: File) -> int:
+        if len(self.files) >= MAX_FILES:
+            raise OSError(errno.EMFILE, "too many open files")
+        fd = next(self.fds)
+        self.files[fd] = file
+        return fd
+
+    def check_alive(self) -> None:
+        if self.dead:
+            raise OSError(errno.ENODEV, "the simulated device is closed")
+
+    def file(self, fd: int) -> File:
+        self.check_alive()
+        if fd not in self.files:
+            raise OSError(errno.EBADF, f"fd {fd}")
+        return self.files[fd]
+
+    def take_file(self, fd: int) -> File:
+        """The file, which has that number no longer."""
+        file = self.file(fd)
+        del self.files[fd]
+        return file
+
+    def drm_files(self) -> list[DrmFile]:
+        return [file for file in self.files.values() if isinstance(file, DrmFile)]
+
+    def release(self, file: File) -> None:
+        """The file's last fd is gone. KFD's state outlives /dev/kfd's: it goes with the process (kfd_release)."""
+        if isinstance(file, DrmFile):
+            if self.kfd is not None and any(on.file is file for on in self.kfd.on.values()):
+                self.kfd.held_files.append(file)  # ACQUIRE_VM holds it until the process ends
+            else:
+                file.release()
+        elif isinstance(file, DmaBufFile):
+            file.release()
+        elif isinstance(file, SmiFile) and self.kfd is not None and file in self.kfd.smi:
+            self.kfd.smi.remove(file)
+
+    def end(self) -> None:
+        """Exit or death: everything it had open is released."""
+        if self.kfd is not None:
+            self.kfd.close()
+            held, self.kfd = self.kfd.held_files, None
+            for each in held:
+                each.release()
+        for fd in list(self.files):
+            self.release(self.files.pop(fd))
+        self.dead = True

@@ -1,0 +1,109 @@
+"""What a simulated machine is made as: the options that people choose, and the rows and switches they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.facts import flipped as flipped_here
+from zinc_rt.sim import flip as flips
+from zinc_rt.sim.chips import Chip
+from zinc_rt.sim.chips import chip as chip_row
+from zinc_rt.sim.facts import DEFAULT, Behaviour, load
+from zinc_rt.sim.profiles import LinuxProfile
+from zinc_rt.sim.profiles import linux as linux_row
+from zinc_rt.sim.shader_engine import LEVELS
+
+COHERENCE = ("bar", "direct")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """`chip`: rows of sim.chips, several separated by commas. `linux`: a row of sim.profiles.
+
+    `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM) or "direct". `time_scale` shortens the
+    driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, so that missing
+    barriers bite. `sanitizer`: off, fast, full. `perturb`: a seed that moves inexact instructions by up to one
+    ULP, 0 for none. `threads`: None for all cores. `profile`: instructions and bytes are counted, too.
+    `facts`: a file of sim.facts, whose findings this machine behaves by; `force_facts` takes any.
+    `flip`: rows of facts.yaml at their other value, beside those of zinc_rt.facts.flipped.
+    """
+
+    chip: str = "r9700"
+    linux: str = "7.0"
+    inject: Sequence[str] = ()
+    coherence: str = "bar"
+    time_scale: float = 1.0
+    reorder: int | None = None
+    sanitizer: str = "fast"
+    perturb: int = 0
+    threads: int | None = None
+    profile: bool = False
+    facts: str | Path | None = None
+    force_facts: bool = False
+    flip: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.coherence not in COHERENCE:
+            raise ValueError(f'coherence is "bar" or "direct", not {self.coherence!r}')
+        if self.sanitizer not in LEVELS:
+            raise ValueError(f"sanitizer {self.sanitizer!r}: wanted {', '.join(LEVELS)}")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"{self.threads} threads: wanted 1 or more")
+
+
+DEFAULT_OPTIONS = MachineOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineModel:
+    """The options with their rows looked up, the facts file read and the flipped rows applied."""
+
+    options: MachineOptions
+    chips: tuple[Chip, ...]
+    linux: LinuxProfile
+    behaviour: Behaviour
+    flipped: tuple[str, ...]  # ids
+
+    @property
+    def coherence(self) -> str:
+        return "direct" if self.behaviour.bar_without_flush == "fresh" else self.options.coherence
+
+    @property
+    def perturb(self) -> int:
+        return flips.perturb(self.options.perturb, self.flipped)
+
+    def described(self) -> dict[str, Any]:
+        """For reports."""
+        chosen = self.options
+        said: dict[str, Any] = {"chip": chosen.chip, "kernel": chosen.linux, "coherence": self.coherence}
+        said["time_scale"] = chosen.time_scale
+        if chosen.reorder is not None:
+            said["reorder"] = chosen.reorder
+        said["sanitizer"] = chosen.sanitizer
+        if chosen.perturb:
+            said["perturb"] = chosen.perturb
+        if chosen.facts is not None:
+            said["facts"] = str(chosen.facts)
+        if self.flipped:
+            said["flip"] = list(self.flipped)
+        return said
+
+
+def machine_model(options: MachineOptions) -> MachineModel:
+    """Raises ValueError for a row that is not there, InputError and UsageError for facts that cannot be taken."""
+    behaviour = DEFAULT
+    names = options.chip.split(",")
+    if options.facts is not None:
+        known = load(Path(options.facts), chip=chip_row(names[0]).gfx, force=options.force_facts)
+        behaviour = known.behaviour()
+    flipped = flips.rows(dict.fromkeys((*options.flip, *flipped_here.get())))
+    return MachineModel(
+        options,
+        tuple(flips.chip(chip_row(name), flipped) for name in names),
+        flips.linux(linux_row(options.linux), flipped),
+        flips.behaviour(behaviour, flipped),
+        tuple(each.id for each in flipped),
+    )
