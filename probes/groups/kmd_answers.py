@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.kfd_file import NEEDED
+from zinc_rt.kmd.open_kfd import NEEDED
 from zinc_rt.kmd.render_node import FIRMWARE, ip_version
 from zinc_rt.kmd.syscalls import send_ioctl
 from zinc_rt.kmd.topology import arch_name

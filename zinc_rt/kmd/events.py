@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.kfd_file import KfdFile
 from zinc_rt.kmd.kfd_memory import KfdMemory
+from zinc_rt.kmd.open_kfd import OpenKfd
 from zinc_rt.kmd.resources import Held
 from zinc_rt.kmd.transport import DeviceBuffer, MemoryFault, Placement
 from zinc_rt.kmd.uapi import kfd
@@ -63,7 +63,7 @@ class FiredEvent:
 class KfdEvents:
     """All events of a process: KFD takes one page from it and keeps that until the process ends."""
 
-    def __init__(self, file: KfdFile) -> None:
+    def __init__(self, file: OpenKfd) -> None:
         self._file = file
         self.page: DeviceBuffer | None = None
         self._page_given = False  # to KFD, which takes one page once and never lets go of it

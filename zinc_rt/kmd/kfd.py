@@ -14,9 +14,9 @@ from typing import Self
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.events import KfdEvents
-from zinc_rt.kmd.kfd_file import KfdFile
 from zinc_rt.kmd.kfd_memory import KfdMemory
 from zinc_rt.kmd.kfd_queue import KfdQueues
+from zinc_rt.kmd.open_kfd import OpenKfd
 from zinc_rt.kmd.resources import Held, Ledger
 from zinc_rt.kmd.syscalls import open_node
 from zinc_rt.kmd.topology import Topology, TopologyNode, read_topology
@@ -42,7 +42,7 @@ class KfdProcess:
         self.topology: Topology = read_topology(driver)
         self.gpus: dict[int, KfdGpu] = {}
         with self.ledger.all_or_nothing():
-            self.file = KfdFile(driver, self.ledger)
+            self.file = OpenKfd(driver, self.ledger)
         self.events = KfdEvents(self.file)
 
     def open_gpu(self, node: TopologyNode) -> KfdGpu:
@@ -84,7 +84,7 @@ class KfdGpu:
 
     kind = "kfd"
 
-    def __init__(self, file: KfdFile, events: KfdEvents, node: TopologyNode) -> None:
+    def __init__(self, file: OpenKfd, events: KfdEvents, node: TopologyNode) -> None:
         self.file = file
         self.events = events  # of the process: all its GPUs share them
         self.driver = file.driver

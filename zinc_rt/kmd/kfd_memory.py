@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE, PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.kfd_file import KfdFile
+from zinc_rt.kmd.open_kfd import OpenKfd
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.syscalls import PAGE_BYTES, map_memory
 from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement, alignment_bytes
@@ -31,7 +31,7 @@ class KfdMemory:
     """The memory of one GPU. `window` holds the first and the last address that a buffer may have."""
 
     def __init__(
-        self, file: KfdFile, gpu_id: int, render_fd: int, window: tuple[int, int], ledger: Ledger
+        self, file: OpenKfd, gpu_id: int, render_fd: int, window: tuple[int, int], ledger: Ledger
     ) -> None:
         self.file = file
         self.gpu_id = gpu_id

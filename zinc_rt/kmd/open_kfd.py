@@ -24,7 +24,7 @@ class Apertures:
     gpuvm: tuple[int, int]
 
 
-class KfdFile:
+class OpenKfd:
     """What everything of a process goes through. Counted in `ledger`, as is what outlives a single GPU."""
 
     def __init__(self, driver: Driver, ledger: Ledger) -> None:
