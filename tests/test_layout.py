@@ -21,10 +21,6 @@ KNOTS = {
     frozenset(f"kmd.{name}" for name in ("events", "kfd", "kfd_memory", "kfd_queue")),
     frozenset(f"probes.{name}" for name in ("context", "probe", "probe_queue")),
     frozenset({"probes.device", "probes.simulated"}),
-    frozenset(
-        f"sim.shader.{name}"
-        for name in ("emit.emitter", "emit.quads", "emit.registers", "translate.analysis", "translate.flow")
-    ),
 }
 
 
