@@ -11,7 +11,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import Command
 from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.errors import InputError, UsageError, first_line
 
 if TYPE_CHECKING:
     from zinc_rt.report import Report
@@ -174,7 +174,7 @@ def _import(arguments: argparse.Namespace) -> int:
                 if len(arguments.bundles) == 1:
                     raise
                 terminal.show(f"refused   {error}", out=out)
-                _result(report, str(name), {}, status="fail", reason=str(error).partition("\n")[0])
+                _result(report, str(name), {}, status="fail", reason=first_line(error))
                 continue
             new = store.add(bundle)
             terminal.show(f"{'imported' if new else 'known':<9} {name} ({bundle.id})", out=out)

@@ -7,7 +7,7 @@ import re
 from typing import cast
 
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.errors import ZincError
+from zinc_rt.errors import ZincError, first_line
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.topology import NODES, Topology, read_topology
 
@@ -67,5 +67,5 @@ def topology(capture: MachineCapture) -> tuple[Topology | None, str]:
     try:
         found = read_topology(cast("Driver", CapturedFiles(capture)))
     except (ZincError, OSError, ValueError) as error:
-        return None, str(error).splitlines()[0]
+        return None, first_line(error)
     return found, "; ".join(found.hidden)

@@ -12,9 +12,9 @@ from zinc_rt.engine import default_ctx
 from zinc_rt.errors import InputError
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, digest
-from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate.capture import Selection
+from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.layers import parse_layers
 from zinc_rt.validate.prepare import layer_count
 from zinc_rt.validate.run import validate
@@ -70,7 +70,7 @@ def check_golden(
     observer: CommandObserver,
     threads: int = 0,
     say: Callable[[str], None],
-) -> Iterator[Result]:
+) -> Iterator[CheckResult]:
     """The model's identity, then everything recorded against a fresh computation."""
     name = golden.path.name
     identity = _identity(golden, gguf)
@@ -78,7 +78,7 @@ def check_golden(
     if identity.status == "fail":
         return
     if golden.ordering and golden.ordering not in ORDERINGS:
-        yield Result(
+        yield CheckResult(
             f"{name}/ordering",
             "expired",
             "fail",
@@ -114,23 +114,23 @@ def _cause(golden: Golden, gguf: GGUFFile) -> str:
     return ""
 
 
-def _identity(golden: Golden, gguf: GGUFFile) -> Result:
+def _identity(golden: Golden, gguf: GGUFFile) -> CheckResult:
     id_, repro = f"{golden.path.name}/model", _repro(golden, gguf)
     architecture, recorded = golden.meta.get("arch"), golden.meta.get("model_digest")
     found = digest(gguf)
     if architecture in (None, gguf.architecture):
         if recorded is None:
-            return Result(id_, "model", "skip", reason="the golden records no digest of its model")
+            return CheckResult(id_, "model", "skip", reason="the golden records no digest of its model")
         if found == recorded:
-            return Result(id_, "model", "pass", measure={"digest": found})
-    return Result(
+            return CheckResult(id_, "model", "pass", measure=ReportFigures(digest=found))
+    return CheckResult(
         id_,
         "model",
         "fail",
         reason=f"made for another model: {belonging(golden)}; "
         f"{gguf.path.name} is {gguf.architecture}, {found[:12]}",
-        measure={"digest": found, "architecture": gguf.architecture},
-        limit={"digest": recorded, "architecture": architecture},
+        measure=ReportFigures(digest=found, architecture=gguf.architecture),
+        limit=ReportFigures(digest=recorded, architecture=architecture),
         advice=other_model(golden),
         repro=repro,
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from zinc_rt.golden.format import Golden
     from zinc_rt.report import Report, Result
+    from zinc_rt.validate.check_result import CheckResult
 
 DEFAULT_CONTEXT = 256
 Show = Callable[[Part], None]
@@ -164,17 +165,16 @@ def _check(arguments: argparse.Namespace) -> int:
         raise UsageError("--model goes with a golden", next="zinc-rt golden check G.npz --model M.gguf")
     for path, model in named or [(str(pair.golden), str(pair.model)) for pair in embedded()]:
         golden = read_golden(path)
-        results = []
-        for result in check_golden(
+        checks = check_golden(
             golden,
             model_of(golden, model),
             settings=settings,
             observer=observer_of(arguments),
             threads=threads,
             say=lambda text: None,
-        ):
-            results.append(result)
-        report.results += results
+        )
+        results = list(checks)
+        report.results += [each.reported() for each in results]
         _show_golden(golden, results, show)
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
@@ -212,12 +212,13 @@ def _verdict(report: Report, goldens: int) -> str:
     return f"{report.verdict()['status']}  {goldens} golden{'s' * (goldens != 1)}: {', '.join(parts)}"
 
 
-def _show_golden(golden: Golden, results: list[Result], show: Show) -> None:
+def _show_golden(golden: Golden, results: list[CheckResult], show: Show) -> None:
     from zinc_rt.validate.table import table
 
     failed = [result for result in results if result.status == "fail"]
     passed = sum(result.status == "pass" for result in results)
-    worst = max((r.measure.get("max_abs", 0.0) for r in results if r.kind in ("logits", "decode")), default=0.0)
+    outputs = (result.distance for result in results if result.kind in ("logits", "decode"))
+    worst = max((distance.max_abs for distance in outputs if distance is not None), default=0.0)
     state = "FAIL" if failed else "pass"
     show(f"{state}  {golden.path.name}  {golden.source}, {passed} checks passed, logits within {worst:.1e}")
     compared = [result for result in failed if result.first_bad]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.errors import InputError
+from zinc_rt.errors import InputError, first_line
 from zinc_rt.golden.check import model_of
 from zinc_rt.golden.format import read_arrays, read_golden
 from zinc_rt.golden.validity import validity
@@ -60,7 +60,7 @@ def golden_row(path: Path) -> GoldenRow:
         golden = read_golden(path)
         names = tuple(sorted(set(read_arrays(path)) - {"meta"}))
     except InputError as error:
-        problem = str(error).partition("\n")[0].removeprefix(f"{path}: ")
+        problem = first_line(error).removeprefix(f"{path}: ")
         return GoldenRow(str(path), size_bytes=size, sha256=sha, problem=problem)
     try:
         beside = digest(model_of(golden, None))

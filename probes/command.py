@@ -260,9 +260,12 @@ def _report_of(nothing: NothingRan, name: str) -> Report:
     """For who reads reports and not words: that nothing ran, and why."""
     from zinc_rt.report import Report, Result
 
-    reason, _, advice = str(nothing).partition("\n  next: ")
     device = {"name": "", "arch": "", "simulated": False}
-    return Report(name, device=device, results=[Result("device", "probe", "skip", reason=reason, advice=advice)])
+    return Report(
+        name,
+        device=device,
+        results=[Result("device", "probe", "skip", reason=nothing.message, advice=nothing.next)],
+    )
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.hang import HangReport
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.errors import UnsupportedError, ZincError, first_line
 from zinc_rt.facts import leaned_on, table
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import ChildEnd, run_apart
@@ -288,7 +288,7 @@ def _outcome(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> O
         if outcome is None or (outcome.status != "fail" and not isinstance(error, KNOWN)):
             raise
         if outcome.status == "fail":
-            return replace(outcome, notes=(*outcome.notes, f"while giving back: {str(error).splitlines()[0]}"))
+            return replace(outcome, notes=(*outcome.notes, f"while giving back: {first_line(error)}"))
         late = outcome_from(error)
         return replace(late, reason=f"while giving everything back: {late.reason}", measure=outcome.measure)
     return outcome
@@ -300,7 +300,7 @@ def outcome_from(error: BaseException) -> Outcome:
     if isinstance(error, DriverError):
         return Outcome(
             "fail",
-            str(error).splitlines()[0],
+            first_line(error),
             "errno",
             call=error.call,
             errno=error.errno,
@@ -309,8 +309,8 @@ def outcome_from(error: BaseException) -> Outcome:
         )
     if isinstance(error, OSError):
         return Outcome("fail", str(error), "errno", errno=error.errno or 0)
-    first, _, rest = str(error).partition("\n  next: ")
-    return Outcome("fail", first, "unsupported", cause=first, advice=rest)
+    message, advice = (error.message, error.next) if isinstance(error, ZincError) else (str(error), "")
+    return Outcome("fail", message, "unsupported", cause=message, advice=advice)
 
 
 def outcome_of(ended: ChildEnd) -> Outcome:

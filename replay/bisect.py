@@ -19,6 +19,7 @@ import numpy as np
 from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice
+from zinc_rt.errors import first_line
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import kernel_names
@@ -152,7 +153,7 @@ class _BisectSearch:
                 wrong = self.suspect.run(step)
             except Exception as error:
                 self.suspect.lost = True
-                self._stop_at(step, "does not end", _first_line(error), len(steps))
+                self._stop_at(step, "does not end", first_line(error), len(steps))
                 self._unended(step, right, before, error)
                 break
             finding, diverged = self._new_finding(), self._diverged(step, right, wrong)
@@ -235,7 +236,7 @@ class _BisectSearch:
             node.outputs[0],
             tapped=True,
             kernels=_kernels(wrong.program.calls[index], wrong),
-            finding=_first_line(error),
+            finding=first_line(error),
             fault=asdict(fault) if fault is not None else {},
         )
         self.found.before = before
@@ -249,7 +250,7 @@ class _BisectSearch:
             return self.suspect.run(step, variant)
         except Exception as error:
             self.suspect.lost = True
-            raise _Unended(_first_line(error)) from error
+            raise _Unended(first_line(error)) from error
 
     def _parts(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
@@ -447,10 +448,6 @@ def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
 def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
     """Of a GPU tier, in order of launch; T-CPU has none."""
     return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ import numpy as np
 from zinc_rt import __version__
 from zinc_rt.code_version import code_version
 from zinc_rt.engine import Engine
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UsageError, first_line
 from zinc_rt.exec import Buffer, Fence, Graph, Observer, Observers, Stream, observers_in
 from zinc_rt.exec.graph import InFlight, ShapeKey
 from zinc_rt.ir.graph import SYMBOLS
@@ -150,7 +150,7 @@ class Recorder(Observer):
         self._counts: dict[tuple[int, ShapeKey], tuple[int, ...]] = {}
         self._running: dict[int, tuple[int, int, ShapeKey]] = {}  # id(fence) -> step, graph, key
         self._digests: dict[str, str] | None = None
-        self._told = False
+        self._warned = False
         meta = header(engine, level, argv) | ({"times": True} if times else {})
         self.writer = LogWriter(path, meta, warn=warn)
 
@@ -241,7 +241,7 @@ class Recorder(Observer):
         try:
             self._outputs(step, variant, counts)
         except InFlight as error:  # the next step uses the same bytes already
-            self.note("output-missed", f"step {step}: {str(error).splitlines()[0]}")
+            self.note("output-missed", f"step {step}: {first_line(error)}")
         if not variant.replays.busy():
             self._times(step, variant, at)
         self.writer.write(records.Retired(step, seconds, at))
@@ -268,19 +268,19 @@ class Recorder(Observer):
         step = min((step for step, _, _ in self._running.values()), default=self.steps - 1)
         bundle = getattr(report, "bundle", None)
         self.writer.write(records.FaultRecord(step, str(report), str(bundle or ""), self._now()))
-        self._tell(step)
+        self._warn_of_the_end(step)
 
     # --- inside ---
 
     def ended_by(self, error: BaseException) -> None:
         """The block ended by `error`: say so in the log, and how to see it again."""
-        if not self._told:
+        if not self._warned:
             text = f"{type(error).__name__}: {error}"
             self.writer.write(records.FaultRecord(self.steps - 1, text, "", self._now()))
-            self._tell(self.steps - 1)
+            self._warn_of_the_end(self.steps - 1)
 
-    def _tell(self, step: int) -> None:
-        self._told = True
+    def _warn_of_the_end(self, step: int) -> None:
+        self._warned = True
         step = min(step, self.kept - 1)
         if step < 0:
             self._warn(f"{self.path}: it ended before its first step, none is recorded")

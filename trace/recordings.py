@@ -11,7 +11,7 @@ from zinc_rt import __version__
 from zinc_rt.command_observer import CommandObserver
 from zinc_rt.commands.output import readable_size
 from zinc_rt.engine import Engine
-from zinc_rt.errors import OutputError
+from zinc_rt.errors import OutputError, first_line
 from zinc_rt.report import Report, Result
 from zinc_rt.trace.recorder import Recorder, record
 from zinc_rt.trace.records import EventRecord, Level
@@ -83,7 +83,7 @@ class Recordings(CommandObserver):
                     self._results += not log.failed
         except OutputError as error:  # the command has run: what it ended with still counts
             self._say(str(error))
-            self._failed = str(error).splitlines()[0]
+            self._failed = first_line(error)
             return
         self._failed = log.failed
 

@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.golden.format import Golden
-from zinc_rt.report import Result
 from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.check_result import (
+    CheckResult,
+    GreedyMeasure,
+    MedianMeasure,
+    NonfiniteMeasure,
+    Reportable,
+    ValueMeasure,
+)
 from zinc_rt.validate.limits import QUANTISED_FACTOR, QUANTISED_OFFSET, at_scale
 from zinc_rt.validate.measure import Limit, agreement, compare, histogram
 
@@ -25,21 +32,23 @@ class CheckedPair:
     limit: Limit
     repro: str = ""
 
-    def result(self, name: str, kind: str, *, passed: bool, measure: dict[str, Any], **more: Any) -> Result:
-        return Result(
+    def result(self, name: str, kind: str, *, passed: bool, measure: Reportable, **more: Any) -> CheckResult:
+        return CheckResult(
             id=f"{self.model}/{self.tier}/{name}",
             kind=kind,
             status="pass" if passed else "fail",
             tier=self.tier,
             reference=self.reference,
             measure=measure,
-            limit=more.pop("limit", self.limit).as_dict(),
+            limit=more.pop("limit", self.limit),
             repro="" if passed else self.repro,
             **more,
         )
 
-    def skip(self, name: str, kind: str, reason: str) -> Result:
-        return Result(f"{self.model}/{self.tier}/{name}", kind, "skip", self.tier, self.reference, reason=reason)
+    def skip(self, name: str, kind: str, reason: str) -> CheckResult:
+        return CheckResult(
+            f"{self.model}/{self.tier}/{name}", kind, "skip", self.tier, self.reference, reason=reason
+        )
 
 
 @dataclass(slots=True)
@@ -86,7 +95,7 @@ def reference_from_run(run: CapturedRun) -> Reference:
     return Reference(run.logits, run.values, run.generated)
 
 
-def golden_check(subject: CheckedPair, reference: Reference) -> Result | None:
+def golden_check(subject: CheckedPair, reference: Reference) -> CheckResult | None:
     """A golden with NaN or infinity in it is one that nothing agrees with; None where it has none."""
     arrays = {**reference.values, "logits": reference.logits}
     if reference.greedy_logits is not None:
@@ -101,7 +110,7 @@ def golden_check(subject: CheckedPair, reference: Reference) -> Result | None:
         "golden",
         "golden",
         passed=False,
-        measure={"nonfinite": sum(bad.values())},
+        measure=NonfiniteMeasure(sum(bad.values())),
         first_bad={"node": name, "token": token, "dim": dim, "want": float(flat[token, dim])},
         cause=f"the golden itself holds {float(flat[token, dim])}: {name}, token {token}, element {dim}",
     )
@@ -109,7 +118,7 @@ def golden_check(subject: CheckedPair, reference: Reference) -> Result | None:
 
 def node_checks(
     subject: CheckedPair, run: CapturedRun, reference: Reference, resynced: CapturedRun | None
-) -> Iterable[Result]:
+) -> Iterable[CheckResult]:
     """Every captured value that both sides have, in graph order; l_out also with its layer's input reset."""
     for label, got in run.values.items():
         want = reference.values.get(label)
@@ -125,10 +134,10 @@ def node_checks(
         )
         got, want = reference.of(got, want).reshape(-1, _columns(got)), want.reshape(len(want), -1)
         measured = compare(got, want, limit, head_dim=run.head_dims.get(label, 0))
-        measure = measured.as_dict() | ({} if kind == "experts" else {"histogram": histogram(got)})
+        alone = None
         if resynced is not None and label in resynced.values:
             alone = compare(reference.of(resynced.values[label], want).reshape(got.shape), want, limit)
-            measure["resync"] = alone.as_dict()
+        measure = ValueMeasure(measured, histogram=() if kind == "experts" else histogram(got), resync=alone)
         if not subject.limit.gates and (kind == "experts" or measured.within):
             yield replace(subject.skip(label, kind, subject.limit.why), measure=measure)
             continue
@@ -146,15 +155,13 @@ def _columns(array: np.ndarray) -> int:
     return int(np.prod(array.shape[1:]))
 
 
-def logits_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> Result:
+def logits_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> CheckResult:
     positions = min(len(run.logits), len(reference.logits))
     if not positions:
         return subject.skip("logits", "logits", "the layers that ran do not reach the head")
     got, want = reference.of(run.logits, reference.logits)[:positions], reference.logits[:positions]
     measured = compare(got, want, subject.limit)
-    measure = measured.as_dict()
-    if got.shape == want.shape:
-        measure |= agreement(got, want).as_dict()
+    measure = ValueMeasure(measured, agreement(got, want) if got.shape == want.shape else None)
     if not subject.limit.gates and measured.within:
         return replace(subject.skip("logits", "logits", subject.limit.why), measure=measure)
     return subject.result(
@@ -166,7 +173,7 @@ def logits_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -
     )
 
 
-def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> Result:
+def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> CheckResult:
     """canonical-1-q8 against llama.cpp's own re-quantised path: as near as that path is to plain float32, half
     as far again."""
     if golden.quantised is None:
@@ -179,12 +186,13 @@ def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> R
     whole = run.logits[: len(golden.ids)]
     distance = median(whole if len(own) == len(whole) or golden.rows is None else whole[golden.rows], own)
     allowed = QUANTISED_FACTOR * median(golden.logits, own) + QUANTISED_OFFSET
-    result = subject.result("logits", "logits", passed=distance <= allowed, measure={"median_max_abs": distance})
-    result.limit["median_max_abs"] = allowed
-    return result
+    limit = replace(subject.limit, median_max_abs=allowed)
+    return subject.result(
+        "logits", "logits", passed=distance <= allowed, measure=MedianMeasure(distance), limit=limit
+    )
 
 
-def greedy_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> Result | None:
+def greedy_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> CheckResult | None:
     """The continuation, token by token; both saw the same tokens up to the first difference."""
     count = min(len(run.generated), len(reference.greedy))
     if not count:
@@ -194,13 +202,13 @@ def greedy_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -
     bad = {} if first is None else {"token": first, "got": got[first], "want": want[first]}
     limit = Limit(bits=True, why="greedy tokens")
     return subject.result(
-        "greedy", "greedy", passed=first is None, measure={"tokens": count, "got": got}, limit=limit, first_bad=bad
+        "greedy", "greedy", passed=first is None, measure=GreedyMeasure(count, got), limit=limit, first_bad=bad
     )
 
 
 def decode_check(
     subject: CheckedPair, run: CapturedRun, reference: Reference, prompt_tokens: int
-) -> Result | None:
+) -> CheckResult | None:
     """Logits after each greedy token, up to the first token that differs."""
     if reference.greedy_logits is None:
         return None
@@ -210,7 +218,7 @@ def decode_check(
     if not count or len(got) != len(want):
         return None
     measured = compare(got, want, subject.limit)
-    measure = measured.as_dict() | agreement(got, want).as_dict()
+    measure = ValueMeasure(measured, agreement(got, want))
     return subject.result(
         "decode", "decode", passed=measured.within, measure=measure, first_bad=measured.first_bad
     )
@@ -218,7 +226,7 @@ def decode_check(
 
 def same_bits_check(
     subject: CheckedPair, name: str, kind: str, a: CapturedRun, b: CapturedRun, cause: str
-) -> Result:
+) -> CheckResult:
     """Two ways through one tier: every value and every logit to the bit."""
     limit = subject.limit
     if not len(a.logits) and not a.values.keys() & b.values.keys():
@@ -235,7 +243,7 @@ def same_bits_check(
         name,
         kind,
         passed=worst.within,
-        measure=worst.as_dict(),
+        measure=ValueMeasure(worst),
         first_bad={} if worst.within else {"node": where, **worst.first_bad},
         cause="" if worst.within else cause,
     )

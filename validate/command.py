@@ -18,6 +18,7 @@ from zinc_rt.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.settings import Settings
+    from zinc_rt.validate.check_result import CheckResult
     from zinc_rt.validate.runner import ValidationJob
 
 EPILOG = """\
@@ -104,7 +105,9 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report, to_json, write_text
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
-    from zinc_rt.validate.diagnosis import ModelFailures, diagnosis, vocabulary_diagnosis
+    from zinc_rt.validate.check_result import SanitizerMeasure
+    from zinc_rt.validate.diagnosis.digest import diagnosis, vocabulary_diagnosis
+    from zinc_rt.validate.diagnosis.failures import ModelFailures
     from zinc_rt.validate.host_checks import vocabulary_check
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.runner import ValidationRunner
@@ -115,18 +118,20 @@ def _body(arguments: argparse.Namespace) -> int:
     report = begin(Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
     show = _silent if arguments.json == "-" else _print
     jobs = _jobs(arguments, settings)
+    results: list[CheckResult] = []
     digest: list[str] = []  # of what failed, shown last
     for number, job in enumerate(jobs, 1):
         with stages() as stage, ValidationRunner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
             announce(runner, report, show)
-            results = list(validate(runner))
+            checked = list(validate(runner))
             describe_ran(report, runner.engine(job.tiers[0]))
             same_bits = runner.same_bits()
-        report.results += results
+        results += checked
+        report.results += [each.reported() for each in checked]
         report.details.setdefault("same_bits", {})[job.name] = same_bits
-        for page in sections(results, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
+        for page in sections(checked, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
             show(page)
-        digest += diagnosis(ModelFailures(job, results, same_bits))
+        digest += diagnosis(ModelFailures(job, checked, same_bits))
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
         if runner.from_disk:
@@ -135,7 +140,8 @@ def _body(arguments: argparse.Namespace) -> int:
         show("")
     if not arguments.models:
         spoken = vocabulary_check(shlex.join(["zinc-rt", "validate", "--tiers", arguments.tiers]))
-        report.results.append(spoken)
+        results.append(spoken)
+        report.results.append(spoken.reported())
         show(f"{VOCABULARY.model.name}  a vocabulary alone, held against what sentencepiece makes of the texts")
         for page in sections([spoken], [], verbose=arguments.verbose):
             show(page)
@@ -143,7 +149,8 @@ def _body(arguments: argparse.Namespace) -> int:
         show("")
     if arguments.device != "sim" and report.simulated_tiers():
         report.details["simulated_unasked"] = report.simulated_tiers()
-    leans = {id for result in report.results for id in result.measure.get("assumptions", ())}
+    measures = (result.measure for result in results)
+    leans = {id for each in measures if isinstance(each, SanitizerMeasure) for id in each.assumptions}
     if leans:
         report.details["assumptions"] = told([each for each in table().values() if each.id in leans])
     failed = [result for result in report.results if result.status == "fail"]
@@ -162,7 +169,7 @@ def _body(arguments: argparse.Namespace) -> int:
     if arguments.junit:
         write_text(arguments.junit, to_junit(report))
     if arguments.html:
-        write_text(arguments.html, html.to_html(report, strict=arguments.strict))
+        write_text(arguments.html, html.to_html(report, results, strict=arguments.strict))
     return report.exit_code(strict=arguments.strict)
 
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from zinc_rt.report import Result
 from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT, DRIFT_GROWTH, STREAM, Alone, rounding
 from zinc_rt.validate.measure import compare
@@ -48,7 +48,7 @@ def alone_limit(architecture: str) -> Alone:
     return ALONE_OF.get(architecture, ALONE)
 
 
-def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Reference, limit: Alone) -> Result:
+def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Reference, limit: Alone) -> CheckResult:
     """Every layer and the head by itself, in one pass and token by token."""
     worst = {"spread": 0.0, "token": 0.0, "head": 0.0, "gain": 0.0}
     bad: dict[str, object] = {}
@@ -63,18 +63,14 @@ def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Referen
             same = False
             bad = bad or {"node": name, "stage": "decode", "measure": "bits of one pass over the same tokens"}
     name = "isolation"
-    return Result(
+    return CheckResult(
         id=f"{subject.model}/{subject.tier}/{name}",
         kind=name,
         status="fail" if bad else "pass",
         tier=subject.tier,
         reference=subject.reference,
-        measure={**worst, "equal_bits": same},
-        limit={
-            **{measure: getattr(limit, measure) for measure in worst},
-            "healthy": dict(limit.healthy),
-            "why": limit.why,
-        },
+        measure=ReportFigures(worst, equal_bits=same),
+        limit=limit,
         first_bad=bad,
         reason=_in_words(bad, worst, limit),
         repro=subject.repro if bad else "",
@@ -139,19 +135,21 @@ def _both_ways(isolated: Isolated) -> Iterator[tuple[str, np.ndarray, np.ndarray
     yield "result_output", isolated.stepwise.logits, isolated.batched.logits
 
 
-def may_be_drift(results: Iterable[Result]) -> bool:
+def may_be_drift(results: Iterable[CheckResult]) -> bool:
     """Whether something is beyond the plain limit and near enough that drift could explain it."""
     return any(_near(result) for result in results)
 
 
-def without_drift(results: Iterable[Result], one: CapturedRun, other: CapturedRun, prompt: int) -> list[Result]:
+def without_drift(
+    results: Iterable[CheckResult], one: CapturedRun, other: CapturedRun, prompt: int
+) -> list[CheckResult]:
     """The same results, each layer being right on its own; those that drift explains pass, and say so. `one`,
     `other`: the oracle's run in two orderings."""
     return [_judged(result, one, other, prompt) if _near(result) else result for result in results]
 
 
-def _judged(result: Result, one: CapturedRun, other: CapturedRun, prompt: int) -> Result:
-    name = result.id.rpartition("/")[2]
+def _judged(result: CheckResult, one: CapturedRun, other: CapturedRun, prompt: int) -> CheckResult:
+    name, distance = result.name, result.distance
     width = next(iter(one.layers.values())).reshape(prompt, -1).shape[-1]
     if result.kind in ("logits", "decode"):
         part = slice(0, prompt) if result.kind == "logits" else slice(prompt, None)
@@ -163,18 +161,19 @@ def _judged(result: Result, one: CapturedRun, other: CapturedRun, prompt: int) -
     else:
         return result
     allowed = max(DRIFT_GROWTH * own, ALONE.spread * rounding(width) * depth)
-    if not result.measure["rel_rms"] <= allowed:
+    if distance is None or not distance.rel_rms <= allowed:
         return replace(result, cause=f"beyond drift, which is at most {allowed:.1e} here")
-    bound = {**DRIFT.as_dict(), "rel_rms": allowed}
+    bound = replace(DRIFT, rel_rms=allowed)
     return replace(result, status="pass", reason=DRIFT.why, limit=bound, first_bad={}, repro="")
 
 
-def _near(result: Result) -> bool:
+def _near(result: CheckResult) -> bool:
     assert DRIFT.rel_rms is not None
-    measure = result.measure
+    distance = result.distance
     return (
         result.status == "fail"
         and result.kind in GROWS
-        and not measure.get("nonfinite")
-        and float(measure.get("rel_rms", 1.0)) <= DRIFT.rel_rms
+        and distance is not None
+        and not distance.nonfinite
+        and distance.rel_rms <= DRIFT.rel_rms
     )

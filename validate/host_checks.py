@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.errors import InputError, UnsupportedError, first_line
 from zinc_rt.generate import Sampling
 from zinc_rt.golden.draws import Draw, draws_of
 from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.report import Result
 from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair
 from zinc_rt.validate.limits import BIT_EXACT
 
@@ -26,7 +26,7 @@ FILTERS = ("temperature", "top_k", "top_p", "min_p", "seed")
 WAYS = {"plain": "as it is", "special": "with special tokens added", "detok_plain": "and back"}
 
 
-def vocabulary_check(repro: str) -> Result:
+def vocabulary_check(repro: str) -> CheckResult:
     """What no embedded model has: a vocabulary of SentencePiece's, held against that library's own answers.
 
     Raises InputError where an installation lost it.
@@ -39,12 +39,12 @@ def vocabulary_check(repro: str) -> Result:
     return tokenizer_check(subject, texts, read_gguf(VOCABULARY.model))
 
 
-def tokenizer_check(subject: CheckedPair, texts: Sequence[Mapping[str, Any]], gguf: GGUFFile) -> Result:
+def tokenizer_check(subject: CheckedPair, texts: Sequence[Mapping[str, Any]], gguf: GGUFFile) -> CheckResult:
     """Every text both ways and back, against what another tokenizer made of it."""
     try:
         tokenizer = Tokenizer.from_metadata(gguf.metadata)
     except UnsupportedError as error:
-        return subject.skip("tokenizer", "tokenizer", str(error).partition("\n")[0])
+        return subject.skip("tokenizer", "tokenizer", first_line(error))
     bad: dict[str, Any] = {}
     cause = advice = ""
     for index, row in enumerate(texts):
@@ -59,12 +59,12 @@ def tokenizer_check(subject: CheckedPair, texts: Sequence[Mapping[str, Any]], gg
             bad = {"node": "tokenizer", "text": index, "way": way}
             advice = shlex.join(["zinc-rt", "tokenize", "--model", str(gguf.path), f"--text={row['text']}"])
             break
-    return _result(subject, "tokenizer", {"texts": len(texts)}, bad, cause, advice)
+    return _result(subject, "tokenizer", ReportFigures(texts=len(texts)), bad, cause, advice)
 
 
 def _result(
-    subject: CheckedPair, what: str, measure: dict[str, Any], bad: dict[str, Any], cause: str, advice: str
-) -> Result:
+    subject: CheckedPair, what: str, measure: ReportFigures, bad: dict[str, Any], cause: str, advice: str
+) -> CheckResult:
     return subject.result(
         what, what, passed=not bad, measure=measure, limit=BIT_EXACT, first_bad=bad, cause=cause, advice=advice
     )
@@ -75,7 +75,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def draws_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile, run: CapturedRun) -> Result | None:
+def draws_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile, run: CapturedRun) -> CheckResult | None:
     """The golden's draws again, from this run's own logits: none lies near enough to another token for their
     rounding to matter. None where the golden has no draws."""
     finite = [bool(np.isfinite(row).all()) for row in run.logits]
@@ -93,7 +93,7 @@ def draws_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile, run: Captu
             cause = f"{_question(draw)}: token {got}, not {draw.token}"
             advice = shlex.join(_run(golden, gguf, draw))
             break
-    return _result(subject, "draws", {"draws": len(draws)}, bad, cause, advice)
+    return _result(subject, "draws", ReportFigures(draws=len(draws)), bad, cause, advice)
 
 
 def _question(draw: Draw) -> str:

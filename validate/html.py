@@ -12,8 +12,10 @@ from typing import Any, Literal
 import jinja2
 
 from zinc_rt.commands.output import simulated_note
-from zinc_rt.report import Report, Result
-from zinc_rt.validate.table import figure, first_bad, limit
+from zinc_rt.report import Report
+from zinc_rt.validate.check_result import CheckResult
+from zinc_rt.validate.measure import Limit
+from zinc_rt.validate.table import any_resync, figures, first_bad, limit, resync
 
 TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
 CHART_WIDTH, CHART_HEIGHT = 640, 200
@@ -54,13 +56,15 @@ class DriftChart:
     left: int = MARGIN_LEFT
 
 
-def drift_chart(results: Sequence[Result]) -> DriftChart | None:
+def drift_chart(results: Sequence[CheckResult]) -> DriftChart | None:
     """None where fewer than two layers have an error to plot."""
-    layers = [result for result in results if result.kind == "layer" and "max_abs" in result.measure]
-    series = {"free-running": [float(result.measure["max_abs"]) for result in layers]}
-    if layers and all("resync" in result.measure for result in layers):
-        series["each layer's input reset"] = [float(result.measure["resync"]["max_abs"]) for result in layers]
-    bound = layers[0].limit.get("max_abs") if layers else None
+    layers = [result for result in results if result.kind == "layer" and result.value is not None]
+    values = [result.value for result in layers if result.value is not None]
+    series = {"free-running": [value.distance.max_abs for value in values]}
+    resynced = [value.resync.max_abs for value in values if value.resync is not None]
+    if layers and len(resynced) == len(layers):
+        series["each layer's input reset"] = resynced
+    bound = layers[0].limit.max_abs if layers and isinstance(layers[0].limit, Limit) else None
     finite = [v for values in series.values() for v in values if v > 0 and math.isfinite(v)]
     beyond = any(not math.isfinite(v) for values in series.values() for v in values)
     if len(layers) < 2 or not (finite or beyond):
@@ -79,7 +83,7 @@ def drift_chart(results: Sequence[Result]) -> DriftChart | None:
         return round(MARGIN_LEFT + 12 + (CHART_WIDTH - MARGIN_LEFT - 24) * index / (len(layers) - 1), 1)
 
     def mark(index: int, value: float) -> DriftMark:
-        name = _name(layers[index])
+        name = layers[index].name
         if not math.isfinite(value):
             return DriftMark(x(index), MARGIN_TOP, f"{name}: not finite", "nonfinite")
         return (
@@ -105,25 +109,22 @@ def _line(name: str, marks: list[DriftMark]) -> DriftLine:
     return DriftLine(name, [" ".join(piece) for piece in pieces if len(piece) > 1], marks)
 
 
-def _name(result: Result) -> str:
+def _name(result: CheckResult) -> str:
     return result.id.rpartition("/")[2]
 
 
-def _row(result: Result) -> dict[str, Any]:
-    counts = result.measure.get("histogram", [])
+def _row(result: CheckResult) -> dict[str, Any]:
+    counts = result.value.histogram if result.value is not None else ()
     top = max(counts, default=0) or 1
-
-    def measured(name: str) -> str:
-        return figure(result.measure[name]) if name in result.measure else ""
-
+    max_abs, rel_rms, ulp = ("" if text == "-" else text for text in figures(result))
     return {
-        "name": _name(result),
+        "name": result.name,
         "status": result.status,
         "bars": [round(16 * count / top, 1) for count in counts],
-        "max_abs": measured("max_abs") or measured("median_max_abs"),
-        "rel_rms": measured("rel_rms"),
-        "ulp": measured("max_ulp"),
-        "resync": figure(result.measure["resync"]["max_abs"]) if "resync" in result.measure else "",
+        "max_abs": max_abs,
+        "rel_rms": rel_rms,
+        "ulp": ulp,
+        "resync": resync(result),
         "limit": limit(result),
         "note": "; ".join(
             filter(None, [result.reason] if result.status == "skip" else [first_bad(result), result.cause])
@@ -132,22 +133,20 @@ def _row(result: Result) -> dict[str, Any]:
     }
 
 
-def to_html(report: Report, *, strict: bool = False) -> str:
+def to_html(report: Report, results: Sequence[CheckResult], *, strict: bool = False) -> str:
+    """`results`: the report's, as they were checked."""
     groups = []
-    for model, tier, reference in dict.fromkeys(
-        (result.id.partition("/")[0], result.tier, result.reference) for result in report.results
-    ):
-        mine = [
-            r for r in report.results if (r.id.partition("/")[0], r.tier, r.reference) == (model, tier, reference)
-        ]
-        logits = next((r.measure for r in mine if r.kind == "logits" and "kl_mean" in r.measure), None)
+    for model, tier, reference in dict.fromkeys((each.model, each.tier, each.reference) for each in results):
+        mine = [each for each in results if (each.model, each.tier, each.reference) == (model, tier, reference)]
+        agreements = (each.value.agreement for each in mine if each.kind == "logits" and each.value is not None)
+        logits = next((each for each in agreements if each is not None), None)
         groups.append(
             {
                 "model": model,
-                "title": f"{tier} against {'itself' if tier == reference else reference}",
+                "title": f"{tier} against {mine[0].against}",
                 "chart": drift_chart(mine),
                 "rows": [_row(result) for result in mine],
-                "resync": any("resync" in result.measure for result in mine),
+                "resync": any_resync(mine),
                 "logits": logits,
                 "failed": any(result.status == "fail" for result in mine),
             }

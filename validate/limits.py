@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,9 @@ class Alone:
     healthy: Mapping[str, float]
     why: str
 
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "healthy": dict(self.healthy)}
+
 
 ALONE = Alone(
     spread=1.5,
@@ -102,6 +106,10 @@ class NodeLimit:
     position: float
     healthy: Mapping[str, float]
     why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        names = ("spread", "factor", "position")
+        return {**{name: getattr(self, name) for name in names}, "healthy": dict(self.healthy), "why": self.why}
 
 
 NODE = NodeLimit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +13,15 @@ ORDER = np.uint32(0x80000000)
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a difference may be; None sets no bound. `bits`: every bit equal, NaN included."""
+    """What a difference may be; None sets no bound. `bits`: every bit equal, NaN included. `median_max_abs`: of
+    logits over quantised activations; `findings`: of the simulated device."""
 
     max_abs: float | None = None
     rel_rms: float | None = None
     bits: bool = False
     why: str = ""
+    median_max_abs: float | None = None
+    findings: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         named = {
@@ -25,6 +29,8 @@ class Limit:
             "rel_rms": self.rel_rms,
             "bits": self.bits or None,
             "why": self.why or None,
+            "median_max_abs": self.median_max_abs,
+            "findings": self.findings,
         }
         return {name: value for name, value in named.items() if value is not None}
 
@@ -163,6 +169,6 @@ def histogram(values: np.ndarray) -> list[int]:
         return [int(count) for count in np.histogram(np.abs(values[np.isfinite(values)]), edges)[0]]
 
 
-def sparkline(counts: list[int]) -> str:
+def sparkline(counts: Sequence[int]) -> str:
     top = max(counts, default=0) or 1
     return "".join(BARS[-(-count * (len(BARS) - 1) // top)] for count in counts)

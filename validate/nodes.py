@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.golden.format import Golden
-from zinc_rt.report import Result
 from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.limits import ALL_BUT, NODE
 from zinc_rt.validate.measure import Limit, compare
@@ -26,7 +26,7 @@ FEW = 5  # named beyond the first; the rest is counted
 
 def nodes_check(
     subject: CheckedPair, golden: Golden, reference: Reference, runs: Mapping[str, CapturedRun], *, fed: bool
-) -> Result:
+) -> CheckResult:
     """`runs` by stage, over the prompt at least; `fed`: each layer by the reference. Values that only one side has
     are in the measure, by name."""
     worst: dict[str, tuple[float, str]] = {"spread": (0.0, ""), "factor": (0.0, "")}
@@ -50,34 +50,28 @@ def nodes_check(
             bad = _first(stage, label, got, want, head_dim, reference)
             cause = _cause(subject, stage, label, over, found[over], allowed[over], before)
     missing = [label for label in reference.nodes if label not in compared]
-    result = subject.result(
+    return subject.result(
         "nodes",
         "node",
         passed=not bad,
-        measure={
-            "compared": len(compared),
-            "stages": list(runs),
-            "fed": fed,
-            **{measure: value for measure, (value, _) in worst.items()},
-            "worst": {measure: label for measure, (_, label) in worst.items()},
-            "apart": apart,
-            "not_compared": {
-                **dict(golden.meta.get("nodes_not_compared", {})),
-                "not_computed_here": missing,
-            },
-        },
+        measure=ReportFigures(
+            {
+                "compared": len(compared),
+                "stages": list(runs),
+                "fed": fed,
+                **{measure: value for measure, (value, _) in worst.items()},
+                "worst": {measure: label for measure, (_, label) in worst.items()},
+                "apart": apart,
+                "not_compared": {
+                    **dict(golden.meta.get("nodes_not_compared", {})),
+                    "not_computed_here": missing,
+                },
+            }
+        ),
+        limit=subject.limit if subject.limit.bits else NODE,
         first_bad=bad,
         cause=cause if len(apart) < 2 else f"{cause}; after it {_others(apart[1:])}",
     )
-    if not subject.limit.bits:
-        result.limit = {
-            "spread": NODE.spread,
-            "factor": NODE.factor,
-            "position": NODE.position,
-            "healthy": dict(NODE.healthy),
-            "why": NODE.why,
-        }
-    return result
 
 
 def _pairs(

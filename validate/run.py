@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE
 from zinc_rt.engine import CAPACITIES, Prefill
 from zinc_rt.facts import leaned_on
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.model.scales import not_finite
-from zinc_rt.report import Result
 from zinc_rt.validate.capture import CapturedRun, Selection, aliases_of
+from zinc_rt.validate.check_result import (
+    CheckResult,
+    NonfiniteMeasure,
+    ReportFigures,
+    SanitizerMeasure,
+    ValueMeasure,
+    described,
+)
 from zinc_rt.validate.checks import (
     CheckedPair,
     Reference,
@@ -46,7 +51,7 @@ STEPS = Limit(bits=True, why="each step is what was asked for")
 FEW_TOKENS = 4  # that one by one show a difference between the stages, where none were generated
 
 
-def validate(runner: ValidationRunner) -> Iterator[Result]:
+def validate(runner: ValidationRunner) -> Iterator[CheckResult]:
     """Every check of one model, as it is made."""
     job = runner.job
     for spec in job.tiers if job.golden is not None else ():
@@ -65,7 +70,7 @@ def validate(runner: ValidationRunner) -> Iterator[Result]:
         yield _sanitizer(runner)
 
 
-def _steps(runner: ValidationRunner) -> Iterator[Result]:
+def _steps(runner: ValidationRunner) -> Iterator[CheckResult]:
     """What the host fed a tier is no comparison of its own where it is right."""
     for spec, watch in runner.watches.items():
         if watch.wrong is not None:
@@ -73,13 +78,13 @@ def _steps(runner: ValidationRunner) -> Iterator[Result]:
                 "steps",
                 "step",
                 passed=False,
-                measure={"steps": watch.steps},
+                measure=ReportFigures(steps=watch.steps),
                 first_bad=watch.wrong.first_bad(),
                 cause=watch.wrong.text,
             )
 
 
-def _not_finite(runner: ValidationRunner) -> Iterator[Result]:
+def _not_finite(runner: ValidationRunner) -> Iterator[CheckResult]:
     """NaN and infinity are no rounding, and no agreement either where two tiers have the same bits."""
     job, spoilt = runner.job, list(runner.nonfinite())
     weights = [found.text for found in not_finite(job.gguf)] if spoilt else []
@@ -90,47 +95,35 @@ def _not_finite(runner: ValidationRunner) -> Iterator[Result]:
             "finite",
             "finite",
             passed=False,
-            measure={"nonfinite": count, **({"weights": weights[:FEW]} if weights else {})},
+            measure=NonfiniteMeasure(count, weights[:FEW]),
             first_bad=origin.first_bad() if origin is not None else {"node": "logits"},
             cause=origin.text if origin is not None else "non-finite values, and none where every node is tapped",
         )
 
 
-def _sanitizer(runner: ValidationRunner) -> Result:
+def _sanitizer(runner: ValidationRunner) -> CheckResult:
     """A simulated device is stricter than silicon: whatever it found is a failure, equal bits or not."""
     found, job = runner.findings(), runner.job
-    told = [_told(finding) for finding in found[:FEW]]
-    return Result(
+    return CheckResult(
         id=f"{job.name}/{SIMULATED_ID}/sanitizer",
         kind="sanitizer",
         status="fail" if found else "pass",
         tier=SIMULATED_ID,
         reference="the rules of its sanitizer",
-        measure={
-            "findings": len(found),
-            "level": runner.simulated[0].choice.options.get("sanitizer", ""),
-            "assumptions": [each.id for each in leaned_on(runner.consulted())],
-            **({"found": told} if told else {}),
-        },
-        limit={"findings": 0},
-        first_bad=told[0] if told else {},
+        measure=SanitizerMeasure(
+            len(found),
+            str(runner.simulated[0].choice.options.get("sanitizer", "")),
+            [each.id for each in leaned_on(runner.consulted())],
+            found[:FEW],
+        ),
+        limit=Limit(findings=0),
+        first_bad=described(found[0]) if found else {},
         cause=found[0].text if found else "",
         repro=job.repro if found else "",
     )
 
 
-def _told(finding: Finding) -> dict[str, Any]:
-    """What is known of a finding, for a report."""
-    facts = {
-        "node": finding.node.label if finding.node is not None else "",
-        "kernel": finding.kernel,
-        "source": finding.source,
-        "instruction": finding.instruction,
-    }
-    return {"finding": finding.text, **{name: fact for name, fact in facts.items() if fact}}
-
-
-def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[Result]:
+def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckResult]:
     job, golden = runner.job, runner.job.golden
     assert golden is not None
     limit = against_golden(job.gguf.architecture, spec.ordering, golden.ordering)
@@ -177,7 +170,7 @@ def _selected(job: ValidationJob, label: str) -> bool:
 
 def _nodes(
     runner: ValidationRunner, spec: TierSpec, subject: CheckedPair, reference: Reference, isolated: Isolated | None
-) -> Result:
+) -> CheckResult:
     """The golden's values inside the layers, each layer fed by it where it can be."""
     job = runner.job
     assert job.golden is not None
@@ -231,7 +224,7 @@ def _opinion(runner: ValidationRunner, ordering: str, after: list[int]) -> Captu
     return runner.run(oracle, "rounding's own growth", selection=job.selection, steps=len(after), follow=after)
 
 
-def _between_tiers(runner: ValidationRunner, spec: TierSpec) -> Iterator[Result]:
+def _between_tiers(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckResult]:
     """Every other tier against the reference tier, both fed the reference's own greedy tokens."""
     job = runner.job
     first = runner.run(spec, REFERENCE, selection=job.selection, steps=job.steps)
@@ -274,7 +267,7 @@ def _itself(job: ValidationJob, spec: TierSpec) -> CheckedPair:
     return CheckedPair(job.name, spec.text, spec.text, limit, job.repro)
 
 
-def _two_ways(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> Iterator[Result]:
+def _two_ways(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> Iterator[CheckResult]:
     """What a tier made of the prompt, tapped, and of the tokens after it, one by one, against one untapped pass
     over all but the last token; the last continues that pass."""
     job, same = runner.job, _itself(runner.job, spec)
@@ -303,8 +296,10 @@ def _two_ways(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> 
         yield _stepwise_check(same, _rows(tapped, 0, len(few)), stepwise)
 
 
-def _between_stages(runner: ValidationRunner, spec: TierSpec, result: Result, tokens: list[int]) -> Result:
-    """The same failure at the first node in graph order whose two stages part; as it is, where no tap shows it."""
+def _between_stages(
+    runner: ValidationRunner, spec: TierSpec, result: CheckResult, tokens: list[int]
+) -> CheckResult:
+    """The same failure at the first node in graph order whose stages diverge; as it is, where no tap shows it."""
     layers = runner.job.layers
     everything = Selection(("*",), layers.first, layers.last)
     ways: tuple[Prefill, ...] = ("batched", "stepwise")
@@ -330,17 +325,17 @@ def _rows(run: CapturedRun, first: int, last: int | None) -> CapturedRun:
     return replace(run, logits=run.logits[first:last], values=values)
 
 
-def _stepwise_check(subject: CheckedPair, batched: CapturedRun, stepwise: CapturedRun) -> Result:
+def _stepwise_check(subject: CheckedPair, batched: CapturedRun, stepwise: CapturedRun) -> CheckResult:
     cause = "one pass over the tokens and token by token differ"
     return same_bits_check(subject, "stepwise", "prefill", batched, stepwise, cause)
 
 
-def _untapped_check(subject: CheckedPair, plain: CapturedRun, tapped: CapturedRun) -> Result:
+def _untapped_check(subject: CheckedPair, plain: CapturedRun, tapped: CapturedRun) -> CheckResult:
     cause = "only the untapped graph reuses memory: aliasing, or a missing barrier"
     return same_bits_check(subject, "untapped", "tap", plain, tapped, cause)
 
 
-def _alone(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) -> Iterator[Result]:
+def _alone(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) -> Iterator[CheckResult]:
     """What one tier can say about itself: two ways through it agree, and so does another ordering."""
     job = runner.job
     same = _itself(job, spec)
@@ -358,8 +353,10 @@ def _alone(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) ->
         yield logits_check(subject, tapped, reference)
 
 
-def _first_divergent(runner: ValidationRunner, spec: TierSpec, against: TierSpec, subject: CheckedPair) -> Result:
-    """The first node in graph order that parts from the reference tier, all nodes captured on both."""
+def _first_divergent(
+    runner: ValidationRunner, spec: TierSpec, against: TierSpec, subject: CheckedPair
+) -> CheckResult:
+    """The first node in graph order that diverges from the reference tier, all nodes captured on both."""
     layers = runner.job.layers
     everything = Selection(patterns=("*",), first=layers.first, last=layers.last)
     got = runner.run(spec, "forward, every node", selection=everything)
@@ -373,7 +370,7 @@ def _first_divergent(runner: ValidationRunner, spec: TierSpec, against: TierSpec
             if launched := _kernels(runner, spec, label):
                 bad["kernels"] = list(launched)
             return subject.result(
-                "first-divergent", "node", passed=False, measure=measured.as_dict(), first_bad=bad
+                "first-divergent", "node", passed=False, measure=ValueMeasure(measured), first_bad=bad
             )
     return subject.skip(
         "first-divergent", "node", "every node of the prompt's pass agrees: only later steps differ"

@@ -17,10 +17,10 @@ from zinc_rt.engine import Engine, Prefill
 from zinc_rt.errors import CheckFailed
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, digest
-from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
 from zinc_rt.validate.capture import CapturedRun, Selection, capture
+from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.nonfinite import holds_nonfinite
 from zinc_rt.validate.steps import StepWatch
@@ -29,7 +29,7 @@ from zinc_rt.validate.tiers import TierSpec
 FORWARD, REFERENCE = "forward", "reference"  # a tier's own pass
 
 # (runner, tier, the tokens it was fed after the prompt, the result that fails) -> that result with its artifacts
-Smallest = Callable[["ValidationRunner", TierSpec, list[int], Result], Result]
+Smallest = Callable[["ValidationRunner", TierSpec, list[int], CheckResult], CheckResult]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.one_node_log import emit_repro
-from zinc_rt.report import Result
 from zinc_rt.trace.recorder import record
 from zinc_rt.validate.capture import capture
+from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.runner import ValidationRunner
 from zinc_rt.validate.tiers import TierSpec
 
 
 def with_repro(
-    runner: ValidationRunner, spec: TierSpec, follow: list[int], result: Result, *, folder: Path
-) -> Result:
+    runner: ValidationRunner, spec: TierSpec, follow: list[int], result: CheckResult, *, folder: Path
+) -> CheckResult:
     """`result` with a folder of its own: run.zlog, and node.zlog with its test where one node is at fault.
 
     Raises OutputError where the folder cannot be written.

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from zinc_rt.backends.base import Finding
 from zinc_rt.commands.output import simulated_note
 from zinc_rt.facts import leaning
-from zinc_rt.report import Report, Result
+from zinc_rt.report import Report
 from zinc_rt.terminal import Column, Page, Table, number
-from zinc_rt.validate.measure import sparkline
+from zinc_rt.validate.check_result import (
+    CheckResult,
+    GreedyMeasure,
+    MedianMeasure,
+    NonfiniteMeasure,
+    SanitizerMeasure,
+)
+from zinc_rt.validate.measure import Limit, sparkline
 
 HEADERS = ("value", "|x| 2^-8..2^6", "max abs", "rel RMS", "ULP", "limit", "", "first bad")
 
@@ -18,7 +26,7 @@ def figure(value: Any) -> str:
     return "-" if value is None else f"{value:.1e}" if isinstance(value, float) and value else str(value or 0)
 
 
-def first_bad(result: Result) -> str:
+def first_bad(result: CheckResult) -> str:
     bad = result.first_bad
     if not bad:
         return ""
@@ -35,80 +43,99 @@ def _two_values(got: float, want: float) -> str:
     return f"{got:.{digits}g}, not {want:.{digits}g}"
 
 
-def limit(result: Result) -> str:
-    bounds = result.limit
-    if bounds.get("bits"):
+def limit(result: CheckResult) -> str:
+    allowed = result.limit
+    if not isinstance(allowed, Limit):
+        return ""
+    if allowed.bits:
         return "bit-exact"
-    return ", ".join(f"{bounds[name]:.1e}" for name in ("max_abs", "rel_rms", "median_max_abs") if name in bounds)
+    bounds = (allowed.max_abs, allowed.rel_rms, allowed.median_max_abs)
+    return ", ".join(f"{bound:.1e}" for bound in bounds if bound is not None)
 
 
-def rows(results: Sequence[Result]) -> list[list[str]]:
-    with_resync = any("resync" in result.measure for result in results)
+def rows(results: Sequence[CheckResult]) -> list[list[str]]:
+    with_resync = any_resync(results)
     table = []
     for result in results:
-        measure = result.measure
-        if result.status == "skip" and not measure:
+        if result.status == "skip" and not result.measure:
             continue  # nothing to show but the reason, which reason_lines says once
-        name = _name(result)
-        max_abs = measure.get("max_abs", measure.get("median_max_abs"))
         row = [
-            name,
-            sparkline(measure["histogram"]) if "histogram" in measure else "",
-            figure(max_abs) if measure else "",
-            figure(measure.get("rel_rms")) if measure else "",
-            figure(measure.get("max_ulp")) if measure else "",
+            result.name,
+            sparkline(result.value.histogram) if result.value is not None and result.value.histogram else "",
+            *(figures(result) if result.measure else ("", "", "")),
             limit(result),
             result.status.upper() if result.status == "fail" else result.status,
             first_bad(result),
         ]
         if with_resync:
-            row.insert(5, figure(measure["resync"]["max_abs"]) if "resync" in measure else "")
+            row.insert(5, resync(result))
         table.append(row)
     return table
 
 
-def table(results: Sequence[Result]) -> Page:
+def figures(result: CheckResult) -> tuple[str, str, str]:
+    """The largest difference, its RMS beside the value's, and ULP; - for what was not measured."""
+    if isinstance(result.measure, MedianMeasure):
+        return figure(result.measure.median_max_abs), figure(None), figure(None)
+    distance = result.distance
+    if distance is None:
+        return figure(None), figure(None), figure(None)
+    return figure(distance.max_abs), figure(distance.rel_rms), figure(distance.max_ulp)
+
+
+def any_resync(results: Iterable[CheckResult]) -> bool:
+    return any(result.value is not None and result.value.resync is not None for result in results)
+
+
+def resync(result: CheckResult) -> str:
+    """The largest difference with the layer's input reset to the reference's; "" where it was not."""
+    alone = result.value.resync if result.value is not None else None
+    return "" if alone is None else figure(alone.max_abs)
+
+
+def table(results: Sequence[CheckResult]) -> Page:
     """What was measured, a row each; beneath, the reasons there are, a line each."""
     return Page([*_measured(results), *reason_lines(results), *cause_lines(results)])
 
 
-def _measured(results: Sequence[Result]) -> list[Table]:
+def _measured(results: Sequence[CheckResult]) -> list[Table]:
     shown = rows(results)
     if not shown:
         return []
     headers = list(HEADERS)
-    if any("resync" in result.measure for result in results):
+    if any_resync(results):
         headers.insert(5, "resync")
     columns = [Column(name, right=2 <= at < len(headers) - 2) for at, name in enumerate(headers)]
     return [Table(columns, shown)]
 
 
-def cause_lines(results: Sequence[Result]) -> Iterator[str]:
+def cause_lines(results: Sequence[CheckResult]) -> Iterator[str]:
     """Why something failed, each once; a sanitizer's findings by name as far as the result holds them."""
     causes: dict[str, list[str]] = {}
     for result in results:
         if result.status != "fail":
             continue
-        told = result.measure.get("found", [])
-        for text in [_finding(each) for each in told] or filter(None, [result.cause]):
-            causes.setdefault(text, []).append(_name(result))
-        if (more := result.measure.get("findings", 0) - len(told)) > 0 and told:
-            causes.setdefault(f"and {more} more finding{'s' * (more > 1)}, counted only", []).append(_name(result))
-        for text in result.measure.get("weights", []):
-            causes.setdefault(f"the model file is not finite: {text}", []).append(_name(result))
+        measure = result.measure
+        found = measure.found if isinstance(measure, SanitizerMeasure) else ()
+        for text in [_finding(each) for each in found] or filter(None, [result.cause]):
+            causes.setdefault(text, []).append(result.name)
+        if isinstance(measure, SanitizerMeasure) and found and (more := measure.findings - len(found)) > 0:
+            causes.setdefault(f"and {more} more finding{'s' * (more > 1)}, counted only", []).append(result.name)
+        for text in measure.weights if isinstance(measure, NonfiniteMeasure) else ():
+            causes.setdefault(f"the model file is not finite: {text}", []).append(result.name)
     for text, names in causes.items():
         yield f"fail  {', '.join(_ranges(list(dict.fromkeys(names))))}: {text}"
 
 
-def _finding(told: dict[str, Any]) -> str:
-    return told["finding"] + (f" (node {told['node']})" if "node" in told else "")
+def _finding(found: Finding) -> str:
+    return found.text + (f" (node {found.node.label})" if found.node is not None and found.node.label else "")
 
 
-def reason_lines(results: Sequence[Result]) -> Iterator[str]:
+def reason_lines(results: Sequence[CheckResult]) -> Iterator[str]:
     reasons: dict[tuple[str, str], list[str]] = {}
     for result in results:
         if result.reason:
-            reasons.setdefault((result.status, result.reason), []).append(_name(result))
+            reasons.setdefault((result.status, result.reason), []).append(result.name)
     for (status, reason), names in reasons.items():
         yield f"{status}  {', '.join(_ranges(names))}: {reason}"
 
@@ -134,12 +161,8 @@ def _ranges(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _name(result: Result) -> str:
-    return result.id.rpartition("/")[2]
-
-
 def sections(
-    results: Sequence[Result], simulated: Collection[str] = (), *, verbose: bool = True
+    results: Sequence[CheckResult], simulated: Collection[str] = (), *, verbose: bool = True
 ) -> Iterator[Page]:
     """One table for each pair of a tier and what it is held against; `simulated` tiers say so. Unless `verbose`, a
     pair in which nothing failed is a row of one table for all such pairs, which comes first."""
@@ -152,18 +175,14 @@ def sections(
             yield Page(["", _title(group[0], simulated), *table(group).parts, *agreement_lines(group)])
 
 
-def _groups(results: Sequence[Result]) -> list[list[Result]]:
+def _groups(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
     pairs = dict.fromkeys((result.tier, result.reference) for result in results)
     return [[r for r in results if (r.tier, r.reference) == pair] for pair in pairs]
 
 
-def _title(result: Result, simulated: Collection[str]) -> str:
+def _title(result: CheckResult, simulated: Collection[str]) -> str:
     mark = ", on a simulated device," if result.tier in simulated else ""
-    return f"{result.tier}{mark} against {_against(result)}"
-
-
-def _against(result: Result) -> str:
-    return "itself" if result.reference == result.tier else result.reference
+    return f"{result.tier}{mark} against {result.against}"
 
 
 SUMMARY: tuple[str | Column, ...] = (
@@ -174,49 +193,49 @@ SUMMARY: tuple[str | Column, ...] = (
 )
 
 
-def summary(groups: Sequence[Sequence[Result]], simulated: Collection[str] = ()) -> Table:
+def summary(groups: Sequence[Sequence[CheckResult]], simulated: Collection[str] = ()) -> Table:
     """A row each: how many checks, the largest error of a layer and of the logits, and how the logits agree."""
     shown = []
     for group in groups:
         first, logits = group[0], next((result for result in group if result.kind == "logits"), None)
-        agreed = logits.measure if logits is not None and "kl_mean" in logits.measure else {}
+        agreed = logits.value.agreement if logits is not None and logits.value is not None else None
         passed = sum(result.status == "pass" for result in group)
         shown.append(
             [
                 first.tier + (" (simulated)" if first.tier in simulated else ""),
-                _against(first),
+                first.against,
                 f"{passed} of {len(group)}",
                 _largest(result for result in group if result.kind in ("layer", "tap", "prefill")),
                 _largest(result for result in group if result.kind in ("logits", "decode")),
-                f"{agreed['kl_mean']:.1e}" if agreed else "",
-                f"{agreed['top1']}/{agreed['positions']}" if agreed else "",
+                f"{agreed.kl_mean:.1e}" if agreed is not None else "",
+                f"{agreed.top1}/{agreed.positions}" if agreed is not None else "",
                 "pass" if passed else "skip",
             ]
         )
     return Table(SUMMARY, shown)
 
 
-def _largest(results: Iterable[Result]) -> str:
+def _largest(results: Iterable[CheckResult]) -> str:
     """In words where every bit is the same."""
-    measures = [result.measure for result in results if "max_abs" in result.measure]
-    if not measures:
+    distances = [result.distance for result in results if result.distance is not None]
+    if not distances:
         return ""
-    if all(measure.get("equal_bits") for measure in measures):
+    if all(distance.equal_bits for distance in distances):
         return "bit-exact"
-    return figure(max(measure["max_abs"] for measure in measures))
+    return figure(max(distance.max_abs for distance in distances))
 
 
-def agreement_lines(results: Sequence[Result]) -> list[str]:
+def agreement_lines(results: Sequence[CheckResult]) -> list[str]:
     lines = []
     for result in results:
-        measure = result.measure
-        if result.kind == "logits" and "kl_mean" in measure:
+        agreed = result.value.agreement if result.value is not None else None
+        if result.kind == "logits" and agreed is not None:
             lines.append(
-                f"logits against {result.reference}: top-1 agrees at {measure['top1']} of {measure['positions']} "
-                f"positions, KL mean {measure['kl_mean']:.1e}, largest {measure['kl_max']:.1e}"
+                f"logits against {result.reference}: top-1 agrees at {agreed.top1} of {agreed.positions} "
+                f"positions, KL mean {agreed.kl_mean:.1e}, largest {agreed.kl_max:.1e}"
             )
-        if result.kind == "greedy":
-            lines.append(f"greedy continuation: {measure['tokens']} tokens, {result.status}")
+        if isinstance(result.measure, GreedyMeasure):
+            lines.append(f"greedy continuation: {result.measure.tokens} tokens, {result.status}")
     return lines
 
 

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 
 class ZincError(Exception):
-    """Something the user can act on. `exit_code` is what a command returns for it."""
+    """Something the user can act on. `exit_code` is what a command returns for it; `message` says what is wrong,
+    `next` what to do about it ("" where nobody knows), and the error's text is both."""
 
     exit_code = 2
 
     def __init__(self, message: str, *, next: str | None = None) -> None:
         super().__init__(message if next is None else f"{message}\n  next: {next}")
+        self.message, self.next = message, next or ""
+
+
+def first_line(error: BaseException) -> str:
+    """What the error says, as far as it fits a line; its type's name where it says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 class UsageError(ZincError):

@@ -157,7 +157,7 @@ class Lab:
             found: list[Result] = []
             for job in jobs:
                 with ValidationRunner(job) as runner:
-                    found += validate(runner)
+                    found += [check.reported() for check in validate(runner)]
                     for spec in job.tiers:
                         self.devices.setdefault(spec.text, runner.engine(spec).backend.device)
             self._validated[key] = found

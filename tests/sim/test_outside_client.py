@@ -243,7 +243,7 @@ mapping = (ctypes.c_uint64 * 3)(args.handle, ctypes.addressof(ids), 1)
 kfd.ioctl(0xC0184B18, mapping)
 assert mapping[2] == 1 | 1 << 32, "one device, one success"
 ctypes.memmove(va, b"both sides", 10)
-vm = device.machine.file(device.process, drm.fd).vm
+vm = device.process.file(drm.fd).vm
 assert vm.read(va, 10) == b"both sides"
 try:
     kfd.ioctl(0x40084B17, ctypes.c_uint64(args.handle))

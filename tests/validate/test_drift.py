@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from zinc_rt.golden.embedded import embedded
-from zinc_rt.report import Result
 from zinc_rt.validate import limits
 from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.check_result import CheckResult, ValueMeasure
 from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.command import main
 from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
 from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT_GROWTH, GOLDEN, rounding
+from zinc_rt.validate.measure import Measure
 
 PAIR = embedded()[1]
 SUBJECT = CheckedPair("m", "t1", "m.npz", GOLDEN, "again")
@@ -156,8 +157,9 @@ def test_every_limit_is_a_small_multiple_of_what_healthy_layers_show_and_says_wh
 # --- all together -------------------------------------------------------------------------------------------
 
 
-def drifted(rel_rms: float, name: str = "logits") -> Result:
-    return Result(f"m/t1/{name}", name, "fail", measure={"rel_rms": rel_rms, "nonfinite": 0})
+def drifted(rel_rms: float, name: str = "logits") -> CheckResult:
+    measure = ValueMeasure(Measure(1.0, rel_rms, 1, equal_bits=False, nonfinite=0, within=False))
+    return CheckResult(f"m/t1/{name}", name, "fail", measure=measure)
 
 
 @pytest.mark.parametrize(("times", "status"), [(0.9, "pass"), (1.1, "fail")])
@@ -170,4 +172,4 @@ def test_drift_is_bounded_by_how_the_model_itself_rounds(name: str, times: float
     (judged,) = without_drift([result], one, other, PROMPT)
     assert judged.status == status
     assert ("drift" in judged.reason) == (status == "pass")
-    assert (judged.limit.get("rel_rms") is not None) == (status == "pass")
+    assert ("rel_rms" in judged.limit.as_dict()) == (status == "pass")

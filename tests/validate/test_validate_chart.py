@@ -6,19 +6,24 @@ import math
 
 import pytest
 
-from zinc_rt.report import Report, Result
+from zinc_rt.report import Report
+from zinc_rt.validate.check_result import CheckResult, ValueMeasure
 from zinc_rt.validate.html import CHART_HEIGHT, MARGIN_BOTTOM, MARGIN_TOP, DriftChart, drift_chart, to_html
+from zinc_rt.validate.measure import Limit, Measure
 
 FLOOR = CHART_HEIGHT - MARGIN_BOTTOM
 
 
-def layers(*errors: float) -> list[Result]:
+def layers(*errors: float) -> list[CheckResult]:
+    limit = Limit(max_abs=1e-3)
     return [
-        Result(
-            f"m/t1/l_out-{at}", "layer", "pass", "t1", "g.npz", measure={"max_abs": error}, limit={"max_abs": 1e-3}
-        )
+        CheckResult(f"m/t1/l_out-{at}", "layer", "pass", "t1", "g.npz", measure=apart(error), limit=limit)
         for at, error in enumerate(errors)
     ]
+
+
+def apart(error: float) -> ValueMeasure:
+    return ValueMeasure(Measure(error, error, 1, equal_bits=not error, nonfinite=0, within=True))
 
 
 def chart(*errors: float) -> DriftChart:
@@ -51,7 +56,7 @@ def test_what_is_not_finite_is_a_mark_at_the_top_with_its_label(error: float) ->
     assert line.marks[2].text == "l_out-2: not finite"
     assert min(y for y, _ in drawn.ticks) > MARGIN_TOP, "above the axis"
     assert str(line.marks[2].x) not in "".join(line.points)
-    assert "l_out-2: not finite" in to_html(Report("validate", results=layers(1e-6, 1e-3, error)))
+    assert "l_out-2: not finite" in to_html(Report("validate"), layers(1e-6, 1e-3, error))
 
 
 def test_nothing_but_what_is_not_finite_is_still_drawn() -> None:

@@ -6,23 +6,32 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.report import Report, Result
+from zinc_rt.report import Report
+from zinc_rt.validate.check_result import CheckResult, Reportable, ReportFigures, ValueMeasure
+from zinc_rt.validate.measure import Agreement, Limit, Measure
 from zinc_rt.validate.table import cause_lines, first_bad, reason_lines, sections, table, verdict
 
-SAME = {"bits": True}
+SAME = Limit(bits=True)
 
 
-def passed(name: str, **measure: Any) -> Result:
-    return Result(f"m/t1/{name}", "layer", "pass", "t1", "t_cpu", measure={"max_abs": 0.0} | measure, limit=SAME)
+def apart(max_abs: float = 0.0, *, equal_bits: bool = False, agreement: Agreement | None = None) -> ValueMeasure:
+    return ValueMeasure(Measure(max_abs, max_abs / 5, 9, equal_bits, nonfinite=0, within=True), agreement)
 
 
-def failed(name: str, **bad: Any) -> Result:
-    measure = {"max_abs": 0.5, "rel_rms": 0.1, "max_ulp": 9}
-    return Result(f"m/t1/{name}", "layer", "fail", "t1", "t_cpu", measure=measure, limit=SAME, first_bad=bad)
+def passed(name: str) -> CheckResult:
+    return CheckResult(f"m/t1/{name}", "layer", "pass", "t1", "t_cpu", measure=apart(), limit=SAME)
 
 
-def skipped(name: str, reason: str, **measure: Any) -> Result:
-    return Result(f"m/t1/{name}", "layer", "skip", "t1", "t_cpu", reason=reason, measure=measure)
+def failed(name: str, **bad: Any) -> CheckResult:
+    return CheckResult(
+        f"m/t1/{name}", "layer", "fail", "t1", "t_cpu", measure=apart(0.5), limit=SAME, first_bad=bad
+    )
+
+
+def skipped(name: str, reason: str, measure: Reportable | None = None) -> CheckResult:
+    return CheckResult(
+        f"m/t1/{name}", "layer", "skip", "t1", "t_cpu", reason=reason, measure=measure or ReportFigures()
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +57,7 @@ def test_each_reason_is_a_line_in_the_order_they_came() -> None:
 
 
 def test_a_skip_has_a_row_only_where_something_was_measured() -> None:
-    text = str(table([passed("l_out-0"), skipped("l_out-1", "why"), skipped("l_out-2", "no gate", max_abs=0.25)]))
+    text = str(table([passed("l_out-0"), skipped("l_out-1", "why"), skipped("l_out-2", "no gate", apart(0.25))]))
     rows = text.splitlines()
     assert [row.split()[0] for row in rows] == ["value", "l_out-0", "l_out-2", "skip", "skip"]
     assert "2.5e-01" in rows[2] and rows[2].endswith("skip")
@@ -85,34 +94,34 @@ def test_shapes_that_differ_are_named() -> None:
 
 
 def test_a_section_for_each_pair_of_tiers() -> None:
-    other = Result("m/t1/untapped", "tap", "pass", "t1", "t1", measure={"max_abs": 0.0}, limit=SAME)
+    other = CheckResult("m/t1/untapped", "tap", "pass", "t1", "t1", measure=apart(0.0), limit=SAME)
     headings = [str(page).splitlines()[1] for page in sections([passed("l_out-0"), other])]
     assert headings == ["t1 against t_cpu", "t1 against itself"]
 
 
 def test_what_passed_is_a_row_and_what_failed_a_table_unless_all_is_wanted() -> None:
-    logits = Result(
+    logits = CheckResult(
         "m/t1/logits",
         "logits",
         "pass",
         "t1",
         "g.npz",
-        measure={"max_abs": 2e-6, "kl_mean": 0.0, "kl_max": 0.0, "top1": 3, "positions": 4},
+        measure=apart(2e-6, agreement=Agreement(0.0, 0.0, top1=3, positions=4)),
     )
-    layer = Result("m/t1/l_out-0", "layer", "pass", "t1", "g.npz", measure={"max_abs": 1e-6})
-    apart = Result("m/t1/l_out-0", "layer", "fail", "t1", "t_cpu", measure={"max_abs": 1.0}, limit=SAME)
-    brief, full = map(str, sections([layer, logits, apart], ["t1"], verbose=False))
+    layer = CheckResult("m/t1/l_out-0", "layer", "pass", "t1", "g.npz", measure=apart(1e-6))
+    wrong = CheckResult("m/t1/l_out-0", "layer", "fail", "t1", "t_cpu", measure=apart(1.0), limit=SAME)
+    brief, full = map(str, sections([layer, logits, wrong], ["t1"], verbose=False))
     assert brief.splitlines()[-1].split() == [
         "t1", "(simulated)", "g.npz", "2", "of", "2", "1.0e-06", "2.0e-06", "0.0e+00", "3/4", "pass",
     ]  # fmt: skip
     assert full.splitlines()[1] == "t1, on a simulated device, against t_cpu" and "FAIL" in full
-    assert len(list(sections([layer, logits, apart], ["t1"]))) == 2
+    assert len(list(sections([layer, logits, wrong], ["t1"]))) == 2
     assert "1.0e-06" in str(next(sections([layer, logits], ["t1"])))
 
 
 def test_same_bits_are_a_word_and_what_was_only_shown_is_no_pass() -> None:
-    same = Result("m/t1/l_out-0", "layer", "pass", "t1", "t_cpu", measure={"max_abs": 0.0, "equal_bits": True})
-    shown = Result("m/t1/l_out-0", "layer", "skip", "t1", "q", reason="no gate", measure={"max_abs": 0.5})
+    same = CheckResult("m/t1/l_out-0", "layer", "pass", "t1", "t_cpu", measure=apart(equal_bits=True))
+    shown = CheckResult("m/t1/l_out-0", "layer", "skip", "t1", "q", reason="no gate", measure=apart(0.5))
     [text] = map(str, sections([same, shown], verbose=False))
     rows = [line.split() for line in text.splitlines()[2:4]]
     assert rows == [
@@ -145,5 +154,5 @@ def test_a_cause_is_said_once_for_all_that_have_it() -> None:
         ([], False, "NOTHING RAN  1 model: 0 checks passed"),
     ],
 )
-def test_the_verdict_is_one_line(results: list[Result], strict: bool, line: str) -> None:
-    assert verdict(Report("validate", results=results), 1, strict=strict) == line
+def test_the_verdict_is_one_line(results: list[CheckResult], strict: bool, line: str) -> None:
+    assert verdict(Report("validate", results=[each.reported() for each in results]), 1, strict=strict) == line

@@ -41,8 +41,8 @@ def probe(host: Host) -> Availability:
     try:
         found = library(_named_compiler(), say=_say)
     except UnsupportedError as error:
-        sentence, _, advice = str(error).partition("\n  next: ")
-        return Availability(False, sentence, advice, devices=(OnDevice("cpu", False, sentence, advice),))
+        devices = (OnDevice("cpu", False, error.message, error.next),)
+        return Availability(False, error.message, error.next, devices=devices)
     why = f"machine code for this CPU ({found.level}), {_threads(default_threads())}"
     why = "; ".join([why, *found.notes])
     return Availability(True, why, devices=(OnDevice("cpu", True, why),))

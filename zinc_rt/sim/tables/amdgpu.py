@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sim.tables.structs import Array, IoctlRow, StructLayout, by_key, s32, u16, u32, u64
+from zinc_rt.sim.tables.structs import Array, IoctlRow, by_key, struct
 
 AMDGPU_GEM_DOMAIN_CPU = 1
 AMDGPU_GEM_DOMAIN_GTT = 2
@@ -71,320 +71,123 @@ AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST = 2
 AMDGPU_CTX_QUERY2_FLAGS_GUILTY = 4
 AMDGPU_CTX_QUERY2_FLAGS_RESET_IN_PROGRESS = 0x20
 
-GEM_CREATE = StructLayout(
+GEM_CREATE = struct(
     "union drm_amdgpu_gem_create",
     32,
-    {
-        "bo_size": u64(0, "in.bo_size"),
-        "alignment": u64(8, "in.alignment"),
-        "domains": u64(16, "in.domains"),
-        "domain_flags": u64(24, "in.domain_flags"),
-        "handle": u32(0, "out.handle"),
-    },
+    "in.bo_size u64 0; in.alignment u64 8; in.domains u64 16; in.domain_flags u64 24; out.handle u32 0",
 )
-GEM_MMAP = StructLayout(
-    "union drm_amdgpu_gem_mmap",
-    8,
-    {
-        "handle": u32(0, "in.handle"),
-        "addr_ptr": u64(0, "out.addr_ptr"),
-    },
-)
-GEM_USERPTR = StructLayout(
-    "struct drm_amdgpu_gem_userptr",
-    24,
-    {
-        "addr": u64(0),
-        "size": u64(8),
-        "flags": u32(16),
-        "handle": u32(20),
-    },
-)
-GEM_VA = StructLayout(
+GEM_MMAP = struct("union drm_amdgpu_gem_mmap", 8, "in.handle u32 0; out.addr_ptr u64 0")
+GEM_USERPTR = struct("struct drm_amdgpu_gem_userptr", 24, "addr u64 0; size u64 8; flags u32 16; handle u32 20")
+GEM_VA = struct(
     "struct drm_amdgpu_gem_va",
     64,
-    {
-        "handle": u32(0),
-        "_pad": u32(4),
-        "operation": u32(8),
-        "flags": u32(12),
-        "va_address": u64(16),
-        "offset_in_bo": u64(24),
-        "map_size": u64(32),
-        "vm_timeline_point": u64(40),
-        "vm_timeline_syncobj_out": u32(48),
-        "num_syncobj_handles": u32(52),
-        "input_fence_syncobj_handles": u64(56),
-    },
-    (Array("input_fence_syncobj_handles", "num_syncobj_handles", 4, "in"),),
+    """handle u32 0; _pad u32 4; operation u32 8; flags u32 12; va_address u64 16; offset_in_bo u64 24;
+    map_size u64 32; vm_timeline_point u64 40; vm_timeline_syncobj_out u32 48; num_syncobj_handles u32 52;
+    input_fence_syncobj_handles u64 56""",
+    Array("input_fence_syncobj_handles", "num_syncobj_handles", 4, "in"),
 )
-GEM_OP = StructLayout(
+GEM_OP = struct(
     "struct drm_amdgpu_gem_op",
     24,
-    {
-        "handle": u32(0),
-        "op": u32(4),
-        "value": u64(8),
-        "num_entries": u32(16),
-        "padding": u32(20),
-    },
+    "handle u32 0; op u32 4; value u64 8; num_entries u32 16; padding u32 20",
 )
-CTX = StructLayout(
+CTX = struct(
     "union drm_amdgpu_ctx",
     16,
-    {
-        "op": u32(0, "in.op"),
-        "flags": u32(4, "in.flags"),
-        "ctx_id": u32(8, "in.ctx_id"),
-        "priority": s32(12, "in.priority"),
-        "new_ctx_id": u32(0, "out.alloc.ctx_id"),
-        "state_flags": u64(0, "out.state.flags"),
-        "hangs": u32(8, "out.state.hangs"),
-        "reset_status": u32(12, "out.state.reset_status"),
-    },
+    """in.op u32 0; in.flags u32 4; in.ctx_id u32 8; in.priority s32 12; new_ctx_id=out.alloc.ctx_id u32 0;
+    state_flags=out.state.flags u64 0; out.state.hangs u32 8; out.state.reset_status u32 12""",
 )
-CS = StructLayout(
+CS = struct(
     "union drm_amdgpu_cs",
     24,
-    {
-        "ctx_id": u32(0, "in.ctx_id"),
-        "bo_list_handle": u32(4, "in.bo_list_handle"),
-        "num_chunks": u32(8, "in.num_chunks"),
-        "flags": u32(12, "in.flags"),
-        "chunks": u64(16, "in.chunks"),
-    },
+    "in.ctx_id u32 0; in.bo_list_handle u32 4; in.num_chunks u32 8; in.flags u32 12; in.chunks u64 16",
 )
-INFO = StructLayout(
+INFO = struct(
     "struct drm_amdgpu_info",
     32,
-    {
-        "return_pointer": u64(0),
-        "return_size": u32(8),
-        "query": u32(12),
-        "hw_ip_type": u32(16, "query_hw_ip.type"),
-        "hw_ip_instance": u32(20, "query_hw_ip.ip_instance"),
-        "fw_type": u32(16, "query_fw.fw_type"),
-        "fw_ip_instance": u32(20, "query_fw.ip_instance"),
-        "fw_index": u32(24, "query_fw.index"),
-        "fw_pad": u32(28, "query_fw._pad"),
-    },
-    (Array("return_pointer", "return_size", 1, "both"),),
+    """return_pointer u64 0; return_size u32 8; query u32 12; hw_ip_type=query_hw_ip.type u32 16;
+    hw_ip_instance=query_hw_ip.ip_instance u32 20; query_fw.fw_type u32 16;
+    fw_ip_instance=query_fw.ip_instance u32 20; fw_index=query_fw.index u32 24; fw_pad=query_fw._pad u32 28""",
+    Array("return_pointer", "return_size", 1, "both"),
 )
-INFO_FIRMWARE = StructLayout(
-    "struct drm_amdgpu_info_firmware",
-    8,
-    {
-        "ver": u32(0),
-        "feature": u32(4),
-    },
-)
-INFO_HW_IP = StructLayout(
+INFO_FIRMWARE = struct("struct drm_amdgpu_info_firmware", 8, "ver u32 0; feature u32 4")
+INFO_HW_IP = struct(
     "struct drm_amdgpu_info_hw_ip",
     40,
-    {
-        "hw_ip_version_major": u32(0),
-        "hw_ip_version_minor": u32(4),
-        "capabilities_flags": u64(8),
-        "ib_start_alignment": u32(16),
-        "ib_size_alignment": u32(20),
-        "available_rings": u32(24),
-        "ip_discovery_version": u32(28),
-        "userq_num_slots": u32(32),
-    },
+    """hw_ip_version_major u32 0; hw_ip_version_minor u32 4; capabilities_flags u64 8;
+    ib_start_alignment u32 16; ib_size_alignment u32 20; available_rings u32 24;
+    ip_discovery_version u32 28; userq_num_slots u32 32""",
 )
-INFO_DEVICE = StructLayout(
+INFO_DEVICE = struct(
     "struct drm_amdgpu_info_device",
     448,
-    {
-        "device_id": u32(0),
-        "chip_rev": u32(4),
-        "external_rev": u32(8),
-        "pci_rev": u32(12),
-        "family": u32(16),
-        "num_shader_engines": u32(20),
-        "num_shader_arrays_per_engine": u32(24),
-        "gpu_counter_freq": u32(28),
-        "max_engine_clock": u64(32),
-        "max_memory_clock": u64(40),
-        "cu_active_number": u32(48),
-        "cu_ao_mask": u32(52),
-        "cu_bitmap": u32(56, count=16),
-        "enabled_rb_pipes_mask": u32(120),
-        "num_rb_pipes": u32(124),
-        "num_hw_gfx_contexts": u32(128),
-        "pcie_gen": u32(132),
-        "ids_flags": u64(136),
-        "virtual_address_offset": u64(144),
-        "virtual_address_max": u64(152),
-        "virtual_address_alignment": u32(160),
-        "pte_fragment_size": u32(164),
-        "gart_page_size": u32(168),
-        "ce_ram_size": u32(172),
-        "vram_type": u32(176),
-        "vram_bit_width": u32(180),
-        "vce_harvest_config": u32(184),
-        "gc_double_offchip_lds_buf": u32(188),
-        "prim_buf_gpu_addr": u64(192),
-        "pos_buf_gpu_addr": u64(200),
-        "cntl_sb_buf_gpu_addr": u64(208),
-        "param_buf_gpu_addr": u64(216),
-        "prim_buf_size": u32(224),
-        "pos_buf_size": u32(228),
-        "cntl_sb_buf_size": u32(232),
-        "param_buf_size": u32(236),
-        "wave_front_size": u32(240),
-        "num_shader_visible_vgprs": u32(244),
-        "num_cu_per_sh": u32(248),
-        "num_tcc_blocks": u32(252),
-        "gs_vgt_table_depth": u32(256),
-        "gs_prim_buffer_depth": u32(260),
-        "max_gs_waves_per_vgt": u32(264),
-        "pcie_num_lanes": u32(268),
-        "cu_ao_bitmap": u32(272, count=16),
-        "high_va_offset": u64(336),
-        "high_va_max": u64(344),
-        "pa_sc_tile_steering_override": u32(352),
-        "tcc_disabled_mask": u64(360),
-        "min_engine_clock": u64(368),
-        "min_memory_clock": u64(376),
-        "tcp_cache_size": u32(384),
-        "num_sqc_per_wgp": u32(388),
-        "sqc_data_cache_size": u32(392),
-        "sqc_inst_cache_size": u32(396),
-        "gl1c_cache_size": u32(400),
-        "gl2c_cache_size": u32(404),
-        "mall_size": u64(408),
-        "enabled_rb_pipes_mask_hi": u32(416),
-        "shadow_size": u32(420),
-        "shadow_alignment": u32(424),
-        "csa_size": u32(428),
-        "csa_alignment": u32(432),
-        "userq_ip_mask": u32(436),
-        "pad": u32(440),
-    },
+    """device_id u32 0; chip_rev u32 4; external_rev u32 8; pci_rev u32 12; family u32 16;
+    num_shader_engines u32 20; num_shader_arrays_per_engine u32 24; gpu_counter_freq u32 28;
+    max_engine_clock u64 32; max_memory_clock u64 40; cu_active_number u32 48; cu_ao_mask u32 52;
+    cu_bitmap u32*16 56; enabled_rb_pipes_mask u32 120; num_rb_pipes u32 124; num_hw_gfx_contexts u32 128;
+    pcie_gen u32 132; ids_flags u64 136; virtual_address_offset u64 144; virtual_address_max u64 152;
+    virtual_address_alignment u32 160; pte_fragment_size u32 164; gart_page_size u32 168;
+    ce_ram_size u32 172; vram_type u32 176; vram_bit_width u32 180; vce_harvest_config u32 184;
+    gc_double_offchip_lds_buf u32 188; prim_buf_gpu_addr u64 192; pos_buf_gpu_addr u64 200;
+    cntl_sb_buf_gpu_addr u64 208; param_buf_gpu_addr u64 216; prim_buf_size u32 224; pos_buf_size u32 228;
+    cntl_sb_buf_size u32 232; param_buf_size u32 236; wave_front_size u32 240;
+    num_shader_visible_vgprs u32 244; num_cu_per_sh u32 248; num_tcc_blocks u32 252;
+    gs_vgt_table_depth u32 256; gs_prim_buffer_depth u32 260; max_gs_waves_per_vgt u32 264;
+    pcie_num_lanes u32 268; cu_ao_bitmap u32*16 272; high_va_offset u64 336; high_va_max u64 344;
+    pa_sc_tile_steering_override u32 352; tcc_disabled_mask u64 360; min_engine_clock u64 368;
+    min_memory_clock u64 376; tcp_cache_size u32 384; num_sqc_per_wgp u32 388; sqc_data_cache_size u32 392;
+    sqc_inst_cache_size u32 396; gl1c_cache_size u32 400; gl2c_cache_size u32 404; mall_size u64 408;
+    enabled_rb_pipes_mask_hi u32 416; shadow_size u32 420; shadow_alignment u32 424; csa_size u32 428;
+    csa_alignment u32 432; userq_ip_mask u32 436; pad u32 440""",
 )
-INFO_MEMORY = StructLayout(
+INFO_MEMORY = struct(
     "struct drm_amdgpu_memory_info",
     96,
-    {
-        "vram.total_heap_size": u64(0),
-        "vram.usable_heap_size": u64(8),
-        "vram.heap_usage": u64(16),
-        "vram.max_allocation": u64(24),
-        "cpu_accessible_vram.total_heap_size": u64(32),
-        "cpu_accessible_vram.usable_heap_size": u64(40),
-        "cpu_accessible_vram.heap_usage": u64(48),
-        "cpu_accessible_vram.max_allocation": u64(56),
-        "gtt.total_heap_size": u64(64),
-        "gtt.usable_heap_size": u64(72),
-        "gtt.heap_usage": u64(80),
-        "gtt.max_allocation": u64(88),
-    },
+    """=vram.total_heap_size u64 0; =vram.usable_heap_size u64 8; =vram.heap_usage u64 16;
+    =vram.max_allocation u64 24; =cpu_accessible_vram.total_heap_size u64 32;
+    =cpu_accessible_vram.usable_heap_size u64 40; =cpu_accessible_vram.heap_usage u64 48;
+    =cpu_accessible_vram.max_allocation u64 56; =gtt.total_heap_size u64 64; =gtt.usable_heap_size u64 72;
+    =gtt.heap_usage u64 80; =gtt.max_allocation u64 88""",
 )
-INFO_GPUVM_FAULT = StructLayout(
-    "struct drm_amdgpu_info_gpuvm_fault",
-    16,
-    {
-        "addr": u64(0),
-        "status": u32(8),
-        "vmhub": u32(12),
-    },
-)
-INFO_UQ_METADATA = StructLayout(
+INFO_GPUVM_FAULT = struct("struct drm_amdgpu_info_gpuvm_fault", 16, "addr u64 0; status u32 8; vmhub u32 12")
+INFO_UQ_METADATA = struct(
     "struct drm_amdgpu_info_uq_metadata",
     16,
-    {
-        "shadow_size": u32(0, "gfx.shadow_size"),
-        "shadow_alignment": u32(4, "gfx.shadow_alignment"),
-        "csa_size": u32(8, "gfx.csa_size"),
-        "csa_alignment": u32(12, "gfx.csa_alignment"),
-        "eop_size": u32(0, "compute.eop_size"),
-        "eop_alignment": u32(4, "compute.eop_alignment"),
-    },
+    """gfx.shadow_size u32 0; gfx.shadow_alignment u32 4; gfx.csa_size u32 8; gfx.csa_alignment u32 12;
+    compute.eop_size u32 0; compute.eop_alignment u32 4""",
 )
-USERQ_MQD_COMPUTE = StructLayout(
-    "struct drm_amdgpu_userq_mqd_compute_gfx11",
-    8,
-    {
-        "eop_va": u64(0),
-    },
-)
-USERQ = StructLayout(
+USERQ_MQD_COMPUTE = struct("struct drm_amdgpu_userq_mqd_compute_gfx11", 8, "eop_va u64 0")
+USERQ = struct(
     "union drm_amdgpu_userq",
     72,
-    {
-        "op": u32(0, "in.op"),
-        "queue_id": u32(4, "in.queue_id"),
-        "ip_type": u32(8, "in.ip_type"),
-        "doorbell_handle": u32(12, "in.doorbell_handle"),
-        "doorbell_offset": u32(16, "in.doorbell_offset"),
-        "flags": u32(20, "in.flags"),
-        "queue_va": u64(24, "in.queue_va"),
-        "queue_size": u64(32, "in.queue_size"),
-        "rptr_va": u64(40, "in.rptr_va"),
-        "wptr_va": u64(48, "in.wptr_va"),
-        "mqd": u64(56, "in.mqd"),
-        "mqd_size": u64(64, "in.mqd_size"),
-        "new_queue_id": u32(0, "out.queue_id"),
-    },
-    (Array("mqd", "mqd_size", 1, "in"),),
+    """in.op u32 0; in.queue_id u32 4; in.ip_type u32 8; in.doorbell_handle u32 12; in.doorbell_offset u32 16;
+    in.flags u32 20; in.queue_va u64 24; in.queue_size u64 32; in.rptr_va u64 40; in.wptr_va u64 48;
+    in.mqd u64 56; in.mqd_size u64 64; new_queue_id=out.queue_id u32 0""",
+    Array("mqd", "mqd_size", 1, "in"),
 )
-USERQ_SIGNAL = StructLayout(
+USERQ_SIGNAL = struct(
     "struct drm_amdgpu_userq_signal",
     48,
-    {
-        "queue_id": u32(0),
-        "pad": u32(4),
-        "syncobj_handles": u64(8),
-        "num_syncobj_handles": u16(16),
-        "pad0": u16(18),
-        "pad1": u32(20),
-        "bo_read_handles": u64(24),
-        "bo_write_handles": u64(32),
-        "num_bo_read_handles": u32(40),
-        "num_bo_write_handles": u32(44),
-    },
-    (
-        Array("syncobj_handles", "num_syncobj_handles", 4, "in"),
-        Array("bo_read_handles", "num_bo_read_handles", 4, "in"),
-        Array("bo_write_handles", "num_bo_write_handles", 4, "in"),
-    ),
+    """queue_id u32 0; pad u32 4; syncobj_handles u64 8; num_syncobj_handles u16 16; pad0 u16 18; pad1 u32 20;
+    bo_read_handles u64 24; bo_write_handles u64 32; num_bo_read_handles u32 40; num_bo_write_handles u32 44""",
+    Array("syncobj_handles", "num_syncobj_handles", 4, "in"),
+    Array("bo_read_handles", "num_bo_read_handles", 4, "in"),
+    Array("bo_write_handles", "num_bo_write_handles", 4, "in"),
 )
-USERQ_FENCE_INFO = StructLayout(
-    "struct drm_amdgpu_userq_fence_info",
-    16,
-    {
-        "va": u64(0),
-        "value": u64(8),
-    },
-)
-USERQ_WAIT = StructLayout(
+USERQ_FENCE_INFO = struct("struct drm_amdgpu_userq_fence_info", 16, "va u64 0; value u64 8")
+USERQ_WAIT = struct(
     "struct drm_amdgpu_userq_wait",
     72,
-    {
-        "waitq_id": u32(0),
-        "pad": u32(4),
-        "syncobj_handles": u64(8),
-        "syncobj_timeline_handles": u64(16),
-        "syncobj_timeline_points": u64(24),
-        "bo_read_handles": u64(32),
-        "bo_write_handles": u64(40),
-        "num_syncobj_timeline_handles": u16(48),
-        "num_fences": u16(50),
-        "num_syncobj_handles": u16(52),
-        "pad0": u16(54),
-        "num_bo_read_handles": u32(56),
-        "num_bo_write_handles": u32(60),
-        "out_fences": u64(64),
-    },
-    (
-        Array("syncobj_handles", "num_syncobj_handles", 4, "in"),
-        Array("syncobj_timeline_handles", "num_syncobj_timeline_handles", 4, "in"),
-        Array("syncobj_timeline_points", "num_syncobj_timeline_handles", 8, "in"),
-        Array("bo_read_handles", "num_bo_read_handles", 4, "in"),
-        Array("bo_write_handles", "num_bo_write_handles", 4, "in"),
-        Array("out_fences", "num_fences", 16, "out"),
-    ),
+    """waitq_id u32 0; pad u32 4; syncobj_handles u64 8; syncobj_timeline_handles u64 16;
+    syncobj_timeline_points u64 24; bo_read_handles u64 32; bo_write_handles u64 40;
+    num_syncobj_timeline_handles u16 48; num_fences u16 50; num_syncobj_handles u16 52; pad0 u16 54;
+    num_bo_read_handles u32 56; num_bo_write_handles u32 60; out_fences u64 64""",
+    Array("syncobj_handles", "num_syncobj_handles", 4, "in"),
+    Array("syncobj_timeline_handles", "num_syncobj_timeline_handles", 4, "in"),
+    Array("syncobj_timeline_points", "num_syncobj_timeline_handles", 8, "in"),
+    Array("bo_read_handles", "num_bo_read_handles", 4, "in"),
+    Array("bo_write_handles", "num_bo_write_handles", 4, "in"),
+    Array("out_fences", "num_fences", 16, "out"),
 )
 
 IOCTL_GEM_CREATE = IoctlRow("DRM_IOCTL_AMDGPU_GEM_CREATE", "d", 0x40, "rw", GEM_CREATE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sim.tables.structs import Array, IoctlRow, StructLayout, by_key, s32, s64, u32, u64
+from zinc_rt.sim.tables.structs import Array, IoctlRow, by_key, struct
 
 DRM_CAP_SYNCOBJ = 19
 DRM_CAP_SYNCOBJ_TIMELINE = 20
@@ -13,136 +13,54 @@ DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE = 4
 DRM_SYNCOBJ_WAIT_FLAGS_WAIT_DEADLINE = 8
 DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED = 1
 
-VERSION = StructLayout(
+VERSION = struct(
     "struct drm_version",
     64,
-    {
-        "version_major": s32(0),
-        "version_minor": s32(4),
-        "version_patchlevel": s32(8),
-        "name_len": u64(16),
-        "name": u64(24),
-        "date_len": u64(32),
-        "date": u64(40),
-        "desc_len": u64(48),
-        "desc": u64(56),
-    },
-    (
-        Array("name", "name_len", 1, "out"),
-        Array("date", "date_len", 1, "out"),
-        Array("desc", "desc_len", 1, "out"),
-    ),
+    """version_major s32 0; version_minor s32 4; version_patchlevel s32 8; name_len u64 16; name u64 24;
+    date_len u64 32; date u64 40; desc_len u64 48; desc u64 56""",
+    Array("name", "name_len", 1, "out"),
+    Array("date", "date_len", 1, "out"),
+    Array("desc", "desc_len", 1, "out"),
 )
-GEM_CLOSE = StructLayout(
-    "struct drm_gem_close",
-    8,
-    {
-        "handle": u32(0),
-        "pad": u32(4),
-    },
-)
-GET_CAP = StructLayout(
-    "struct drm_get_cap",
-    16,
-    {
-        "capability": u64(0),
-        "value": u64(8),
-    },
-)
-PRIME_HANDLE = StructLayout(
-    "struct drm_prime_handle",
-    12,
-    {
-        "handle": u32(0),
-        "flags": u32(4),
-        "fd": s32(8),
-    },
-)
-SYNCOBJ_CREATE = StructLayout(
-    "struct drm_syncobj_create",
-    8,
-    {
-        "handle": u32(0),
-        "flags": u32(4),
-    },
-)
-SYNCOBJ_DESTROY = StructLayout(
-    "struct drm_syncobj_destroy",
-    8,
-    {
-        "handle": u32(0),
-        "pad": u32(4),
-    },
-)
-SYNCOBJ_WAIT = StructLayout(
+GEM_CLOSE = struct("struct drm_gem_close", 8, "handle u32 0; pad u32 4")
+GET_CAP = struct("struct drm_get_cap", 16, "capability u64 0; value u64 8")
+PRIME_HANDLE = struct("struct drm_prime_handle", 12, "handle u32 0; flags u32 4; fd s32 8")
+SYNCOBJ_CREATE = struct("struct drm_syncobj_create", 8, "handle u32 0; flags u32 4")
+SYNCOBJ_DESTROY = struct("struct drm_syncobj_destroy", 8, "handle u32 0; pad u32 4")
+SYNCOBJ_WAIT = struct(
     "struct drm_syncobj_wait",
     40,
-    {
-        "handles": u64(0),
-        "timeout_nsec": s64(8),
-        "count_handles": u32(16),
-        "flags": u32(20),
-        "first_signaled": u32(24),
-        "pad": u32(28),
-        "deadline_nsec": u64(32),
-    },
-    (Array("handles", "count_handles", 4, "in"),),
+    """handles u64 0; timeout_nsec s64 8; count_handles u32 16; flags u32 20; first_signaled u32 24;
+    pad u32 28; deadline_nsec u64 32""",
+    Array("handles", "count_handles", 4, "in"),
 )
-SYNCOBJ_TIMELINE_WAIT = StructLayout(
+SYNCOBJ_TIMELINE_WAIT = struct(
     "struct drm_syncobj_timeline_wait",
     48,
-    {
-        "handles": u64(0),
-        "points": u64(8),
-        "timeout_nsec": s64(16),
-        "count_handles": u32(24),
-        "flags": u32(28),
-        "first_signaled": u32(32),
-        "pad": u32(36),
-        "deadline_nsec": u64(40),
-    },
-    (
-        Array("handles", "count_handles", 4, "in"),
-        Array("points", "count_handles", 8, "in"),
-    ),
+    """handles u64 0; points u64 8; timeout_nsec s64 16; count_handles u32 24; flags u32 28;
+    first_signaled u32 32; pad u32 36; deadline_nsec u64 40""",
+    Array("handles", "count_handles", 4, "in"),
+    Array("points", "count_handles", 8, "in"),
 )
-SYNCOBJ_ARRAY = StructLayout(
+SYNCOBJ_ARRAY = struct(
     "struct drm_syncobj_array",
     16,
-    {
-        "handles": u64(0),
-        "count_handles": u32(8),
-        "pad": u32(12),
-    },
-    (Array("handles", "count_handles", 4, "in"),),
+    "handles u64 0; count_handles u32 8; pad u32 12",
+    Array("handles", "count_handles", 4, "in"),
 )
-SYNCOBJ_TIMELINE_SIGNAL = StructLayout(
+SYNCOBJ_TIMELINE_SIGNAL = struct(
     "struct drm_syncobj_timeline_array",
     24,
-    {
-        "handles": u64(0),
-        "points": u64(8),
-        "count_handles": u32(16),
-        "flags": u32(20),
-    },
-    (
-        Array("handles", "count_handles", 4, "in"),
-        Array("points", "count_handles", 8, "in"),
-    ),
+    "handles u64 0; points u64 8; count_handles u32 16; flags u32 20",
+    Array("handles", "count_handles", 4, "in"),
+    Array("points", "count_handles", 8, "in"),
 )
-SYNCOBJ_QUERY = StructLayout(
+SYNCOBJ_QUERY = struct(
     "struct drm_syncobj_timeline_array",
     24,
-    {
-        "handles": u64(0),
-        "points": u64(8),
-        "count_handles": u32(16),
-        "flags": u32(20),
-    },
-    (
-        Array("handles", "count_handles", 4, "in"),
-        Array("points", "count_handles", 8, "out"),
-    ),
+    "handles u64 0; points u64 8; count_handles u32 16; flags u32 20",
+    Array("handles", "count_handles", 4, "in"),
+    Array("points", "count_handles", 8, "out"),
 )
 
 IOCTL_VERSION = IoctlRow("DRM_IOCTL_VERSION", "d", 0x00, "rw", VERSION)

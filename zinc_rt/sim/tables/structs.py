@@ -1,4 +1,14 @@
-"""Rows of the C structs that ioctls carry: a member's offset and width in bytes, as x86-64 lays it out."""
+"""How the row of a C struct that an ioctl carries is written, and the struct as the driver reads and fills it.
+
+    GEM_CLOSE = struct("struct drm_gem_close", 8, "handle u32 0; pad u32 4")
+
+The struct's name in its header, its size in bytes, and each member with its type and offset as x86-64 lays it out:
+
+    queue_id u32 52             unsigned, 32 bits, from byte 52 on; `s64`: signed; `u32*16`: so many of them
+    in.bo_size u64 0            the member's path in the header, where it lies in a union or an inner struct
+    reset_gpu_id=hw_exception_data.gpu_id u32 12    what it is called here, where the path's end would not tell
+    =vram.heap_usage u64 16     called by its whole path
+"""
 
 from __future__ import annotations
 
@@ -18,26 +28,6 @@ class Member:
     c: str = ""
     count: int = 1
     signed: bool = False
-
-
-def u16(offset: int, c: str = "") -> Member:
-    return Member(offset, 2, c)
-
-
-def u32(offset: int, c: str = "", count: int = 1) -> Member:
-    return Member(offset, 4, c, count)
-
-
-def s32(offset: int, c: str = "") -> Member:
-    return Member(offset, 4, c, signed=True)
-
-
-def u64(offset: int, c: str = "", count: int = 1) -> Member:
-    return Member(offset, 8, c, count)
-
-
-def s64(offset: int, c: str = "") -> Member:
-    return Member(offset, 8, c, signed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +79,21 @@ class StructLayout:
             if fields[array.pointer] and size_bytes:
                 found.append(CarriedArray(array, fields[array.pointer], size_bytes))
         return found
+
+
+def struct(c_name: str, size_bytes: int, members: str, *arrays: Array) -> StructLayout:
+    return StructLayout(c_name, size_bytes, dict(map(_member, members.split(";"))), arrays)
+
+
+def _member(text: str) -> tuple[str, Member]:
+    head, kind, offset = text.split()
+    name, renamed, path = head.rpartition("=")
+    width, _, count = kind.partition("*")
+    if renamed and not name:
+        name, path = path, ""
+    elif not renamed:
+        name, path = path.rpartition(".")[2], path if "." in path else ""
+    return name, Member(int(offset), int(width[1:]) // 8, path, int(count or 1), width[0] == "s")
 
 
 class Fields:

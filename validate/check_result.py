@@ -1,0 +1,160 @@
+"""What one check came to, typed until the report: its row there is `reported`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from zinc_rt.backends.base import Finding
+from zinc_rt.report import Result, Status
+from zinc_rt.validate.measure import Agreement, Measure
+
+
+class Reportable(Protocol):
+    """A measure or a limit: JSON-ready figures by name."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+
+class ReportFigures(dict[str, Any]):
+    """Figures that nothing reads again before the report."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMeasure:
+    """How far one value is from the reference's. `resync`: the same with the layer's input reset to the
+    reference's; `agreement`: of logits; `histogram`: of the value itself."""
+
+    distance: Measure
+    agreement: Agreement | None = None
+    histogram: Sequence[int] = ()
+    resync: Measure | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        figures = self.distance.as_dict()
+        if self.agreement is not None:
+            figures |= self.agreement.as_dict()
+        if self.histogram:
+            figures["histogram"] = list(self.histogram)
+        if self.resync is not None:
+            figures["resync"] = self.resync.as_dict()
+        return figures
+
+
+@dataclass(frozen=True, slots=True)
+class MedianMeasure:
+    """The typical distance of logits over quantised activations, where the largest says nothing."""
+
+    median_max_abs: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"median_max_abs": self.median_max_abs}
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyMeasure:
+    """A continuation: how many tokens were compared, and those that the tier chose."""
+
+    tokens: int
+    got: Sequence[int]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"tokens": self.tokens, "got": list(self.got)}
+
+
+@dataclass(frozen=True, slots=True)
+class NonfiniteMeasure:
+    """Values that are NaN or infinite; `weights`: those of the model file, in words."""
+
+    nonfinite: int
+    weights: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"nonfinite": self.nonfinite, **({"weights": list(self.weights)} if self.weights else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class SanitizerMeasure:
+    """What the simulated device found: how much, the first few of it, and the facts it leaned on."""
+
+    findings: int
+    level: str
+    assumptions: Sequence[str]
+    found: Sequence[Finding] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        told = {"found": [described(each) for each in self.found]} if self.found else {}
+        return {"findings": self.findings, "level": self.level, "assumptions": list(self.assumptions), **told}
+
+
+def described(finding: Finding) -> dict[str, Any]:
+    """What is known of a finding, for a report."""
+    facts = {
+        "node": finding.node.label if finding.node is not None else "",
+        "kernel": finding.kernel,
+        "source": finding.source,
+        "instruction": finding.instruction,
+    }
+    return {"finding": finding.text, **{name: fact for name, fact in facts.items() if fact}}
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """One thing that was checked. `measure` holds what was found, `limit` what was allowed."""
+
+    id: str  # MODEL/TIER/NAME
+    kind: str
+    status: Status
+    tier: str = ""
+    reference: str = ""
+    reason: str = ""
+    measure: Reportable = field(default_factory=ReportFigures)
+    limit: Reportable = field(default_factory=ReportFigures)
+    first_bad: dict[str, Any] = field(default_factory=dict)
+    cause: str = ""
+    advice: str = ""
+    repro: str = ""
+    artifacts: list[str] = field(default_factory=list)
+
+    @property
+    def model(self) -> str:
+        return self.id.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.id.rpartition("/")[2]
+
+    @property
+    def against(self) -> str:
+        """What it was held against, in words."""
+        return "itself" if self.reference == self.tier else self.reference
+
+    @property
+    def value(self) -> ValueMeasure | None:
+        return self.measure if isinstance(self.measure, ValueMeasure) else None
+
+    @property
+    def distance(self) -> Measure | None:
+        return self.value.distance if self.value is not None else None
+
+    def reported(self) -> Result:
+        """Its row in the report."""
+        return Result(
+            self.id,
+            self.kind,
+            self.status,
+            self.tier,
+            self.reference,
+            self.reason,
+            self.measure.as_dict(),
+            self.limit.as_dict(),
+            self.first_bad,
+            self.cause,
+            self.advice,
+            self.repro,
+            self.artifacts,
+        )
