@@ -20,10 +20,6 @@ KNOTS = {
     frozenset({"exec.graph", "exec.observer"}),
     frozenset(f"probes.{name}" for name in ("context", "probe", "probe_queue")),
     frozenset({"probes.device", "probes.simulated"}),
-    frozenset(
-        f"sim.shader.{name}"
-        for name in ("emit.emitter", "emit.quads", "emit.registers", "translate.analysis", "translate.flow")
-    ),
 }
 
 
