@@ -149,7 +149,7 @@ def test_a_changed_kernel_is_other_code(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(rooms_of_the_package, "ROOT", tmp_path)
     monkeypatch.setattr(code_version, "ROOT", tmp_path)
     seen = set()
-    for name in ("reference/table.py", "gfx1201/add.zrt", "gfx1201/add.s"):
+    for name in ("reference/table.py", "gfx1201/built/add.zrt", "gfx1201/add.s"):
         code_version.code_version.cache_clear()
         seen.add(code_version.code_version())
         (tmp_path / "kernels" / name).write_bytes(b"other")
