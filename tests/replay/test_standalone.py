@@ -257,7 +257,7 @@ def test_a_small_bar_gives_host_memory_and_says_so(log: Path, device: Path, tmp_
 
 def test_a_kernel_without_user_queues_is_named(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device, "t2")
-    child, path = serve(tmp_path / "old.sock", "--kernel", "6.12")
+    child, path = serve(tmp_path / "old.sock", "--linux", "6.12")
     try:
         code, said = python(case, tmp_path / "case.py", path)
     finally:
