@@ -18,13 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Files that import each other, type annotations included, are one file in several. These still do, no more may.
 KNOTS = {
     frozenset({"exec.graph", "exec.observer"}),
-    frozenset(f"kmd.{name}" for name in ("events", "kfd", "kfd_memory", "kfd_queue")),
     frozenset(f"probes.{name}" for name in ("context", "probe", "probe_queue")),
     frozenset({"probes.device", "probes.simulated"}),
-    frozenset(
-        f"sim.shader.{name}"
-        for name in ("emit.emitter", "emit.quads", "emit.registers", "translate.analysis", "translate.flow")
-    ),
 }
 
 

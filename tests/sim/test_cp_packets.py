@@ -42,7 +42,7 @@ from zinc_rt.pm4.packets import (
 )
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import AccessKind, QueueKind, QueueState
-from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
+from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch
 
 SH_BASE = 0x2C00
 USERQ = QueueKind.USERQ_COMPUTE
@@ -52,12 +52,12 @@ class Collector:
     """A shader engine that keeps dispatches and touches what it is told to."""
 
     def __init__(self, accesses: Accesses = NOTHING, turns: int = 1) -> None:
-        self.dispatches: list[Dispatch] = []
-        self.abandoned: list[Dispatch] = []
+        self.dispatches: list[ShaderDispatch] = []
+        self.abandoned: list[ShaderDispatch] = []
         self.accesses, self.turns = accesses, turns
         self.left: dict[int, int] = {}
 
-    def run(self, dispatch: Dispatch) -> Accesses | None:
+    def run(self, dispatch: ShaderDispatch) -> Accesses | None:
         left = self.left.setdefault(id(dispatch), self.turns) - 1
         self.left[id(dispatch)] = left
         if left > 0:
@@ -65,7 +65,7 @@ class Collector:
         self.dispatches.append(dispatch)
         return self.accesses
 
-    def abandon(self, dispatch: Dispatch) -> None:
+    def abandon(self, dispatch: ShaderDispatch) -> None:
         self.abandoned.append(dispatch)
 
 
@@ -652,7 +652,7 @@ def test_a_long_dispatch_lets_the_stream_go_on_but_not_past_a_flush_or_fence():
 
 def test_a_fault_of_a_shader_is_the_queues_end_and_names_the_dispatch():
     class Faulting(Collector):
-        def run(self, dispatch: Dispatch) -> Accesses | None:
+        def run(self, dispatch: ShaderDispatch) -> Accesses | None:
             dispatch.space.read(0x40, 4)
             return NOTHING
 
