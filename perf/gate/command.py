@@ -97,8 +97,9 @@ def _gate(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
+    from zinc_rt.perf.gate.offered import GateInput
     from zinc_rt.perf.gate.report_files import collect
-    from zinc_rt.perf.gate.verdict import GateInput, GateReport, evaluate
+    from zinc_rt.perf.gate.verdict import GateReport, evaluate
     from zinc_rt.perf.history.chain import read
     from zinc_rt.perf.structure.lab import Lab
     from zinc_rt.report import to_json, write_text
