@@ -12,7 +12,7 @@ from functools import partial
 from zinc_rt.pm4.packets import DmaData, WriteData
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.mapped_buffer import first_lost
-from zinc_rt.probes.outcome import check
+from zinc_rt.probes.outcome import Failed
 
 WINDOW_BYTES = 1 << 20
 COPIES_AT_ONCE = 64  # packets in a submission
@@ -72,7 +72,8 @@ class GpuAccess:
     def check_all(self, va: int, size_bytes: int, what: str) -> None:
         """What the GPU writes over all of it, it reads back."""
         lost = first_lost(partial(self.write, va), partial(self.read, va, size_bytes), size_bytes, (3, 4))
-        check(not lost, "gpu-wrong-data", f"{what}: what the GPU wrote differs from byte {lost and lost[1]} on")
+        if lost is not None:
+            raise Failed("gpu-wrong-data", f"{what}: what the GPU wrote differs from byte {lost[1]} on")
 
 
 def _copy(source: int, target: int, size_bytes: int) -> DmaData:

@@ -39,7 +39,9 @@ def write_and_read(memory: MappedBuffer, name: str) -> None:
     """What the CPU writes over the whole buffer, it reads back."""
     size_bytes = memory.size_bytes
     lost = first_lost(partial(memory.put, 0), partial(memory.read, 0, size_bytes), size_bytes, (1, 2))
-    check(not lost, "wrong-data", (lost and f"{name}: pattern {lost[0]} differs from byte {lost[1]}") or "")
+    if lost is not None:
+        seed, bad = lost
+        raise Failed("wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
 
 
 def nothing_left(c: ProbeContext, before: dict[str, int]) -> None:
