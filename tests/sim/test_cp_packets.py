@@ -328,7 +328,7 @@ def test_a_wait_holds_its_queue_and_no_other():
     one.submit(WaitRegMem(DATA, 1), fence(1))
     two.submit(fence(2, FENCE + 8))
     assert (bench.space.u32(FENCE), bench.space.u32(FENCE + 8)) == (0, 2)
-    assert one.rptr == 0 and "waits at ring dword 0x0" in bench.cp.waiting_for(one.hardware)
+    assert one.rptr == 0
     two.submit(WriteData(DATA, (1,)))
     assert bench.space.u32(FENCE) == 1 and finished(bench)
 
