@@ -35,7 +35,7 @@ from zinc_rt.pm4.packets import (
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.cp.command_processor import CommandProcessor
 from zinc_rt.sim.interfaces import AccessKind, DeviceFinding, Fault, HardwareQueue, QueueKind
-from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch, NoShaderEngine
+from zinc_rt.sim.shader_engine import NOTHING, Accesses, NoShaderEngine, ShaderDispatch
 
 BASE = 0x100000
 RING, POINTERS, EOP, FENCE, IB, CODE = (BASE + at for at in (0, 0x10000, 0x11000, 0x12000, 0x20000, 0x60000))
@@ -121,7 +121,7 @@ class SilentKmd:
 class InstantWaves(NoShaderEngine):
     """Waves that take no time and touch nothing."""
 
-    def run(self, dispatch: Dispatch) -> Accesses | None:
+    def run(self, dispatch: ShaderDispatch) -> Accesses | None:
         return NOTHING
 
 

@@ -17,6 +17,7 @@ import pytest
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.kmd_side import Incident
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Graph, Stream
@@ -95,9 +96,6 @@ class StillTransport:
     def after_fence(self) -> tuple[Packet, ...]:
         return (ProtectedFenceSignal(),) if self.kind == "userq" else ()
 
-    def buffers(self) -> tuple[DeviceBuffer, ...]:
-        return ()
-
     def pause(self, seconds: float) -> None: ...
 
     def look(self) -> None: ...
@@ -126,7 +124,7 @@ def test_graph_replay(benchmark: Any, kind: str, tier: str, count: int, writes: 
     """With `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
     still, stream = StillTransport(kind), Stream("main")
     device = Device("plain memory", "gfx1201", simulated=True)
-    with AmdBackend(still, spec=registry.spec(tier), device=device, hang_folder=None) as backend:
+    with AmdBackend(still, registry.spec(tier), device, AmdOptions(hang_folder=None)) as backend:
         assert backend.generation is Generation.GFX12
         graph = Graph("decode", backend)
         graph.add((1,), backend.build(PacketList(dispatches(count), f"{count} dispatches"), {}))

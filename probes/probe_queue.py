@@ -153,7 +153,7 @@ def open_queue(context: ProbeContext, kmd_queue: Queue, name: str) -> ProbeQueue
     memory = context.memory(SCRATCH_BYTES, f"{name} scratch", Placement.GTT)
     memory.poison()
     addresses = context.addresses
-    for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop, *context.side.buffers()):
+    for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop):
         addresses.add(part.gpu_va, part.size_bytes, part.name)
     queues: list[ProbeQueue] = []
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.amd.backend import AmdBackend
-from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.options import AmdOptions
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.engine import Engine
 from zinc_rt.exec import Buffer, Graph, InFlight, Stream, copy
 from zinc_rt.golden.tiny_models.writer import write_tiny
@@ -65,7 +67,7 @@ class Opened:
 def opened(tier: str) -> Iterator[Opened]:
     driver = SimDriver(sanitizer="fast")
     kernels = kernel_set("gfx1201")
-    with OPENERS[tier](driver, ordering="canonical-1", kernels=kernels, after=driver.close_all) as backend:
+    with OPENERS[tier](driver, AmdOptions("canonical-1", kernels), after=driver.close_all) as backend:
         yield Opened(backend, driver)
 
 
@@ -128,9 +130,11 @@ def test_evictions_leave_no_memory_and_no_name_behind(tier: str, rounds: int) ->
             if number % 33 == 0:
                 assert sums.run(variant, 1) == np.full(WIDTH, 2, np.float32).tobytes()
         assert device.held() == before
-        assert [key[0] for key in sums.replays.keys] == [3, 4] and len(device.backend._graphs) == 2
+        assert [key[0] for key in sums.replays.keys] == [3, 4] and len(device.backend._builder.built) == 2
         sums.resident.unload()
-        assert not device.backend._graphs and not any("sum" in name for _, name in device.held()["announced"])
+        assert not device.backend._builder.built and not any(
+            "sum" in name for _, name in device.held()["announced"]
+        )
         assert device.found() == []
 
 
@@ -194,7 +198,7 @@ def test_a_build_that_fails_half_way_leaves_nothing_behind(
             patch.setattr(backend._transfers(), "write", lambda *given: fail() if next(calls) else put(*given))
         with pytest.raises(RuntimeError, match="half-way"):
             sums.build(3)
-    assert device.held() == before and not backend._graphs
+    assert device.held() == before and not backend._builder.built
     sums.run(sums.build(3), 3)
     assert device.found() == []
 

@@ -106,7 +106,8 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
     from zinc_rt.validate.check_result import SanitizerMeasure
-    from zinc_rt.validate.diagnosis import ModelFailures, diagnosis, vocabulary_diagnosis
+    from zinc_rt.validate.diagnosis.digest import diagnosis, vocabulary_diagnosis
+    from zinc_rt.validate.diagnosis.failures import ModelFailures
     from zinc_rt.validate.host_checks import vocabulary_check
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.runner import ValidationRunner

@@ -122,7 +122,7 @@ def interrupt(c: ProbeContext) -> Outcome:
     )
     began = time.perf_counter()
     fired = events.wait([event], c.poll_seconds)
-    page = c.process.event_page
+    page = c.process.events.page
     assert page is not None
     slot = int.from_bytes(page.host.view[event.slot_va - page.gpu_va :][:8], "little")
     if not fired:

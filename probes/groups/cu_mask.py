@@ -30,7 +30,7 @@ def cu_mask(c: ProbeContext) -> Outcome:
     def ask(queue_id: int, bits: int) -> None:
         given = HostArray(b"".join(word.to_bytes(4, "little") for word in mask(bits)))
         request = kfd.SET_CU_MASK.new(queue_id=queue_id, num_cu_mask=32 * words, cu_mask_ptr=given.address)
-        c.process.ioctl(kfd.IOC_SET_CU_MASK, request, f"mask {bits:#x}")
+        c.process.file.ioctl(kfd.IOC_SET_CU_MASK, request, f"mask {bits:#x}")
 
     split = number(lambda: ask(queue.queue_id, 0b01))
     check(split == errno.EINVAL, "split-accepted", f"half a pair of compute units as a mask: {errno_name(split)}")
@@ -39,7 +39,7 @@ def cu_mask(c: ProbeContext) -> Outcome:
     program = bench.load("hw_id")
     used = {}
     for name, bits in (("all", every), ("one", ONE_PAIR), ("other", OTHER_PAIR), ("four", FOUR_PAIRS)):
-        c.gpu.set_cu_mask(queue, mask(bits))
+        c.gpu.queues.set_cu_mask(queue, mask(bits))
         out = result(bench, 8 * GROUPS)
         bench.run(program, [out], groups=(GROUPS, 1, 1))
         used[name] = {word & WGP_BITS for word in dwords(out, 2 * GROUPS)[::2]}

@@ -7,8 +7,7 @@ import errno
 from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE
 from zinc_rt.kmd.errors import ENOTSUPP
-from zinc_rt.kmd.kfd import DOORBELL_BYTES
-from zinc_rt.kmd.kfd_queue import EOP_BYTES
+from zinc_rt.kmd.kfd_queue import DOORBELL_BYTES, EOP_BYTES
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import StructBytes
@@ -64,10 +63,10 @@ class KfdQueueBuffers:
         return kfd.CREATE_QUEUE.new(**{**fields, **changed})
 
     def create(self, **changed: int) -> StructBytes:
-        return self.c.process.ioctl(kfd.IOC_CREATE_QUEUE, self.request(**changed))
+        return self.c.process.file.ioctl(kfd.IOC_CREATE_QUEUE, self.request(**changed))
 
     def destroy(self, queue_id: int) -> None:
-        self.c.process.ioctl(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
+        self.c.process.file.ioctl(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
 
     def attempt(self, **changed: int) -> None:
         """Make it and, where that works against all expectation, give it back."""
@@ -108,7 +107,7 @@ def negatives(c: ProbeContext) -> Outcome:
             queue_percentage=100,
             queue_priority=7,
         )
-        c.process.ioctl(kfd.IOC_UPDATE_QUEUE, request)
+        c.process.file.ioctl(kfd.IOC_UPDATE_QUEUE, request)
 
     stack = parts.sizes.control_stack_bytes
     return compare(
@@ -143,7 +142,7 @@ def doorbells(c: ProbeContext) -> Outcome:
     slice_offset = offset & -DOORBELL_BYTES
 
     def view(size_bytes: int, at: int = slice_offset) -> None:
-        c.driver.munmap(c.driver.mmap(c.process.fd, size_bytes, at, PROT_READ | PROT_WRITE))
+        c.driver.munmap(c.driver.mmap(c.process.file.fd, size_bytes, at, PROT_READ | PROT_WRITE))
 
     try:
         first = number(lambda: view(DOORBELL_BYTES))
@@ -154,7 +153,7 @@ def doorbells(c: ProbeContext) -> Outcome:
             errno=first,
             call="mmap doorbell",
         )
-        one = c.driver.mmap(c.process.fd, DOORBELL_BYTES, slice_offset, PROT_READ | PROT_WRITE)
+        one = c.driver.mmap(c.process.file.fd, DOORBELL_BYTES, slice_offset, PROT_READ | PROT_WRITE)
         second = number(lambda: view(DOORBELL_BYTES))
         c.driver.munmap(one)
         check(second == 0, "doorbell-map", f"a second mapping: errno {second}", errno=second, call="mmap doorbell")

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.kfd import NEEDED
+from zinc_rt.kmd.open_kfd import NEEDED
 from zinc_rt.kmd.render_node import FIRMWARE, ip_version
 from zinc_rt.kmd.syscalls import send_ioctl
 from zinc_rt.kmd.topology import arch_name
@@ -112,7 +112,7 @@ def vm_acquisition(c: ProbeContext) -> Outcome:
 
     def acquire(fd: int, gpu_id: int) -> int:
         try:
-            c.process.ioctl(kfd.IOC_ACQUIRE_VM, kfd.ACQUIRE_VM.new(drm_fd=fd, gpu_id=gpu_id))
+            c.process.file.ioctl(kfd.IOC_ACQUIRE_VM, kfd.ACQUIRE_VM.new(drm_fd=fd, gpu_id=gpu_id))
         except DriverError as error:
             return error.errno
         return 0

@@ -113,18 +113,18 @@ def _alloc(gpu: KfdGpu, va: int, flags: int = _GTT, size: int = _PAGE, gpu_id: i
     request = kfd.ALLOC_MEMORY_OF_GPU.new(
         va_addr=va, size=size, gpu_id=gpu.node.gpu_id if gpu_id is None else gpu_id, flags=flags
     )
-    return gpu.process.ioctl(kfd.IOC_ALLOC_MEMORY_OF_GPU, request)["handle"]
+    return gpu.file.ioctl(kfd.IOC_ALLOC_MEMORY_OF_GPU, request)["handle"]
 
 
 def _map(gpu: KfdGpu, handle: int, *, unmap: bool = False, n: int = 1) -> None:
     ids = u32_array([gpu.node.gpu_id])
     struct = kfd.UNMAP_MEMORY_FROM_GPU if unmap else kfd.MAP_MEMORY_TO_GPU
     command = kfd.IOC_UNMAP_MEMORY_FROM_GPU if unmap else kfd.IOC_MAP_MEMORY_TO_GPU
-    gpu.process.ioctl(command, struct.new(handle=handle, device_ids_array_ptr=ids.address, n_devices=n))
+    gpu.file.ioctl(command, struct.new(handle=handle, device_ids_array_ptr=ids.address, n_devices=n))
 
 
 def _free(gpu: KfdGpu, handle: int) -> None:
-    gpu.process.ioctl(kfd.IOC_FREE_MEMORY_OF_GPU, kfd.FREE_MEMORY_OF_GPU.new(handle=handle))
+    gpu.file.ioctl(kfd.IOC_FREE_MEMORY_OF_GPU, kfd.FREE_MEMORY_OF_GPU.new(handle=handle))
 
 
 def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:

@@ -258,9 +258,6 @@ class FakeSide:
     def after_fence(self) -> tuple[Packet, ...]:
         return (pm4.ProtectedFenceSignal(),) if self.gpu.kind == "userq" else ()
 
-    def buffers(self) -> tuple[DeviceBuffer, ...]:
-        return ()
-
     def pause(self, seconds: float) -> None:
         self.pauses += 1
         if self.works:

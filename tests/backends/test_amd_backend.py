@@ -9,6 +9,7 @@ from fake_gpu import FakeGpu, FakeSide
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.hang import Hang
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError, ZincError
@@ -42,12 +43,9 @@ class Bench:
         self.side = FakeSide(self.gpu, packets=packets, works=works)
         self.backend = AmdBackend(
             self.side,
-            spec=registry.spec(KINDS[kind]),
-            device=Device("fake", "gfx1201", simulated=True),
-            hang_folder=None,
-            ring_bytes=4096,
-            timeout_seconds=2.0,
-            debug=True,
+            registry.spec(KINDS[kind]),
+            Device("fake", "gfx1201", simulated=True),
+            AmdOptions(hang_folder=None, ring_bytes=4096, timeout_seconds=2.0, debug=True),
         )
 
     def counter(self, name: str = "counter"):
@@ -359,7 +357,7 @@ def test_another_backends_fence_is_waited_for_by_the_host(bench: Bench) -> None:
     stream, foreign = Stream("main"), HostFence(1, "elsewhere")
     stream.waits = (foreign,)
     variant = bench.writes(bench.counter(), 1)
-    bench.backend._timeout_seconds = 0.01
+    bench.backend._queues.timeout_seconds = 0.01
     with pytest.raises(ZincError, match="elsewhere"):
         bench.backend.submit(variant, stream)
     foreign.finish()

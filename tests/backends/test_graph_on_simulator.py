@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.options import AmdOptions
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.exec import Stream
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
@@ -43,7 +45,7 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(driver, "announce_all", listen)
     monkeypatch.setattr(driver, "precompile", note)
-    with open_t1(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all) as backend:
+    with open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all) as backend:
         program = lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier="t1")
         buffers = {n: backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
         variant = backend.build(program, buffers)
@@ -74,7 +76,7 @@ def test_what_is_discarded_is_found_by_its_reader_until_it_is_filled(tier: str) 
     )
     driver = SimDriver(sanitizer="fast")
     opener, stream = OPENERS[tier], Stream("main")
-    with opener(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all) as backend:
+    with opener(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all) as backend:
         buffers = {n: backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
         variant = backend.build(
             lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier=tier), buffers

@@ -16,6 +16,7 @@ from zinc_rt.backends.amd.fence import FenceCorrupt
 from zinc_rt.backends.amd.hang import SCHEMA, Hang
 from zinc_rt.backends.amd.kmd_log import KmsgLog, record_text
 from zinc_rt.backends.amd.kmd_side import Incident
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Stream
@@ -40,12 +41,9 @@ class Bench:
         self.side = FakeSide(self.gpu)
         self.backend = AmdBackend(
             self.side,
-            spec=registry.spec("t1"),
-            device=Device("fake", "gfx1201", simulated=True, profile="plain memory"),
-            hang_folder=folder,
-            ring_bytes=4096,
-            timeout_seconds=0.05,
-            **options,
+            registry.spec("t1"),
+            Device("fake", "gfx1201", simulated=True, profile="plain memory"),
+            AmdOptions(hang_folder=folder, ring_bytes=4096, timeout_seconds=0.05, **options),
         )
         self.stream = Stream("main")
         self.flag = self.backend.alloc(4096, "host_visible", "flag")

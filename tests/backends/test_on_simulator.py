@@ -11,8 +11,10 @@ from support import Counts
 
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.hang import Hang
-from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.exec import Event, Graph, Stream
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.userq import UserqGpu
@@ -23,7 +25,6 @@ from zinc_rt.sim.in_process import SimDriver
 
 OPENERS = {
     "t1": open_t1,
-    "t1 interrupts": lambda driver, **options: open_t1(driver, interrupts=True, **options),
     "t2": open_t2,
 }
 PATIENCE = 5.0
@@ -33,7 +34,7 @@ class Bench:
     def __init__(self, tier: str, folder: Path, *inject: str, debug: bool = True) -> None:
         self.driver = SimDriver(inject=inject, time_scale=0.01)
         self.backend: AmdBackend = OPENERS[tier](
-            self.driver, hang_folder=folder, ring_bytes=4096, timeout_seconds=PATIENCE, debug=debug
+            self.driver, AmdOptions(hang_folder=folder, ring_bytes=4096, timeout_seconds=PATIENCE, debug=debug)
         )
         self.resources = self.backend.side.transport.resources
 

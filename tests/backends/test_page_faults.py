@@ -14,8 +14,10 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.hang import Hang, HangReport
-from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Buffer, Stream
 from zinc_rt.pm4.packets import DispatchDirect, Nop, SetShReg, WriteData
@@ -36,7 +38,9 @@ def store_v0() -> bytes:
 @pytest.fixture(params=[open_t1, open_t2], ids=["t1", "t2"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     driver = SimDriver(time_scale=0.01)
-    made: AmdBackend = request.param(driver, hang_folder=tmp_path / "hangs", timeout_seconds=5.0, debug=False)
+    made: AmdBackend = request.param(
+        driver, AmdOptions(hang_folder=tmp_path / "hangs", timeout_seconds=5.0, debug=False)
+    )
     yield made
     try:
         made.close(drain_seconds=0.0)
@@ -123,7 +127,7 @@ def test_a_second_backends_fault_at_the_same_place_is_told_too(tmp_path: Path) -
     machine = SimMachine(MachineOptions(time_scale=0.01))
     for _ in range(2):
         driver = SimDriver(machine)
-        made = open_t1(driver, hang_folder=tmp_path, timeout_seconds=5.0, debug=False)
+        made = open_t1(driver, AmdOptions(hang_folder=tmp_path, timeout_seconds=5.0, debug=False))
         report, _, _ = hang(made, WriteData(NOWHERE, (1,)), name="again")
         assert report.faults[0].seen is not None and report.faults[0].seen.program == "again"
         made.close(drain_seconds=0.0)
@@ -134,12 +138,9 @@ def test_a_second_backends_fault_at_the_same_place_is_told_too(tmp_path: Path) -
 def test_a_gpu_tells_no_more_than_the_page_and_the_report_says_so(tmp_path: Path) -> None:
     made = AmdBackend(
         FakeSide(FakeGpu(kind="kfd")),
-        spec=registry.spec("t1"),
-        device=Device("fake", "gfx1201", simulated=False),
-        hang_folder=tmp_path,
-        ring_bytes=4096,
-        timeout_seconds=0.05,
-        debug=False,
+        registry.spec("t1"),
+        Device("fake", "gfx1201", simulated=False),
+        AmdOptions(hang_folder=tmp_path, ring_bytes=4096, timeout_seconds=0.05, debug=False),
     )
     report, data, text = hang(made, WriteData(NOWHERE, (1,)), name="culprit")
     assert report.faults[0].seen is None and data["seen"] is None

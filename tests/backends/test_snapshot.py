@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.options import AmdOptions
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.exec import Buffer, Event, Graph, Stream, copy
 from zinc_rt.ir.graph import Builder
@@ -28,7 +30,7 @@ ORDERING = "canonical-1"
 
 def simulated(opener: Callable[..., Any]) -> Any:
     driver = SimDriver()
-    return opener(driver, ordering=ORDERING, kernels=kernel_set("gfx1201"), after=driver.close_all)
+    return opener(driver, AmdOptions(ORDERING, kernel_set("gfx1201")), after=driver.close_all)
 
 
 OPENERS: dict[str, Callable[[], Any]] = {

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.options import AmdOptions
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
@@ -41,7 +43,7 @@ def counting_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def simulated(tier: str) -> Backend:
     driver = SimDriver(sanitizer="fast")
     opened: Backend = OPENERS[tier](
-        driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all
+        driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all
     )
     return opened
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from zinc_rt.backends.amd import command_stream
-from zinc_rt.backends.amd.open import open_t1
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
+from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.engine import Engine
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf
@@ -27,7 +28,7 @@ Change = Callable[[list[Packet]], None]
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     driver = SimDriver()
-    backend = open_t1(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), hang_folder=None)
+    backend = open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201"), hang_folder=None))
     with Engine(read_gguf(MODEL), backend) as engine:
         yield engine
     driver.close_all()

@@ -12,7 +12,7 @@ from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.llama_cpp.tokenizer_texts import TEXTS
 from zinc_rt.model.tokenizer.spm import SPM
 from zinc_rt.validate.command import main
-from zinc_rt.validate.diagnosis import vocabulary_diagnosis
+from zinc_rt.validate.diagnosis.digest import vocabulary_diagnosis
 from zinc_rt.validate.host_checks import vocabulary_check
 
 

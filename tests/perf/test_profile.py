@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.backends.amd.open import open_t1
+from zinc_rt.backends.amd.options import AmdOptions
+from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.times import Timed, Times
 from zinc_rt.engine import Engine
@@ -94,7 +95,7 @@ def test_on_the_simulated_gpu_the_same_with_packets_and_barriers_told_apart(
     readings = itertools.count(1)
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
     driver = SimDriver(sanitizer="fast")
-    backend = open_t1(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all)
+    backend = open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all)
     clock = Counting()
 
     def host() -> int:  # longer than any span of the device's

@@ -20,8 +20,10 @@ from feed_forward import INPUT, feed_forward_log
 from planted import bit_flipped
 
 from zinc_rt.backends.amd import executable_builder
-from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels import sets
@@ -79,11 +81,9 @@ def captured(
         opening = {"t1": open_t1, "t2": open_t2}[tier]
         backend = opening(
             client,
-            ordering=ordering,
-            kernels=kernels or kernel_set("gfx1201"),
+            # debug would refuse most of what is planted
+            AmdOptions(ordering, kernels or kernel_set("gfx1201"), hang_folder=None, debug=False),
             after=client.close_all,
-            hang_folder=None,
-            debug=False,  # it would refuse most of what is planted
         )
         if plant is not None:
             plant(patch, backend)
@@ -257,7 +257,7 @@ def test_a_small_bar_gives_host_memory_and_says_so(log: Path, device: Path, tmp_
 
 def test_a_kernel_without_user_queues_is_named(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device, "t2")
-    child, path = serve(tmp_path / "old.sock", "--kernel", "6.12")
+    child, path = serve(tmp_path / "old.sock", "--linux", "6.12")
     try:
         code, said = python(case, tmp_path / "case.py", path)
     finally:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.backends.amd.open import open_t1
+from zinc_rt.backends.amd.options import AmdOptions
+from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.devices import ORACLE
@@ -37,9 +38,7 @@ def t1(monkeypatch: pytest.MonkeyPatch) -> Backend:
     readings = itertools.count(1)
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
     driver = SimDriver(sanitizer="fast")
-    backend: Backend = open_t1(
-        driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all
-    )
+    backend: Backend = open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all)
     return backend
 
 

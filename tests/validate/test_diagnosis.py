@@ -377,7 +377,7 @@ def test_a_scale_in_the_file_is_named_with_its_block(
 def test_a_sanitizers_finding_is_printed_with_its_kernel_and_line(told: Told) -> None:
     said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
     assert said["suspect"].endswith("suspect kernel swiglu, swiglu.s:21")
-    assert said["next"].startswith("zinc-rt isa lint ") and said["next"].endswith("gfx1201/swiglu.zrt")
+    assert said["next"].startswith("zinc-rt isa lint ") and said["next"].endswith("gfx1201/built/swiglu.zrt")
     assert Path(shlex.split(said["next"])[-1]).is_file()
     assert f"fail  sanitizer: {FINDING.text}" in said["all"]
 

@@ -23,7 +23,8 @@ from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import runner
 from zinc_rt.validate.command import parser
-from zinc_rt.validate.diagnosis import ModelFailures, diagnosis
+from zinc_rt.validate.diagnosis.digest import diagnosis
+from zinc_rt.validate.diagnosis.failures import ModelFailures
 from zinc_rt.validate.prepare import prepare
 from zinc_rt.validate.run import validate
 from zinc_rt.validate.runner import ValidationRunner

@@ -1,13 +1,17 @@
-"""The pieces that several architectures share: attention over the paged cache, feed-forwards, experts."""
+"""The pieces that several architectures share: RoPE, attention over the paged cache, feed-forwards, experts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from zinc_rt.errors import InputError
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.ir.op import Op
 from zinc_rt.model.builder import ModelBuilder
+from zinc_rt.model.rope import RopeScaling, rope_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +26,53 @@ class AttentionHeads:
     window: int = 0
 
 
-def read_heads(e: ModelBuilder, layer: int) -> AttentionHeads:
+def read_heads(m: ModelBuilder, layer: int) -> AttentionHeads:
     """The usual keys: head_count, head_count_kv, key_length, value_length; scale 1 / sqrt(head_dim)."""
-    heads = e.hyper.positive("attention.head_count", layer=layer)
-    head_dim = e.hyper.positive("attention.key_length", e.width // heads)
+    heads = m.hyper.positive("attention.head_count", layer=layer)
+    head_dim = m.hyper.positive("attention.key_length", m.width // heads)
     return AttentionHeads(
         heads=heads,
-        kv_heads=e.hyper.positive("attention.head_count_kv", heads, layer=layer),
+        kv_heads=m.hyper.positive("attention.head_count_kv", heads, layer=layer),
         head_dim=head_dim,
-        value_dim=e.hyper.positive("attention.value_length", head_dim),
+        value_dim=m.hyper.positive("attention.value_length", head_dim),
         scale=head_dim**-0.5,
     )
 
 
-def qkv(e: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[str, str, str]:
+def frequency_factors(m: ModelBuilder, name: str, n_rot: int) -> np.ndarray | None:
+    """The tensor that divides RoPE's frequencies, f32 [n_rot // 2]; None where the file has none of that name."""
+    tensor = m.gguf.tensors.get(name)
+    if tensor is None:
+        return None
+    if tensor.shape != (n_rot // 2,):
+        raise InputError(f"{m.hyper.source}: {name} has shape {tensor.shape}, wanted ({n_rot // 2},)")
+    return tensor.data
+
+
+def rope_constants(
+    m: ModelBuilder,
+    n_rot: int,
+    *,
+    suffix: str = "",
+    scaling: RopeScaling | None = None,
+    factors: np.ndarray | None = None,
+    sections: list[int] | None = None,
+    mla: bool = False,
+) -> tuple[str, str]:
+    """Cosines and sines of every position, with the base that the file gives under `suffix`; see rope_tables."""
+    cos, sin = rope_tables(
+        ctx=m.limits.ctx,
+        n_rot=n_rot,
+        base=m.hyper.real(f"rope.freq_base{suffix}", 10000.0),
+        scaling=scaling,
+        factors=factors,
+        sections=sections,
+        mla=mla,
+    )
+    return m.constant(f"rope{suffix}.cos", cos), m.constant(f"rope{suffix}.sin", sin)
+
+
+def qkv(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[str, str, str]:
     """Query, key and value projections, from three tensors or one merged attn_qkv."""
     at = f"blk.{layer}"
     sizes = {
@@ -43,44 +80,44 @@ def qkv(e: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[str,
         "k": spec.kv_heads * spec.head_dim,
         "v": spec.kv_heads * spec.value_dim,
     }
-    merged = e.has_weight(f"{at}.attn_qkv.weight")
+    merged = m.has_weight(f"{at}.attn_qkv.weight")
     results, start = [], 0
     for which, size in sizes.items():
         label, alone = f"{which.upper()}cur-{layer}", f"{at}.attn_{which}"
         if merged:
             rows = (slice(start, start + size),)
-            results.append(e.linear(h, f"{at}.attn_qkv", size, label, take=rows, part=alone))
+            results.append(m.linear(h, f"{at}.attn_qkv", size, label, take=rows, part=alone))
         else:
-            results.append(e.linear(h, alone, size, label))
+            results.append(m.linear(h, alone, size, label))
         start += size
     return results[0], results[1], results[2]
 
 
 def write_kv(
-    e: ModelBuilder, k: str, v: str, layer: int, *, names: tuple[str, str] = ("kv_k", "kv_v")
+    m: ModelBuilder, k: str, v: str, layer: int, *, names: tuple[str, str] = ("kv_k", "kv_v")
 ) -> tuple[str, str]:
     """Put this step's keys and values into layer `layer`'s cache, and fence what reads it."""
     cache_k, cache_v = (
-        e.state(name, layer, (e.limits.kv_rows, e.shape(value)[-1]))
+        m.state(name, layer, (m.limits.kv_rows, m.shape(value)[-1]))
         for name, value in zip(names, (k, v), strict=True)
     )
-    e.node(
+    m.node(
         Op.KV_WRITE_BATCHED,
-        (k, v, e.position, e.slot, e.page_table, cache_k, cache_v),
+        (k, v, m.position, m.slot, m.page_table, cache_k, cache_v),
         (cache_k, cache_v),
         f"kv_write-{layer}",
-        page_tokens=e.limits.page_tokens,
+        page_tokens=m.limits.page_tokens,
     )
-    e.barrier(cache_k, cache_v, layer=layer)
+    m.barrier(cache_k, cache_v, layer=layer)
     return cache_k, cache_v
 
 
 def attend(
-    e: ModelBuilder, q: str, cache: tuple[str, str], layer: int, spec: AttentionHeads, label: str = "kqv_out"
+    m: ModelBuilder, q: str, cache: tuple[str, str], layer: int, spec: AttentionHeads, label: str = "kqv_out"
 ) -> str:
-    return e.value(
-        Op.FLASH_ATTN if e.stage == "decode" else Op.FLASH_ATTN_BATCHED,
-        (q, *cache, e.position, e.slot, e.page_table),
+    return m.value(
+        Op.FLASH_ATTN if m.stage == "decode" else Op.FLASH_ATTN_BATCHED,
+        (q, *cache, m.position, m.slot, m.page_table),
         (spec.heads * spec.value_dim,),
         f"{label}-{layer}",
         heads=spec.heads,
@@ -89,25 +126,25 @@ def attend(
         value_dim=spec.value_dim,
         scale=spec.scale,
         window=spec.window,
-        page_tokens=e.limits.page_tokens,
+        page_tokens=m.limits.page_tokens,
     )
 
 
 def dense_ffn(
-    e: ModelBuilder, h: str, layer: int, width: int, *, activation: Op = Op.SWIGLU, label: str = "ffn_out"
+    m: ModelBuilder, h: str, layer: int, width: int, *, activation: Op = Op.SWIGLU, label: str = "ffn_out"
 ) -> str:
     """down(activation(gate h) * up h). A file without ffn_gate has [gate | up] merged in ffn_up."""
     at = f"blk.{layer}"
-    if e.has_weight(f"{at}.ffn_gate.weight"):
-        gate = e.linear(h, f"{at}.ffn_gate", width, f"ffn_gate-{layer}")
-        up = e.linear(h, f"{at}.ffn_up", width, f"ffn_up-{layer}")
+    if m.has_weight(f"{at}.ffn_gate.weight"):
+        gate = m.linear(h, f"{at}.ffn_gate", width, f"ffn_gate-{layer}")
+        up = m.linear(h, f"{at}.ffn_up", width, f"ffn_up-{layer}")
     else:
         halves = (slice(0, width),), (slice(width, 2 * width),)
-        gate = e.linear(h, f"{at}.ffn_up", width, f"ffn_gate-{layer}", take=halves[0], part=f"{at}.ffn_gate")
-        up = e.linear(h, f"{at}.ffn_up", width, f"ffn_up-{layer}", take=halves[1], part=f"{at}.ffn_up")
+        gate = m.linear(h, f"{at}.ffn_up", width, f"ffn_gate-{layer}", take=halves[0], part=f"{at}.ffn_gate")
+        up = m.linear(h, f"{at}.ffn_up", width, f"ffn_up-{layer}", take=halves[1], part=f"{at}.ffn_up")
     name = "ffn_swiglu" if activation is Op.SWIGLU else "ffn_geglu"
-    y = e.value(activation, (gate, up), (width,), f"{name}-{layer}")
-    return e.linear(y, f"{at}.ffn_down", e.width, f"{label}-{layer}")
+    y = m.value(activation, (gate, up), (width,), f"{name}-{layer}")
+    return m.linear(y, f"{at}.ffn_down", m.width, f"{label}-{layer}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +162,11 @@ class Experts:
     activation: str = "silu"
 
 
-def route(e: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, str]:
+def route(m: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, str]:
     """Router: the chosen experts' ids and weights."""
-    gate = e.weight(f"blk.{layer}.ffn_gate_inp.weight", (experts.count, e.width))
-    bias = e.weight(f"blk.{layer}.exp_probs_b.bias", (experts.count,), optional=True)
-    _, ids, weights = e.values(
+    gate = m.weight(f"blk.{layer}.ffn_gate_inp.weight", (experts.count, m.width))
+    bias = m.weight(f"blk.{layer}.exp_probs_b.bias", (experts.count,), optional=True)
+    _, ids, weights = m.values(
         Op.MOE_GATE_TOPK,
         (h, gate, bias),
         (
@@ -155,25 +192,25 @@ def _weights_label(experts: Experts) -> str:
 
 
 def run_experts(
-    e: ModelBuilder, h: str, ids: str, weights: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out"
+    m: ModelBuilder, h: str, ids: str, weights: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out"
 ) -> str:
     """Weighted sum of the chosen experts' outputs. A merged ffn_gate_up_exps has rows [gate | up]."""
     at, f, n = f"blk.{layer}", experts.width, experts.count
-    if e.has_weight(f"{at}.ffn_gate_up_exps.weight"):
+    if m.has_weight(f"{at}.ffn_gate_up_exps.weight"):
         merged, all_experts = f"{at}.ffn_gate_up_exps.weight", slice(None)
-        gate_w = e.weight(
-            merged, (n, f, e.width), take=(all_experts, slice(0, f)), part=f"{at}.ffn_gate_exps.weight"
+        gate_w = m.weight(
+            merged, (n, f, m.width), take=(all_experts, slice(0, f)), part=f"{at}.ffn_gate_exps.weight"
         )
-        up_w = e.weight(
-            merged, (n, f, e.width), take=(all_experts, slice(f, 2 * f)), part=f"{at}.ffn_up_exps.weight"
+        up_w = m.weight(
+            merged, (n, f, m.width), take=(all_experts, slice(f, 2 * f)), part=f"{at}.ffn_up_exps.weight"
         )
     else:
-        gate_w = e.weight(f"{at}.ffn_gate_exps.weight", (n, f, e.width))
-        up_w = e.weight(f"{at}.ffn_up_exps.weight", (n, f, e.width))
+        gate_w = m.weight(f"{at}.ffn_gate_exps.weight", (n, f, m.width))
+        up_w = m.weight(f"{at}.ffn_up_exps.weight", (n, f, m.width))
     gate_scale, up_scale = (
-        e.weight(f"{at}.ffn_{which}_exps.scale", (n,), optional=True) for which in ("gate", "up")
+        m.weight(f"{at}.ffn_{which}_exps.scale", (n,), optional=True) for which in ("gate", "up")
     )
-    gate, up = e.values(
+    gate, up = m.values(
         Op.MOE_GATE_UP,
         (h, gate_w, up_w, ids, gate_scale, up_scale),
         (
@@ -182,41 +219,41 @@ def run_experts(
         ),
     )
     name = "ffn_moe_swiglu" if experts.activation == "silu" else "ffn_moe_geglu"
-    y = e.value(Op.MOE_SWIGLU, (gate, up), (experts.used, f), f"{name}-{layer}", activation=experts.activation)
-    down_w = e.weight(f"{at}.ffn_down_exps.weight", (n, e.width, f))
-    down_scale = e.weight(f"{at}.ffn_down_exps.scale", (n,), optional=True)
-    return e.value(Op.MOE_DOWN_ACC, (y, down_w, ids, weights, down_scale, ABSENT), (e.width,), f"{label}-{layer}")
+    y = m.value(Op.MOE_SWIGLU, (gate, up), (experts.used, f), f"{name}-{layer}", activation=experts.activation)
+    down_w = m.weight(f"{at}.ffn_down_exps.weight", (n, m.width, f))
+    down_scale = m.weight(f"{at}.ffn_down_exps.scale", (n,), optional=True)
+    return m.value(Op.MOE_DOWN_ACC, (y, down_w, ids, weights, down_scale, ABSENT), (m.width,), f"{label}-{layer}")
 
 
-def moe_ffn(e: ModelBuilder, h: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out") -> str:
-    return run_experts(e, h, *route(e, h, layer, experts), layer, experts, label=label)
+def moe_ffn(m: ModelBuilder, h: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out") -> str:
+    return run_experts(m, h, *route(m, h, layer, experts), layer, experts, label=label)
 
 
-def shared_expert(e: ModelBuilder, h: str, layer: int, width: int, *, gated: bool, label: str) -> str:
+def shared_expert(m: ModelBuilder, h: str, layer: int, width: int, *, gated: bool, label: str) -> str:
     at = f"blk.{layer}"
-    gate_inp = e.weight(f"{at}.ffn_gate_inp_shexp.weight", (e.width,)) if gated else ABSENT
-    return e.value(
+    gate_inp = m.weight(f"{at}.ffn_gate_inp_shexp.weight", (m.width,)) if gated else ABSENT
+    return m.value(
         Op.SHARED_EXPERT,
         (
             h,
-            e.weight(f"{at}.ffn_gate_shexp.weight", (width, e.width)),
-            e.weight(f"{at}.ffn_up_shexp.weight", (width, e.width)),
-            e.weight(f"{at}.ffn_down_shexp.weight", (e.width, width)),
+            m.weight(f"{at}.ffn_gate_shexp.weight", (width, m.width)),
+            m.weight(f"{at}.ffn_up_shexp.weight", (width, m.width)),
+            m.weight(f"{at}.ffn_down_shexp.weight", (m.width, width)),
             gate_inp,
             ABSENT,
-            *(e.weight(f"{at}.ffn_{which}_shexp.scale", (1,), optional=True) for which in ("gate", "up", "down")),
+            *(m.weight(f"{at}.ffn_{which}_shexp.scale", (1,), optional=True) for which in ("gate", "up", "down")),
         ),
-        (e.width,),
+        (m.width,),
         f"{label}-{layer}",
     )
 
 
-def softmax_experts(e: ModelBuilder, *, width_key: str = "expert_feed_forward_length") -> Experts:
+def softmax_experts(m: ModelBuilder, *, width_key: str = "expert_feed_forward_length") -> Experts:
     """Softmax gating, renormalised: the qwen family and Mixtral."""
-    used = e.hyper.positive("expert_used_count")
-    ffn = e.hyper.integer("feed_forward_length", 0)
+    used = m.hyper.positive("expert_used_count")
+    ffn = m.hyper.integer("feed_forward_length", 0)
     return Experts(
-        count=e.hyper.positive("expert_count"),
+        count=m.hyper.positive("expert_count"),
         used=used,
-        width=e.hyper.positive(width_key, max(ffn // used, 1)),
+        width=m.hyper.positive(width_key, max(ffn // used, 1)),
     )

@@ -27,7 +27,7 @@ SCAN = Forms(Op.SSM_SCAN)
 
 
 def recurrent(
-    e: ModelBuilder,
+    m: ModelBuilder,
     forms: Forms,
     inputs: tuple[str, ...],
     state: str,
@@ -37,18 +37,18 @@ def recurrent(
     **attrs: object,
 ) -> str:
     """One recurrent node over `state` [slots, ...]; operands are (*inputs, state, sequence[, ids], *trailing)."""
-    sequence, source, target = e.sequences()
-    op = {"ids": forms.ids, "inplace": forms.inplace, "plain": None}[e.delta_form]
+    sequence, source, target = m.sequences()
+    op = {"ids": forms.ids, "inplace": forms.inplace, "plain": None}[m.delta_form]
     if op is None:
-        return _plain(e, forms.plain, inputs, state, trailing, columns, label, **attrs)
-    ids = (source, target) if e.delta_form == "ids" else ()
-    out = e.activation(label, columns)
-    e.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
+        return _plain(m, forms.plain, inputs, state, trailing, columns, label, **attrs)
+    ids = (source, target) if m.delta_form == "ids" else ()
+    out = m.activation(label, columns)
+    m.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
     return out
 
 
 def _plain(
-    e: ModelBuilder,
+    m: ModelBuilder,
     op: Op,
     inputs: tuple[str, ...],
     state: str,
@@ -57,11 +57,11 @@ def _plain(
     label: str,
     **attrs: object,
 ) -> str:
-    sequence, source, target = e.sequences()
-    shape = e.shape(state)[1:]
-    gathered = e.value(Op.LOAD_REQUEST_STATE, (state, source), shape, f"state_in_{label}", rows="sequences")
-    out = e.activation(label, columns)
-    new = e.activation(f"state_out_{label}", shape, rows="sequences")
-    e.node(op, (*inputs, gathered, sequence, *trailing), (out, new), label, **attrs)
-    e.node(Op.STORE_REQUEST_STATE, (new, target, state), (state,), f"state_store_{label}")
+    sequence, source, target = m.sequences()
+    shape = m.shape(state)[1:]
+    gathered = m.value(Op.LOAD_REQUEST_STATE, (state, source), shape, f"state_in_{label}", rows="sequences")
+    out = m.activation(label, columns)
+    new = m.activation(f"state_out_{label}", shape, rows="sequences")
+    m.node(op, (*inputs, gathered, sequence, *trailing), (out, new), label, **attrs)
+    m.node(Op.STORE_REQUEST_STATE, (new, target, state), (state,), f"state_store_{label}")
     return out

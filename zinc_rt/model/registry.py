@@ -1,4 +1,4 @@
-"""`general.architecture` -> the file that emits it. Adding an architecture: one file in arch/, one row here."""
+"""`general.architecture` -> what emits it. A plain decoder is one row here; another kind has a file in arch/."""
 
 from __future__ import annotations
 
@@ -6,23 +6,55 @@ from collections.abc import Callable
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Stage
+from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
-from zinc_rt.model.arch import deepseek2, gemma3, gemma4, llama, mamba, mistral3, phi3, qwen, qwen_hybrid
+from zinc_rt.model.arch import deepseek2, gemma4, mamba, qwen_hybrid
+from zinc_rt.model.arch.decoder import DecoderLabels, DecoderSpec, decoder
 from zinc_rt.model.builder import DeltaForm, Model, ModelBuilder, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 
+# Facts: llama.cpp src/models/NAME.cpp
 ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
-    "llama": llama.emit,
-    "mistral3": mistral3.emit,
-    "qwen2": qwen.emit,
-    "qwen3": qwen.emit,
-    "qwen3moe": qwen.emit,
+    "llama": decoder(  # Llama 1-3, Mistral 7B, Nemo, Mixtral
+        DecoderSpec(
+            "norm",
+            rope_factors=("rope_freqs.weight", "rope_freqs.weight"),
+            expert_width="feed_forward_length",
+            dense_without_experts=True,
+        )
+    ),
+    "mistral3": decoder(  # Ministral 3
+        DecoderSpec(
+            "norm",
+            yarn_betas=True,
+            query_temperature=True,
+            expert_width="feed_forward_length",
+            dense_without_experts=True,
+        )
+    ),
+    "qwen2": decoder(DecoderSpec("neox")),
+    "qwen3": decoder(DecoderSpec("neox", head_norms=True)),
+    "qwen3moe": decoder(DecoderSpec("neox", head_norms=True, expert_width="expert_feed_forward_length")),
     "qwen3next": qwen_hybrid.emit,
-    "qwen35": qwen_hybrid.emit,
+    "qwen35": qwen_hybrid.emit,  # Qwen 3.5 and 3.6
     "qwen35moe": qwen_hybrid.emit,
-    "gemma3": gemma3.emit,
+    "gemma3": decoder(
+        DecoderSpec(
+            "neox",
+            head_norms=True,
+            activation=Op.GEGLU,
+            post_norms=True,
+            scaled_embedding=True,
+            sliding=True,
+            logit_softcap=True,
+            wide_scale_layers=62,  # the 27B
+            labels=DecoderLabels("cur_pos", "attn_proj", "sa_out"),
+        )
+    ),
     "gemma4": gemma4.emit,
-    "phi3": phi3.emit,
+    "phi3": decoder(  # Phi 3, 3.5, 4
+        DecoderSpec("neox", rope_factors=("rope_factors_short.weight", "rope_factors_long.weight"))
+    ),
     "deepseek2": deepseek2.emit,
     "mamba": mamba.emit,
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.shader.run.engine import GfxEngine
-from zinc_rt.sim.shader_engine import Dispatch
+from zinc_rt.sim.shader_engine import ShaderDispatch
 from zinc_rt.sim.tables.registers import PGM_RSRC2
 
 
@@ -16,7 +16,7 @@ class NotingEngine(GfxEngine):
         super().__init__(**options)
         self._consulted = consulted
 
-    def _code(self, dispatch: Dispatch) -> bytes:
+    def _code(self, dispatch: ShaderDispatch) -> bytes:
         """Once a dispatch."""
         before = self._memory(dispatch.space).codes.get(dispatch.program_va)
         code = super()._code(dispatch)

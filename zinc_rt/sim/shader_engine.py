@@ -37,7 +37,7 @@ LEVELS = ("off", "fast", "full")
 """Of the sanitizer: virtual memory only; bounds, alignment, initialised reads; races and lint too."""
 
 
-class Report(Protocol):
+class DispatchReport(Protocol):
     """A finding at a dispatch."""
 
     def __call__(
@@ -46,7 +46,7 @@ class Report(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dispatch:
+class ShaderDispatch:
     """One launch, with the registers as they were at its packet. Compared by identity.
 
     The three spaces are one without `reorder_seed`; with it, vector and scalar loads may see stale lines.
@@ -69,7 +69,7 @@ class Dispatch:
     initiator: int
     registers: Mapping[int, int]  # SH offset -> value; read through `register`
     label: str  # "DISPATCH_DIRECT at ring dword 0x1c (position 28)"
-    report: Report
+    report: DispatchReport
 
     def register(self, offset: int) -> int:
         return self.registers.get(offset, 0)
@@ -88,11 +88,11 @@ class Dispatch:
 class ShaderEngine(Protocol):
     """Called from the CP's thread, one dispatch of a queue at a time unless one is preempted."""
 
-    def run(self, dispatch: Dispatch) -> Accesses | None:
+    def run(self, dispatch: ShaderDispatch) -> Accesses | None:
         """Run waves until the end, or until the fuel of one call is used up: then None, and the CP calls again
         with the same object (its identity is the key). Raises Fault for an access the page tables refuse."""
 
-    def abandon(self, dispatch: Dispatch) -> None:
+    def abandon(self, dispatch: ShaderDispatch) -> None:
         """The queue is gone or hung: forget a dispatch that `run` did not finish."""
 
     def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
@@ -105,7 +105,7 @@ class NoShaderEngine:
     def __init__(self) -> None:
         self._told: set[tuple[int, int]] = set()
 
-    def run(self, dispatch: Dispatch) -> Accesses | None:
+    def run(self, dispatch: ShaderDispatch) -> Accesses | None:
         key = (dispatch.queue.queue_id, dispatch.program_va)
         if key not in self._told:
             self._told.add(key)
@@ -113,7 +113,7 @@ class NoShaderEngine:
             dispatch.report("no-shader-engine", f"{dispatch.label}: no shader engine for {name} code, no wave ran")
         return NOTHING
 
-    def abandon(self, dispatch: Dispatch) -> None:
+    def abandon(self, dispatch: ShaderDispatch) -> None:
         return None
 
     def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:

@@ -21,7 +21,7 @@ from zinc_rt.sim.interfaces import (
     QueueKind,
     QueueState,
 )
-from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch, ShaderEngine
+from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch, ShaderEngine
 
 PAGE = 4096
 MEMORY_VA = 0x10000
@@ -284,12 +284,12 @@ class Collector:
     """A shader engine that keeps dispatches and touches what it is told to."""
 
     def __init__(self, accesses: Accesses = NOTHING, turns: int = 1) -> None:
-        self.dispatches: list[Dispatch] = []
-        self.abandoned: list[Dispatch] = []
+        self.dispatches: list[ShaderDispatch] = []
+        self.abandoned: list[ShaderDispatch] = []
         self.accesses, self.turns = accesses, turns
         self.left: dict[int, int] = {}
 
-    def run(self, dispatch: Dispatch) -> Accesses | None:
+    def run(self, dispatch: ShaderDispatch) -> Accesses | None:
         left = self.left.setdefault(id(dispatch), self.turns) - 1
         self.left[id(dispatch)] = left
         if left > 0:
@@ -297,7 +297,7 @@ class Collector:
         self.dispatches.append(dispatch)
         return self.accesses
 
-    def abandon(self, dispatch: Dispatch) -> None:
+    def abandon(self, dispatch: ShaderDispatch) -> None:
         self.abandoned.append(dispatch)
 
 

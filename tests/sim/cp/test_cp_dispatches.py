@@ -24,7 +24,7 @@ from zinc_rt.pm4.packets import (
 )
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import AccessKind, QueueState
-from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
+from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch
 
 
 def test_a_dispatch_carries_its_registers_grid_and_wave_size():
@@ -111,7 +111,7 @@ def test_a_long_dispatch_lets_the_stream_go_on_but_not_past_a_flush_or_fence():
 
 def test_a_fault_of_a_shader_is_the_queues_end_and_names_the_dispatch():
     class Faulting(Collector):
-        def run(self, dispatch: Dispatch) -> Accesses | None:
+        def run(self, dispatch: ShaderDispatch) -> Accesses | None:
             dispatch.space.read(0x40, 4)
             return NOTHING
 

@@ -29,7 +29,7 @@ from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.cp.hazards import Cache
 from zinc_rt.sim.cp.read_caches import Caches
 from zinc_rt.sim.interfaces import AccessKind, Fault, QueueKind
-from zinc_rt.sim.shader_engine import Accesses, Dispatch
+from zinc_rt.sim.shader_engine import Accesses, ShaderDispatch
 
 G11, G12 = Generation.GFX11, Generation.GFX12
 A, B, C = DATA, DATA + 0x1000, DATA + 0x2000
@@ -42,7 +42,7 @@ class Copier:
     USER_DATA: source, destination, kind (0 vector reads, 1 scalar reads, 2 atomics on the destination).
     """
 
-    def run(self, dispatch: Dispatch) -> Accesses | None:
+    def run(self, dispatch: ShaderDispatch) -> Accesses | None:
         source, destination, kind = dispatch.user_data[:3]
         if kind == 2:
             old = int.from_bytes(dispatch.space.read(destination, 4), "little")
@@ -57,7 +57,7 @@ class Copier:
             writes=((destination, SIZE),),
         )
 
-    def abandon(self, dispatch: Dispatch) -> None:
+    def abandon(self, dispatch: ShaderDispatch) -> None:
         return None
 
 

@@ -39,7 +39,7 @@ from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.run import launch_run as run_module
 from zinc_rt.sim.shader.run.engine import GfxEngine
 from zinc_rt.sim.shader.run.kernels import CompiledKernels
-from zinc_rt.sim.shader_engine import NOTHING, Dispatch
+from zinc_rt.sim.shader_engine import NOTHING, ShaderDispatch
 
 CPU_SECONDS = 30.0  # of one program, translation and compilation with it: then the kernel ends this process
 MEMORY_BYTES = 6 << 30
@@ -111,7 +111,7 @@ class Told:
         self.sentences.append(sentence)
 
 
-def dispatch_of(given: Program, ground: Range, told: Told) -> Dispatch:
+def dispatch_of(given: Program, ground: Range, told: Told) -> ShaderDispatch:
     va = ground.load(given.code)
     base = DATA_VA if given.pointer == "data" else CONSTANT_VA
     user = [base & 0xFFFFFFFF, base >> 32, CONSTANT_VA & 0xFFFFFFFF, CONSTANT_VA >> 32]
@@ -126,7 +126,7 @@ def dispatch_of(given: Program, ground: Range, told: Told) -> Dispatch:
         **{int(Sh.USER_DATA_0) + index: value for index, value in enumerate(user)},
     }
     queue = HardwareQueue(1, 1, QueueKind.KFD_COMPUTE, ground.vm, 0, 0, 0, 0, 0, 0)
-    return Dispatch(
+    return ShaderDispatch(
         queue, ground.vm, ground.vm, ground.vm, Generation.GFX12, va, given.groups, (0, 0, 0), given.threads,
         given.threads, given.wave == 32, 0, registers, f"seed {given.seed}", told,
     )  # fmt: skip

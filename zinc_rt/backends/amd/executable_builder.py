@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from zinc_rt.backends.amd import command_stream, stopped_ring
+from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.debug_lint import refuse_illegal
 from zinc_rt.backends.amd.device_memory import DeviceMemory, NamedRange, Storage
-from zinc_rt.backends.amd.loaded_kernels import LoadedKernels
-from zinc_rt.backends.amd.packet_list import AmdExecutable, PacketList, ib_content
+from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernels
+from zinc_rt.backends.amd.packet_list import AmdExecutable, IndirectCode, PacketList, as_bytes, ib_content
 from zinc_rt.backends.amd.stamps import STAMPS_BYTES, Stamps
 from zinc_rt.backends.amd.verify_stream import Expectation, Range, verify
 from zinc_rt.backends.base import Device
@@ -21,6 +21,7 @@ from zinc_rt.backends.precompile import precompile_all
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
+from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan
@@ -44,12 +45,24 @@ class ExecutableBuilder:
     tier: str
     device: Device
     debug: bool = False
+    built: set[AmdExecutable] = field(default_factory=set)
 
     def build(self, program: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         """The host writes it through the BAR: flush before it runs."""
-        return self._packets(program) if isinstance(program, PacketList) else self._graph(program, buffers)
+        made = self._packets(program) if isinstance(program, PacketList) else self._graph(program, buffers)
+        self.built.add(made)
+        return made
+
+    def at(self, packet_va: int) -> tuple[AmdExecutable | None, int]:
+        """What was built whose indirect buffer holds that address, and the dword."""
+        for executable in self.built:
+            offset_dw = (packet_va - executable.ib.gpu_va) // 4
+            if 0 <= offset_dw < len(executable.ib.words):
+                return executable, offset_dw
+        return None, 0
 
     def free(self, executable: AmdExecutable) -> None:
+        self.built.discard(executable)
         self.memory.give_back(executable.storage.block)
         if executable.block is not None:
             self.memory.give_back(executable.block)
@@ -84,6 +97,7 @@ class ExecutableBuilder:
             stream = command_stream.packets(plan, va, kernels, self.generation, **timed)
             executable = self._packets(stream, expected)
             executable.block, executable.loaded, executable.stamps = block, tuple(kernels), stamps
+            executable.code = partial(_images, self.code.read, tuple(kernels))
             undo.pop_all()
         self._name(plan, program, buffers, executable, va)
         return executable
@@ -130,9 +144,14 @@ class ExecutableBuilder:
         block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
         buffer = self.memory.buffer(block, 0, 4 * len(words), BufferHeap.BAR, f"ib {program.name}")
         storage: Storage = buffer.storage
-        storage.view()[:] = stopped_ring.as_bytes(words)
-        code = stopped_ring.IndirectCode(program.name, storage.device, tuple(words))
+        storage.view()[:] = as_bytes(words)
+        code = IndirectCode(program.name, storage.device, tuple(words))
         return AmdExecutable(program.name, code, storage, nodes)
+
+
+def _images(read: Callable[[str], Zrt], keys: tuple[KernelKey, ...]) -> dict[str, bytes]:
+    """Machine code by kernel, its constants patched."""
+    return {name: patched(read(name), dict(patches)) for name, patches in sorted(keys)}
 
 
 def _va(buffer: Buffer) -> int:

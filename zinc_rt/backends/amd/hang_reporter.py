@@ -9,6 +9,7 @@ from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.hang import Hang, HangReport
 from zinc_rt.backends.amd.kmd_log import KmdLog, KmsgLog, SimulatedLog, core_dump, core_dumps
 from zinc_rt.backends.amd.kmd_side import KmdSide
+from zinc_rt.backends.amd.packet_list import as_bytes
 from zinc_rt.backends.amd.ring import AmdRing
 from zinc_rt.backends.base import Device
 
@@ -25,15 +26,15 @@ class HangReporter:
         *,
         folder: Path | None,
         log: KmdLog | None = None,
-        seen: stopped_ring.Seen | None = None,
+        find_fault: stopped_ring.FindFault | None = None,
     ) -> None:
-        """`seen`: what a simulated device knows of a fault in a page, by queue id and address."""
+        """`find_fault`: what a simulated device knows of a fault in a page, by queue id and address."""
         self.folder = folder
         self._side = side
         self._addresses = addresses
         self._tier = tier
         self._device = device
-        self._seen = seen
+        self._find_fault = find_fault
         self._log = log or (SimulatedLog(side.transport.driver) if device.simulated else KmsgLog())
         self._old_dumps = core_dumps(side.transport.driver)
 
@@ -56,7 +57,7 @@ class HangReporter:
         ib = stuck.ready.ib if stuck is not None else None
         code = stopped_ring.ib_words(ib) if ib is not None else ()
         refused = stopped_ring.illegal(shown, code, ring, addresses)
-        faults, faulty = stopped_ring.fault_states(ring, addresses, self._seen)
+        faults, faulty = stopped_ring.fault_states(ring, addresses, self._find_fault)
         return HangReport(
             what=what,
             why=stopped_ring.why(ring, faults, refused),
@@ -75,7 +76,7 @@ class HangReporter:
             kmd_log=self._log.lines(),
             kmd_log_missing=self._log.missing,
             ring_words=bytes(ring.queue.ring.host.view),
-            ib_words=stopped_ring.as_bytes(code),
+            ib_words=as_bytes(code),
             core_dump=core_dump(self._side.transport.driver, self._old_dumps),
             node=next((each.node for each in self._side.incidents if each.node is not None), faulty),
         )

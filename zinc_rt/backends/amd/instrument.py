@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 from zinc_rt.backends.amd.device_memory import NamedRange
+from zinc_rt.backends.amd.kmd_side import Incident
 from zinc_rt.backends.amd.packet_list import AmdExecutable
 from zinc_rt.backends.base import Finding, PageFault, StoreEvent
 from zinc_rt.errors import ZincError
@@ -15,6 +17,8 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.kmd.driver import KernelToCompile, SideChannel
 
+STOPPED = ("illegal", "halt")  # rules after which a wave never ends
+LOOK_SECONDS = 0.25  # between two looks at what the device found
 KERNEL = "kernel "  # as loaded_kernels names what it loads
 
 
@@ -25,6 +29,26 @@ class QueueFinding:
     queue_id: int
     packet_va: int
     finding: Finding
+
+
+class StoppedWaves:
+    """Called while a fence is waited for. A simulated device knows at once that a wave stopped for good, which is
+    an incident; hardware leaves it to the deadline. What the device found before is another backend's."""
+
+    def __init__(self, instrument: AmdInstrument, incidents: list[Incident]) -> None:
+        self._instrument = instrument
+        self._incidents = incidents
+        self._before = instrument.count(STOPPED)
+        self._look_at = 0.0
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        for each in self._instrument.queue_findings(STOPPED, self._before)[:1]:
+            text = f"a wave stopped for good: {each.finding.sentence}"
+            self._incidents.append(Incident("lost", text, node=each.finding.node))
 
 
 class NameParts(Protocol):
@@ -50,6 +74,10 @@ class AmdInstrument:
     def findings(self) -> list[Finding]:
         """Each once."""
         return list(dict.fromkeys(map(self._finding, self._device.findings())))
+
+    def count(self, rules: Collection[str]) -> int:
+        """How many findings of these rules there are so far."""
+        return sum(each.rule in rules for each in self._device.findings())
 
     def queue_findings(self, rules: Collection[str], since: int = 0) -> list[QueueFinding]:
         """Findings of these rules in order, of every queue of the device, but for the first `since`. Unlike

@@ -1,7 +1,7 @@
 """What the operating system's kernel does for a ring and tells it: all that differs between T1 and T2.
 
-T1 hears of faults and resets through KFD events and may let the GPU wake a waiting host; T2 has to ask. T1 flushes
-HDP by a register, T2 by a packet. T2's kernel sees a submission's end by PROTECTED_FENCE_SIGNAL.
+T1 is told of faults and resets by KFD events; T2 has to ask. T1 flushes HDP by a register, T2 by a packet. T2's
+kernel sees a submission's end by PROTECTED_FENCE_SIGNAL.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.events import EventKind, GpuReset, KfdEvent
 from zinc_rt.kmd.kfd import KfdGpu
-from zinc_rt.kmd.transport import DeviceBuffer, MemoryFault, Queue, Transport
+from zinc_rt.kmd.transport import MemoryFault, Queue, Transport
 from zinc_rt.kmd.uapi import amdgpu
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.packet import Packet
-from zinc_rt.pm4.packets import HdpFlush, ProtectedFenceSignal, ReleaseMem
+from zinc_rt.pm4.packets import HdpFlush, ProtectedFenceSignal
 
 KFD_PRIORITY = 7  # normal, of 0 to 15 (libhsakmt)
 ASK_SECONDS = 0.02  # how often a fault is asked for while somebody waits: an ioctl each
@@ -50,9 +50,6 @@ class KmdSide(Protocol):
     def after_fence(self) -> tuple[Packet, ...]:
         """Packets that end every submission, behind its fence."""
 
-    def buffers(self) -> tuple[DeviceBuffer, ...]:
-        """What `after_fence` writes to, so that its addresses have names."""
-
     def pause(self, seconds: float) -> None:
         """About that long, less where something happened; incidents are collected."""
 
@@ -63,19 +60,15 @@ class KmdSide(Protocol):
 
 
 class KfdSide:
-    def __init__(self, gpu: KfdGpu, *, interrupts: bool = False) -> None:
-        """With `interrupts` every submission also signals an event, and a pause ends with it."""
+    def __init__(self, gpu: KfdGpu) -> None:
         self.transport: Transport = gpu
         self.incidents: list[Incident] = []
         self._gpu = gpu
-        self._events = gpu.process.events
-        self._signal: KfdEvent | None = None
+        self._events = gpu.events
         self._watched: list[KfdEvent] = []
         self._asked = time.monotonic()
         with gpu.ledger.all_or_nothing():
             self._watched = [self._events.create(EventKind.MEMORY), self._events.create(EventKind.HW_EXCEPTION)]
-            if interrupts:
-                self._signal = self._events.create(EventKind.SIGNAL)
 
     def create_queue(self, *, ring_bytes: int, priority: int) -> Queue:
         return self._gpu.create_queue(ring_bytes=ring_bytes, priority=min(15, max(0, KFD_PRIORITY + priority)))
@@ -88,35 +81,17 @@ class KfdSide:
         return ()
 
     def after_fence(self) -> tuple[Packet, ...]:
-        if self._signal is None:
-            return ()
-        event = self._signal
-        return (ReleaseMem(event.slot_va, event.trigger, data_sel=2, int_sel=2, int_ctxid=event.event_id),)
-
-    def buffers(self) -> tuple[DeviceBuffer, ...]:
-        page = self._gpu.process.event_page
-        return (page,) if page is not None else ()
+        return ()
 
     def pause(self, seconds: float) -> None:
-        if self._signal is not None:
-            self._collect(seconds)
-            return
         time.sleep(seconds)
         if time.monotonic() - self._asked > ASK_SECONDS:
             self.look()
 
     def look(self) -> None:
         self._asked = time.monotonic()
-        self._collect(0.0)
-
-    def close(self) -> None:
-        for event in (*self._watched, *([self._signal] if self._signal else [])):
-            event.destroy()
-
-    def _collect(self, seconds: float) -> None:
-        events = self._watched if self._signal is None else [self._signal, *self._watched]
         try:
-            fired = self._events.wait(events, seconds)
+            fired = self._events.wait(self._watched, 0.0)
         except DriverError as error:
             _note(self.incidents, Incident("lost", str(error)))
             return
@@ -125,6 +100,10 @@ class KfdSide:
                 _note(self.incidents, Incident("fault", fault_text(each.detail), each.detail))
             elif isinstance(each.detail, GpuReset):
                 _note(self.incidents, Incident("reset", _reset_text(each.detail)))
+
+    def close(self) -> None:
+        for event in self._watched:
+            event.destroy()
 
 
 class UserqSide:
@@ -153,9 +132,6 @@ class UserqSide:
 
     def after_fence(self) -> tuple[Packet, ...]:
         return (ProtectedFenceSignal(),)
-
-    def buffers(self) -> tuple[DeviceBuffer, ...]:
-        return ()
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

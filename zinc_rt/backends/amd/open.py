@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
-from zinc_rt.backends.amd.kmd_side import KfdSide, UserqSide
+from zinc_rt.backends.amd.kmd_side import KmdSide
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.base import Device
 from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
 from zinc_rt.errors import NothingRan, UnsupportedError
 from zinc_rt.kernels import sets
 from zinc_rt.kmd.discover import Gpu, TierAnswer
 from zinc_rt.kmd.driver import Driver, SideChannel
-from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.topology import TopologyNode, read_topology
-from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
 
 UNNAMED = ("", "ip discovery")  # what amdgpu calls every chip whose parts it finds by itself
@@ -65,47 +63,9 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
                 next=f"use --tier {opening.spec.tier}",
             )
         kernels = opening.options.get("kernels") or sets.kernel_set(node.arch)
+        assert kernels is None or isinstance(kernels, sets.BinaryKernelSet)
         undo.pop_all()
-    return opener(driver, node=node, ordering=opening.ordering, kernels=kernels, after=opening.after)
-
-
-def open_t1(
-    driver: Driver,
-    *,
-    node: TopologyNode | None = None,
-    interrupts: bool = False,
-    after: Callable[[], None] = lambda: None,
-    **options: Any,
-) -> AmdBackend:
-    """KFD on `node`, else on the first GPU with packet layouts. `options`: AmdBackend's. `after` is called when
-    the backend has closed, or could not be opened."""
-    with ExitStack() as undo:
-        undo.callback(after)
-        process = KfdProcess(driver)
-        undo.callback(process.close)
-        gpu = process.open_gpu(node or first_gpu(driver))
-        side = KfdSide(gpu, interrupts=interrupts)
-        device = device_of(driver, gpu.node)
-        backend = AmdBackend(side, spec=registry.spec("t1"), device=device, channel=_channel(driver), **options)
-        backend.owner = undo.pop_all().close
-    return backend
-
-
-def open_t2(
-    driver: Driver, *, node: TopologyNode | None = None, after: Callable[[], None] = lambda: None, **options: Any
-) -> AmdBackend:
-    """User queues on `node`, else as open_t1. Raises UnsupportedError saying why not."""
-    with ExitStack() as undo:
-        undo.callback(after)
-        node = node or first_gpu(driver)
-        gpu = UserqGpu(driver, node.render_path)
-        undo.callback(gpu.close)
-        device = device_of(driver, node)
-        backend = AmdBackend(
-            UserqSide(gpu), spec=registry.spec("t2"), device=device, channel=_channel(driver), **options
-        )
-        backend.owner = undo.pop_all().close
-    return backend
+    return opener(driver, AmdOptions(opening.ordering, kernels), node=node, after=opening.after)
 
 
 def first_gpu(driver: Driver) -> TopologyNode:
@@ -122,8 +82,14 @@ def first_gpu(driver: Driver) -> TopologyNode:
     )
 
 
-def _channel(driver: Driver) -> SideChannel | None:
-    return driver if isinstance(driver, SideChannel) else None
+def backend_on(
+    driver: Driver, node: TopologyNode, side: KmdSide, tier: str, options: AmdOptions, undo: ExitStack
+) -> AmdBackend:
+    """The backend over an open transport; what `undo` holds is closed with it."""
+    channel = driver if isinstance(driver, SideChannel) else None
+    backend = AmdBackend(side, registry.spec(tier), device_of(driver, node), options, channel=channel)
+    backend.owner = undo.pop_all().close
+    return backend
 
 
 def device_of(driver: Driver, node: TopologyNode) -> Device:

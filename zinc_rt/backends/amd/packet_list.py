@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zinc_rt.backends.amd.device_memory import MemoryBlock, NamedRange, Storage
 from zinc_rt.backends.amd.loaded_kernels import KernelKey
 from zinc_rt.backends.amd.stamps import Stamps
-from zinc_rt.backends.amd.stopped_ring import IndirectCode
 from zinc_rt.backends.times import Times
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
+from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.lower.dispatch_plan import Dispatch
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
@@ -28,6 +29,20 @@ ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or an
     ),
     Generation.GFX12: gcr.acquire(Generation.GFX12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1, GL2_WB=1),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class IndirectCode:
+    """An indirect buffer and the words it was built from."""
+
+    name: str
+    buffer: DeviceBuffer
+    words: tuple[int, ...]
+    offset_bytes: int = 0
+
+    @property
+    def gpu_va(self) -> int:
+        return self.buffer.gpu_va + self.offset_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +103,7 @@ def ib_content(
             f"{program.name} has {len(words)} dwords, an indirect buffer holds {IB_MAX_DW}", next="split the graph"
         )
     return words, tuple(nodes)
+
+
+def as_bytes(words: Sequence[int]) -> bytes:
+    return array("I", words).tobytes()

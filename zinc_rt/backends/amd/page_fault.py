@@ -6,13 +6,22 @@ GPUVM_FAULT). Nothing here is known of a real GPU, and a report says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 from zinc_rt.backends.amd.addresses import AddressMap
-from zinc_rt.backends.base import Finding
+from zinc_rt.backends.amd.instrument import AmdInstrument, QueueFinding
+from zinc_rt.backends.amd.packet_list import AmdExecutable
 from zinc_rt.ir.graph import Node
+from zinc_rt.kmd.syscalls import PAGE_BYTES
+from zinc_rt.pm4.decode import decode_stream
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect
 
 DIGITS = 12  # of a digest, in text
+FAULTED = ("page-fault",)
+DISPATCHES = (DispatchDirect, DispatchIndirect)
 
 UNSEEN = (
     "nothing more: a GPU tells the page and why, not who. `zinc-rt replay LOG --tiers t1 --device sim --bisect` "
@@ -83,36 +92,71 @@ class SimulatedFault:
         return f"wave {self.wave} of workgroup {self.group}{said}"
 
 
-def simulated_fault(
-    finding: Finding,
-    addresses: AddressMap,
-    *,
-    program: str = "",
-    dispatch: int | None = None,
-    dispatches: int = 0,
-    kernel_sha256: str = "",
-) -> SimulatedFault:
-    """Of a finding that is a page fault's."""
-    fault = finding.fault
-    assert fault is not None
-    node: Node | None = finding.node
-    return SimulatedFault(
-        fault.va,
-        fault.access,
-        fault.why,
-        addresses.describe(fault.va),
-        fault.near,
-        fault.by,
-        program,
-        dispatch,
-        dispatches,
-        repr(node) if node is not None else "",
-        finding.kernel,
-        kernel_sha256,
-        finding.pc,
-        finding.source,
-        finding.instruction,
-        finding.group,
-        finding.wave,
-        finding.lanes,
-    )
+class FaultFinder:
+    """What the simulated device knows of a backend's fault in a page. Other queues, with ids of their own, may
+    share the device; what it found before the backend was made is theirs."""
+
+    def __init__(
+        self,
+        instrument: AmdInstrument,
+        addresses: AddressMap,
+        executable_at: Callable[[int], tuple[AmdExecutable | None, int]],
+        queue_ids: Callable[[], Collection[int]],
+        generation: Generation,
+    ) -> None:
+        """`executable_at`: what holds a packet's address, and at which dword. `queue_ids`: the backend's own."""
+        self._instrument = instrument
+        self._addresses = addresses
+        self._executable_at = executable_at
+        self._queue_ids = queue_ids
+        self._generation = generation
+        self._before = instrument.count(FAULTED)
+
+    def __call__(self, queue_id: int, page_va: int) -> tuple[SimulatedFault, Node | None] | None:
+        """The latest fault of that queue in that page, else of another queue of the backend; and whose it was."""
+        here = [
+            each
+            for each in self._instrument.queue_findings(FAULTED, self._before)
+            if each.finding.fault is not None and each.finding.fault.va // PAGE_BYTES == page_va // PAGE_BYTES
+        ]
+        ours = self._queue_ids()
+        here = [each for each in here if each.queue_id == queue_id] or [
+            each for each in here if each.queue_id in ours
+        ]
+        if not here:
+            return None
+        return self._placed(here[-1]), here[-1].finding.node
+
+    def _placed(self, found: QueueFinding) -> SimulatedFault:
+        """With the dispatch and the kernel, where the packet lies in an executable of ours."""
+        finding, fault = found.finding, found.finding.fault
+        assert fault is not None
+        seen = SimulatedFault(
+            fault.va,
+            fault.access,
+            fault.why,
+            self._addresses.describe(fault.va),
+            fault.near,
+            fault.by,
+            node=repr(finding.node) if finding.node is not None else "",
+            kernel=finding.kernel,
+            pc=finding.pc,
+            source=finding.source,
+            instruction=finding.instruction,
+            group=finding.group,
+            wave=finding.wave,
+            lanes=finding.lanes,
+        )
+        executable, offset_dw = self._executable_at(found.packet_va)
+        if executable is None:
+            return seen
+        stream = decode_stream(executable.ib.words, self._generation)
+        dispatches = [each.offset for each in stream if isinstance(each.packet, DISPATCHES)]
+        code = executable.kernels().get(finding.kernel, b"")
+        return replace(
+            seen,
+            program=executable.name,
+            dispatch=dispatches.index(offset_dw) if offset_dw in dispatches else None,
+            dispatches=len(dispatches),
+            kernel_sha256=hashlib.sha256(code).hexdigest() if code else "",
+        )

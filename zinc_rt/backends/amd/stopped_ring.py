@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.hang import FaultState, FenceState, RingState, SubmissionState
+from zinc_rt.backends.amd.packet_list import IndirectCode
 from zinc_rt.backends.amd.page_fault import SimulatedFault
 from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords, Submission
 from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.syscalls import PAGE_BYTES
-from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
 from zinc_rt.pm4.disassemble import item_texts
 from zinc_rt.pm4.disassemble import lines as disassembled
@@ -23,20 +22,6 @@ from zinc_rt.pm4.lint import errors, lint
 SHOWN_BEFORE = 2  # submissions shown before the one that holds rptr
 SHOWN_DW = 256  # and dwords behind rptr
 IB_SHOWN_LINES = 400
-
-
-@dataclass(frozen=True, slots=True)
-class IndirectCode:
-    """An indirect buffer and the words it was built from."""
-
-    name: str
-    buffer: DeviceBuffer
-    words: tuple[int, ...]
-    offset_bytes: int = 0
-
-    @property
-    def gpu_va(self) -> int:
-        return self.buffer.gpu_va + self.offset_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +164,12 @@ def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: Addres
     return tuple(found)
 
 
-Seen = Callable[[int, int], tuple[SimulatedFault, Node | None] | None]
+FindFault = Callable[[int, int], tuple[SimulatedFault, Node | None] | None]
 """(queue id, address of the page): what a simulated device saw, and of which node it was."""
 
 
 def fault_states(
-    ring: AmdRing, addresses: AddressMap, seen: Seen | None = None
+    ring: AmdRing, addresses: AddressMap, find: FindFault | None = None
 ) -> tuple[tuple[FaultState, ...], Node | None]:
     """Each fault's address as a name, and the submissions in flight whose packets name that page, or at least the
     allocation; with what a simulated device saw, and the node of the first. What a kernel computes for itself is
@@ -198,7 +183,7 @@ def fault_states(
         named = _naming(ring, va, PAGE_BYTES)
         if not named and region is not None:
             named = _naming(ring, region.va, region.size_bytes)
-        told, its_node = (seen(ring.queue.queue_id, va) if seen is not None else None) or (None, None)
+        told, its_node = (find(ring.queue.queue_id, va) if find is not None else None) or (None, None)
         node = node or its_node
         states.append(FaultState(incident.text, va, addresses.describe(va), named, told))
     return tuple(states), node
@@ -270,7 +255,3 @@ def _miscounted(ring: AmdRing) -> str:
             unit = "; it counts bytes where dwords are meant" if moved == 4 * dwords else ""
             return f"wptr moved by {moved} for {each.ready.name}, which has {dwords} dwords{unit}"
     return ""
-
-
-def as_bytes(words: Sequence[int]) -> bytes:
-    return array("I", words).tobytes()

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from zinc_rt.backends.amd.open import availability, open_amd, open_t2
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from zinc_rt.backends.amd.backend import AmdBackend
+from zinc_rt.backends.amd.kmd_side import UserqSide
+from zinc_rt.backends.amd.open import availability, backend_on, first_gpu, open_amd
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.spec import Availability, Host, Opening
 from zinc_rt.kmd.discover import check_user_queues
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.topology import TopologyNode
+from zinc_rt.kmd.userq import UserqGpu
 
 
 def probe(host: Host) -> Availability:
@@ -14,3 +23,19 @@ def probe(host: Host) -> Availability:
 
 def open(opening: Opening) -> Backend:
     return open_amd(opening, open_t2)
+
+
+def open_t2(
+    driver: Driver,
+    options: AmdOptions = AmdOptions(),  # noqa: B008 - frozen
+    *,
+    node: TopologyNode | None = None,
+    after: Callable[[], None] = lambda: None,
+) -> AmdBackend:
+    """User queues on `node`, else as open_t1. Raises UnsupportedError saying why not."""
+    with ExitStack() as undo:
+        undo.callback(after)
+        node = node or first_gpu(driver)
+        gpu = UserqGpu(driver, node.render_path)
+        undo.callback(gpu.close)
+        return backend_on(driver, node, UserqSide(gpu), "t2", options, undo)

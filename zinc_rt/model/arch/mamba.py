@@ -10,40 +10,40 @@ from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.recurrent import CONV, SCAN, recurrent
 
 
-def emit(e: ModelBuilder) -> None:
-    kernel = e.hyper.positive("ssm.conv_kernel")
-    inner = e.hyper.positive("ssm.inner_size")
-    n = e.hyper.positive("ssm.state_size")
-    rank = e.hyper.positive("ssm.time_step_rank")
-    inner_norms = e.hyper.boolean("ssm.dt_b_c_rms", False)
+def emit(m: ModelBuilder) -> None:
+    kernel = m.hyper.positive("ssm.conv_kernel")
+    inner = m.hyper.positive("ssm.inner_size")
+    n = m.hyper.positive("ssm.state_size")
+    rank = m.hyper.positive("ssm.time_step_rank")
+    inner_norms = m.hyper.boolean("ssm.dt_b_c_rms", False)
 
-    x = e.embed()
-    for layer in range(e.layers):
+    x = m.embed()
+    for layer in range(m.layers):
         at = f"blk.{layer}"
-        h = e.norm(x, f"{at}.attn_norm.weight", f"attn_norm-{layer}")
-        u = _rows(e, h, f"{at}.ssm_in", 0, inner, "u", layer)
-        z = _rows(e, h, f"{at}.ssm_in", inner, inner, "z", layer)
-        conv_w = e.weight(f"{at}.ssm_conv1d.weight", (inner, kernel))
-        conv_b = e.weight(f"{at}.ssm_conv1d.bias", (inner,), optional=True)
-        conv_state = e.state("ssm_conv", layer, (e.limits.slots, kernel - 1, inner))
+        h = m.norm(x, f"{at}.attn_norm.weight", f"attn_norm-{layer}")
+        u = _rows(m, h, f"{at}.ssm_in", 0, inner, "u", layer)
+        z = _rows(m, h, f"{at}.ssm_in", inner, inner, "z", layer)
+        conv_w = m.weight(f"{at}.ssm_conv1d.weight", (inner, kernel))
+        conv_b = m.weight(f"{at}.ssm_conv1d.bias", (inner,), optional=True)
+        conv_state = m.state("ssm_conv", layer, (m.limits.slots, kernel - 1, inner))
         u = recurrent(
-            e, CONV, (u, conv_w), conv_state, (conv_b,), (inner,), f"conv_output_silu-{layer}", silu=True
+            m, CONV, (u, conv_w), conv_state, (conv_b,), (inner,), f"conv_output_silu-{layer}", silu=True
         )
-        dt = _rows(e, u, f"{at}.ssm_x", 0, rank, "dt", layer)
-        b = _rows(e, u, f"{at}.ssm_x", rank, n, "b", layer)
-        c = _rows(e, u, f"{at}.ssm_x", rank + n, n, "c", layer)
+        dt = _rows(m, u, f"{at}.ssm_x", 0, rank, "dt", layer)
+        b = _rows(m, u, f"{at}.ssm_x", rank, n, "b", layer)
+        c = _rows(m, u, f"{at}.ssm_x", rank + n, n, "c", layer)
         if inner_norms:
-            dt, b, c = (e.norm(v, None, f"{name}_normed-{layer}") for v, name in ((dt, "dt"), (b, "b"), (c, "c")))
-        dt = e.linear(dt, f"{at}.ssm_dt", inner, f"dt_proj-{layer}")
-        a = e.weight(f"{at}.ssm_a", (inner, n))
-        d = e.weight(f"{at}.ssm_d", (inner,))
-        state = e.state("ssm_scan", layer, (e.limits.slots, inner, n))
-        y = recurrent(e, SCAN, (u, dt, b, c, a, d), state, (), (inner,), f"ssm_scan-{layer}")
-        y = e.value(Op.SWIGLU, (z, y), (inner,), f"ssm_gated-{layer}")
-        x = e.add(e.linear(y, f"{at}.ssm_out", e.width, f"mamba_out-{layer}"), x, f"l_out-{layer}")
-    e.head(x)
+            dt, b, c = (m.norm(v, None, f"{name}_normed-{layer}") for v, name in ((dt, "dt"), (b, "b"), (c, "c")))
+        dt = m.linear(dt, f"{at}.ssm_dt", inner, f"dt_proj-{layer}")
+        a = m.weight(f"{at}.ssm_a", (inner, n))
+        d = m.weight(f"{at}.ssm_d", (inner,))
+        state = m.state("ssm_scan", layer, (m.limits.slots, inner, n))
+        y = recurrent(m, SCAN, (u, dt, b, c, a, d), state, (), (inner,), f"ssm_scan-{layer}")
+        y = m.value(Op.SWIGLU, (z, y), (inner,), f"ssm_gated-{layer}")
+        x = m.add(m.linear(y, f"{at}.ssm_out", m.width, f"mamba_out-{layer}"), x, f"l_out-{layer}")
+    m.head(x)
 
 
-def _rows(e: ModelBuilder, x: str, name: str, start: int, size: int, part: str, layer: int) -> str:
+def _rows(m: ModelBuilder, x: str, name: str, start: int, size: int, part: str, layer: int) -> str:
     """A run of rows of a merged projection, as a projection of its own."""
-    return e.linear(x, name, size, f"{part}-{layer}", take=(slice(start, start + size),), part=f"{name}_{part}")
+    return m.linear(x, name, size, f"{part}-{layer}", take=(slice(start, start + size),), part=f"{name}_{part}")

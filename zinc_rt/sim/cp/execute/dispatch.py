@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.execute.kind import View
-from zinc_rt.sim.shader_engine import Accesses, Dispatch, ShaderEngine
+from zinc_rt.sim.shader_engine import Accesses, ShaderDispatch, ShaderEngine
 from zinc_rt.sim.tables.registers import BY_ADDRESS, DISPATCH_INITIATOR, NUM_THREAD_X, SH, START_X
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
     if 0 in groups:
         return  # nothing launches
     channel.space.fetch(program_va, 4)
-    dispatch = Dispatch(
+    dispatch = ShaderDispatch(
         channel.queue,
         channel.space,
         *channel.caches.of_dispatch(),
@@ -96,7 +96,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
     )
 
 
-def _running(engine: ShaderEngine, dispatch: Dispatch) -> Callable[[], Accesses | None]:
+def _running(engine: ShaderEngine, dispatch: ShaderDispatch) -> Callable[[], Accesses | None]:
     """The dispatch's waves, with what they do to host memory that GL2 caches."""
     space, started = dispatch.space, False
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llvmlite import ir  # type: ignore[import-untyped]
-
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.vector import EmitFunction, Value, source
-from zinc_rt.sim.shader.emit.emitter import DOUBLE, FLOAT, HALF, I1, I16, I32, I64, Emitter, type_bits
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I1, I16, I32, I64, constant, type_bits
 
 Test = Callable[[Emitter, Value, Value], Value]
 
@@ -33,7 +32,6 @@ _FLOAT_TESTS = {
 _INTEGER_TESTS = {"lt": "<", "eq": "==", "le": "<=", "gt": ">", "ne": "!=", "ge": ">="}
 _EXPONENT = {HALF: (10, 5), FLOAT: (23, 8), DOUBLE: (52, 11)}
 _INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
-_NAMES = {HALF: "f16", FLOAT: "f32", DOUBLE: "f64"}
 
 
 def _float_test(comparison: str, unordered: bool) -> Test:
@@ -54,7 +52,7 @@ def _emit(letters: str, test: Test, *, to_exec: bool) -> EmitFunction:
             )
             found = test(e, a, b)
             if to_exec:
-                e.write_exec(e.b.and_(found, e.active_mask()))
+                e.regs.write_exec(e.b.and_(found, e.exec.written()))
             else:
                 e.set_mask(operands[0], found)
 
@@ -80,29 +78,24 @@ def _constant_mask(operand: Operand) -> int | None:
 
 
 def _is_class(e: Emitter, value: Value, wanted: int) -> Value:
-    of = value.type
-    name = f"llvm.is.fpclass.v{of.count}{_NAMES[of.element]}"
-    function = e.module.globals.get(name)
-    if function is None:
-        function = ir.Function(e.module, ir.FunctionType(e.lanes(I1), [of, I32]), name)
-    return e.b.call(function, [value, e.constant(wanted)])
+    return e.b.intrinsic("llvm.is.fpclass", e.b.lanes(I1), value, constant(wanted), types=(value.type,))
 
 
 def _has_class(e: Emitter, value: Value, wanted: Value) -> Value:
     b, of = e.b, value.type.element
     places, width = _EXPONENT[of]
-    bits = b.bitcast(value, e.lanes(_INTEGERS[of]))
-    size = b.and_(bits, e.constant((1 << type_bits(of) - 1) - 1, bits.type))
-    infinite = e.constant(((1 << width) - 1) << places, bits.type)
-    number = e.constant(6, wanted.type)  # +0, and then denormal, normal, infinity
-    for limit in (e.constant(0, bits.type), e.constant((1 << places) - 1, bits.type)):
+    bits = b.bitcast(value, b.lanes(_INTEGERS[of]))
+    size = b.and_(bits, (1 << type_bits(of) - 1) - 1)
+    infinite = constant(((1 << width) - 1) << places, bits.type)
+    number = constant(6, wanted.type)  # +0, and then denormal, normal, infinity
+    for limit in (constant(0, bits.type), constant((1 << places) - 1, bits.type)):
         number = b.add(number, b.zext(b.icmp_unsigned(">", size, limit), wanted.type))
     number = b.add(number, b.zext(b.icmp_unsigned(">=", size, infinite), wanted.type))
-    negative = b.icmp_signed("<", bits, e.constant(0, bits.type))
-    number = b.select(negative, b.sub(e.constant(11, wanted.type), number), number)
-    quiet = b.icmp_unsigned("!=", b.and_(bits, e.constant(1 << places - 1, bits.type)), e.constant(0, bits.type))
+    negative = b.icmp_signed("<", bits, 0)
+    number = b.select(negative, b.sub(11, number), number)
+    quiet = b.unequal(b.and_(bits, 1 << places - 1), 0)
     number = b.select(b.icmp_unsigned(">", size, infinite), b.zext(quiet, wanted.type), number)
-    return b.trunc(b.lshr(wanted, number), e.lanes(I1))
+    return b.trunc(b.lshr(wanted, number), b.lanes(I1))
 
 
 def _table(to_exec: bool) -> dict[str, EmitFunction]:

@@ -7,7 +7,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, absolute, op, set_result, source
-from zinc_rt.sim.shader.emit.emitter import DOUBLE, FLOAT, HALF, I8, I16, I32, Emitter, type_bits
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I8, I16, I32, constant, type_bits
 
 
 def saturating(e: Emitter, value: Value, to: ir.IntType, signed: bool) -> Value:
@@ -15,26 +16,26 @@ def saturating(e: Emitter, value: Value, to: ir.IntType, signed: bool) -> Value:
 
     Not llvm.fptosi.sat, which takes seven times the instructions: x86's back end goes lane by lane.
     """
-    b, of, bits = e.b, value.type, to.width
+    b, bits = e.b, to.width
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    above = b.fcmp_ordered(">=", value, e.constant(float(high + 1), of))
+    above = b.fcmp_ordered(">=", value, float(high + 1))
     least = float(low) if signed and bits == 32 else float(low - 1)
     comparison = ">=" if signed and bits == 32 else ">"
-    inside = b.and_(b.fcmp_ordered(comparison, value, e.constant(least, of)), b.not_(above))
-    kept = b.select(inside, value, e.constant(0.0, of))
-    result = (b.fptosi if signed or bits < 32 else b.fptoui)(kept, e.lanes(I32))
+    inside = b.and_(b.fcmp_ordered(comparison, value, least), b.not_(above))
+    kept = b.select(inside, value, 0.0)
+    result = (b.fptosi if signed or bits < 32 else b.fptoui)(kept, b.lanes(I32))
     if signed:
-        below = b.fcmp_ordered("<", value, e.constant(0.0, of))
-        ends = b.select(below, e.constant(low, result.type), e.constant(0, result.type))
+        below = b.fcmp_ordered("<", value, 0.0)
+        ends = b.select(below, constant(low, result.type), constant(0, result.type))
         result = b.select(inside, result, ends)
-    result = b.select(above, e.constant(high, result.type), result)
-    return result if bits == 32 else b.trunc(result, e.lanes(to))
+    result = b.select(above, high, result)
+    return result if bits == 32 else b.trunc(result, b.lanes(to))
 
 
 def _to_integer(to: ir.IntType, signed: bool) -> Build:
     def build(e: Emitter, value: Value) -> Value:
         if value.type.element is HALF:  # exact
-            value = e.b.fpext(value, e.lanes(FLOAT))
+            value = e.b.fpext(value, e.b.lanes(FLOAT))
         return saturating(e, value, to, signed)
 
     return build
@@ -44,50 +45,50 @@ def _from_integer(to: ir.Type, signed: bool) -> Build:
     def build(e: Emitter, value: Value) -> Value:
         convert = e.b.sitofp if signed else e.b.uitofp
         if to is HALF:  # 16 bits are exact in 24
-            return e.b.fptrunc(convert(value, e.lanes(FLOAT)), e.lanes(HALF))
-        return convert(value, e.lanes(to))
+            return e.b.fptrunc(convert(value, e.b.lanes(FLOAT)), e.b.lanes(HALF))
+        return convert(value, e.b.lanes(to))
 
     return build
 
 
 def _byte(number: int) -> Build:
     def build(e: Emitter, value: Value) -> Value:
-        shifted = e.b.lshr(value, e.constant(8 * number, value.type)) if number else value
-        byte = e.b.and_(shifted, e.constant(0xFF, value.type)) if number < 3 else shifted
-        return e.b.uitofp(byte, e.lanes(FLOAT))
+        shifted = e.b.lshr(value, 8 * number) if number else value
+        byte = e.b.and_(shifted, 0xFF) if number < 3 else shifted
+        return e.b.uitofp(byte, e.b.lanes(FLOAT))
 
     return build
 
 
 def _nearest(e: Emitter, value: Value) -> Value:
-    half = e.b.fadd(value, e.constant(0.5, value.type))
-    return saturating(e, e.call("llvm.floor", half.type, half), I32, True)
+    half = e.b.fadd(value, 0.5)
+    return saturating(e, e.b.intrinsic("llvm.floor", half.type, half), I32, True)
 
 
 def _floor(e: Emitter, value: Value) -> Value:
-    return saturating(e, e.call("llvm.floor", value.type, value), I32, True)
+    return saturating(e, e.b.intrinsic("llvm.floor", value.type, value), I32, True)
 
 
 def _off_f32_i4(e: Emitter, value: Value) -> Value:
     """Signed 4 bits in sixteenths."""
-    by = e.constant(28, value.type)
+    by = constant(28, value.type)
     nibble = e.b.ashr(e.b.shl(value, by), by)
-    return e.b.fmul(e.b.sitofp(nibble, e.lanes(FLOAT)), e.constant(0.0625, e.lanes(FLOAT)))
+    return e.b.fmul(e.b.sitofp(nibble, e.b.lanes(FLOAT)), 0.0625)
 
 
 def half_toward_zero(e: Emitter, value: Value) -> Value:
     """<W x float> to the bits of halves (<W x i16>): the nearest, or the one before where that is larger."""
-    nearest = e.b.fptrunc(value, e.lanes(HALF))
+    nearest = e.b.fptrunc(value, e.b.lanes(HALF))
     back = e.b.fpext(nearest, value.type)
     too_large = e.b.fcmp_ordered(">", absolute(e, back), absolute(e, value))
-    bits = e.b.bitcast(nearest, e.lanes(I16))
+    bits = e.b.bitcast(nearest, e.b.lanes(I16))
     return e.b.sub(bits, e.b.zext(too_large, bits.type))
 
 
 def packed(e: Emitter, low: Value, high: Value) -> Value:
     """<W x i32> of two <W x i16>."""
-    of = e.lanes(I32)
-    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), e.constant(16, of)))
+    of = e.b.lanes(I32)
+    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), 16))
 
 
 def _packing(convert: Build) -> Build:
@@ -99,14 +100,14 @@ def normalised(signed: bool) -> Build:
     to nearest even from the exact product."""
 
     def build(e: Emitter, value: Value) -> Value:
-        wide = e.b.fpext(value, e.lanes(DOUBLE))
+        wide = e.b.fpext(value, e.b.lanes(DOUBLE))
         low, full = (-1.0, 32767.0) if signed else (0.0, 65535.0)
         for comparison, limit in (("<", low), (">", 1.0)):
-            end = e.constant(limit, wide.type)
+            end = constant(limit, wide.type)
             wide = e.b.select(e.b.fcmp_ordered(comparison, wide, end), end, wide)
-        scaled = e.b.fmul(wide, e.constant(full, wide.type))
-        rounded = e.call("llvm.roundeven", scaled.type, scaled)
-        return e.b.trunc(saturating(e, rounded, I32, True), e.lanes(I16))
+        scaled = e.b.fmul(wide, full)
+        rounded = e.b.intrinsic("llvm.roundeven", scaled.type, scaled)
+        return e.b.trunc(saturating(e, rounded, I32, True), e.b.lanes(I16))
 
     return build
 
@@ -114,8 +115,8 @@ def normalised(signed: bool) -> Build:
 def _pk_u8(e: Emitter, value: Value, place: Value, into: Value) -> Value:
     """The number as a byte, in byte `place` of `into`. That it is truncated, as by v_cvt_u32_f32, is not said."""
     byte = e.b.zext(saturating(e, value, I8, False), into.type)
-    by = e.b.shl(e.b.and_(place, e.constant(3, place.type)), e.constant(3, place.type))
-    kept = e.b.and_(into, e.b.not_(e.b.shl(e.constant(0xFF, into.type), by)))
+    by = e.b.shl(e.b.and_(place, 3), 3)
+    kept = e.b.and_(into, e.b.not_(e.b.shl(0xFF, by)))
     return e.b.or_(kept, e.b.shl(byte, by))
 
 
@@ -125,45 +126,45 @@ def _pk_u8(e: Emitter, value: Value, place: Value, into: Value) -> Value:
 def from_fp8(e: Emitter, byte: Value) -> Value:
     """<W x i32> below 256 to <W x float>. The bits, moved to where a float has them, are 2**-120 of the value."""
     b, of = e.b, byte.type
-    size = b.and_(byte, e.constant(0x7F, of))
-    moved = b.bitcast(b.shl(size, e.constant(20, of)), e.lanes(FLOAT))
-    value = b.bitcast(b.fmul(moved, e.constant(2.0**120, moved.type)), of)
-    nan = b.icmp_unsigned("==", size, e.constant(0x7F, of))
-    value = b.select(nan, e.constant(0x7FC00000, of), value)
-    sign = b.shl(b.and_(byte, e.constant(0x80, of)), e.constant(24, of))
-    return b.bitcast(b.or_(value, sign), e.lanes(FLOAT))
+    size = b.and_(byte, 0x7F)
+    moved = b.bitcast(b.shl(size, 20), b.lanes(FLOAT))
+    value = b.bitcast(b.fmul(moved, 2.0**120), of)
+    nan = b.equal(size, 0x7F)
+    value = b.select(nan, 0x7FC00000, value)
+    sign = b.shl(b.and_(byte, 0x80), 24)
+    return b.bitcast(b.or_(value, sign), b.lanes(FLOAT))
 
 
 def from_bf8(e: Emitter, byte: Value) -> Value:
     """A bf8 is the upper byte of a half."""
-    bits = e.b.trunc(e.b.shl(byte, e.constant(8, byte.type)), e.lanes(I16))
-    return e.b.fpext(e.b.bitcast(bits, e.lanes(HALF)), e.lanes(FLOAT))
+    bits = e.b.trunc(e.b.shl(byte, 8), e.b.lanes(I16))
+    return e.b.fpext(e.b.bitcast(bits, e.b.lanes(HALF)), e.b.lanes(FLOAT))
 
 
 def _to_8(mantissa: int, bias: int, overflow: int, largest: int) -> Build:
     """<W x float> to a byte in <W x i32>, to nearest even; beyond `largest` it becomes `overflow`."""
 
     def build(e: Emitter, value: Value) -> Value:
-        b, of = e.b, e.lanes(I32)
+        b, of = e.b, e.b.lanes(I32)
         bits = b.bitcast(value, of)
-        size = b.and_(bits, e.constant(0x7FFFFFFF, of))
+        size = b.and_(bits, 0x7FFFFFFF)
         drop = 23 - mantissa
-        odd = b.and_(b.lshr(size, e.constant(drop, of)), e.constant(1, of))
-        rounded = b.add(b.add(size, e.constant((1 << drop - 1) - 1, of)), odd)
-        normal = b.sub(b.lshr(rounded, e.constant(drop, of)), e.constant(127 - bias << mantissa, of))
+        odd = b.and_(b.lshr(size, drop), 1)
+        rounded = b.add(b.add(size, (1 << drop - 1) - 1), odd)
+        normal = b.sub(b.lshr(rounded, drop), 127 - bias << mantissa)
         # Below the normal range the float addition rounds: its last place is the smallest denormal.
         last = 2.0 ** (1 - bias - mantissa + 23)
-        magic = e.constant(last, value.type)
+        magic = constant(last, value.type)
         sum_bits = b.bitcast(b.fadd(b.bitcast(size, value.type), magic), of)
         denormal = b.sub(sum_bits, b.bitcast(magic, of))
-        small = b.icmp_unsigned("<", size, e.constant(128 - bias << 23, of))
+        small = b.below(size, 128 - bias << 23)
         result = b.select(small, denormal, normal)
-        result = b.select(b.icmp_signed(">", result, e.constant(largest, of)), e.constant(overflow, of), result)
-        huge = b.icmp_unsigned(">=", size, e.constant(0x7F800000, of))
-        result = b.select(huge, e.constant(overflow, of), result)
-        nan = b.icmp_unsigned(">", size, e.constant(0x7F800000, of))
-        result = b.select(nan, e.constant(0x7F, of), result)
-        sign = b.and_(b.lshr(bits, e.constant(24, of)), e.constant(0x80, of))
+        result = b.select(b.icmp_signed(">", result, largest), overflow, result)
+        huge = b.icmp_unsigned(">=", size, 0x7F800000)
+        result = b.select(huge, overflow, result)
+        nan = b.icmp_unsigned(">", size, 0x7F800000)
+        result = b.select(nan, 0x7F, result)
+        sign = b.and_(b.lshr(bits, 24), 0x80)
         return b.or_(result, sign)
 
     return build
@@ -175,8 +176,8 @@ to_bf8 = _to_8(mantissa=2, bias=15, overflow=0x7C, largest=0x7B)
 
 def _pack_8(convert: Build) -> Build:
     def build(e: Emitter, a: Value, b: Value) -> Value:
-        both = e.b.or_(convert(e, a), e.b.shl(convert(e, b), e.constant(8, e.lanes(I32))))
-        return e.b.trunc(both, e.lanes(I16))
+        both = e.b.or_(convert(e, a), e.b.shl(convert(e, b), 8))
+        return e.b.trunc(both, e.b.lanes(I16))
 
     return build
 
@@ -189,7 +190,7 @@ def _emit_from_8(convert: Build) -> EmitFunction:
             word = source(e, instruction, operands[1], 0, "i")
             select = instruction.modifier("byte_sel")
             place = select.value if select is not None and isinstance(select.value, int) else 0
-            byte = e.b.and_(e.b.lshr(word, e.constant(8 * place, word.type)), e.constant(0xFF, word.type))
+            byte = e.b.and_(e.b.lshr(word, 8 * place), 0xFF)
             e.set_vector(operands[0], convert(e, byte))
 
     return emit
@@ -198,12 +199,12 @@ def _emit_from_8(convert: Build) -> EmitFunction:
 def _emit_pair_from_8(convert: Build) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         operands = instruction.operands
-        both = e.b.zext(source(e, instruction, operands[1], 0, "s"), e.lanes(I32))
-        low = e.b.and_(both, e.constant(0xFF, both.type))
-        high = e.b.lshr(both, e.constant(8, both.type))
+        both = e.b.zext(source(e, instruction, operands[1], 0, "s"), e.b.lanes(I32))
+        low = e.b.and_(both, 0xFF)
+        high = e.b.lshr(both, 8)
         values = [e.b.bitcast(convert(e, byte), both.type) for byte in (low, high)]
         for at, value in enumerate(values):
-            e.write_vgpr(operands[0].index + at, value)
+            e.regs.write_vgpr(operands[0].index + at, value)
 
     return emit
 
@@ -222,7 +223,7 @@ def _emit_packed_to_8(convert: Build) -> EmitFunction:
 def _resized(to: ir.Type) -> Build:
     def build(e: Emitter, value: Value) -> Value:
         narrow = type_bits(to) < type_bits(value.type.element)
-        return (e.b.fptrunc if narrow else e.b.fpext)(value, e.lanes(to))
+        return (e.b.fptrunc if narrow else e.b.fpext)(value, e.b.lanes(to))
 
     return build
 

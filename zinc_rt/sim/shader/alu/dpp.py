@@ -15,7 +15,8 @@ from functools import cache
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
-from zinc_rt.sim.shader.emit.emitter import I1, I32, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I1, I32
 
 _ROW = 16
 Pattern = tuple[int | None, ...]
@@ -49,7 +50,7 @@ def pattern(name: str, value: int | tuple[int, ...] | None, wave: int) -> Patter
 
 def lanes_constant(e: Emitter, lanes: list[bool]) -> ir.Constant:
     """A constant <W x i1>."""
-    return ir.Constant(e.lanes(I1), [ir.Constant(I1, int(lane)) for lane in lanes])
+    return ir.Constant(e.b.lanes(I1), [ir.Constant(I1, int(lane)) for lane in lanes])
 
 
 def shuffled(e: Emitter, value: ir.Value, reads: Pattern, zero_outside: bool = False) -> ir.Value:
@@ -73,7 +74,7 @@ def operands_of(e: Emitter, instruction: Instruction, first: int = 1) -> Iterato
     if limit is None:
         yield operands
     else:
-        with e.limited(limit):
+        with e.exec.limited(limit):
             yield operands
 
 
@@ -99,29 +100,31 @@ def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Op
     lanes: ir.Value | None = None
     if len(read) < e.wave:
         lanes = lanes_constant(e, [lane in read for lane in range(e.wave)])
-        lanes = lanes if e.exec_full else e.b.and_(lanes, e.exec_mask())
-    values = [e.read_vgpr(source.index + at, lanes=lanes) for at in range(source.width)]
+        lanes = lanes if e.exec.full else e.b.and_(lanes, e.exec.mask())
+    values = [e.regs.read_vgpr(source.index + at, lanes=lanes) for at in range(source.width)]
     moved = [shuffled(e, value, reads, zero_outside=any(outside) and zero) for value in values]
     limit: ir.Value | None = None
     if any(outside) and not zero:
         lets_through = [through and not out for through, out in zip(lets_through, outside, strict=True)]
-    if not e.exec_full and not fetch_inactive:
-        active = shuffled(e, e.exec_mask(), reads, zero_outside=any(outside))
+    if not e.exec.full and not fetch_inactive:
+        active = shuffled(e, e.exec.mask(), reads, zero_outside=any(outside))
         if zero:
             nothing = ir.Constant(values[0].type, None)
             moved = [e.b.select(active, value, nothing) for value in moved]
         else:
             limit = active
         if e.checks.full and (not zero or not is_16):
-            lost = e.b.and_(e.exec_mask(), e.b.not_(active))
+            lost = e.b.and_(e.exec.mask(), e.b.not_(active))
             wanted = [through and not out for through, out in zip(lets_through, outside, strict=True)]
             if not all(wanted):
                 lost = e.b.and_(lost, lanes_constant(e, wanted))
-            e.report("inactive-lane", lost, text="DPP reads a lane that EXEC has off, without fi or bound_ctrl")
+            e.reports.report(
+                "inactive-lane", lost, text="DPP reads a lane that EXEC has off, without fi or bound_ctrl"
+            )
     if not all(lets_through):
         constant = lanes_constant(e, lets_through)
         limit = constant if limit is None else e.b.and_(limit, constant)
-    return e.virtual(source, moved), limit
+    return e.regs.virtual(source, moved), limit
 
 
 def _mask_bit(instruction: Instruction, name: str, bit: int) -> bool:

@@ -7,7 +7,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu.dpp import shuffled
 from zinc_rt.sim.shader.alu.vector import EmitFunction, Value
-from zinc_rt.sim.shader.emit.emitter import I1, I16, I32, I64, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I1, I16, I32, I64, constant
 from zinc_rt.sim.shader.layout import M0
 
 _NO_LANE = "every lane is off in EXEC; lane 0 is read"
@@ -15,8 +16,8 @@ _NO_LANE = "every lane is off in EXEC; lane 0 is read"
 
 def permute(e: Emitter, values: Value, index: Value) -> Value:
     """<W x i32>: lane i gets values[index[i]], of <W x i32> and <W x i32> below W."""
-    kind = ir.FunctionType(e.lanes(I32), [e.lanes(I32)] * 2)
-    return e.b.call(e.helper(f"zrt.permute.{e.wave}", kind, _build_permute), [values, index])
+    kind = ir.FunctionType(e.b.lanes(I32), [e.b.lanes(I32)] * 2)
+    return e.b.call(e.b.helper(f"zrt.permute.{e.wave}", kind, _build_permute), [values, index])
 
 
 def _build_permute(function: ir.Function) -> None:
@@ -36,14 +37,14 @@ def _build_permute(function: ir.Function) -> None:
 def _lane_mask(e: Emitter, lane: Value) -> Value:
     """<W x i1> with the one bit of an i32 below W."""
     wide = lane if e.wave == 32 else e.b.zext(lane, I64)
-    return e.b.bitcast(e.b.shl(e.constant(1, e.mask_bits), wide), e.lanes(I1))
+    return e.b.bitcast(e.b.shl(1, wide), e.b.lanes(I1))
 
 
 def _lane(e: Emitter, operand: Operand) -> Value:
     """A lane select, its upper bits ignored."""
     if operand.kind is Kind.VGPR:
         raise NotSimulated(f"has {operand.text} as its lane select")
-    return e.b.and_(e.scalar(operand), e.constant(e.wave - 1))
+    return e.b.and_(e.scalar(operand), e.wave - 1)
 
 
 def _emit_readfirstlane(e: Emitter, instruction: Instruction) -> None:
@@ -51,17 +52,17 @@ def _emit_readfirstlane(e: Emitter, instruction: Instruction) -> None:
     if origin.kind is not Kind.VGPR:
         e.set_scalar(destination, e.scalar(origin))
         return
-    if e.exec_full:
-        first = e.constant(1, e.mask_bits)
-        value = e.read_vgpr(origin.index, lanes=e.b.bitcast(first, e.lanes(I1)))
-        e.set_scalar(destination, e.b.extract_element(value, e.constant(0)))
+    if e.exec.full:
+        first = constant(1, e.b.mask_bits)
+        value = e.regs.read_vgpr(origin.index, lanes=e.b.bitcast(first, e.b.lanes(I1)))
+        e.set_scalar(destination, e.b.extract_element(value, constant(0)))
         return
-    bits = e.exec_bits()
+    bits = e.exec.bits()
     if e.checks.full:
-        e.report_if("exec-empty", e.b.icmp_unsigned("==", bits, e.constant(0, bits.type)), _NO_LANE)
+        e.reports.report_if("exec-empty", e.b.equal(bits, 0), _NO_LANE)
     lowest = e.b.and_(bits, e.b.neg(bits))
-    value = e.read_vgpr(origin.index, lanes=e.b.bitcast(lowest, e.lanes(I1)))
-    e.set_scalar(destination, e.first_lane(value, bits))
+    value = e.regs.read_vgpr(origin.index, lanes=e.b.bitcast(lowest, e.b.lanes(I1)))
+    e.set_scalar(destination, e.b.first_lane(value, bits))
 
 
 def _emit_readlane(e: Emitter, instruction: Instruction) -> None:
@@ -70,17 +71,17 @@ def _emit_readlane(e: Emitter, instruction: Instruction) -> None:
         raise NotSimulated(f"reads a lane of {origin.text}")
     lane = _lane(e, select)
     wanted = _lane_mask(e, lane)
-    if e.checks.full and not e.exec_full:
-        off = e.b.and_(wanted, e.b.not_(e.exec_mask()))
-        e.report("inactive-lane", off, text="reads a lane that EXEC has off")
-    e.set_scalar(destination, e.b.extract_element(e.read_vgpr(origin.index, lanes=wanted), lane))
+    if e.checks.full and not e.exec.full:
+        off = e.b.and_(wanted, e.b.not_(e.exec.mask()))
+        e.reports.report("inactive-lane", off, text="reads a lane that EXEC has off")
+    e.set_scalar(destination, e.b.extract_element(e.regs.read_vgpr(origin.index, lanes=wanted), lane))
 
 
 def _emit_writelane(e: Emitter, instruction: Instruction) -> None:
     """Whatever EXEC says."""
     destination, origin, select = instruction.operands
-    old = e.read_vgpr(destination.index, check=False)
-    e.write_vgpr(destination.index, e.b.insert_element(old, e.scalar(origin), _lane(e, select)), masked=False)
+    old = e.regs.read_vgpr(destination.index, check=False)
+    e.regs.write_vgpr(destination.index, e.b.insert_element(old, e.scalar(origin), _lane(e, select)), masked=False)
 
 
 def _emit_swap(e: Emitter, instruction: Instruction) -> None:
@@ -101,8 +102,8 @@ def _emit_permlane64(e: Emitter, instruction: Instruction) -> None:
     if e.wave == 32:
         return
     destination, origin = instruction.operands
-    value = e.read_vgpr(origin.index)
-    e.write_vgpr(destination.index, shuffled(e, value, tuple(lane ^ 32 for lane in range(64))))
+    value = e.regs.read_vgpr(origin.index)
+    e.regs.write_vgpr(destination.index, shuffled(e, value, tuple(lane ^ 32 for lane in range(64))))
 
 
 def _emit_permlane16(across: int, *, by_lane: bool) -> EmitFunction:
@@ -115,41 +116,41 @@ def _emit_permlane16(across: int, *, by_lane: bool) -> EmitFunction:
         destination, origin, *selects = instruction.operands
         if origin.kind is not Kind.VGPR:
             raise NotSimulated(f"permutes {origin.text}")
-        value = e.read_vgpr(origin.index)
-        rows = ir.Constant(e.lanes(I32), [lane & ~15 ^ across for lane in range(e.wave)])
+        value = e.regs.read_vgpr(origin.index)
+        rows = ir.Constant(e.b.lanes(I32), [lane & ~15 ^ across for lane in range(e.wave)])
         if by_lane:
-            chosen = e.b.and_(e.vector(selects[0]), e.constant(15, e.lanes(I32)))
+            chosen = e.b.and_(e.vector(selects[0]), 15)
         else:
             chosen = _nibbles(e, *selects)
         index = e.b.add(rows, chosen)
         moved = permute(e, value, index)
         fetch_inactive, zero = (bool(instruction.words[0] >> bit & 1) for bit in (11, 12))
-        if e.exec_full or fetch_inactive:
-            e.write_vgpr(destination.index, moved)
+        if e.exec.full or fetch_inactive:
+            e.regs.write_vgpr(destination.index, moved)
             return
-        bits = e.b.sext(e.exec_mask(), e.lanes(I32))
-        active = e.b.icmp_unsigned("!=", permute(e, bits, index), e.constant(0, bits.type))
+        bits = e.b.sext(e.exec.mask(), e.b.lanes(I32))
+        active = e.b.unequal(permute(e, bits, index), 0)
         if zero:
-            e.write_vgpr(destination.index, e.b.select(active, moved, e.constant(0, moved.type)))
+            e.regs.write_vgpr(destination.index, e.b.select(active, moved, 0))
             return
         if e.checks.full:
-            lost = e.b.and_(e.exec_mask(), e.b.not_(active))
-            e.report(
+            lost = e.b.and_(e.exec.mask(), e.b.not_(active))
+            e.reports.report(
                 "inactive-lane", lost, text="permlane reads a lane that EXEC has off, without fi or bound_ctrl"
             )
-        with e.limited(active):
-            e.write_vgpr(destination.index, moved)
+        with e.exec.limited(active):
+            e.regs.write_vgpr(destination.index, moved)
 
     return emit
 
 
 def _nibbles(e: Emitter, low: Operand, high: Operand) -> Value:
     """<W x i32>: nibble lane mod 16 of two scalars."""
-    words = [e.splat(e.scalar(operand)) for operand in (low, high)]
-    upper = ir.Constant(e.lanes(I1), [ir.Constant(I1, lane >> 3 & 1) for lane in range(e.wave)])
+    words = [e.b.splat(e.scalar(operand)) for operand in (low, high)]
+    upper = ir.Constant(e.b.lanes(I1), [ir.Constant(I1, lane >> 3 & 1) for lane in range(e.wave)])
     word = e.b.select(upper, words[1], words[0])
-    shift = ir.Constant(e.lanes(I32), [4 * (lane & 7) for lane in range(e.wave)])
-    return e.b.and_(e.b.lshr(word, shift), e.constant(15, word.type))
+    shift = ir.Constant(e.b.lanes(I32), [4 * (lane & 7) for lane in range(e.wave)])
+    return e.b.and_(e.b.lshr(word, shift), 15)
 
 
 # --- registers by M0
@@ -157,34 +158,36 @@ def _nibbles(e: Emitter, low: Operand, high: Operand) -> Value:
 
 def _indexed_read(e: Emitter, base: int, offset: Value) -> Value:
     """VGPR base + offset (i32): a select among those there can be; v0 and a finding where there is none."""
-    value = e.read_vgpr(0, check=False)
-    for index in range(base, e.vgprs):
-        here = e.b.icmp_unsigned("==", offset, e.constant(index - base))
-        value = e.b.select(here, e.read_vgpr(index, check=False), value)
+    value = e.regs.read_vgpr(0, check=False)
+    for index in range(base, e.regs.vgprs):
+        here = e.b.equal(offset, index - base)
+        value = e.b.select(here, e.regs.read_vgpr(index, check=False), value)
     _check_index(e, base, offset, "is read (v0 on hardware)")
     return value
 
 
 def _indexed_write(e: Emitter, base: int, offset: Value, value: Value) -> None:
-    for index in range(base, e.vgprs):
-        here = e.b.icmp_unsigned("==", offset, e.constant(index - base))
-        e.write_vgpr(index, e.b.select(here, value, e.read_vgpr(index, check=False)))
+    for index in range(base, e.regs.vgprs):
+        here = e.b.equal(offset, index - base)
+        e.regs.write_vgpr(index, e.b.select(here, value, e.regs.read_vgpr(index, check=False)))
     _check_index(e, base, offset, "is written (nothing happens on hardware)")
 
 
 def _check_index(e: Emitter, base: int, offset: Value, what: str) -> None:
     if e.checks.fast:
-        beyond = e.b.icmp_unsigned(">=", offset, e.constant(max(e.vgprs - base, 0)))
-        e.report_if("vgpr-out-of-range", beyond, f"v{base} + M0 {what}; the kernel has {e.vgprs} VGPRs")
+        beyond = e.b.icmp_unsigned(">=", offset, max(e.regs.vgprs - base, 0))
+        e.reports.report_if(
+            "vgpr-out-of-range", beyond, f"v{base} + M0 {what}; the kernel has {e.regs.vgprs} VGPRs"
+        )
 
 
 def _offsets(e: Emitter, split: bool) -> tuple[Value, Value]:
     """What M0 adds to the source's and to the destination's number."""
-    m0 = e.read_sgpr(M0)
+    m0 = e.regs.read_sgpr(M0)
     if not split:
         return m0, m0
-    ten = e.constant(0x3FF)
-    return e.b.and_(m0, ten), e.b.and_(e.b.lshr(m0, e.constant(16)), ten)
+    ten = constant(0x3FF)
+    return e.b.and_(m0, ten), e.b.and_(e.b.lshr(m0, 16), ten)
 
 
 def _emit_movrel(*, source: bool, destination: bool, split: bool = False) -> EmitFunction:

@@ -14,7 +14,8 @@ from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp, vector_float, vector_integer
 from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
 from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, fused, set_result, source
-from zinc_rt.sim.shader.emit.emitter import FLOAT, HALF, I16, I32, Emitter, inline_float
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I16, I32, constant, inline_float
 
 
 def modifier_bits(instruction: Instruction, name: str, default: int) -> tuple[int, int, int]:
@@ -35,40 +36,40 @@ def word(e: Emitter, operand: Operand, kind: str) -> Value:
             bits = inline_float(operand.index, 32) >> 16
         else:
             bits = inline_float(operand.index, 16)
-        return e.constant(bits if kind == "h" else bits << 16 | bits, e.lanes(I32))
+        return constant(bits if kind == "h" else bits << 16 | bits, e.b.lanes(I32))
     return e.vector(operand, I32)
 
 
 def half_of(e: Emitter, value: Value, upper: int) -> Value:
     if upper:
-        value = e.b.lshr(value, e.constant(16, value.type))
-    return e.b.trunc(value, e.lanes(I16))
+        value = e.b.lshr(value, 16)
+    return e.b.trunc(value, e.b.lanes(I16))
 
 
 def float_half(e: Emitter, value: Value, upper: int, negate: int) -> Value:
-    result = e.b.bitcast(half_of(e, value, upper), e.lanes(HALF))
+    result = e.b.bitcast(half_of(e, value, upper), e.b.lanes(HALF))
     return e.b.fneg(result) if negate else result
 
 
 def float_of_bfloat(e: Emitter, value: Value, upper: int, negate: int) -> Value:
     """One half of <W x i32> as bfloat16, in 32 bits."""
     if upper:
-        bits = e.b.and_(value, e.constant(0xFFFF0000, value.type))
+        bits = e.b.and_(value, 0xFFFF0000)
     else:
-        bits = e.b.shl(value, e.constant(16, value.type))
-    result = e.b.bitcast(bits, e.lanes(FLOAT))
+        bits = e.b.shl(value, 16)
+    result = e.b.bitcast(bits, e.b.lanes(FLOAT))
     return e.b.fneg(result) if negate else result
 
 
 def bfloat_of_float(e: Emitter, value: Value) -> Value:
     """<W x float> to the bits of bfloat16, to nearest even, NaN quieted: <W x i16>."""
-    b, of = e.b, e.lanes(I32)
+    b, of = e.b, e.b.lanes(I32)
     bits = b.bitcast(value, of)
-    odd = b.and_(b.lshr(bits, e.constant(16, of)), e.constant(1, of))
-    rounded = b.add(bits, b.add(odd, e.constant(0x7FFF, of)))
+    odd = b.and_(b.lshr(bits, 16), 1)
+    rounded = b.add(bits, b.add(odd, 0x7FFF))
     nan = b.fcmp_unordered("uno", value, value)
-    rounded = b.select(nan, b.or_(bits, e.constant(0x400000, of)), rounded)
-    return b.trunc(b.lshr(rounded, e.constant(16, of)), e.lanes(I16))
+    rounded = b.select(nan, b.or_(bits, 0x400000), rounded)
+    return b.trunc(b.lshr(rounded, 16), b.lanes(I16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +106,15 @@ class Packed:
         if not self.floats:
             return value
         if clamp:
-            zero, one = e.constant(0.0, value.type), e.constant(1.0, value.type)
+            zero, one = constant(0.0, value.type), constant(1.0, value.type)
             value = e.b.select(e.b.fcmp_ordered(">", value, zero), value, zero)
             value = e.b.select(e.b.fcmp_ordered("<", value, one), value, one)
-        return e.b.bitcast(value, e.lanes(I16))
+        return e.b.bitcast(value, e.b.lanes(I16))
 
 
 def _joined(e: Emitter, low: Value, high: Value) -> Value:
-    of = e.lanes(I32)
-    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), e.constant(16, of)))
+    of = e.b.lanes(I32)
+    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), 16))
 
 
 def _emit_mix(result: str) -> EmitFunction:
@@ -129,19 +130,19 @@ def _emit_mix(result: str) -> EmitFunction:
                     values.append(e.vector(operand, FLOAT))
                     continue
                 bits = half_of(e, word(e, operand, "h"), upper)
-                value = e.modified(e.b.bitcast(bits, e.lanes(HALF)), operand)
-                values.append(e.b.fpext(value, e.lanes(FLOAT)))
+                value = e.modified(e.b.bitcast(bits, e.b.lanes(HALF)), operand)
+                values.append(e.b.fpext(value, e.b.lanes(FLOAT)))
             value = _clamped(e, instruction, fused(e, *values))
             if result == "f32":
                 e.set_vector(operands[0], value)
                 return
-            bits = e.b.bitcast(e.b.fptrunc(value, e.lanes(HALF)), e.lanes(I16))
-            wide = e.b.zext(bits, e.lanes(I32))
-            old = e.read_vgpr(operands[0].index, check=False)
-            kept = e.b.and_(old, e.constant(0xFFFF0000 if result == "lo" else 0xFFFF, old.type))
+            bits = e.b.bitcast(e.b.fptrunc(value, e.b.lanes(HALF)), e.b.lanes(I16))
+            wide = e.b.zext(bits, e.b.lanes(I32))
+            old = e.regs.read_vgpr(operands[0].index, check=False)
+            kept = e.b.and_(old, 0xFFFF0000 if result == "lo" else 0xFFFF)
             if result == "hi":
-                wide = e.b.shl(wide, e.constant(16, wide.type))
-            e.write_vgpr(operands[0].index, e.b.or_(kept, wide))
+                wide = e.b.shl(wide, 16)
+            e.regs.write_vgpr(operands[0].index, e.b.or_(kept, wide))
 
     return emit
 
@@ -149,7 +150,7 @@ def _emit_mix(result: str) -> EmitFunction:
 def _clamped(e: Emitter, instruction: Instruction, value: Value) -> Value:
     if instruction.modifier("clamp") is None:
         return value
-    zero, one = e.constant(0.0, value.type), e.constant(1.0, value.type)
+    zero, one = constant(0.0, value.type), constant(1.0, value.type)
     value = e.b.select(e.b.fcmp_ordered(">", value, zero), value, zero)
     return e.b.select(e.b.fcmp_ordered("<", value, one), value, one)
 
@@ -160,10 +161,10 @@ def _clamped(e: Emitter, instruction: Instruction, value: Value) -> Value:
 def field(e: Emitter, value: Value, number: int, bits: int, signed: bool) -> Value:
     """Field `number` of <W x i32>, extended."""
     if signed:
-        up = e.constant(32 - bits * (number + 1), value.type)
-        return e.b.ashr(e.b.shl(value, up), e.constant(32 - bits, value.type))
-    shifted = e.b.lshr(value, e.constant(bits * number, value.type)) if number else value
-    return e.b.and_(shifted, e.constant((1 << bits) - 1, value.type))
+        up = constant(32 - bits * (number + 1), value.type)
+        return e.b.ashr(e.b.shl(value, up), 32 - bits)
+    shifted = e.b.lshr(value, bits * number) if number else value
+    return e.b.and_(shifted, (1 << bits) - 1)
 
 
 def _emit_integer_dot(bits: int, mixed: bool) -> EmitFunction:
@@ -183,7 +184,7 @@ def _emit_integer_dot(bits: int, mixed: bool) -> EmitFunction:
             e.set_vector(operands[0], e.b.add(total, start))
         else:
             name = "llvm.sadd.sat" if mixed else "llvm.uadd.sat"
-            e.set_vector(operands[0], e.call(name, total.type, total, start))
+            e.set_vector(operands[0], e.b.intrinsic(name, total.type, total, start))
 
     return emit
 
@@ -204,7 +205,7 @@ def _dot2_f32(convert: Callable[[Emitter, Value, int, int], Value]) -> Callable[
 
 
 def _half_as_float(e: Emitter, value: Value, upper: int, negate: int) -> Value:
-    return e.b.fpext(float_half(e, value, upper, negate), e.lanes(FLOAT))
+    return e.b.fpext(float_half(e, value, upper, negate), e.b.lanes(FLOAT))
 
 
 dot2_f32_f16 = _dot2_f32(_half_as_float)
@@ -218,7 +219,7 @@ def _emit_dot2_f32(build: Callable[..., Value], kind: str) -> EmitFunction:
             low_neg, high_neg = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
             start = e.vector(operands[3], FLOAT)
             if high_neg[2]:
-                start = e.call("llvm.fabs", start.type, start)
+                start = e.b.intrinsic("llvm.fabs", start.type, start)
             if low_neg[2]:
                 start = e.b.fneg(start)
             uppers = [modifier_bits(instruction, name, at)[:2] for at, name in enumerate(("op_sel", "op_sel_hi"))]
@@ -239,7 +240,7 @@ def _dot2_16(convert: Callable[[Emitter, Value, int, int], Value], narrow: Build
                 third = half_of(e, word(e, operands[3], kind), 0)
             else:
                 third = source(e, instruction, operands[3], 2, "s")
-            total = convert(e, e.b.zext(third, e.lanes(I32)), 0, int(operands[3].negate))
+            total = convert(e, e.b.zext(third, e.b.lanes(I32)), 0, int(operands[3].negate))
             for upper in (0, 1):
                 x, y = (convert(e, value, upper, sign) for value, sign in zip((a, b), negate, strict=True))
                 total = e.b.fadd(total, e.b.fmul(x, y))
@@ -254,7 +255,7 @@ def _emit_dot4_8(first: Build, second: Build) -> EmitFunction:
             a, b = (e.vector(operand, I32) for operand in operands[1:3])
             total = e.vector(operands[3], FLOAT)
             if modifier_bits(instruction, "neg_hi", 0)[2]:
-                total = e.call("llvm.fabs", total.type, total)
+                total = e.b.intrinsic("llvm.fabs", total.type, total)
             if modifier_bits(instruction, "neg_lo", 0)[2]:
                 total = e.b.fneg(total)
             for number in range(4):
@@ -306,7 +307,7 @@ EMIT: dict[str, EmitFunction] = {
     "v_dot8_u32_u4": _emit_integer_dot(4, False),
     "v_dot2_f32_f16": _emit_dot2_f32(dot2_f32_f16, "hh"),
     "v_dot2_f32_bf16": _emit_dot2_f32(dot2_f32_bf16, "yy"),
-    "v_dot2_f16_f16": _dot2_16(_half_as_float, lambda e, value: e.b.fptrunc(value, e.lanes(HALF))),
+    "v_dot2_f16_f16": _dot2_16(_half_as_float, lambda e, value: e.b.fptrunc(value, e.b.lanes(HALF))),
     "v_dot2_bf16_bf16": _dot2_16(float_of_bfloat, bfloat_of_float),
     **{
         f"v_dot4_f32_{x}_{y}": _emit_dot4_8(first, second)

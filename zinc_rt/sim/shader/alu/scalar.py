@@ -10,7 +10,8 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import I1, I8, I16, I32, I64, Emitter
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, constant
 
 Binary = Callable[[Emitter, ir.Value, ir.Value], ir.Value]
 Unary = Callable[[Emitter, ir.Value], ir.Value]
@@ -19,12 +20,12 @@ EMIT: dict[str, EmitFunction] = {}
 
 
 def nonzero(e: Emitter, value: ir.Value) -> ir.Value:
-    return e.b.icmp_unsigned("!=", value, e.constant(0, value.type))
+    return e.b.unequal(value, 0)
 
 
 def like(e: Emitter, value: int, other: ir.Value) -> ir.Value:
     """A constant of another value's type."""
-    return e.constant(value, other.type)
+    return constant(value, other.type)
 
 
 # --- two sources
@@ -41,7 +42,7 @@ def _binary(
         result = function(e, a, e.scalar(second, 32 if shift else bits, signed=signed))
         e.set_scalar(destination, result)
         if sets_scc:
-            e.scc = nonzero(e, result)
+            e.regs.scc = nonzero(e, result)
 
     return emit
 
@@ -49,7 +50,7 @@ def _binary(
 def _amount(e: Emitter, count: ir.Value, value: ir.Value) -> ir.Value:
     """A shift count, modulo the width, in the value's type."""
     width = value.type.width
-    count = e.b.and_(count, e.constant(width - 1, count.type))
+    count = e.b.and_(count, width - 1)
     return e.b.zext(count, value.type) if count.type != value.type else count
 
 
@@ -84,17 +85,17 @@ def _bit_field(e: Emitter, a: ir.Value, b: ir.Value, *, signed: bool) -> ir.Valu
     """Width 0 gives 0; what reaches beyond the top bit is 0 before the sign is taken."""
     width = a.type.width
     offset = _amount(e, b, a)
-    count = e.b.and_(e.b.lshr(b, e.constant(16)), e.constant(127))
-    most = e.constant(width)
-    count = e.b.select(e.b.icmp_unsigned("<", count, most), count, most)
+    count = e.b.and_(e.b.lshr(b, 16), 127)
+    most = constant(width)
+    count = e.b.select(e.b.below(count, most), count, most)
     if count.type != a.type:
         count = e.b.zext(count, a.type)
     value = (e.b.ashr if signed else e.b.lshr)(a, offset)
-    unused = e.b.sub(like(e, width, a), count)  # up to the width itself, where shifts are undefined
-    none = e.b.icmp_unsigned("==", count, like(e, 0, a))
-    unused = e.b.select(none, like(e, 0, a), unused)
+    unused = e.b.sub(width, count)  # up to the width itself, where shifts are undefined
+    none = e.b.equal(count, 0)
+    unused = e.b.select(none, 0, unused)
     value = (e.b.ashr if signed else e.b.lshr)(e.b.shl(value, unused), unused)
-    return e.b.select(none, like(e, 0, a), value)
+    return e.b.select(none, 0, value)
 
 
 for _name, _function, _bits in (
@@ -117,7 +118,7 @@ for _width in (32, 64):
 
 def _bit_mask(bits: int) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
-        one = e.constant(1, ir.IntType(bits))
+        one = constant(1, ir.IntType(bits))
         count, offset = (_amount(e, e.scalar(operand), one) for operand in i.operands[1:])
         ones = e.b.sub(e.b.shl(one, count), one)
         e.set_scalar(i.operands[0], e.b.shl(ones, offset))
@@ -132,15 +133,15 @@ def _high_half(extend: str) -> Binary:
     def function(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
         wide = getattr(e.b, extend)
         product = e.b.mul(wide(a, I64), wide(b, I64))
-        return e.b.trunc(e.b.lshr(product, e.constant(32, I64)), I32)
+        return e.b.trunc(e.b.lshr(product, 32), I32)
 
     return function
 
 
 def _packed(a_half: int, b_half: int) -> Binary:
     def function(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
-        low = e.b.lshr(a, e.constant(16)) if a_half else e.b.and_(a, e.constant(0xFFFF))
-        high = e.b.and_(b, e.constant(0xFFFF0000)) if b_half else e.b.shl(b, e.constant(16))
+        low = e.b.lshr(a, 16) if a_half else e.b.and_(a, 0xFFFF)
+        high = e.b.and_(b, 0xFFFF0000) if b_half else e.b.shl(b, 16)
         return e.b.or_(low, high)
 
     return function
@@ -161,8 +162,8 @@ EMIT |= {
 
 
 def _absolute(e: Emitter, a: ir.Value) -> ir.Value:
-    negative = e.b.icmp_signed("<", a, like(e, 0, a))
-    return e.b.select(negative, e.b.sub(like(e, 0, a), a), a)
+    negative = e.b.icmp_signed("<", a, 0)
+    return e.b.select(negative, e.b.sub(0, a), a)
 
 
 EMIT["s_absdiff_i32"] = _binary(lambda e, a, b: _absolute(e, e.b.sub(a, b)), 32, sets_scc=True)
@@ -173,11 +174,11 @@ def _add(shift: int = 0, carry_in: bool = False) -> EmitFunction:
 
     def emit(e: Emitter, i: Instruction) -> None:
         a, b = (e.b.zext(e.scalar(operand), I64) for operand in i.operands[1:])
-        total = e.b.add(e.b.shl(a, e.constant(shift, I64)), b)
+        total = e.b.add(e.b.shl(a, shift), b)
         if carry_in:
-            total = e.b.add(total, e.b.zext(e.scc, I64))
+            total = e.b.add(total, e.b.zext(e.regs.scc, I64))
         e.set_scalar(i.operands[0], e.b.trunc(total, I32))
-        e.scc = nonzero(e, e.b.lshr(total, e.constant(32, I64)))
+        e.regs.scc = nonzero(e, e.b.lshr(total, 32))
 
     return emit
 
@@ -189,9 +190,9 @@ def _subtract(borrow_in: bool = False) -> EmitFunction:
         a, b = (e.b.zext(e.scalar(operand), I64) for operand in i.operands[1:])
         total = e.b.sub(a, b)
         if borrow_in:
-            total = e.b.sub(total, e.b.zext(e.scc, I64))
+            total = e.b.sub(total, e.b.zext(e.regs.scc, I64))
         e.set_scalar(i.operands[0], e.b.trunc(total, I32))
-        e.scc = e.b.icmp_signed("<", total, e.constant(0, I64))
+        e.regs.scc = e.b.icmp_signed("<", total, 0)
 
     return emit
 
@@ -202,7 +203,7 @@ def _add_signed(e: Emitter, destination: Operand, a: ir.Value, b: ir.Value, *, s
     total = e.b.sub(wide_a, wide_b) if subtract else e.b.add(wide_a, wide_b)
     low = e.b.trunc(total, I32)
     e.set_scalar(destination, low)
-    e.scc = e.b.icmp_signed("!=", total, e.b.sext(low, I64))
+    e.regs.scc = e.b.icmp_signed("!=", total, e.b.sext(low, I64))
 
 
 def _signed(subtract: bool) -> EmitFunction:
@@ -230,7 +231,7 @@ def _extreme(comparison: str, *, signed: bool) -> EmitFunction:
         a, b = e.scalar(i.operands[1]), e.scalar(i.operands[2])
         first = (e.b.icmp_signed if signed else e.b.icmp_unsigned)(comparison, a, b)
         e.set_scalar(i.operands[0], e.b.select(first, a, b))
-        e.scc = first
+        e.regs.scc = first
 
     return emit
 
@@ -246,7 +247,7 @@ EMIT |= {
 def _select(bits: int) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         a, b = e.scalar(i.operands[1], bits), e.scalar(i.operands[2], bits)
-        e.set_scalar(i.operands[0], e.b.select(e.scc, a, b))
+        e.set_scalar(i.operands[0], e.b.select(e.regs.scc, a, b))
 
     return emit
 
@@ -262,41 +263,39 @@ def unary(function: Unary, bits: int = 32, *, sets_scc: bool = False) -> EmitFun
         result = function(e, e.scalar(i.operands[1], bits))
         e.set_scalar(i.operands[0], result)
         if sets_scc:
-            e.scc = nonzero(e, result)
+            e.regs.scc = nonzero(e, result)
 
     return emit
 
 
 def _or_minus_one(e: Emitter, missing: ir.Value, count: ir.Value) -> ir.Value:
     count = e.b.trunc(count, I32) if count.type.width > 32 else count
-    return e.b.select(missing, e.constant(-1), count)
+    return e.b.select(missing, -1, count)
 
 
 def _first_one(intrinsic: str) -> Unary:
     def function(e: Emitter, a: ir.Value) -> ir.Value:
-        count = e.call(intrinsic, a.type, a, e.constant(0, I1))
-        return _or_minus_one(e, e.b.icmp_unsigned("==", a, like(e, 0, a)), count)
+        count = e.b.intrinsic(intrinsic, a.type, a, constant(0, I1))
+        return _or_minus_one(e, e.b.equal(a, 0), count)
 
     return function
 
 
 def _sign_bits(e: Emitter, a: ir.Value) -> ir.Value:
-    changed = e.b.xor(a, e.b.ashr(a, like(e, a.type.width - 1, a)))
-    return _or_minus_one(
-        e, e.b.icmp_unsigned("==", changed, like(e, 0, a)), e.call("llvm.ctlz", a.type, changed, e.constant(0, I1))
-    )
+    changed = e.b.xor(a, e.b.ashr(a, a.type.width - 1))
+    return _or_minus_one(e, e.b.equal(changed, 0), e.b.intrinsic("llvm.ctlz", a.type, changed, constant(0, I1)))
 
 
 def _population(e: Emitter, a: ir.Value) -> ir.Value:
-    count = e.call("llvm.ctpop", a.type, a)
+    count = e.b.intrinsic("llvm.ctpop", a.type, a)
     return e.b.trunc(count, I32) if count.type.width > 32 else count
 
 
 def _quads(e: Emitter, a: ir.Value) -> ir.Value:
     """Bit 0 of each four: whether any of them is set."""
     for distance in (1, 2):
-        a = e.b.or_(a, e.b.lshr(a, like(e, distance, a)))
-    return e.b.and_(a, like(e, 0x1111111111111111, a))
+        a = e.b.or_(a, e.b.lshr(a, distance))
+    return e.b.and_(a, 0x1111111111111111)
 
 
 def _quad_mask(e: Emitter, a: ir.Value) -> ir.Value:
@@ -307,7 +306,7 @@ def _quad_mask(e: Emitter, a: ir.Value) -> ir.Value:
         (12, 0x000000FF000000FF),
         (24, 0xFFFF),
     ):
-        a = e.b.and_(e.b.or_(a, e.b.lshr(a, like(e, distance, a))), like(e, mask, a))
+        a = e.b.and_(e.b.or_(a, e.b.lshr(a, distance)), mask)
     return a
 
 
@@ -317,21 +316,21 @@ def _replicate(e: Emitter, a: ir.Value) -> ir.Value:
         (16, 0x0000FFFF0000FFFF), (8, 0x00FF00FF00FF00FF), (4, 0x0F0F0F0F0F0F0F0F), (2, 0x3333333333333333),
         (1, 0x5555555555555555),
     ):  # fmt: skip
-        a = e.b.and_(e.b.or_(a, e.b.shl(a, like(e, distance, a))), like(e, mask, a))
-    return e.b.mul(a, like(e, 3, a))
+        a = e.b.and_(e.b.or_(a, e.b.shl(a, distance)), mask)
+    return e.b.mul(a, 3)
 
 
 for _width in (32, 64):
     EMIT |= {
         f"s_mov_b{_width}": unary(lambda e, a: a, _width),
         f"s_not_b{_width}": unary(lambda e, a: e.b.not_(a), _width, sets_scc=True),
-        f"s_brev_b{_width}": unary(lambda e, a: e.call("llvm.bitreverse", a.type, a), _width),
+        f"s_brev_b{_width}": unary(lambda e, a: e.b.intrinsic("llvm.bitreverse", a.type, a), _width),
         f"s_ctz_i32_b{_width}": unary(_first_one("llvm.cttz"), _width),
         f"s_clz_i32_u{_width}": unary(_first_one("llvm.ctlz"), _width),
         f"s_bcnt0_i32_b{_width}": unary(lambda e, a: _population(e, e.b.not_(a)), _width, sets_scc=True),
         f"s_bcnt1_i32_b{_width}": unary(_population, _width, sets_scc=True),
         f"s_quadmask_b{_width}": unary(_quad_mask, _width, sets_scc=True),
-        f"s_wqm_b{_width}": unary(lambda e, a: e.b.mul(_quads(e, a), like(e, 15, a)), _width, sets_scc=True),
+        f"s_wqm_b{_width}": unary(lambda e, a: e.b.mul(_quads(e, a), 15), _width, sets_scc=True),
     }
 EMIT |= {
     "s_cls_i32": unary(_sign_bits),
@@ -347,7 +346,7 @@ def _conditional_move(bits: int) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         destination, source = i.operands
         value, old = e.scalar(source, bits), e.scalar(destination, bits)
-        e.set_scalar(destination, e.b.select(e.scc, value, old))
+        e.set_scalar(destination, e.b.select(e.regs.scc, value, old))
 
     return emit
 
@@ -355,7 +354,7 @@ def _conditional_move(bits: int) -> EmitFunction:
 def _set_bit(bits: int, to: int) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         old = e.scalar(i.operands[0], bits)
-        bit = e.b.shl(like(e, 1, old), _amount(e, e.scalar(i.operands[1]), old))
+        bit = e.b.shl(1, _amount(e, e.scalar(i.operands[1]), old))
         e.set_scalar(i.operands[0], e.b.or_(old, bit) if to else e.b.and_(old, e.b.not_(bit)))
 
     return emit
@@ -375,7 +374,7 @@ def _compare(comparison: str, kind: str) -> EmitFunction:
 
     def emit(e: Emitter, i: Instruction) -> None:
         a, b = (e.scalar(operand, bits, signed=signed) for operand in i.operands)
-        e.scc = (e.b.icmp_signed if signed else e.b.icmp_unsigned)(comparison, a, b)
+        e.regs.scc = (e.b.icmp_signed if signed else e.b.icmp_unsigned)(comparison, a, b)
 
     return emit
 
@@ -384,7 +383,7 @@ def _test_bit(bits: int, wanted: int) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         value = e.scalar(i.operands[0], bits)
         bit = e.b.trunc(e.b.lshr(value, _amount(e, e.scalar(i.operands[1]), value)), I1)
-        e.scc = bit if wanted else e.b.not_(bit)
+        e.regs.scc = bit if wanted else e.b.not_(bit)
 
     return emit
 
@@ -406,23 +405,21 @@ def _constant16(i: Instruction) -> int:
 
 
 def _move_constant(e: Emitter, i: Instruction) -> None:
-    e.set_scalar(i.operands[0], e.constant(_constant16(i)))
+    e.set_scalar(i.operands[0], constant(_constant16(i)))
 
 
 def _conditional_constant(e: Emitter, i: Instruction) -> None:
     old = e.scalar(i.operands[0])
-    e.set_scalar(i.operands[0], e.b.select(e.scc, e.constant(_constant16(i)), old))
+    e.set_scalar(i.operands[0], e.b.select(e.regs.scc, _constant16(i), old))
 
 
 def _multiply_constant(e: Emitter, i: Instruction) -> None:
-    e.set_scalar(i.operands[0], e.b.mul(e.scalar(i.operands[0]), e.constant(_constant16(i))))
+    e.set_scalar(i.operands[0], e.b.mul(e.scalar(i.operands[0]), _constant16(i)))
 
 
 EMIT |= {
     "s_movk_i32": _move_constant,
     "s_cmovk_i32": _conditional_constant,
-    "s_addk_co_i32": lambda e, i: _add_signed(
-        e, i.operands[0], e.scalar(i.operands[0]), e.constant(_constant16(i))
-    ),
+    "s_addk_co_i32": lambda e, i: _add_signed(e, i.operands[0], e.scalar(i.operands[0]), constant(_constant16(i))),
     "s_mulk_i32": _multiply_constant,
 }

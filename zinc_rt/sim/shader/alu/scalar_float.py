@@ -11,7 +11,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.alu.scalar import unary
-from zinc_rt.sim.shader.emit.emitter import FLOAT, HALF, I1, I16, I32, Emitter
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I1, I16, I32, constant
 
 EmitFunction = Callable[[Emitter, Instruction], None]
 EMIT: dict[str, EmitFunction] = {}
@@ -35,7 +36,7 @@ def _floats(function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = 
 
 
 def _fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    return fused_half(e, a, b, c) if a.type is HALF else e.call("llvm.fma", a.type, a, b, c)
+    return fused_half(e, a, b, c) if a.type is HALF else e.b.intrinsic("llvm.fma", a.type, a, b, c)
 
 
 def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -50,16 +51,16 @@ def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     error = e.b.fadd(e.b.fsub(product, e.b.fsub(total, part)), e.b.fsub(c, part))
     bits = e.b.bitcast(total, I32)
     even = e.b.not_(e.b.trunc(bits, I1))
-    inexact = e.b.fcmp_ordered("!=", error, e.constant(0.0, FLOAT))
+    inexact = e.b.fcmp_ordered("!=", error, 0.0)
     # One step towards the error: away from zero where the signs agree.
-    same = e.b.icmp_signed(">=", e.b.xor(bits, e.b.bitcast(error, I32)), e.constant(0))
-    odd = e.b.add(bits, e.b.select(same, e.constant(1), e.constant(-1)))
+    same = e.b.icmp_signed(">=", e.b.xor(bits, e.b.bitcast(error, I32)), 0)
+    odd = e.b.add(bits, e.b.select(same, constant(1), constant(-1)))
     odd = e.b.select(e.b.and_(even, inexact), odd, bits)
     return e.b.fptrunc(e.b.bitcast(odd, FLOAT), HALF)
 
 
 def _rounded(intrinsic: str) -> Callable[..., ir.Value]:
-    return lambda e, a: e.call(intrinsic, a.type, a)
+    return lambda e, a: e.b.intrinsic(intrinsic, a.type, a)
 
 
 def _extreme(intrinsic: str) -> Callable[..., ir.Value]:
@@ -67,7 +68,7 @@ def _extreme(intrinsic: str) -> Callable[..., ir.Value]:
 
     def build(e: Emitter, *values: ir.Value) -> ir.Value:
         wide = [e.b.fpext(value, FLOAT) if value.type is HALF else value for value in values]
-        result = e.call(intrinsic, FLOAT, *wide)
+        result = e.b.intrinsic(intrinsic, FLOAT, *wide)
         return e.b.fptrunc(result, HALF) if values[0].type is HALF else result
 
     return build
@@ -97,7 +98,8 @@ def _to_integer(intrinsic: str) -> EmitFunction:
     """Truncated, saturated, NaN to 0."""
 
     def emit(e: Emitter, i: Instruction) -> None:
-        e.set_scalar(i.operands[0], e.convert(intrinsic, I32, float_source(e, i.operands[1], FLOAT)))
+        value = float_source(e, i.operands[1], FLOAT)
+        e.set_scalar(i.operands[0], e.b.intrinsic(intrinsic, I32, value, types=(I32, FLOAT)))
 
     return emit
 
@@ -106,8 +108,8 @@ def _half_toward_zero(e: Emitter, value: ir.Value) -> ir.Value:
     """f32 to f16 bits (i16), rounded toward zero: nearest, then one step back where that was away from it."""
     near = e.b.fptrunc(value, HALF)
     bits = e.b.bitcast(near, I16)
-    magnitude = e.b.bitcast(e.b.and_(e.b.bitcast(value, I32), e.constant(0x7FFFFFFF)), FLOAT)
-    got = e.b.fpext(e.b.bitcast(e.b.and_(bits, e.constant(0x7FFF, I16)), HALF), FLOAT)
+    magnitude = e.b.bitcast(e.b.and_(e.b.bitcast(value, I32), 0x7FFFFFFF), FLOAT)
+    got = e.b.fpext(e.b.bitcast(e.b.and_(bits, 0x7FFF), HALF), FLOAT)
     finite = e.b.fcmp_ordered("!=", magnitude, ir.Constant(FLOAT, float("inf")))
     beyond = e.b.and_(e.b.fcmp_ordered(">", got, magnitude), finite)
     return e.b.sub(bits, e.b.zext(beyond, I16))
@@ -115,11 +117,11 @@ def _half_toward_zero(e: Emitter, value: ir.Value) -> ir.Value:
 
 def _pack_halves(e: Emitter, i: Instruction) -> None:
     low, high = (e.b.zext(_half_toward_zero(e, float_source(e, o, FLOAT)), I32) for o in i.operands[1:])
-    e.set_scalar(i.operands[0], e.b.or_(low, e.b.shl(high, e.constant(16))))
+    e.set_scalar(i.operands[0], e.b.or_(low, e.b.shl(high, 16)))
 
 
 def _high_half_to_float(e: Emitter, i: Instruction) -> None:
-    bits = e.b.trunc(e.b.lshr(e.scalar(i.operands[1]), e.constant(16)), I16)
+    bits = e.b.trunc(e.b.lshr(e.scalar(i.operands[1]), 16), I16)
     e.set_scalar(i.operands[0], e.b.fpext(e.b.bitcast(bits, HALF), FLOAT))
 
 
@@ -141,7 +143,7 @@ EMIT |= {
 def _compare_floats(comparison: str, of: ir.Type, *, unordered: bool) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         a, b = (float_source(e, operand, of) for operand in i.operands)
-        e.scc = (e.b.fcmp_unordered if unordered else e.b.fcmp_ordered)(comparison, a, b)
+        e.regs.scc = (e.b.fcmp_unordered if unordered else e.b.fcmp_ordered)(comparison, a, b)
 
     return emit
 

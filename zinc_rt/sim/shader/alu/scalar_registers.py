@@ -8,7 +8,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.alu.scalar import BITWISE, Binary, nonzero
-from zinc_rt.sim.shader.emit.emitter import I32, I64, Emitter
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import I32, I64
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, TTMP0
 
 EmitFunction = Callable[[Emitter, Instruction], None]
@@ -27,13 +28,13 @@ def _save_exec(function: Binary, bits: int, *, saves_result: bool = False) -> Em
 
     def emit(e: Emitter, i: Instruction) -> None:
         source = e.scalar(i.operands[1], bits)
-        parts = [e.read_sgpr(EXEC_LO + at) for at in range(bits // 32)]
-        before = e.join(parts)
+        parts = [e.regs.read_sgpr(EXEC_LO + at) for at in range(bits // 32)]
+        before = e.b.join(parts)
         result = function(e, source, before)
         e.set_scalar(i.operands[0], result if saves_result else before)
-        for at, part in enumerate(e.split(result)):
-            e.write_sgpr(EXEC_LO + at, part)
-        e.scc = nonzero(e, result)
+        for at, part in enumerate(e.b.split(result)):
+            e.regs.write_sgpr(EXEC_LO + at, part)
+        e.regs.scc = nonzero(e, result)
 
     return emit
 
@@ -50,18 +51,18 @@ for _width in (32, 64):
 
 def _file(e: Emitter) -> ir.Value:
     """The SGPRs in memory: pointer to MOVREL_SGPRS dwords."""
-    memory = e.local(ir.ArrayType(I32, MOVREL_SGPRS), "indexed")
+    memory = e.b.local(ir.ArrayType(I32, MOVREL_SGPRS), name="indexed")
     for index in range(MOVREL_SGPRS):
-        e.b.store(e.read_sgpr(index, check=False), e.offset(memory, 4 * index))
+        e.b.store(e.regs.read_sgpr(index, check=False), e.b.offset(memory, 4 * index))
     return memory
 
 
 def _element(e: Emitter, memory: ir.Value, base: Operand, offset: ir.Value, dwords: int) -> ir.Value:
     """Pointer to the register `base` + `offset`; out of range ends the wave."""
-    index = e.b.add(offset, e.constant(base.index + (TTMP0 if base.text.startswith("ttmp") else 0)))
-    with e.cold(e.b.icmp_unsigned(">", index, e.constant(MOVREL_SGPRS - dwords))):
-        e.illegal("moves to or from an SGPR beyond s105")
-    return e.offset(memory, e.b.zext(e.b.shl(index, e.constant(2)), I64))
+    index = e.b.add(offset, base.index + (TTMP0 if base.text.startswith("ttmp") else 0))
+    with e.b.cold(e.b.icmp_unsigned(">", index, MOVREL_SGPRS - dwords)):
+        e.reports.illegal("moves to or from an SGPR beyond s105")
+    return e.b.offset(memory, e.b.zext(e.b.shl(index, 2), I64))
 
 
 def _move_relative(bits: int, *, source: Callable | None, destination: Callable | None) -> EmitFunction:
@@ -69,19 +70,19 @@ def _move_relative(bits: int, *, source: Callable | None, destination: Callable 
 
     def emit(e: Emitter, i: Instruction) -> None:
         to, what = i.operands
-        offsets = e.read_sgpr(M0)
+        offsets = e.regs.read_sgpr(M0)
         of = ir.IntType(bits)
         memory = _file(e)
         if source is None:
             value = e.scalar(what, bits)
         else:
-            value = e.load(_element(e, memory, what, source(e, offsets), bits // 32), of, align=4)
+            value = e.b.load(_element(e, memory, what, source(e, offsets), bits // 32), typ=of, align=4)
         if destination is None:
             e.set_scalar(to, value)
             return
         e.b.store(value, _element(e, memory, to, destination(e, offsets), bits // 32), align=4)
         for index in range(MOVREL_SGPRS):
-            e.write_sgpr(index, e.load(e.offset(memory, 4 * index), I32))
+            e.regs.write_sgpr(index, e.b.load(e.b.offset(memory, 4 * index), typ=I32))
 
     return emit
 
@@ -95,6 +96,6 @@ for _width in (32, 64):
     EMIT[f"s_movreld_b{_width}"] = _move_relative(_width, source=None, destination=_all)
 EMIT["s_movrelsd_2_b32"] = _move_relative(
     32,
-    source=lambda e, m0: e.b.and_(m0, e.constant(0x3FF)),
-    destination=lambda e, m0: e.b.and_(e.b.lshr(m0, e.constant(16)), e.constant(0x3FF)),
+    source=lambda e, m0: e.b.and_(m0, 0x3FF),
+    destination=lambda e, m0: e.b.and_(e.b.lshr(m0, 16), 0x3FF),
 )

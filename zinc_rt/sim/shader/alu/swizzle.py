@@ -7,8 +7,9 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
-from zinc_rt.sim.shader.emit.emitter import I1, I32, I64, Emitter
-from zinc_rt.sim.shader.emit.routine import POINTER, VOID, Routine
+from zinc_rt.sim.shader.emit.builder import HelperBuilder
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID, constant
 from zinc_rt.sim.shader.memory import access
 from zinc_rt.sim.shader.memory.loads_stores import offset
 
@@ -41,92 +42,92 @@ def source_lanes(field: int, wave: int) -> list[int]:
 def _swizzle(e: Emitter, i: Instruction) -> None:
     """Lanes that are not active give 0."""
     destination, data = i.operands
-    value = e.read_vgpr(data.index)
-    zero = e.constant(0, value.type)
-    if not e.exec_full:
-        value = e.b.select(e.exec_mask(), value, zero)
-    order = ir.Constant(e.lanes(I32), [I32(lane) for lane in source_lanes(offset(i), e.wave)])
-    if e.checks.full and not e.exec_full:
-        there = e.b.shuffle_vector(e.exec_mask(), e.constant(0, e.lanes(I1)), order)
+    value = e.regs.read_vgpr(data.index)
+    zero = constant(0, value.type)
+    if not e.exec.full:
+        value = e.b.select(e.exec.mask(), value, zero)
+    order = ir.Constant(e.b.lanes(I32), [I32(lane) for lane in source_lanes(offset(i), e.wave)])
+    if e.checks.full and not e.exec.full:
+        there = e.b.shuffle_vector(e.exec.mask(), constant(0, e.b.lanes(I1)), order)
         _tell_inactive(e, there)
-    e.write_vgpr(destination.index, e.b.shuffle_vector(value, zero, order))
+    e.regs.write_vgpr(destination.index, e.b.shuffle_vector(value, zero, order))
 
 
 def _numbers(e: Emitter, i: Instruction) -> ir.Value:
     """<W x i32>: the lane that each lane's byte index means."""
-    index = e.read_vgpr(i.operands[1].index)
-    index = e.b.add(index, e.constant(offset(i), index.type))
-    return e.b.and_(e.b.lshr(index, e.constant(2, index.type)), e.constant(e.wave - 1, index.type))
+    index = e.regs.read_vgpr(i.operands[1].index)
+    index = e.b.add(index, offset(i))
+    return e.b.and_(e.b.lshr(index, 2), e.wave - 1)
 
 
 def _tell_inactive(e: Emitter, there: ir.Value) -> None:
     """`there`: <W x i1>, whether the lane that each one reads is active."""
-    off = e.b.and_(e.exec_mask(), e.b.not_(there))
-    e.report("inactive-lane", off, text="reads a lane that EXEC has off, which gives 0")
+    off = e.b.and_(e.exec.mask(), e.b.not_(there))
+    e.reports.report("inactive-lane", off, text="reads a lane that EXEC has off, which gives 0")
 
 
 def _moved(e: Emitter, helper: ir.Function, value: ir.Value, numbers: ir.Value) -> ir.Value:
     indices, source = access.buffers(e)
-    result = e.offset(source, 4 * e.wave)
+    result = e.b.offset(source, 4 * e.wave)
     e.b.store(numbers, indices)
     e.b.store(value, source)
-    e.b.store(e.constant(0, e.lanes(I32)), result, align=4)
-    bits = e.exec_bits()
+    e.b.store(constant(0, e.b.lanes(I32)), result, align=4)
+    bits = e.exec.bits()
     e.b.call(helper, [source, indices, result, bits if e.wave == 64 else e.b.zext(bits, I64)])
-    return e.load(result, e.lanes(I32), 4)
+    return e.b.load(result, typ=e.b.lanes(I32), align=4)
 
 
 def _backward(e: Emitter, i: Instruction) -> None:
-    value = e.read_vgpr(i.operands[2].index)
-    if not e.exec_full:
-        value = e.b.select(e.exec_mask(), value, e.constant(0, value.type))
+    value = e.regs.read_vgpr(i.operands[2].index)
+    if not e.exec.full:
+        value = e.b.select(e.exec.mask(), value, 0)
         if e.checks.full:
-            of = e.lanes(I64)
-            bits = e.exec_bits()
-            wide = e.splat(bits if e.wave == 64 else e.b.zext(bits, I64))
+            of = e.b.lanes(I64)
+            bits = e.exec.bits()
+            wide = e.b.splat(bits if e.wave == 64 else e.b.zext(bits, I64))
             bit = e.b.lshr(wide, e.b.zext(_numbers(e, i), of))
-            _tell_inactive(e, e.b.trunc(bit, e.lanes(I1)))
-    _set(e, i, e.helper("zrt.bpermute", MOVE, _build_gather), value)
+            _tell_inactive(e, e.b.trunc(bit, e.b.lanes(I1)))
+    _set(e, i, e.b.helper("zrt.bpermute", MOVE, _build_gather), value)
 
 
 def _backward_all(e: Emitter, i: Instruction) -> None:
     """Inactive lanes are read too."""
-    _set(e, i, e.helper("zrt.bpermute", MOVE, _build_gather), e.read_vgpr(i.operands[2].index))
+    _set(e, i, e.b.helper("zrt.bpermute", MOVE, _build_gather), e.regs.read_vgpr(i.operands[2].index))
 
 
 def _forward(e: Emitter, i: Instruction) -> None:
     """Of several lanes with one destination the highest wins; what nobody sends to is 0."""
-    _set(e, i, e.helper("zrt.permute", MOVE, _build_scatter), e.read_vgpr(i.operands[2].index))
+    _set(e, i, e.b.helper("zrt.permute", MOVE, _build_scatter), e.regs.read_vgpr(i.operands[2].index))
 
 
 def _set(e: Emitter, i: Instruction, helper: ir.Function, value: ir.Value) -> None:
-    e.write_vgpr(i.operands[0].index, _moved(e, helper, value, _numbers(e, i)))
+    e.regs.write_vgpr(i.operands[0].index, _moved(e, helper, value, _numbers(e, i)))
 
 
 def _build_gather(function: ir.Function) -> None:
-    r = Routine(function)
+    b = HelperBuilder(function)
     source, numbers, result, lanes = function.args
 
     def lane(lane: ir.Value) -> None:
-        number = r.b.zext(r.load(r.element(numbers, lane, I32), I32), I64)
-        r.b.store(r.load(r.element(source, number, I32), I32), r.element(result, lane, I32))
+        number = b.zext(b.load(b.element(numbers, lane, I32), typ=I32), I64)
+        b.store(b.load(b.element(source, number, I32), typ=I32), b.element(result, lane, I32))
 
-    r.each_lane(lanes, lane)
-    r.b.ret_void()
-    r.done()
+    b.each_lane(lanes, lane)
+    b.ret_void()
+    b.done()
 
 
 def _build_scatter(function: ir.Function) -> None:
-    r = Routine(function)
+    b = HelperBuilder(function)
     source, numbers, result, lanes = function.args
 
     def lane(lane: ir.Value) -> None:
-        number = r.b.zext(r.load(r.element(numbers, lane, I32), I32), I64)
-        r.b.store(r.load(r.element(source, lane, I32), I32), r.element(result, number, I32))
+        number = b.zext(b.load(b.element(numbers, lane, I32), typ=I32), I64)
+        b.store(b.load(b.element(source, lane, I32), typ=I32), b.element(result, number, I32))
 
-    r.each_lane(lanes, lane)
-    r.b.ret_void()
-    r.done()
+    b.each_lane(lanes, lane)
+    b.ret_void()
+    b.done()
 
 
 EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {

@@ -35,7 +35,8 @@ from zinc_rt.sim.shader.alu.vector import (
     source,
     sum_to_odd,
 )  # fmt: skip
-from zinc_rt.sim.shader.emit.emitter import DOUBLE, FLOAT, HALF, I16, I32, I64, Emitter, type_bits
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
 
 _LN2 = (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56"))
 _HALF_LN2_SQUARED = (float.fromhex("0x1.ebfbdff82c58fp-3"), float.fromhex("-0x1.5e43a53e44da3p-57"))
@@ -56,23 +57,23 @@ _BIAS = 1023
 
 
 def _bits(e: Emitter, value: Value) -> Value:
-    return e.b.bitcast(value, e.lanes(_INTEGERS[value.type.element]))
+    return e.b.bitcast(value, e.b.lanes(_INTEGERS[value.type.element]))
 
 
 def _fma(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    return e.call("llvm.fma", a.type, a, b, c)
+    return e.b.intrinsic("llvm.fma", a.type, a, b, c)
 
 
 def _horner(e: Emitter, x: Value, coefficients: tuple[float, ...]) -> Value:
-    result = e.constant(coefficients[0], x.type)
+    result = constant(coefficients[0], x.type)
     for coefficient in coefficients[1:]:
-        result = _fma(e, result, x, e.constant(coefficient, x.type))
+        result = _fma(e, result, x, constant(coefficient, x.type))
     return result
 
 
 def _product(e: Emitter, x: Value, factor: tuple[float, float]) -> tuple[Value, Value]:
     """x times a constant of two doubles, as a sum of two."""
-    high, low = (e.constant(part, x.type) for part in factor)
+    high, low = (constant(part, x.type) for part in factor)
     product = e.b.fmul(x, high)
     return product, _fma(e, x, low, _fma(e, x, high, e.b.fneg(product)))
 
@@ -81,23 +82,23 @@ def exp2(e: Emitter, x: Value) -> Value:
     """2**x of doubles with few bits (a converted float or half); -infinity to +infinity, not for NaN."""
     b = e.b
     for comparison, limit in (("<", -300.0), (">", 300.0)):
-        end = e.constant(limit, x.type)
+        end = constant(limit, x.type)
         x = b.select(b.fcmp_ordered(comparison, x, end), end, x)
-    whole = e.call("llvm.roundeven", x.type, x)
+    whole = b.intrinsic("llvm.roundeven", x.type, x)
     r = b.fsub(x, whole)
     square = b.fmul(r, r)  # exact: r has at most 24 bits
     first, first_low = _product(e, r, _LN2)
     second, second_low = _product(e, square, _HALF_LN2_SQUARED)
     rest = b.fmul(b.fmul(square, r), _horner(e, r, _EXP2_REST))
-    one = e.constant(1.0, x.type)
+    one = constant(1.0, x.type)
     partial = b.fadd(one, first)
     error = b.fadd(b.fsub(one, partial), first)
     high = b.fadd(partial, second)
     error = b.fadd(error, b.fadd(b.fsub(partial, high), second))
     low = b.fadd(rest, b.fadd(error, b.fadd(first_low, second_low)))
     mantissa = _bits(e, sum_to_odd(e, high, low))
-    power = b.sext(b.fptosi(whole, e.lanes(I32)), e.lanes(I64))
-    return b.bitcast(b.add(mantissa, b.shl(power, e.constant(_MANTISSA, power.type))), x.type)
+    power = b.sext(b.fptosi(whole, b.lanes(I32)), b.lanes(I64))
+    return b.bitcast(b.add(mantissa, b.shl(power, _MANTISSA)), x.type)
 
 
 def log2(e: Emitter, x: Value) -> Value:
@@ -105,13 +106,13 @@ def log2(e: Emitter, x: Value) -> Value:
     b = e.b
     bits = _bits(e, x)
     of = bits.type
-    exponent = b.sub(b.lshr(bits, e.constant(_MANTISSA, of)), e.constant(_BIAS, of))
-    fraction = b.and_(bits, e.constant((1 << _MANTISSA) - 1, of))
-    mantissa = b.or_(fraction, e.constant(_BIAS << _MANTISSA, of))
-    upper = b.icmp_unsigned(">", mantissa, e.constant(_SQRT2_BITS, of))
-    mantissa = b.select(upper, b.sub(mantissa, e.constant(1 << _MANTISSA, of)), mantissa)
+    exponent = b.sub(b.lshr(bits, _MANTISSA), _BIAS)
+    fraction = b.and_(bits, (1 << _MANTISSA) - 1)
+    mantissa = b.or_(fraction, _BIAS << _MANTISSA)
+    upper = b.icmp_unsigned(">", mantissa, _SQRT2_BITS)
+    mantissa = b.select(upper, b.sub(mantissa, 1 << _MANTISSA), mantissa)
     exponent = b.add(exponent, b.zext(upper, of))
-    m, one = b.bitcast(mantissa, x.type), e.constant(1.0, x.type)
+    m, one = b.bitcast(mantissa, x.type), constant(1.0, x.type)
     over, under = b.fsub(m, one), b.fadd(m, one)
     s = b.fdiv(over, under)
     s_low = b.fdiv(_fma(e, b.fneg(s), under, over), under)
@@ -119,10 +120,10 @@ def log2(e: Emitter, x: Value) -> Value:
     series = _horner(e, square, tuple(1.0 / (2 * term + 3) for term in reversed(range(_LOG_TERMS))))
     first, first_low = _product(e, s, _TWO_OVER_LN2)
     rest = b.fmul(first, b.fmul(square, series))
-    whole = b.sitofp(b.trunc(exponent, e.lanes(I32)), x.type)
+    whole = b.sitofp(b.trunc(exponent, b.lanes(I32)), x.type)
     high = b.fadd(whole, first)
     error = b.fadd(b.fsub(whole, high), first)
-    from_s = b.fmul(e.constant(_TWO_OVER_LN2[0], x.type), s_low)
+    from_s = b.fmul(_TWO_OVER_LN2[0], s_low)
     low = b.fadd(rest, b.fadd(b.fadd(first_low, error), from_s))
     return sum_to_odd(e, high, low)
 
@@ -130,24 +131,24 @@ def log2(e: Emitter, x: Value) -> Value:
 def _turns(e: Emitter, x: Value, quarter: int) -> Value:
     """sin(2 pi (x + quarter / 4)) of doubles; the reduction is exact."""
     b = e.b
-    turn = b.fsub(x, e.call("llvm.roundeven", x.type, x))
-    four = b.fmul(turn, e.constant(4.0, x.type))
-    quadrant = e.call("llvm.roundeven", x.type, four)
-    angle = b.fmul(b.fsub(four, quadrant), e.constant(math.pi / 2, x.type))
+    turn = b.fsub(x, b.intrinsic("llvm.roundeven", x.type, x))
+    four = b.fmul(turn, 4.0)
+    quadrant = b.intrinsic("llvm.roundeven", x.type, four)
+    angle = b.fmul(b.fsub(four, quadrant), math.pi / 2)
     square = b.fmul(angle, angle)
     sines = tuple((-1.0) ** term / math.factorial(2 * term + 3) for term in reversed(range(8)))
     cosines = tuple((-1.0) ** term / math.factorial(2 * term + 2) for term in reversed(range(9)))
     cube = b.fmul(square, angle)
     sine = b.fsub(angle, b.fmul(cube, _horner(e, square, sines)))
-    cosine = b.fsub(e.constant(1.0, x.type), b.fmul(square, _horner(e, square, cosines)))
+    cosine = b.fsub(1.0, b.fmul(square, _horner(e, square, cosines)))
     finite = b.fcmp_ordered("ord", quadrant, quadrant)
-    number = b.fptosi(b.select(finite, quadrant, e.constant(0.0, x.type)), e.lanes(I32))
-    number = b.add(number, e.constant(quarter, number.type))
-    none = e.constant(0, number.type)
-    odd = b.icmp_unsigned("!=", b.and_(number, e.constant(1, number.type)), none)
-    minus = b.icmp_unsigned("!=", b.and_(number, e.constant(2, number.type)), none)
+    number = b.fptosi(b.select(finite, quadrant, 0.0), b.lanes(I32))
+    number = b.add(number, quarter)
+    none = constant(0, number.type)
+    odd = b.unequal(b.and_(number, 1), none)
+    minus = b.unequal(b.and_(number, 2), none)
     value = b.select(odd, cosine, sine)
-    return b.fadd(b.select(minus, b.fneg(value), value), e.constant(0.0, x.type))  # -0 becomes +0
+    return b.fadd(b.select(minus, b.fneg(value), value), 0.0)  # -0 becomes +0
 
 
 # --- one function of a format's lanes each
@@ -157,7 +158,7 @@ def _through_double(build: Build) -> Build:
     """`build` of doubles, whose result may be rounded once more, for 16 and 32 bits."""
 
     def emit(e: Emitter, value: Value) -> Value:
-        result = build(e, e.b.fpext(value, e.lanes(DOUBLE)))
+        result = build(e, e.b.fpext(value, e.b.lanes(DOUBLE)))
         return half_of_double(e, result) if value.type.element is HALF else e.b.fptrunc(result, value.type)
 
     return emit
@@ -170,9 +171,9 @@ def _exp(e: Emitter, value: Value) -> Value:
 
 def _log(e: Emitter, value: Value) -> Value:
     b, of = e.b, value.type
-    zero, infinity = e.constant(0.0, of), e.constant(float("inf"), of)
+    zero, infinity = constant(0.0, of), constant(float("inf"), of)
     inside = b.and_(b.fcmp_ordered(">", value, zero), b.fcmp_ordered("<", value, infinity))
-    result = _through_double(log2)(e, b.select(inside, value, e.constant(1.0, of)))
+    result = _through_double(log2)(e, b.select(inside, value, 1.0))
     special = b.select(b.fcmp_ordered("==", value, zero), b.fneg(infinity), _invalid(e, value))
     return b.select(inside, result, b.select(b.fcmp_ordered(">", value, zero), infinity, special))
 
@@ -180,22 +181,22 @@ def _log(e: Emitter, value: Value) -> Value:
 def _invalid(e: Emitter, value: Value) -> Value:
     """A NaN as it is but quiet, otherwise the NaN of an invalid operation."""
     nan = e.b.fcmp_unordered("uno", value, value)
-    default = e.b.bitcast(e.constant(_NAN[value.type.element], e.lanes(_INTEGERS[value.type.element])), value.type)
+    default = e.b.bitcast(constant(_NAN[value.type.element], e.b.lanes(_INTEGERS[value.type.element])), value.type)
     return e.b.select(nan, e.b.fadd(value, value), default)
 
 
 def _rcp(e: Emitter, value: Value) -> Value:
-    return lifted(e, lambda e, x: e.b.fdiv(e.constant(1.0, x.type), x), value)
+    return lifted(e, lambda e, x: e.b.fdiv(1.0, x), value)
 
 
 def _square_root(e: Emitter, value: Value) -> Value:
-    result = lifted(e, lambda e, x: e.call("llvm.sqrt", x.type, x), value)
+    result = lifted(e, lambda e, x: e.b.intrinsic("llvm.sqrt", x.type, x), value)
     return _of_negatives(e, value, result)
 
 
 def _rsq(e: Emitter, value: Value) -> Value:
     def build(e: Emitter, x: Value) -> Value:
-        return e.b.fdiv(e.constant(1.0, x.type), e.call("llvm.sqrt", x.type, x))
+        return e.b.fdiv(1.0, e.b.intrinsic("llvm.sqrt", x.type, x))
 
     through = build if value.type.element is DOUBLE else _through_double(build)
     return _of_negatives(e, value, through(e, value))
@@ -203,13 +204,13 @@ def _rsq(e: Emitter, value: Value) -> Value:
 
 def _of_negatives(e: Emitter, value: Value, result: Value) -> Value:
     """The result, a NaN with the manual's sign below zero."""
-    negative = e.b.fcmp_ordered("<", value, e.constant(0.0, value.type))
+    negative = e.b.fcmp_ordered("<", value, 0.0)
     return e.b.select(negative, _invalid(e, value), result)
 
 
 def _sine(e: Emitter, value: Value) -> Value:
     result = _through_double(lambda e, x: _turns(e, x, 0))(e, value)
-    zero = e.b.fcmp_ordered("==", value, e.constant(0.0, value.type))
+    zero = e.b.fcmp_ordered("==", value, 0.0)
     return e.b.select(zero, value, _of_infinities(e, value, result))
 
 
@@ -218,7 +219,7 @@ def _cosine(e: Emitter, value: Value) -> Value:
 
 
 def _of_infinities(e: Emitter, value: Value, result: Value) -> Value:
-    finite = e.b.fcmp_ordered("<", absolute(e, value), e.constant(float("inf"), value.type))
+    finite = e.b.fcmp_ordered("<", absolute(e, value), float("inf"))
     return e.b.select(finite, result, _invalid(e, value))
 
 
@@ -227,38 +228,37 @@ def _perturbed(e: Emitter, value: Value, result: Value) -> Value:
     b, of = e.b, result.type.element
     if not e.checks.perturb:
         return result
-    seed = e.b.trunc(e.b.xor(e.field("perturb_seed"), e.b.lshr(e.field("perturb_seed"), e.constant(32, I64))), I32)
-    place = b.add(b.mul(seed, e.constant(0x9E3779B1)), e.constant(e.pc * 0x85EBCA77 + 1))
-    words = e.lanes(I32)
+    seed = b.trunc(b.xor(e.frame.field("perturb_seed"), b.lshr(e.frame.field("perturb_seed"), 32)), I32)
+    place = b.add(b.mul(seed, 0x9E3779B1), e.frame.pc * 0x85EBCA77 + 1)
+    words = b.lanes(I32)
     given = _bits(e, value)
     if type_bits(of) == 64:
-        given = b.xor(given, b.lshr(given, e.constant(32, given.type)))
+        given = b.xor(given, b.lshr(given, 32))
     given = given if type_bits(of) == 32 else (b.trunc if type_bits(of) == 64 else b.zext)(given, words)
     lanes = ir.Constant(words, [lane * 0xC2B2AE3D & 0xFFFFFFFF for lane in range(e.wave)])
-    mixed = b.xor(b.xor(given, lanes), e.splat(place))
+    mixed = b.xor(b.xor(given, lanes), b.splat(place))
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        mixed = b.xor(mixed, b.lshr(mixed, e.constant(shift, words)))
-        mixed = b.mul(mixed, e.constant(factor, words))
-    third = b.lshr(b.mul(b.lshr(mixed, e.constant(16, words)), e.constant(3, words)), e.constant(16, words))
-    delta = b.sub(third, e.constant(1, words))
+        mixed = b.xor(mixed, b.lshr(mixed, shift))
+        mixed = b.mul(mixed, factor)
+    third = b.lshr(b.mul(b.lshr(mixed, 16), 3), 16)
+    delta = b.sub(third, 1)
     bits = _bits(e, result)
     if bits.type != words:
         delta = (b.sext if type_bits(of) == 64 else b.trunc)(delta, bits.type)
     movable = b.and_(_ordinary(e, value, 0), _ordinary(e, result, 1))
-    moved = b.add(bits, b.select(movable, delta, e.constant(0, bits.type)))
+    moved = b.add(bits, b.select(movable, delta, 0))
     return b.bitcast(moved, result.type)
 
 
 def _ordinary(e: Emitter, value: Value, margin: int) -> Value:
     """Lanes that are finite and normal, by more than `margin` ULP."""
     of = value.type.element
-    integer = _INTEGERS[of]
-    size = e.b.and_(_bits(e, value), e.constant((1 << type_bits(of) - 1) - 1, e.lanes(integer)))
+    size = e.b.and_(_bits(e, value), (1 << type_bits(of) - 1) - 1)
     places = {HALF: 10, FLOAT: 23, DOUBLE: 52}[of]
     smallest = (1 << places) + margin
     infinity = ((1 << type_bits(of) - 1) - 1) >> places << places
-    above = e.b.sub(size, e.constant(smallest, size.type))
-    return e.b.icmp_unsigned("<", above, e.constant(infinity - margin - smallest, size.type))
+    above = e.b.sub(size, smallest)
+    return e.b.below(above, infinity - margin - smallest)
 
 
 def _function(name: str, letter: str, build: Build, *, flush: bool) -> Build:
@@ -291,7 +291,7 @@ def _emit_scalar(letter: str, build: Build) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         value = build(e, e.vector(instruction.operands[1], TYPES[letter]))
         value = output_modified(e, instruction, value)
-        one = e.b.extract_element(_bits(e, value), e.constant(0))
+        one = e.b.extract_element(_bits(e, value), constant(0))
         e.set_scalar(instruction.operands[0], one if letter == "f" else e.b.zext(one, I32))
 
     return emit

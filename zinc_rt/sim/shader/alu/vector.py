@@ -21,16 +21,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.emit.emitter import (
-    DOUBLE,
-    FLOAT,
-    HALF,
-    I16,
-    I32,
-    I64,
-    Emitter,
-    type_bits,
-)  # fmt: skip
+from zinc_rt.sim.shader.emit.builder import LaneBuilder
+from zinc_rt.sim.shader.emit.emitter import Emitter  # fmt: skip
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
 
 TYPES = {"f": FLOAT, "d": DOUBLE, "h": HALF, "i": I32, "s": I16, "l": I64, "L": I64}
 MINIMUM_NORMAL = {HALF: 2.0**-14, FLOAT: 2.0**-126, DOUBLE: 2.0**-1022}
@@ -84,13 +77,13 @@ def source(e: Emitter, instruction: Instruction, operand: Operand, place: int, l
             literal <<= 32
         elif letter == "L":
             literal -= literal >> 31 << 32
-        bits = e.constant(literal, e.lanes(I64))
-        return bits if of is I64 else e.modified(e.b.bitcast(bits, e.lanes(of)), operand)
+        bits = constant(literal, e.b.lanes(I64))
+        return bits if of is I64 else e.modified(e.b.bitcast(bits, e.b.lanes(of)), operand)
     if type_bits(of) == 16 and operand.half is None and selects_upper(instruction, place):
         if operand.kind is Kind.VGPR:
             return e.vector(replace(operand, half=1), of)
-        word = e.b.trunc(e.b.lshr(e.scalar(operand), e.constant(16)), I16)
-        return e.modified(e.splat(e.b.bitcast(word, of)), operand)
+        word = e.b.trunc(e.b.lshr(e.scalar(operand), 16), I16)
+        return e.modified(e.b.splat(e.b.bitcast(word, of)), operand)
     return e.vector(operand, of)
 
 
@@ -107,15 +100,15 @@ def set_result(e: Emitter, instruction: Instruction, destination: Operand, value
 def output_modified(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
     """omod scales, flushes denormals and makes -0 +0; clamp keeps to 0 to 1 and makes NaN 0 (ISA 7.2.3.1)."""
     b, of = e.b, value.type.element
-    zero = e.constant(0.0, value.type)
+    zero = constant(0.0, value.type)
     omod = instruction.modifier("omod")
     if omod is not None and isinstance(omod.value, int):
         factor = float(omod.value) if omod.value > 0 else 1.0 / -omod.value
-        value = lifted(e, lambda e, x: e.b.fmul(x, e.constant(factor, x.type)), value)
-        tiny = b.fcmp_ordered("<", absolute(e, value), e.constant(MINIMUM_NORMAL[of], value.type))
+        value = lifted(e, lambda e, x: e.b.fmul(x, factor), value)
+        tiny = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of])
         value = b.select(tiny, zero, value)
     if instruction.modifier("clamp"):
-        one = e.constant(1.0, value.type)
+        one = constant(1.0, value.type)
         value = b.select(b.fcmp_ordered(">", value, zero), value, zero)
         value = b.select(b.fcmp_ordered("<", value, one), value, one)
     return value
@@ -125,7 +118,7 @@ def output_modified(e: Emitter, instruction: Instruction, value: ir.Value) -> ir
 
 
 def absolute(e: Emitter, value: ir.Value) -> ir.Value:
-    return e.call("llvm.fabs", value.type, value)
+    return e.b.intrinsic("llvm.fabs", value.type, value)
 
 
 def lifted(e: Emitter, build: Build, *values: ir.Value) -> ir.Value:
@@ -135,18 +128,18 @@ def lifted(e: Emitter, build: Build, *values: ir.Value) -> ir.Value:
     """
     if values[0].type.element is not HALF:
         return build(e, *values)
-    wide = [e.b.fpext(value, e.lanes(FLOAT)) for value in values]
-    return e.b.fptrunc(build(e, *wide), e.lanes(HALF))
+    wide = [e.b.fpext(value, e.b.lanes(FLOAT)) for value in values]
+    return e.b.fptrunc(build(e, *wide), e.b.lanes(HALF))
 
 
 def half_of_double(e: Emitter, value: ir.Value) -> ir.Value:
     """<W x double> to <W x half> in one rounding: to 24 bits with the last one sticky, then as a 32-bit float."""
     b = e.b
-    bits = b.bitcast(value, e.lanes(I64))
-    low = e.constant((1 << 29) - 1, bits.type)
-    sticky = b.zext(b.icmp_unsigned("!=", b.and_(bits, low), e.constant(0, bits.type)), bits.type)
-    odd = b.or_(b.and_(bits, b.not_(low)), b.shl(sticky, e.constant(29, bits.type)))
-    return b.fptrunc(b.fptrunc(b.bitcast(odd, value.type), e.lanes(FLOAT)), e.lanes(HALF))
+    bits = b.bitcast(value, b.lanes(I64))
+    low = constant((1 << 29) - 1, bits.type)
+    sticky = b.zext(b.unequal(b.and_(bits, low), 0), bits.type)
+    odd = b.or_(b.and_(bits, b.not_(low)), b.shl(sticky, 29))
+    return b.fptrunc(b.fptrunc(b.bitcast(odd, value.type), b.lanes(FLOAT)), b.lanes(HALF))
 
 
 def sum_to_odd(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -154,11 +147,11 @@ def sum_to_odd(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
     total = e.b.fadd(a, b)
     of_b = e.b.fsub(total, a)
     rest = e.b.fadd(e.b.fsub(a, e.b.fsub(total, of_b)), e.b.fsub(b, of_b))
-    bits, zero, none = e.b.bitcast(total, e.lanes(I64)), e.constant(0.0, total.type), e.constant(0, e.lanes(I64))
-    even = e.b.icmp_unsigned("==", e.b.and_(bits, e.constant(1, bits.type)), none)
+    bits, zero, none = e.b.bitcast(total, e.b.lanes(I64)), constant(0.0, total.type), constant(0, e.b.lanes(I64))
+    even = e.b.equal(e.b.and_(bits, 1), none)
     inexact = e.b.and_(e.b.fcmp_ordered("!=", rest, zero), even)
     inwards = e.b.xor(e.b.fcmp_ordered("<", rest, zero), e.b.fcmp_ordered("<", total, zero))
-    step = e.b.select(inwards, e.constant(-1, bits.type), e.constant(1, bits.type))
+    step = e.b.select(inwards, constant(-1, bits.type), constant(1, bits.type))
     return e.b.bitcast(e.b.add(bits, e.b.select(inexact, step, none)), total.type)
 
 
@@ -168,15 +161,15 @@ def fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     16-bit floats go through doubles: 53 bits hold every sum whose product and addend are near enough to matter.
     """
     if a.type.element is not HALF:
-        return e.call("llvm.fma", a.type, a, b, c)
-    wide = [e.b.fpext(value, e.lanes(DOUBLE)) for value in (a, b, c)]
+        return e.b.intrinsic("llvm.fma", a.type, a, b, c)
+    wide = [e.b.fpext(value, e.b.lanes(DOUBLE)) for value in (a, b, c)]
     return half_of_double(e, e.b.fadd(e.b.fmul(wide[0], wide[1]), wide[2]))
 
 
 def flushed(e: Emitter, value: ir.Value) -> ir.Value:
     """Denormals become zeros of their sign."""
-    tiny = e.b.fcmp_ordered("<", absolute(e, value), e.constant(MINIMUM_NORMAL[value.type.element], value.type))
-    zero = e.call("llvm.copysign", value.type, e.constant(0.0, value.type), value)
+    tiny = e.b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[value.type.element])
+    zero = e.b.intrinsic("llvm.copysign", value.type, constant(0.0, value.type), value)
     return e.b.select(tiny, zero, value)
 
 
@@ -184,8 +177,8 @@ def outlined(e: Emitter, name: str, result: ir.Type, build: Build, *values: ir.V
     """`build(e, *values)`, of type `result`, as a call of the module's function `name`; written once."""
 
     def body(function: ir.Function) -> None:
-        outer, e.b = e.b, ir.IRBuilder(function.append_basic_block("entry"))
+        outer, e.b = e.b, LaneBuilder(function.append_basic_block("entry"), e.wave)
         e.b.ret(build(e, *function.args))
         e.b = outer
 
-    return e.b.call(e.helper(name, ir.FunctionType(result, [value.type for value in values]), body), values)
+    return e.b.call(e.b.helper(name, ir.FunctionType(result, [value.type for value in values]), body), values)

@@ -23,7 +23,8 @@ from zinc_rt.sim.shader.alu.vector import (
     source,
     sum_to_odd,
 )  # fmt: skip
-from zinc_rt.sim.shader.emit.emitter import DOUBLE, FLOAT, HALF, I16, I32, I64, Emitter, type_bits
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
 from zinc_rt.sim.shader.layout import VCC_LO
 
 _INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
@@ -36,7 +37,7 @@ def _lift(name: str) -> Build:
 
 
 def _lift_call(name: str) -> Build:
-    return lambda e, *values: lifted(e, lambda e, *v: e.call(name, v[0].type, *v), *values)
+    return lambda e, *values: lifted(e, lambda e, *v: e.b.intrinsic(name, v[0].type, *v), *values)
 
 
 def _then(first: Build, second: Build) -> Build:
@@ -50,7 +51,7 @@ minimum, maximum = _lift_call("llvm.minimum"), _lift_call("llvm.maximum")
 
 
 def bits_of(e: Emitter, value: Value) -> Value:
-    return e.b.bitcast(value, e.lanes(_INTEGERS[value.type.element]))
+    return e.b.bitcast(value, e.b.lanes(_INTEGERS[value.type.element]))
 
 
 def is_nan(e: Emitter, value: Value) -> Value:
@@ -58,7 +59,7 @@ def is_nan(e: Emitter, value: Value) -> Value:
 
 
 def is_zero(e: Emitter, value: Value) -> Value:
-    return e.b.fcmp_ordered("==", value, e.constant(0.0, value.type))
+    return e.b.fcmp_ordered("==", value, 0.0)
 
 
 def is_infinite(e: Emitter, value: Value) -> Value:
@@ -66,15 +67,15 @@ def is_infinite(e: Emitter, value: Value) -> Value:
 
 
 def infinity(e: Emitter, of: ir.VectorType) -> ir.Constant:
-    return e.constant(float("inf"), of)
+    return constant(float("inf"), of)
 
 
 def exponent(e: Emitter, value: Value) -> Value:
     """The exponent's bits, biased, as an integer of the value's width."""
     of = value.type.element
     bits, places = bits_of(e, value), _MANTISSA[of]
-    shifted = e.b.lshr(bits, e.constant(places, bits.type))
-    return e.b.and_(shifted, e.constant((1 << type_bits(of) - 1 - places) - 1, bits.type))
+    shifted = e.b.lshr(bits, places)
+    return e.b.and_(shifted, (1 << type_bits(of) - 1 - places) - 1)
 
 
 def select_chain(e: Emitter, cases: list[tuple[Value, Value]], otherwise: Value) -> Value:
@@ -98,7 +99,7 @@ def _median(e: Emitter, a: Value, b: Value, c: Value) -> Value:
 def _mul_dx9(e: Emitter, a: Value, b: Value) -> Value:
     """0 times anything is +0, NaN included."""
     either = e.b.or_(is_zero(e, a), is_zero(e, b))
-    return e.b.select(either, e.constant(0.0, a.type), e.b.fmul(a, b))
+    return e.b.select(either, 0.0, e.b.fmul(a, b))
 
 
 def _fma_dx9(e: Emitter, a: Value, b: Value, c: Value) -> Value:
@@ -111,8 +112,8 @@ def _fract(e: Emitter, value: Value) -> Value:
     """x - floor(x), below 1."""
     of = value.type.element
     below_one = {HALF: 1 - 2.0**-11, FLOAT: 1 - 2.0**-24, DOUBLE: 1 - 2.0**-53}[of]
-    rest = lifted(e, lambda e, x: e.b.fsub(x, e.call("llvm.floor", x.type, x)), value)
-    limit = e.constant(below_one, value.type)
+    rest = lifted(e, lambda e, x: e.b.fsub(x, e.b.intrinsic("llvm.floor", x.type, x)), value)
+    limit = constant(below_one, value.type)
     return e.b.select(e.b.fcmp_ordered(">", rest, limit), limit, rest)
 
 
@@ -121,13 +122,13 @@ def _fract(e: Emitter, value: Value) -> Value:
 
 def power_of_two(e: Emitter, power: Value, of: ir.Type) -> Value:
     """2**power of an integer vector within the normal range of `of`, which has its width."""
-    biased = e.b.add(power, e.constant(_BIAS[of], power.type))
-    return e.b.bitcast(e.b.shl(biased, e.constant(_MANTISSA[of], power.type)), e.lanes(of))
+    biased = e.b.add(power, _BIAS[of])
+    return e.b.bitcast(e.b.shl(biased, _MANTISSA[of]), e.b.lanes(of))
 
 
 def _kept(e: Emitter, value: Value, low: int, high: int) -> Value:
-    value = e.call("llvm.smax", value.type, value, e.constant(low, value.type))
-    return e.call("llvm.smin", value.type, value, e.constant(high, value.type))
+    value = e.b.intrinsic("llvm.smax", value.type, value, constant(low, value.type))
+    return e.b.intrinsic("llvm.smin", value.type, value, constant(high, value.type))
 
 
 def ldexp(e: Emitter, value: Value, power: Value) -> Value:
@@ -138,17 +139,17 @@ def ldexp(e: Emitter, value: Value, power: Value) -> Value:
     wide = FLOAT if of is HALF else DOUBLE
     reach = 60 if of is HALF else 300  # brings the smallest denormal to infinity, and the largest number to 0
     power = _kept(e, power, -reach, reach)
-    power = e.b.sext(power, e.lanes(_INTEGERS[wide]))
-    scaled = e.b.fmul(e.b.fpext(value, e.lanes(wide)), power_of_two(e, power, wide))
+    power = e.b.sext(power, e.b.lanes(_INTEGERS[wide]))
+    scaled = e.b.fmul(e.b.fpext(value, e.b.lanes(wide)), power_of_two(e, power, wide))
     return e.b.fptrunc(scaled, value.type)
 
 
 def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
     """Steps that are exact, but for the last: downwards they stay 53 powers above the denormals."""
-    power = _kept(e, e.b.sext(power, e.lanes(I64)), -3000, 3000)
-    step = e.constant(-1022 + 53, power.type)
+    power = _kept(e, e.b.sext(power, e.b.lanes(I64)), -3000, 3000)
+    step = constant(-1022 + 53, power.type)
     for _ in range(2):
-        low = e.b.icmp_signed("<", power, e.constant(-1022, power.type))
+        low = e.b.icmp_signed("<", power, -1022)
         taken = e.b.select(low, step, _kept(e, power, -1022, 1023))
         value = e.b.fmul(value, power_of_two(e, taken, DOUBLE))
         power = e.b.sub(power, taken)
@@ -159,10 +160,10 @@ def _normalised(e: Emitter, value: Value) -> tuple[Value, Value]:
     """(a double with the value's mantissa that is normal or 0, how far its exponent is too high)."""
     of = value.type.element
     if of is not DOUBLE:
-        return e.b.fpext(value, e.lanes(DOUBLE)), e.constant(0, e.lanes(I64))
-    tiny = e.b.fcmp_ordered("<", absolute(e, value), e.constant(MINIMUM_NORMAL[DOUBLE], value.type))
-    scaled = e.b.select(tiny, e.b.fmul(value, e.constant(2.0**54, value.type)), value)
-    return scaled, e.b.select(tiny, e.constant(54, e.lanes(I64)), e.constant(0, e.lanes(I64)))
+        return e.b.fpext(value, e.b.lanes(DOUBLE)), constant(0, e.b.lanes(I64))
+    tiny = e.b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[DOUBLE])
+    scaled = e.b.select(tiny, e.b.fmul(value, 2.0**54), value)
+    return scaled, e.b.select(tiny, constant(54, e.b.lanes(I64)), constant(0, e.b.lanes(I64)))
 
 
 def _no_exponent(e: Emitter, value: Value) -> Value:
@@ -174,9 +175,9 @@ def _no_exponent(e: Emitter, value: Value) -> Value:
 def _frexp_exponent(to: ir.Type) -> Build:
     def build(e: Emitter, value: Value) -> Value:
         wide, excess = _normalised(e, value)
-        power = e.b.sub(e.b.sub(exponent(e, wide), e.constant(1022, e.lanes(I64))), excess)
-        none = e.constant(0, e.lanes(to))
-        return e.b.select(_no_exponent(e, value), none, e.b.trunc(power, e.lanes(to)))
+        power = e.b.sub(e.b.sub(exponent(e, wide), 1022), excess)
+        none = constant(0, e.b.lanes(to))
+        return e.b.select(_no_exponent(e, value), none, e.b.trunc(power, e.b.lanes(to)))
 
     return build
 
@@ -184,8 +185,8 @@ def _frexp_exponent(to: ir.Type) -> Build:
 def _frexp_mantissa(e: Emitter, value: Value) -> Value:
     """In 0.5 to 1, with the sign."""
     wide, _ = _normalised(e, value)
-    bits = e.b.and_(bits_of(e, wide), e.constant(1 << 63 | (1 << 52) - 1, e.lanes(I64)))
-    mantissa = e.b.bitcast(e.b.or_(bits, e.constant(1022 << 52, bits.type)), wide.type)
+    bits = e.b.and_(bits_of(e, wide), 1 << 63 | (1 << 52) - 1)
+    mantissa = e.b.bitcast(e.b.or_(bits, 1022 << 52), wide.type)
     if value.type.element is HALF:  # LLVM would call __truncdfhf2, which not every process has
         mantissa = half_of_double(e, mantissa)
     elif value.type.element is not DOUBLE:
@@ -209,24 +210,24 @@ def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tup
     b, of = e.b, x.type.element
     scale = _SCALE[of]
     far, tiny = (96, 23) if of is FLOAT else (768, 53)
-    up = b.fmul(x, e.constant(2.0**scale, x.type))
-    down = b.fmul(x, e.constant(2.0**-scale, x.type))
-    nan = e.constant(float("nan"), x.type)
+    up = b.fmul(x, 2.0**scale)
+    down = b.fmul(x, 2.0**-scale)
+    nan = constant(float("nan"), x.type)
     is_denominator = b.fcmp_ordered("==", x, denominator)
     is_numerator = b.fcmp_ordered("==", x, numerator)
 
     def denormal(value: Value) -> Value:
-        small = b.fcmp_ordered("<", absolute(e, value), e.constant(MINIMUM_NORMAL[of], value.type))
-        return b.and_(small, b.fcmp_ordered("!=", value, e.constant(0.0, value.type)))
+        small = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of])
+        return b.and_(small, b.fcmp_ordered("!=", value, 0.0))
 
     zero = b.or_(is_zero(e, numerator), is_zero(e, denominator))
     numerator_power = exponent(e, numerator)
     apart = b.sub(numerator_power, exponent(e, denominator))
-    huge = b.icmp_signed(">=", apart, e.constant(far, apart.type))
+    huge = b.icmp_signed(">=", apart, far)
     small_denominator = denormal(denominator)
-    inverse = denormal(b.fdiv(e.constant(1.0, x.type), denominator))
+    inverse = denormal(b.fdiv(1.0, denominator))
     quotient = denormal(b.fdiv(numerator, denominator))
-    small_numerator = b.icmp_signed("<=", numerator_power, e.constant(tiny, apart.type))
+    small_numerator = b.icmp_signed("<=", numerator_power, tiny)
     cases = [
         (zero, nan),
         (huge, b.select(is_denominator, up, x)),
@@ -260,16 +261,16 @@ def div_fmas(e: Emitter, a: Value, b: Value, c: Value, scales: Value) -> Value:
     of = a.type.element
     result = fused(e, a, b, c)
     power = exponent(e, c)
-    large = e.b.icmp_unsigned(">", power, e.constant(_BIAS[of], power.type))
+    large = e.b.icmp_unsigned(">", power, _BIAS[of])
     build = _scaled_back_float if of is FLOAT else _scaled_back_double
     return e.b.select(scales, build(e, a, b, c, result, large), result)
 
 
 def _scaled_back_float(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
-    wide = e.lanes(DOUBLE)
+    wide = e.b.lanes(DOUBLE)
     x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
     exact = sum_to_odd(e, e.b.fmul(x, y), z)
-    up, down = (e.constant(2.0**by, wide) for by in (_SCALE[FLOAT], -_SCALE[FLOAT]))
+    up, down = (constant(2.0**by, wide) for by in (_SCALE[FLOAT], -_SCALE[FLOAT]))
     return e.b.fptrunc(e.b.fmul(exact, e.b.select(large, up, down)), a.type)
 
 
@@ -278,7 +279,7 @@ def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value,
 
     Where the fma alone overflows, its parts are scaled before.
     """
-    up, down, half = (e.constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
+    up, down, half = (constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
     scaled = e.b.fmul(result, e.b.select(large, up, down))
     before = fused(e, e.b.fmul(a, half), e.b.fmul(b, half), e.b.fmul(c, down))
     overflows = e.b.and_(is_infinite(e, result), e.b.not_(large))
@@ -292,11 +293,11 @@ def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value,
     total_low = e.b.fadd(e.b.fsub(product, e.b.fsub(total, of_c)), e.b.fsub(c, of_c))
     rest = e.b.fadd(e.b.fadd(e.b.fsub(total, result), total_low), product_low)
     missed = e.b.fsub(result, e.b.fmul(scaled, up))
-    tie = e.b.fcmp_ordered("==", absolute(e, missed), e.constant(2.0 ** (_SCALE[DOUBLE] - 1075), a.type))
-    zero = e.constant(0.0, a.type)
-    same_way = e.b.fcmp_ordered(">", e.b.fmul(missed, e.call("llvm.copysign", a.type, up, rest)), zero)
+    tie = e.b.fcmp_ordered("==", absolute(e, missed), 2.0 ** (_SCALE[DOUBLE] - 1075))
+    zero = constant(0.0, a.type)
+    same_way = e.b.fcmp_ordered(">", e.b.fmul(missed, e.b.intrinsic("llvm.copysign", a.type, up, rest)), zero)
     wrong = e.b.and_(e.b.and_(tie, e.b.not_(large)), e.b.and_(same_way, e.b.fcmp_ordered("!=", rest, zero)))
-    step = e.call("llvm.copysign", a.type, e.constant(2.0**-1074, a.type), rest)
+    step = e.b.intrinsic("llvm.copysign", a.type, constant(2.0**-1074, a.type), rest)
     return e.b.select(wrong, e.b.fadd(scaled, step), scaled)
 
 
@@ -318,16 +319,16 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
     """
     b, of = e.b, quotient.type.element
     integer = _INTEGERS[of]
-    sign = e.constant(1 << type_bits(of) - 1, e.lanes(integer))
+    sign = constant(1 << type_bits(of) - 1, b.lanes(integer))
     sign_out = b.and_(b.xor(bits_of(e, denominator), bits_of(e, numerator)), sign)
 
     def signed(value: Value) -> Value:
         return b.bitcast(b.or_(bits_of(e, value), sign_out), value.type)
 
-    zero = signed(e.constant(0.0, quotient.type))
+    zero = signed(constant(0.0, quotient.type))
     infinite = signed(infinity(e, quotient.type))
-    nan = e.b.bitcast(e.constant(_NAN[of], e.lanes(integer)), quotient.type)
-    quiet = e.constant(1 << _MANTISSA[of] - 1, e.lanes(integer))
+    nan = b.bitcast(constant(_NAN[of], b.lanes(integer)), quotient.type)
+    quiet = constant(1 << _MANTISSA[of] - 1, b.lanes(integer))
 
     def quieted(value: Value) -> Value:
         return b.bitcast(b.or_(bits_of(e, value), quiet), value.type)
@@ -345,7 +346,7 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
     if of is not HALF:
         apart = b.sub(exponent(e, numerator), exponent(e, denominator))
         least = -150 if of is FLOAT else -1075
-        cases.append((b.icmp_signed("<", apart, e.constant(least, apart.type)), zero))
+        cases.append((b.icmp_signed("<", apart, least), zero))
     cases.append((is_nan(e, quotient), infinite))
     return select_chain(e, cases, signed(absolute(e, quotient)))
 
@@ -379,7 +380,7 @@ def _cube(build: Build) -> Build:
         major_z, major_y = cube_faces(e, x, y, z)
 
         def negative(value: Value) -> Value:
-            return e.b.fcmp_ordered("<", value, e.constant(0.0, value.type))
+            return e.b.fcmp_ordered("<", value, 0.0)
 
         def choose(for_z: Value, for_y: Value, for_x: Value) -> Value:
             return e.b.select(major_z, for_z, e.b.select(major_y, for_y, for_x))
@@ -391,7 +392,7 @@ def _cube(build: Build) -> Build:
 
 def _cube_id(e: Emitter, x: Value, y: Value, z: Value, negative: Build, choose: Build) -> Value:
     def face(axis: Value, number: int) -> Value:
-        plus, minus = (e.constant(float(number + at), axis.type) for at in range(2))
+        plus, minus = (constant(float(number + at), axis.type) for at in range(2))
         return e.b.select(negative(axis), minus, plus)
 
     return choose(face(z, 4), face(y, 2), face(x, 0))
@@ -407,15 +408,15 @@ def _cube_tc(e: Emitter, x: Value, y: Value, z: Value, negative: Build, choose: 
 
 
 def _cube_ma(e: Emitter, x: Value, y: Value, z: Value, negative: Build, choose: Build) -> Value:
-    return e.b.fmul(choose(z, y, x), e.constant(2.0, x.type))
+    return e.b.fmul(choose(z, y, x), 2.0)
 
 
 def _mullit(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    lowest = e.constant(struct.unpack("<f", b"\xff\xff\x7f\xff")[0], a.type)
+    lowest = constant(struct.unpack("<f", b"\xff\xff\x7f\xff")[0], a.type)
     unlit = [
         e.b.fcmp_ordered("<=", b, lowest),
         is_nan(e, b),
-        e.b.fcmp_unordered("<=", c, e.constant(0.0, c.type)),
+        e.b.fcmp_unordered("<=", c, 0.0),
     ]
     return e.b.select(e.b.or_(e.b.or_(unlit[0], unlit[1]), unlit[2]), lowest, e.b.fmul(a, b))
 
@@ -488,8 +489,8 @@ OPS = {
     "v_pack_b32_f16": op(
         "i=hh",
         lambda e, a, b: e.b.or_(
-            e.b.zext(bits_of(e, a), e.lanes(I32)),
-            e.b.shl(e.b.zext(bits_of(e, b), e.lanes(I32)), e.constant(16, e.lanes(I32))),
+            e.b.zext(bits_of(e, a), e.b.lanes(I32)),
+            e.b.shl(e.b.zext(bits_of(e, b), e.b.lanes(I32)), 16),
         ),
     ),
 }

@@ -9,7 +9,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, op, outlined, set_result, source
-from zinc_rt.sim.shader.emit.emitter import I1, I8, I16, I32, I64, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, constant
 
 
 def _binary(name: str) -> Build:
@@ -21,7 +22,7 @@ def _reversed(build: Build) -> Build:
 
 
 def _call(name: str) -> Build:
-    return lambda e, *values: e.call(name, values[0].type, *values)
+    return lambda e, *values: e.b.intrinsic(name, values[0].type, *values)
 
 
 def _then(first: Build, second: Build) -> Build:
@@ -43,7 +44,7 @@ def _amount(e: Emitter, count: Value, value: Value) -> Value:
         count = e.b.zext(count, value.type)
     elif count.type.element.width > bits:
         count = e.b.trunc(count, value.type)
-    return e.b.and_(count, e.constant(bits - 1, value.type))
+    return e.b.and_(count, bits - 1)
 
 
 def shift_left(e: Emitter, value: Value, count: Value) -> Value:
@@ -60,18 +61,18 @@ def shift_arithmetic(e: Emitter, value: Value, count: Value) -> Value:
 
 def _signed(e: Emitter, value: Value, bits: int) -> Value:
     """The lower `bits` bits, sign-extended within the type."""
-    by = e.constant(value.type.element.width - bits, value.type)
+    by = constant(value.type.element.width - bits, value.type)
     return e.b.ashr(e.b.shl(value, by), by)
 
 
 def _unsigned(e: Emitter, value: Value, bits: int) -> Value:
-    return e.b.and_(value, e.constant((1 << bits) - 1, value.type))
+    return e.b.and_(value, (1 << bits) - 1)
 
 
 def clamped(e: Emitter, value: Value, low: int, high: int, to: ir.Type) -> Value:
     """A signed wide integer kept to low to high, then narrowed to lanes of `to`."""
-    value = smin(e, smax(e, value, e.constant(low, value.type)), e.constant(high, value.type))
-    return e.b.trunc(value, e.lanes(to))
+    value = smin(e, smax(e, value, constant(low, value.type)), constant(high, value.type))
+    return e.b.trunc(value, e.b.lanes(to))
 
 
 def multiply_add(extend: Callable[[Emitter, Value], Value]) -> Build:
@@ -83,7 +84,7 @@ def saturated_multiply_add(extend: Callable[[Emitter, Value], Value], signed: bo
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
     def build(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-        wide = e.lanes(I64)
+        wide = e.b.lanes(I64)
         widen = e.b.sext if signed else e.b.zext
         product = e.b.mul(widen(extend(e, a), wide), widen(extend(e, b), wide))
         return clamped(e, e.b.add(product, widen(c, wide)), low, high, ir.IntType(bits))
@@ -104,34 +105,34 @@ def _same(e: Emitter, value: Value) -> Value:
 
 
 def _wide_signed(e: Emitter, value: Value) -> Value:
-    return value if value.type.element is I32 else e.b.sext(value, e.lanes(I32))
+    return value if value.type.element is I32 else e.b.sext(value, e.b.lanes(I32))
 
 
 def _wide_unsigned(e: Emitter, value: Value) -> Value:
-    return value if value.type.element is I32 else e.b.zext(value, e.lanes(I32))
+    return value if value.type.element is I32 else e.b.zext(value, e.b.lanes(I32))
 
 
 def _multiply_high(signed: bool, extend: Callable[[Emitter, Value], Value] = _same) -> Build:
     def build(e: Emitter, a: Value, b: Value) -> Value:
-        wide = e.lanes(I64)
+        wide = e.b.lanes(I64)
         widen = e.b.sext if signed else e.b.zext
         product = e.b.mul(widen(extend(e, a), wide), widen(extend(e, b), wide))
-        return e.b.trunc(e.b.lshr(product, e.constant(32, wide)), e.lanes(I32))
+        return e.b.trunc(e.b.lshr(product, 32), e.b.lanes(I32))
 
     return build
 
 
 def _bfe_u32(e: Emitter, value: Value, offset: Value, width: Value) -> Value:
-    one = e.constant(1, value.type)
+    one = constant(1, value.type)
     return e.b.and_(shift_right(e, value, offset), e.b.sub(shift_left(e, one, width), one))
 
 
 def _bfe_i32(e: Emitter, value: Value, offset: Value, width: Value) -> Value:
-    b, none = e.b, e.constant(0, value.type)
+    b, none = e.b, constant(0, value.type)
     width = _unsigned(e, width, 5)
     by = _unsigned(e, b.sub(none, width), 5)
     field = shift_arithmetic(e, value, offset)
-    return b.select(b.icmp_unsigned("==", width, none), none, b.ashr(b.shl(field, by), by))
+    return b.select(b.equal(width, none), none, b.ashr(b.shl(field, by), by))
 
 
 def _bfi(e: Emitter, mask: Value, inside: Value, outside: Value) -> Value:
@@ -139,7 +140,7 @@ def _bfi(e: Emitter, mask: Value, inside: Value, outside: Value) -> Value:
 
 
 def _bfm(e: Emitter, width: Value, offset: Value) -> Value:
-    one = e.constant(1, width.type)
+    one = constant(1, width.type)
     return shift_left(e, e.b.sub(shift_left(e, one, width), one), offset)
 
 
@@ -147,32 +148,32 @@ def _align(unit: int) -> Build:
     def build(e: Emitter, high: Value, low: Value, by: Value) -> Value:
         by = e.b.zext(by, high.type)
         if unit == 8:
-            by = e.b.mul(_unsigned(e, by, 2), e.constant(8, high.type))
-        return e.call("llvm.fshr", high.type, high, low, _unsigned(e, by, 5))
+            by = e.b.mul(_unsigned(e, by, 2), 8)
+        return e.b.intrinsic("llvm.fshr", high.type, high, low, _unsigned(e, by, 5))
 
     return build
 
 
 def _or_minus_one(intrinsic: str) -> Build:
     def build(e: Emitter, value: Value) -> Value:
-        none = e.b.icmp_unsigned("==", value, e.constant(0, value.type))
-        count = e.call(intrinsic, value.type, value, e.constant(0, I1))
-        return e.b.select(none, e.constant(-1, value.type), count)
+        none = e.b.equal(value, 0)
+        count = e.b.intrinsic(intrinsic, value.type, value, constant(0, I1))
+        return e.b.select(none, -1, count)
 
     return build
 
 
 def _cls(e: Emitter, value: Value) -> Value:
     """Leading bits equal to the sign; -1 where all are."""
-    signs = e.b.ashr(value, e.constant(31, value.type))
+    signs = e.b.ashr(value, 31)
     return _or_minus_one("llvm.ctlz")(e, e.b.xor(value, signs))
 
 
 def _mbcnt(first: int) -> Build:
     def build(e: Emitter, mask: Value, start: Value) -> Value:
         below = [((1 << lane) - 1) >> first & 0xFFFFFFFF for lane in range(e.wave)]
-        lanes = ir.Constant(e.lanes(I32), below)
-        return e.b.add(e.call("llvm.ctpop", mask.type, e.b.and_(mask, lanes)), start)
+        lanes = ir.Constant(e.b.lanes(I32), below)
+        return e.b.add(e.b.intrinsic("llvm.ctpop", mask.type, e.b.and_(mask, lanes)), start)
 
     return build
 
@@ -193,16 +194,16 @@ def _sad(bits: int, *, high: bool = False, masked: bool = False, saturates: bool
 
     def build(e: Emitter, a: Value, b: Value, total: Value) -> Value:
         of = total.type
-        found = e.constant(0, of)
+        found = constant(0, of)
         for low in range(0, 32, bits):
-            x, y = (_unsigned(e, e.b.lshr(v, e.constant(low, of)), bits) if bits < 32 else v for v in (a, b))
+            x, y = (_unsigned(e, e.b.lshr(v, low), bits) if bits < 32 else v for v in (a, b))
             difference = _difference(e, x, y)
             if masked:
-                unwanted = e.b.icmp_unsigned("==", y, e.constant(0, of))
-                difference = e.b.select(unwanted, e.constant(0, of), difference)
+                unwanted = e.b.equal(y, 0)
+                difference = e.b.select(unwanted, 0, difference)
             found = e.b.add(found, difference)
         if high:
-            found = e.b.shl(found, e.constant(16, of))
+            found = e.b.shl(found, 16)
         return uadd_sat(e, found, total) if saturates else e.b.add(found, total)
 
     return build
@@ -214,13 +215,13 @@ def _quad_sad(masked: bool, wide: bool) -> Build:
     def build(e: Emitter, a: Value, b: Value, totals: Value) -> Value:
         sad, of = _sad(8, masked=masked), totals.type
         bits = 32 if wide else 16
-        result = e.constant(0, of)
+        result = constant(0, of)
         for place in range(4):
-            window = e.b.trunc(e.b.lshr(a, e.constant(8 * place, a.type)), e.lanes(I32))
-            shifted = e.b.lshr(totals, e.constant(bits * place, of))
-            total = _unsigned(e, e.b.trunc(shifted, e.lanes(I32)), bits)
+            window = e.b.trunc(e.b.lshr(a, 8 * place), e.b.lanes(I32))
+            shifted = e.b.lshr(totals, bits * place)
+            total = _unsigned(e, e.b.trunc(shifted, e.b.lanes(I32)), bits)
             found = e.b.zext(_unsigned(e, sad(e, window, b, total), bits), of)
-            result = e.b.or_(result, e.b.shl(found, e.constant(bits * place, of)))
+            result = e.b.or_(result, e.b.shl(found, bits * place))
         return result
 
     return build
@@ -234,17 +235,17 @@ def _emit_mqsad_u32_u8(e: Emitter, instruction: Instruction) -> None:
     a, b = source(e, instruction, operands[0], 0, "l"), source(e, instruction, operands[1], 1, "i")
     saturates = instruction.modifier("clamp") is not None
     sad = _sad(8, masked=True, saturates=saturates)
-    totals = [e.read_vgpr(operands[2].index + place) for place in range(4)]
+    totals = [e.regs.read_vgpr(operands[2].index + place) for place in range(4)]
     for place, total in enumerate(totals):
-        window = e.b.trunc(e.b.lshr(a, e.constant(8 * place, a.type)), e.lanes(I32))
-        e.write_vgpr(destination.index + place, sad(e, window, b, total))
+        window = e.b.trunc(e.b.lshr(a, 8 * place), e.b.lanes(I32))
+        e.regs.write_vgpr(destination.index + place, sad(e, window, b, total))
 
 
 def _lerp_u8(e: Emitter, a: Value, b: Value, rounds: Value) -> Value:
     """(a + b + bit 0 of rounds) >> 1 in each byte."""
-    ones = e.constant(0x01010101, a.type)
+    ones = constant(0x01010101, a.type)
     common = e.b.add(e.b.and_(a, b), e.b.and_(rounds, e.b.and_(e.b.xor(a, b), ones)))
-    halves = e.b.and_(e.b.lshr(e.b.xor(a, b), e.constant(1, a.type)), e.constant(0x7F7F7F7F, a.type))
+    halves = e.b.and_(e.b.lshr(e.b.xor(a, b), 1), 0x7F7F7F7F)
     return e.b.add(common, halves)
 
 
@@ -254,7 +255,7 @@ def _perm(e: Emitter, high: Value, low: Value, select: Value) -> Value:
         selects = select.constant[0].constant.to_bytes(4, "little")
         if all(byte < 8 or byte >= 12 for byte in selects):
             return _perm_constant(e, high, low, selects)
-    return outlined(e, f"zrt.perm.{e.wave}", e.lanes(I32), _perm_bytes, high, low, select)
+    return outlined(e, f"zrt.perm.{e.wave}", e.b.lanes(I32), _perm_bytes, high, low, select)
 
 
 def _perm_constant(e: Emitter, high: Value, low: Value, selects: bytes) -> Value:
@@ -266,38 +267,38 @@ def _perm_constant(e: Emitter, high: Value, low: Value, selects: bytes) -> Value
         word = 4 * (at // 4)
         index.append(word + byte % 4 + (4 * e.wave if byte & 4 else 0))
     moved = e.b.shuffle_vector(*parts, ir.Constant(ir.VectorType(I32, 4 * e.wave), index))
-    result = e.b.bitcast(moved, e.lanes(I32))
+    result = e.b.bitcast(moved, e.b.lanes(I32))
     zeros = sum(0xFF << 8 * at for at, byte in enumerate(selects) if byte == 12)
     ones = sum(0xFF << 8 * at for at, byte in enumerate(selects) if byte > 12)
     if zeros:
-        result = e.b.and_(result, e.constant(~zeros, result.type))
-    return e.b.or_(result, e.constant(ones, result.type)) if ones else result
+        result = e.b.and_(result, ~zeros)
+    return e.b.or_(result, ones) if ones else result
 
 
 def _perm_bytes(e: Emitter, high: Value, low: Value, select: Value) -> Value:
     b, of = e.b, high.type
-    wide = e.lanes(I64)
-    data = b.or_(b.shl(b.zext(high, wide), e.constant(32, wide)), b.zext(low, wide))
-    zero, ff = e.constant(0, of), e.constant(0xFF, of)
+    wide = b.lanes(I64)
+    data = b.or_(b.shl(b.zext(high, wide), 32), b.zext(low, wide))
+    zero, ff = constant(0, of), constant(0xFF, of)
     result = zero
     for at in range(4):
-        byte = _unsigned(e, b.lshr(select, e.constant(8 * at, of)), 8)
-        plain = b.icmp_unsigned("<", byte, e.constant(8, of))
-        signs = b.add(b.shl(_unsigned(e, byte, 2), e.constant(1, of)), e.constant(1, of))
-        shift = b.zext(b.shl(b.select(plain, byte, signs), e.constant(3, of)), wide)
-        shift = b.and_(shift, e.constant(63, wide))
+        byte = _unsigned(e, b.lshr(select, 8 * at), 8)
+        plain = b.below(byte, 8)
+        signs = b.add(b.shl(_unsigned(e, byte, 2), 1), 1)
+        shift = b.zext(b.shl(b.select(plain, byte, signs), 3), wide)
+        shift = b.and_(shift, 63)
         taken = _unsigned(e, b.trunc(b.lshr(data, shift), of), 8)
-        sign = b.select(b.icmp_unsigned(">=", taken, e.constant(0x80, of)), ff, zero)
-        padding = b.select(b.icmp_unsigned("==", byte, e.constant(12, of)), zero, ff)
-        special = b.select(b.icmp_unsigned("<", byte, e.constant(12, of)), sign, padding)
-        result = b.or_(result, b.shl(b.select(plain, taken, special), e.constant(8 * at, of)))
+        sign = b.select(b.icmp_unsigned(">=", taken, 0x80), ff, zero)
+        padding = b.select(b.equal(byte, 12), zero, ff)
+        special = b.select(b.below(byte, 12), sign, padding)
+        result = b.or_(result, b.shl(b.select(plain, taken, special), 8 * at))
     return result
 
 
 def _sat_pk_u8_i16(e: Emitter, value: Value) -> Value:
     low = clamped(e, _signed(e, value, 16), 0, 255, I16)
-    high = clamped(e, e.b.ashr(value, e.constant(16, value.type)), 0, 255, I16)
-    return e.b.or_(low, e.b.shl(high, e.constant(8, high.type)))
+    high = clamped(e, e.b.ashr(value, 16), 0, 255, I16)
+    return e.b.or_(low, e.b.shl(high, 8))
 
 
 # --- carries: the result and a lane mask (VCC or an SGPR), from two sources and perhaps a mask
@@ -305,20 +306,20 @@ def _sat_pk_u8_i16(e: Emitter, value: Value) -> Value:
 
 def _carry_add(e: Emitter, a: Value, b: Value, carry: Value | None) -> tuple[Value, Value]:
     total = e.b.add(a, b)
-    out = e.b.icmp_unsigned("<", total, a)
+    out = e.b.below(total, a)
     if carry is not None:
         more = e.b.add(total, e.b.zext(carry, a.type))
-        out = e.b.or_(out, e.b.icmp_unsigned("<", more, total))
+        out = e.b.or_(out, e.b.below(more, total))
         total = more
     return total, out
 
 
 def _carry_sub(e: Emitter, a: Value, b: Value, borrow: Value | None) -> tuple[Value, Value]:
     rest = e.b.sub(a, b)
-    out = e.b.icmp_unsigned("<", a, b)
+    out = e.b.below(a, b)
     if borrow is not None:
         less = e.b.sub(rest, e.b.zext(borrow, a.type))
-        out = e.b.or_(out, e.b.icmp_unsigned("<", rest, less))
+        out = e.b.or_(out, e.b.below(rest, less))
         rest = less
     return rest, out
 
@@ -332,7 +333,7 @@ def _with_carry(build: Callable[..., tuple[Value, Value]], full: int, *, swapped
             carry = e.mask(operands[4]) if len(operands) > 4 else None
             value, out = build(e, b, a, carry) if swapped else build(e, a, b, carry)
             if instruction.modifier("clamp"):
-                value = e.b.select(out, e.constant(full, value.type), value)
+                value = e.b.select(out, full, value)
             set_result(e, instruction, operands[0], value)
             e.set_mask(operands[1], out)
 
@@ -341,21 +342,21 @@ def _with_carry(build: Callable[..., tuple[Value, Value]], full: int, *, swapped
 
 def _mad_64(signed: bool) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
-        b, operands, wide = e.b, instruction.operands, e.lanes(I64)
+        b, operands, wide = e.b, instruction.operands, e.b.lanes(I64)
         widen = b.sext if signed else b.zext
         x, y = (widen(source(e, instruction, operand, 0, "i"), wide) for operand in operands[2:4])
         z = source(e, instruction, operands[4], 2, "L" if signed else "l")
         product = b.mul(x, y)
         total = b.add(product, z)
         if signed:  # bit 64 of the 65-bit sum is its sign
-            minus = e.constant(0, wide)
+            minus = constant(0, wide)
             overflow = b.and_(b.xor(product, total), b.xor(z, total))
             out = b.xor(b.icmp_signed("<", total, minus), b.icmp_signed("<", overflow, minus))
-            ends = b.select(out, e.constant(1 << 63, wide), e.constant((1 << 63) - 1, wide))
+            ends = b.select(out, constant(1 << 63, wide), constant((1 << 63) - 1, wide))
             saturated = b.select(b.icmp_signed("<", overflow, minus), ends, total)
         else:
-            out = b.icmp_unsigned("<", total, z)
-            saturated = b.select(out, e.constant(-1, wide), total)
+            out = b.below(total, z)
+            saturated = b.select(out, -1, total)
         e.set_vector(operands[0], saturated if instruction.modifier("clamp") else total)
         e.set_mask(operands[1], out)
 
@@ -363,12 +364,12 @@ def _mad_64(signed: bool) -> EmitFunction:
 
 
 def _saturate_all(e: Emitter, value: Value, high: int) -> Value:
-    return umin(e, value, e.constant(high, value.type))
+    return umin(e, value, constant(high, value.type))
 
 
 def _pack(low: Value, high: Value, e: Emitter) -> Value:
-    of = e.lanes(I32)
-    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), e.constant(16, of)))
+    of = e.b.lanes(I32)
+    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), 16))
 
 
 OPS = {
@@ -378,8 +379,8 @@ OPS = {
     "v_clz_i32_u32": op("i=i", _or_minus_one("llvm.ctlz")),
     "v_ctz_i32_b32": op("i=i", _or_minus_one("llvm.cttz")),
     "v_cls_i32": op("i=i", _cls),
-    "v_cvt_i32_i16": op("i=s", lambda e, a: e.b.sext(a, e.lanes(I32))),
-    "v_cvt_u32_u16": op("i=s", lambda e, a: e.b.zext(a, e.lanes(I32))),
+    "v_cvt_i32_i16": op("i=s", lambda e, a: e.b.sext(a, e.b.lanes(I32))),
+    "v_cvt_u32_u16": op("i=s", lambda e, a: e.b.zext(a, e.b.lanes(I32))),
     "v_sat_pk_u8_i16": op("s=i", _sat_pk_u8_i16),
     "v_add_nc_u32": op("i=ii", add, uadd_sat),
     "v_sub_nc_u32": op("i=ii", sub, usub_sat),
@@ -436,7 +437,7 @@ OPS = {
     "v_and_or_b32": op("i=iii", _then(and_, or_)),
     "v_or3_b32": op("i=iii", _then(or_, or_)),
     "v_xor3_b32": op("i=iii", _then(xor, xor)),
-    "v_bcnt_u32_b32": op("i=ii", lambda e, a, b: e.b.add(e.call("llvm.ctpop", a.type, a), b)),
+    "v_bcnt_u32_b32": op("i=ii", lambda e, a, b: e.b.add(e.b.intrinsic("llvm.ctpop", a.type, a), b)),
     "v_mbcnt_lo_u32_b32": op("i=ii", _mbcnt(0)),
     "v_mbcnt_hi_u32_b32": op("i=ii", _mbcnt(32)),
     "v_sad_u8": op("i=iii", _sad(8), _sad(8, saturates=True)),
@@ -448,9 +449,7 @@ OPS = {
     "v_mqsad_pk_u16_u8": op("l=lil", _quad_sad(masked=True, wide=False)),
     "v_cvt_pk_u16_u32": op(
         "i=ii",
-        lambda e, a, b: e.b.or_(
-            _saturate_all(e, a, 0xFFFF), e.b.shl(_saturate_all(e, b, 0xFFFF), e.constant(16, a.type))
-        ),
+        lambda e, a, b: e.b.or_(_saturate_all(e, a, 0xFFFF), e.b.shl(_saturate_all(e, b, 0xFFFF), 16)),
     ),
     "v_cvt_pk_i16_i32": op(
         "i=ii",

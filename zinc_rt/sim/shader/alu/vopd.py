@@ -7,7 +7,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import packed, vector_float, vector_integer
 from zinc_rt.sim.shader.alu.vector import EmitFunction, op
-from zinc_rt.sim.shader.emit.emitter import FLOAT, Emitter
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import FLOAT
 from zinc_rt.sim.shader.layout import VCC_LO
 
 _VCC = Operand(Kind.SPECIAL, "vcc_lo", VCC_LO, 1)
@@ -50,7 +51,7 @@ _HALVES: dict[str, EmitFunction] = {
 
 
 def _emit(e: Emitter, instruction: Instruction) -> None:
-    with e.deferred():
+    with e.regs.deferred():
         _HALVES[instruction.mnemonic](e, instruction)
         if instruction.second is not None:
             _HALVES[instruction.second.mnemonic](e, instruction.second)

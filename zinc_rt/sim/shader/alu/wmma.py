@@ -19,7 +19,8 @@ from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
 from zinc_rt.sim.shader.alu.packed import bfloat_of_float, field, float_of_bfloat, modifier_bits, word
 from zinc_rt.sim.shader.alu.vector import EmitFunction, Value, outlined
-from zinc_rt.sim.shader.emit.emitter import FLOAT, HALF, I1, I16, I32, Emitter
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I1, I16, I32, constant
 
 _ROWS = 16
 Place = tuple[int, int, int]  # lane // 16, register, which field of the register
@@ -61,11 +62,11 @@ class Matrix:
 
     def __call__(self, e: Emitter, instruction: Instruction) -> None:
         destination, *sources = instruction.operands
-        if e.checks.fast and not e.exec_full:
-            partial = e.b.icmp_unsigned("!=", e.exec_bits(), e.constant(-1, e.mask_bits))
-            e.report_if("wmma-exec", partial, "EXEC is not all ones")
-        every = e.constant(1, e.lanes(I1))
-        a, b = ([e.read_vgpr(s.index + at, lanes=every) for at in range(s.width)] for s in sources[:2])
+        if e.checks.fast and not e.exec.full:
+            partial = e.b.unequal(e.exec.bits(), -1)
+            e.reports.report_if("wmma-exec", partial, "EXEC is not all ones")
+        every = constant(1, e.b.lanes(I1))
+        a, b = ([e.regs.read_vgpr(s.index + at, lanes=every) for at in range(s.width)] for s in sources[:2])
         c = _accumulator(e, sources[2], destination.width, self.result, every)
         low, high = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
         integer = self.result == "i32"
@@ -81,10 +82,10 @@ class Matrix:
             return _struct(e, self._multiply(e, *parts, signed, clamp))
 
         name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}"
-        result = ir.LiteralStructType([e.lanes(I32)] * len(c))
+        result = ir.LiteralStructType([e.b.lanes(I32)] * len(c))
         found = outlined(e, name, result, body, *a, *b, *c)
         for at in range(len(c)):
-            e.write_vgpr(destination.index + at, e.b.extract_value(found, at), masked=False)
+            e.regs.write_vgpr(destination.index + at, e.b.extract_value(found, at), masked=False)
 
     def _multiply(
         self,
@@ -99,7 +100,7 @@ class Matrix:
         sums = _unpacked(e, c, self.result)
         start = sums
         if self.result == "i32":
-            sums = [e.constant(0, e.lanes(I32))] * rows
+            sums = [constant(0, e.b.lanes(I32))] * rows
         place_of = ORDER[_BITS[self.a], self.length, e.wave]
         learned = e.checks.wmma_f16_order
         if learned and (_BITS[self.a], e.wave) == (16, 32):
@@ -115,10 +116,12 @@ class Matrix:
                 if self.result == "i32":
                     sums[row] = e.b.add(sums[row], e.b.mul(x, right))
                 else:
-                    sums[row] = e.call("llvm.fma", x.type, x, right, sums[row])
+                    sums[row] = e.b.intrinsic("llvm.fma", x.type, x, right, sums[row])
         if self.result == "i32":
             if clamp:
-                sums = [e.call("llvm.sadd.sat", s.type, s, total) for s, total in zip(start, sums, strict=True)]
+                sums = [
+                    e.b.intrinsic("llvm.sadd.sat", s.type, s, total) for s, total in zip(start, sums, strict=True)
+                ]
             else:
                 sums = [e.b.add(s, total) for s, total in zip(start, sums, strict=True)]
         return _packed(e, sums, self.result)
@@ -131,9 +134,9 @@ def _element(e: Emitter, value: Value, kind: str, number: int, signed: bool) -> 
     """Field `number` of <W x i32>, as 32-bit floats or integers."""
     if kind == "f16":
         if number:
-            value = e.b.lshr(value, e.constant(16, value.type))
-        half = e.b.bitcast(e.b.trunc(value, e.lanes(I16)), e.lanes(HALF))
-        return e.b.fpext(half, e.lanes(FLOAT))
+            value = e.b.lshr(value, 16)
+        half = e.b.bitcast(e.b.trunc(value, e.b.lanes(I16)), e.b.lanes(HALF))
+        return e.b.fpext(half, e.b.lanes(FLOAT))
     if kind == "bf16":
         return float_of_bfloat(e, value, number, 0)
     found = field(e, value, number, _BITS[kind], signed)
@@ -149,21 +152,21 @@ def _shuffled(e: Emitter, value: Value, lanes: list[int]) -> Value:
 def _accumulator(e: Emitter, operand: Operand, width: int, result: str, every: Value) -> list[Value]:
     """The registers of C; a constant stands for all of them."""
     if operand.kind is Kind.VGPR:
-        return [e.read_vgpr(operand.index + at, lanes=every) for at in range(width)]
+        return [e.regs.read_vgpr(operand.index + at, lanes=every) for at in range(width)]
     return [word(e, operand, {"f16": "hh", "bf16": "yy"}.get(result, "i"))] * width
 
 
 def _negated(e: Emitter, value: Value, low: int, high: int) -> Value:
     mask = low * 0x8000 | high * 0x80000000
-    return e.b.xor(value, e.constant(mask, value.type)) if mask else value
+    return e.b.xor(value, mask) if mask else value
 
 
 def _modified(e: Emitter, value: Value, result: str, absolute: bool, negate: bool) -> Value:
     """neg_hi and neg_lo of C are abs and neg."""
     sign = 0x80000000 if result == "f32" else 0x80008000
     if absolute:
-        value = e.b.and_(value, e.constant(~sign, value.type))
-    return e.b.xor(value, e.constant(sign, value.type)) if negate else value
+        value = e.b.and_(value, ~sign)
+    return e.b.xor(value, sign) if negate else value
 
 
 def _unpacked(e: Emitter, words: tuple[Value, ...], result: str) -> list[Value]:
@@ -171,24 +174,22 @@ def _unpacked(e: Emitter, words: tuple[Value, ...], result: str) -> list[Value]:
     if result == "i32":
         return list(words)
     if result == "f32":
-        return [e.b.bitcast(value, e.lanes(FLOAT)) for value in words]
+        return [e.b.bitcast(value, e.b.lanes(FLOAT)) for value in words]
     return [_element(e, value, result, number, False) for value in words for number in range(2)]
 
 
 def _packed(e: Emitter, rows: list[Value], result: str) -> list[Value]:
     if result == "i32":
         return rows
-    words = e.lanes(I32)
+    words = e.b.lanes(I32)
     if result == "f32":
         return [e.b.bitcast(row, words) for row in rows]
     if result == "f16":
-        halves = [e.b.bitcast(e.b.fptrunc(row, e.lanes(HALF)), e.lanes(I16)) for row in rows]
+        halves = [e.b.bitcast(e.b.fptrunc(row, e.b.lanes(HALF)), e.b.lanes(I16)) for row in rows]
     else:
         halves = [bfloat_of_float(e, row) for row in rows]
     wide = [e.b.zext(half, words) for half in halves]
-    return [
-        e.b.or_(low, e.b.shl(high, e.constant(16, words))) for low, high in zip(wide[::2], wide[1::2], strict=True)
-    ]
+    return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(wide[::2], wide[1::2], strict=True)]
 
 
 def _struct(e: Emitter, values: list[Value]) -> Value:

@@ -14,8 +14,9 @@ from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader.checks import initialised, watchpoints
 from zinc_rt.sim.shader.checks.lane_marks import Marks
 from zinc_rt.sim.shader.checks.races import global_race
+from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.routine import I1, I8, I32, I64, POINTER, VOID, Routine
+from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, RANGE, WaveAccess
 from zinc_rt.sim.shader.memory import lookup
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
@@ -38,60 +39,60 @@ class LaneAccesses:
         self.e, self.checks, self.wave = e, e.checks, e.wave
         self.size_bytes, self.kind = size_bytes, kind
         self.reads, self.stores = kind is not WaveAccess.WRITE, kind in lookup.STORES
-        self.r = Routine(function)
+        self.b = HelperBuilder(function)
         (
             self.state, self.context, self.site, self.rules, self.exec, base, offsets, self.data,
         ) = function.args  # fmt: skip
         self.addresses = self._addresses(base, offsets)
-        self.find, self.refill = lookup.find(e), lookup.refill(e)
-        self.marks = Marks(e, self.r, len(RULES))
-        self._faults = Marks(e, self.r, 1)
+        self.find, self.refill = lookup.find(self.b), lookup.refill(self.b, e.checks)
+        self.marks = Marks(self.b, len(RULES))
+        self._faults = Marks(self.b, 1)
 
     def _addresses(self, base: ir.Value, offsets: ir.Value) -> ir.Value:
         """Pointer to the lanes' VAs."""
-        r, b, wave = self.r, self.r.b, self.wave
+        b, wave = self.b, self.wave
         half, whole = ir.VectorType(I32, wave), ir.VectorType(I64, wave)
-        low = b.zext(r.load(offsets, half), whole)
-        upper = b.zext(r.load(r.offset(offsets, 4 * wave), half), whole)
+        low = b.zext(b.load(offsets, typ=half), whole)
+        upper = b.zext(b.load(b.offset(offsets, 4 * wave), typ=half), whole)
         upper = b.shl(upper, ir.Constant(whole, [I64(32)] * wave))
-        has_upper = r.has(self.rules, HIGH)
+        has_upper = b.has(self.rules, HIGH)
         upper = b.select(has_upper, upper, ir.Constant(whole, None))
         one = b.insert_element(ir.Constant(whole, ir.Undefined), base, I32(0))
         bases = b.shuffle_vector(one, ir.Constant(whole, ir.Undefined), ir.Constant(half, None))
-        return r.local(whole, b.add(bases, b.or_(low, upper)))
+        return b.local(whole, b.add(bases, b.or_(low, upper)))
 
     def refilled(self, first: ir.Value, end: ir.Value) -> ir.Value:
         """i1: lookup.refill for this access."""
         arguments = [self.context, self.site, first, end, I32(self.kind), self.wide()]
-        return self.r.b.call(self.refill, arguments)
+        return self.b.call(self.refill, arguments)
 
     def wide(self) -> ir.Value:
         """i64: bytes of a wide access: all lanes', or those of a scalar load."""
         if self.kind is not WaveAccess.SCALAR_READ:
             return I64(self.size_bytes * self.wave)
-        count = self.r.intrinsic("llvm.ctpop.i64", I64, self.exec)
-        return self.r.b.mul(count, I64(self.size_bytes))
+        count = self.b.intrinsic("llvm.ctpop", I64, self.exec)
+        return self.b.mul(count, self.size_bytes)
 
     def lane_va(self, lane: ir.Value) -> ir.Value:
-        return self.r.load(self.r.element(self.addresses, lane, I64), I64)
+        return self.b.load(self.b.element(self.addresses, lane, I64), typ=I64)
 
     def lane_data(self, lane: ir.Value) -> ir.Value:
-        return self.r.offset(self.data, self.r.b.mul(lane, I64(self.size_bytes)))
+        return self.b.offset(self.data, self.b.mul(lane, self.size_bytes))
 
     def finish(self) -> None:
         """Report what was marked; return whether a lane faulted."""
-        r, b = self.r, self.r.b
+        b = self.b
         scalar = self.kind is WaveAccess.SCALAR_READ
         if self.checks.fast:
-            site = b.and_(self.rules, I32(HIGH - 1))
+            site = b.and_(self.rules, HIGH - 1)
             self.marks.report(self.state, self.context, site, scalar=scalar)
         faulted = self._faults.any(0)
-        with r.when(faulted, likely=False):
-            r.put(self.context, CONTEXT, "fault_va", self._faults.first(0))
-            r.put(self.context, CONTEXT, "fault_lanes", I64(0) if scalar else self._faults.lanes(0))
-            r.put(self.context, CONTEXT, "fault_access", int(self.kind))
+        with b.if_then(faulted, likely=False):
+            b.put(self.context, CONTEXT, "fault_va", self._faults.first(0))
+            b.put(self.context, CONTEXT, "fault_lanes", I64(0) if scalar else self._faults.lanes(0))
+            b.put(self.context, CONTEXT, "fault_access", int(self.kind))
         b.ret(faulted)
-        r.done()
+        b.done()
 
     def each(
         self, body: Callable[[ir.Value, ir.Value, ir.Value], None], bytewise: Callable[..., None] | None
@@ -99,7 +100,7 @@ class LaneAccesses:
         """body(lane, va, host pointer) for the lanes that may access; the others are marked or fault.
         `bytewise`(lane, byte, host pointer): for an access that straddles two mappings; without it such a one
         faults."""
-        self.r.each_lane(self.exec, lambda lane: self._lane(lane, body, bytewise))
+        self.b.each_lane(self.exec, lambda lane: self._lane(lane, body, bytewise))
 
     def _lane(
         self,
@@ -107,94 +108,98 @@ class LaneAccesses:
         body: Callable[[ir.Value, ir.Value, ir.Value], None],
         bytewise: Callable[..., None] | None,
     ) -> None:
-        r, b, size = self.r, self.r.b, self.size_bytes
+        b, size = self.b, self.size_bytes
         va = self.lane_va(lane)
-        end = b.add(va, I64(size))
-        cached = lookup.inside(r, self.site, va, va, size)
-        known = r.local(I1)
+        end = b.add(va, size)
+        cached = lookup.inside(b, self.site, va, va, size)
+        known = b.local(I1)
         b.store(cached, known)
-        with r.when(b.not_(cached), likely=False):
+        with b.if_then(b.not_(cached), likely=False):
             b.store(self.refilled(va, end), known)
-        with b.if_else(r.load(known, I1), likely=True) as (yes, no):
+        with b.if_else(b.load(known, typ=I1), likely=True) as (yes, no):
             with yes:
-                lookup.touch(r, self.site, va, end)
-                host = b.inttoptr(b.add(va, r.get(self.site, MEMORY_SITE, "delta")), POINTER)
+                lookup.touch(b, self.site, va, end)
+                host = b.inttoptr(b.add(va, b.get(self.site, MEMORY_SITE, "delta")), POINTER)
                 self._checked(lane, va, host, body)
             with no:
                 self._outside(lane, va, body, bytewise)
 
     def _checked(self, lane: ir.Value, va: ir.Value, host: ir.Value, body: Callable[..., None]) -> None:
-        r, b = self.r, self.r.b
-        where = r.get(self.site, MEMORY_SITE, "range")
-        flags = r.get(self.site, MEMORY_SITE, "flags")
+        b = self.b
+        where = b.get(self.site, MEMORY_SITE, "range")
+        flags = b.get(self.site, MEMORY_SITE, "flags")
         if self.checks.full and self.size_bytes > 1:
-            off = b.and_(va, I64(min(self.size_bytes, 4) - 1))
-            with r.when(b.icmp_unsigned("!=", off, I64(0)), likely=False):
+            off = b.and_(va, min(self.size_bytes, 4) - 1)
+            with b.if_then(b.unequal(off, 0), likely=False):
                 self.marks.mark(MISALIGNED, lane, va)
         if self.stores:
             self._before_store(lane, va, where, flags)
         if self.checks.fast:
-            with r.when(b.not_(r.has(flags, RangeFlag.CLEAN))):
-                base = r.get(where, RANGE, "shadow")
+            with b.if_then(b.not_(b.has(flags, RangeFlag.CLEAN))):
+                base = b.get(where, RANGE, "shadow")
                 if self.reads:
-                    known = initialised.known(r, base, va, self.size_bytes)
-                    with r.when(b.not_(known), likely=False):
+                    known = initialised.known(b, base, va, self.size_bytes)
+                    with b.if_then(b.not_(known), likely=False):
                         self.marks.mark(UNINITIALISED, lane, va)
                 if self.stores:
-                    initialised.mark(r, base, va, self.size_bytes)
+                    initialised.mark(b, base, va, self.size_bytes)
         if self.checks.full:
             self._race(lane, va, where)
         body(lane, va, host)
 
     def _race(self, lane: ir.Value, va: ir.Value, where: ir.Value) -> None:
         """Level full: against what other waves did. Reads count once somebody has stored to the range."""
-        r = self.r
+        b = self.b
         looked_at: ir.Value = I1(1)
         if not self.stores:
-            looked_at = r.equal(r.get(where, RANGE, "stored"), r.get(self.context, CONTEXT, "serial"))
-        with r.when(looked_at):
-            synchronising = r.has(self.rules, SYNCHRONISING)
+            looked_at = b.equal(b.get(where, RANGE, "stored"), b.get(self.context, CONTEXT, "serial"))
+        with b.if_then(looked_at):
+            synchronising = b.has(self.rules, SYNCHRONISING)
             place = (self.state, self.context, where)
-            race = global_race(self.e, r, place, va, self.size_bytes, self.kind, synchronising)
-            with r.when(race, likely=False):
+            race = global_race(b, place, va, self.size_bytes, self.kind, synchronising)
+            with b.if_then(race, likely=False):
                 self.marks.mark(RACE, lane, va)
 
     def _before_store(self, lane: ir.Value, va: ir.Value, where: ir.Value, flags: ir.Value) -> None:
-        r, b = self.r, self.r.b
-        with r.when(r.has(flags, RangeFlag.SAVED)):
-            for at in (va, b.add(va, I64(self.size_bytes - 1))) if self.size_bytes > 1 else (va,):
+        b = self.b
+        with b.if_then(b.has(flags, RangeFlag.SAVED)):
+            for at in (va, b.add(va, self.size_bytes - 1)) if self.size_bytes > 1 else (va,):
                 self.save(where, at)
         data = self.lane_data(lane)
-        site = b.and_(self.rules, I32(HIGH - 1))
-        watchpoints.record_if_watched(self.e, r, (self.state, self.context, site), lane, va, data, self.size_bytes)
+        site = b.and_(self.rules, HIGH - 1)
+        watchpoints.record_if_watched(b, (self.state, self.context, site), lane, va, data, self.size_bytes)
 
     def save(self, where: ir.Value, va: ir.Value) -> None:
         """See that the page has been saved before it is stored to."""
-        r, b = self.r, self.r.b
-        number = b.udiv(va, I64(PAGE_BYTES))
-        saved = b.inttoptr(b.add(r.get(where, RANGE, "saved"), number), POINTER)
-        with r.when(r.equal(b.load_atomic(saved, "acquire", 1, typ=I8), 0), likely=False):
-            save = b.ptrtoint(r.get(self.context, CONTEXT, "save_pages"), I64)
+        b = self.b
+        number = b.udiv(va, PAGE_BYTES)
+        saved = b.inttoptr(b.add(b.get(where, RANGE, "saved"), number), POINTER)
+        with b.if_then(b.equal(b.load_atomic(saved, "acquire", 1, typ=I8), 0), likely=False):
+            save = b.ptrtoint(b.get(self.context, CONTEXT, "save_pages"), I64)
             save = b.inttoptr(save, SAVE_PAGES.as_pointer())
-            b.call(save, [b.mul(number, I64(PAGE_BYTES)), I64(PAGE_BYTES)])
+            b.call(save, [b.mul(number, PAGE_BYTES), I64(PAGE_BYTES)])
 
     def _outside(
         self, lane: ir.Value, va: ir.Value, body: Callable[..., None], bytewise: Callable[..., None] | None
     ) -> None:
         """In no range: mapped all the same, straddling, or a fault."""
-        r, b = self.r, self.r.b
-        spans, count = r.get(self.context, CONTEXT, "spans"), r.get(self.context, CONTEXT, "spans_count")
-        where = b.call(self.find, [spans, count, va, b.add(va, I64(self.size_bytes))])
-        whole, parts, behind = r.block("whole"), r.block("parts"), r.block("behind")
-        b.cbranch(r.equal(where, lookup.NOTHING), parts, whole)
+        b = self.b
+        spans, count = b.get(self.context, CONTEXT, "spans"), b.get(self.context, CONTEXT, "spans_count")
+        where = b.call(self.find, [spans, count, va, b.add(va, self.size_bytes)])
+        whole, parts, behind = (
+            b.append_basic_block("whole"),
+            b.append_basic_block("parts"),
+            b.append_basic_block("behind"),
+        )
+        b.cbranch(b.equal(where, lookup.NOTHING), parts, whole)
         b.position_at_end(whole)
-        allowed = lookup.permitted(r, r.get(where, RANGE, "flags"), I32(self.kind))
+        allowed = lookup.permitted(b, b.get(where, RANGE, "flags"), I32(self.kind))
         with b.if_else(allowed) as (yes, no):
             with yes:
                 self.marks.mark(OUT_OF_BOUNDS, lane, va)
                 if self.stores:
-                    self._before_store(lane, va, where, r.get(where, RANGE, "flags"))
-                body(lane, va, b.inttoptr(b.add(va, r.get(where, RANGE, "delta")), POINTER))
+                    self._before_store(lane, va, where, b.get(where, RANGE, "flags"))
+                body(lane, va, b.inttoptr(b.add(va, b.get(where, RANGE, "delta")), POINTER))
             with no:
                 self._faults.mark(0, lane, va)
         b.branch(behind)
@@ -202,27 +207,27 @@ class LaneAccesses:
         if bytewise is None:
             self._faults.mark(0, lane, va)
         else:
-            straddles = r.local(I1, 1)
+            straddles = b.local(I1, 1)
 
             def one(index: ir.Value) -> None:
                 at = b.add(va, index)
-                byte = b.call(self.find, [spans, count, at, b.add(at, I64(1))])
-                allowed = r.local(I1, 0)
-                with r.when(b.icmp_unsigned("!=", byte, lookup.NOTHING)):
-                    b.store(lookup.permitted(r, r.get(byte, RANGE, "flags"), I32(self.kind)), allowed)
-                with b.if_else(r.load(allowed, I1)) as (yes, no):
+                byte = b.call(self.find, [spans, count, at, b.add(at, 1)])
+                allowed = b.local(I1, 0)
+                with b.if_then(b.unequal(byte, lookup.NOTHING)):
+                    b.store(lookup.permitted(b, b.get(byte, RANGE, "flags"), I32(self.kind)), allowed)
+                with b.if_else(b.load(allowed, typ=I1)) as (yes, no):
                     with yes:
-                        host = b.inttoptr(b.add(at, r.get(byte, RANGE, "delta")), POINTER)
+                        host = b.inttoptr(b.add(at, b.get(byte, RANGE, "delta")), POINTER)
                         if self.stores:
-                            with r.when(r.has(r.get(byte, RANGE, "flags"), RangeFlag.SAVED)):
+                            with b.if_then(b.has(b.get(byte, RANGE, "flags"), RangeFlag.SAVED)):
                                 self.save(byte, at)
                         bytewise(lane, index, host)
-                    with no, r.when(r.load(straddles, I1)):
+                    with no, b.if_then(b.load(straddles, typ=I1)):
                         b.store(I1(0), straddles)
                         self._faults.mark(0, lane, at)
 
-            r.repeat(self.size_bytes, one)
-            with r.when(r.load(straddles, I1)):
+            b.repeat(self.size_bytes, one)
+            with b.if_then(b.load(straddles, typ=I1)):
                 self.marks.mark(OUT_OF_BOUNDS, lane, va)
         b.branch(behind)
         b.position_at_end(behind)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.routine import I32, I64, POINTER, VOID, Routine
+from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
+from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import CONTEXT, STATE, WATCH, Site
 from zinc_rt.sim.shader.run.record_block import RecordBlock
 
@@ -63,8 +63,7 @@ RECORD = ir.FunctionType(VOID, [POINTER, POINTER, I32, I32, I64, I64])
 
 
 def record_if_watched(
-    e: Emitter,
-    r: Routine,
+    b: CodeBuilder,
     where: tuple[ir.Value, ir.Value, ir.Value],
     lane: ir.Value,
     va: ir.Value,
@@ -73,36 +72,34 @@ def record_if_watched(
 ) -> None:
     """Record the store of one lane if it is watched. `where`: (state, context, site); `data`: a pointer."""
     state, context, site = where
-    b = r.b
-    low, high = r.get(context, CONTEXT, "watch_lo"), r.get(context, CONTEXT, "watch_hi")
-    hit = r.all(r.below(va, high), r.below(low, b.add(va, I64(size_bytes))))
-    with r.when(hit, likely=False):
+    low, high = b.get(context, CONTEXT, "watch_lo"), b.get(context, CONTEXT, "watch_hi")
+    hit = b.all(b.below(va, high), b.below(low, b.add(va, size_bytes)))
+    with b.if_then(hit, likely=False):
         of = ir.IntType(8 * min(size_bytes, 8))
-        value = r.load(data, of, 1)
-        record = e.helper("zrt.watch", RECORD, _record)
+        value = b.load(data, typ=of, align=1)
+        record = b.helper("zrt.watch", RECORD, _record)
         arguments = [state, context, site, b.trunc(lane, I32), va, value if of == I64 else b.zext(value, I64)]
         b.call(record, arguments)
 
 
 def _record(function: ir.Function) -> None:
     function.attributes.add("cold")
-    r = Routine(function)
-    b = r.b
+    b = HelperBuilder(function)
     state, context, site, lane, address, value = function.args
-    number = r.get(context, CONTEXT, "watch_count")
-    r.put(context, CONTEXT, "watch_count", b.add(number, I32(1)))
-    with r.when(r.below(number, r.get(context, CONTEXT, "watch_capacity"))):
-        record = r.get(context, CONTEXT, "watch")
-        record = r.offset(record, b.mul(b.zext(number, I64), I64(WATCH.size_bytes)))
+    number = b.get(context, CONTEXT, "watch_count")
+    b.put(context, CONTEXT, "watch_count", b.add(number, 1))
+    with b.if_then(b.below(number, b.get(context, CONTEXT, "watch_capacity"))):
+        record = b.get(context, CONTEXT, "watch")
+        record = b.offset(record, b.mul(b.zext(number, I64), WATCH.size_bytes))
         values = {
             "site": site,
-            "wave": r.get(state, STATE, "wave_in_group"),
-            "group": r.get(state, STATE, "group"),
+            "wave": b.get(state, STATE, "wave_in_group"),
+            "group": b.get(state, STATE, "group"),
             "lane": lane,
             "address": address,
             "value": value,
         }
         for name, each in values.items():
-            r.put(record, WATCH, name, each)
+            b.put(record, WATCH, name, each)
     b.ret_void()
-    r.done()
+    b.done()

@@ -1,52 +1,19 @@
-"""What an instruction's emit function writes its IR with: its operands as values, results to its operands.
-
-Beside them: registers by number and EXEC (registers.py), findings and faults (reports.py), fields, constants,
-blocks and helper functions (frame.py).
-"""
+"""What an instruction's emit function writes its IR with: its operands as values, results to its operands."""
 
 from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.isa import Kind, Operand
-from zinc_rt.sim.shader.emit.registers import Registers, Touched, UnprovenReads, register_name
-from zinc_rt.sim.shader.emit.values import (
-    DOUBLE,
-    FLOAT,
-    HALF,
-    I1,
-    I8,
-    I16,
-    I32,
-    I64,
-    I128,
-    POINTER,
-    VOID,
-    inline_float,
-    type_bits,
-)
-from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO
-
-__all__ = [
-    "DOUBLE",
-    "FLOAT",
-    "HALF",
-    "I1",
-    "I8",
-    "I16",
-    "I32",
-    "I64",
-    "I128",
-    "POINTER",
-    "VOID",
-    "Emitter",
-    "NotSimulated",
-    "Touched",
-    "UnprovenReads",
-    "inline_float",
-    "register_name",
-    "type_bits",
-]
+from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.sim.shader.emit.exec_mask import ExecMask
+from zinc_rt.sim.shader.emit.frame import Frame
+from zinc_rt.sim.shader.emit.quads import QuadForms, Quads
+from zinc_rt.sim.shader.emit.registers import Registers
+from zinc_rt.sim.shader.emit.reports import Reports
+from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched, UnprovenReads
+from zinc_rt.sim.shader.emit.values import DOUBLE, I1, I32, I64, constant, inline_float, type_bits
+from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, Checks
+from zinc_rt.sim.shader.translate.flow import BlockFlow
 
 
 class NotSimulated(Exception):
@@ -54,8 +21,48 @@ class NotSimulated(Exception):
     the instruction: "wants a named barrier". The wave ends with Status.ILLEGAL there if it ever comes so far."""
 
 
-class Emitter(Registers):
-    """One kernel's function under construction."""
+class Emitter:
+    """One kernel's function under construction, by its parts; the operands of `instruction` are its own business.
+
+    `b` builds instructions. `frame` has the fields of the wave's state and context, `exec` the lanes that are on,
+    `regs` registers by number, `reports` findings and ends, `flow` (set before the first instruction) the blocks.
+    """
+
+    flow: BlockFlow
+    instruction: Instruction
+
+    def __init__(
+        self,
+        module: ir.Module,
+        name: str,
+        wave: int,
+        checks: Checks,
+        vgprs: int,
+        unproven: UnprovenReads,
+        forms: QuadForms,
+    ) -> None:
+        self.wave, self.checks = wave, checks
+        self.frame = Frame(module, name, wave)
+        self.b = self.frame.b
+        self.slots = RegisterSlots(self.frame, unproven)
+        self.exec = ExecMask(self.slots)
+        self.reports = Reports(self.frame, self.exec)
+        self.quads = Quads(self.slots, forms)
+        self.regs = Registers(self.slots, self.exec, self.reports, self.quads, checks, vgprs)
+        self.counts: dict[str, int] = {}
+
+    def begin(self, pc: int, instruction: Instruction, *, exec_full: bool) -> Touched:
+        """Go on to the next instruction; gives the registers it is going to touch."""
+        self.frame.pc, self.instruction, self.exec.full = pc, instruction, exec_full
+        self.regs.begin()
+        self.slots.touched = Touched()
+        return self.slots.touched
+
+    def count(self, kind: str) -> int:
+        """The next number of its kind, from 0: memory sites, for instance. The totals are Translation.counts."""
+        number = self.counts.get(kind, 0)
+        self.counts[kind] = number + 1
+        return number
 
     # --- sources
 
@@ -68,21 +75,21 @@ class Emitter(Registers):
         of = ir.IntType(bits)
         kind = operand.kind
         if kind in (Kind.INTEGER, Kind.IMMEDIATE, Kind.NAME):
-            return self.constant(int(operand.value or 0), of)
+            return constant(int(operand.value or 0), of)
         if kind is Kind.FLOAT:
-            return self.constant(inline_float(operand.index, min(bits, 64)), of)
+            return constant(inline_float(operand.index, min(bits, 64)), of)
         if kind is Kind.LITERAL:
             value = int(operand.value or 0)
-            return self.constant(value - (value >> 31 << 32) if signed else value, of)
+            return constant(value - (value >> 31 << 32) if signed else value, of)
         if kind is Kind.SPECIAL and operand.index > 127:
-            return self.resize(self._special(operand), bits)
+            return self.b.resize(self._special(operand), bits)
         first = operand.index + (TTMP0 if kind is Kind.TTMP else 0)
         if kind not in (Kind.SGPR, Kind.TTMP, Kind.SPECIAL):
             raise NotSimulated(f"has {operand.text} where a scalar should be")
         if operand.index == NULL and kind is Kind.SPECIAL:
-            return self.constant(0, of)
-        parts = [self.read_sgpr(first + at) for at in range(max(1, bits // 32))]
-        return self.resize(self.join(parts), bits)
+            return constant(0, of)
+        parts = [self.regs.read_sgpr(first + at) for at in range(max(1, bits // 32))]
+        return self.b.resize(self.b.join(parts), bits)
 
     def vector(self, operand: Operand, of: ir.Type = I32, *, signed: bool = False) -> ir.Value:
         """<W x of>: vector registers, or a scalar source in every lane; float types with their modifiers.
@@ -92,22 +99,22 @@ class Emitter(Registers):
         bits = type_bits(of)
         if operand.kind is not Kind.VGPR:
             if of is DOUBLE and operand.kind is Kind.LITERAL:
-                value = self.constant(int(operand.value or 0) << 32, I64)
+                value = constant(int(operand.value or 0) << 32, I64)
             else:
                 value = self.scalar(operand, max(bits, 16), signed=signed)
             value = self._modified(value, operand, of)
-            return self.splat(self.resize(value, bits) if isinstance(of, ir.IntType) else value)
-        words = [self.read_vgpr(operand.index + at) for at in range(max(1, bits // 32))]
+            return self.b.splat(self.b.resize(value, bits) if isinstance(of, ir.IntType) else value)
+        words = [self.regs.read_vgpr(operand.index + at) for at in range(max(1, bits // 32))]
         if bits < 32:
             word = words[0]
             if operand.half:
-                word = self.b.lshr(word, self.constant(16, word.type))
-            return self._modified(self.b.trunc(word, self.lanes(ir.IntType(bits))), operand, of)
-        return self._modified(self.join(words), operand, of)
+                word = self.b.lshr(word, 16)
+            return self._modified(self.b.trunc(word, self.b.lanes(ir.IntType(bits))), operand, of)
+        return self._modified(self.b.join(words), operand, of)
 
     def mask(self, operand: Operand) -> ir.Value:
         """<W x i1> of an SGPR (pair) or constant."""
-        return self.b.bitcast(self.scalar(operand, self.wave), self.lanes(I1))
+        return self.b.bitcast(self.scalar(operand, self.wave), self.b.lanes(I1))
 
     def modified(self, value: ir.Value, operand: Operand) -> ir.Value:
         """`operand`'s abs, then neg, on a float value or vector, as bit operations."""
@@ -124,29 +131,29 @@ class Emitter(Registers):
             return value
         sign = 1 << type_bits(of) - 1
         if operand.absolute:
-            value = self.b.and_(value, self.constant(sign - 1, value.type))
+            value = self.b.and_(value, sign - 1)
         if operand.negate:
-            value = self.b.xor(value, self.constant(sign, value.type))
-        return self.b.bitcast(value, self.lanes(of) if isinstance(value.type, ir.VectorType) else of)
+            value = self.b.xor(value, sign)
+        return self.b.bitcast(value, self.b.lanes(of) if isinstance(value.type, ir.VectorType) else of)
 
     def _special(self, operand: Operand) -> ir.Value:
         text = operand.text.split("/*")[0].strip("-|")
         match text:
             case "src_scc":
-                return self.b.zext(self.scc, I32)
+                return self.b.zext(self.regs.scc, I32)
             case "src_vccz":
-                return self.b.zext(self.is_zero(VCC_LO), I32)
+                return self.b.zext(self.regs.is_zero(VCC_LO), I32)
             case "src_execz":
-                return self.b.zext(self.is_zero(EXEC_LO), I32)
+                return self.b.zext(self.regs.is_zero(EXEC_LO), I32)
             case "src_shared_base" | "src_private_base":
-                return self.field(text.removeprefix("src_"))
+                return self.frame.field(text.removeprefix("src_"))
             case "src_shared_limit" | "src_private_limit":
-                base = self.field(text.removeprefix("src_").replace("limit", "base"))
-                return self.b.or_(base, self.constant(0xFFFFFFFF, I64))
+                base = self.frame.field(text.removeprefix("src_").replace("limit", "base"))
+                return self.b.or_(base, 0xFFFFFFFF)
             case "src_flat_scratch_base_lo":
-                return self.state_field("scratch_base")
+                return self.frame.state_field("scratch_base")
             case "src_flat_scratch_base_hi":
-                return self.b.lshr(self.state_field("scratch_base"), self.constant(32, I64))
+                return self.b.lshr(self.frame.state_field("scratch_base"), 32)
         raise NotSimulated(f"reads {text}")
 
     # --- results
@@ -160,29 +167,29 @@ class Emitter(Registers):
         if not isinstance(value.type, ir.IntType):
             value = self.b.bitcast(value, ir.IntType(type_bits(value.type)))
         first = operand.index + (TTMP0 if operand.kind is Kind.TTMP else 0)
-        for at, part in enumerate(self.split(value)):
-            self.write_sgpr(first + at, part)
+        for at, part in enumerate(self.b.split(value)):
+            self.regs.write_sgpr(first + at, part)
 
     def set_vector(self, operand: Operand, value: ir.Value) -> None:
         """<W x T>, T of 1, 16, 32 or 64 bits, float or integer. 16 bits go to operand.half (the lower one without)
         and leave the other half; lanes outside EXEC keep theirs."""
         bits = type_bits(value.type.element)
         if not isinstance(value.type.element, ir.IntType):
-            value = self.b.bitcast(value, self.lanes(ir.IntType(bits)))
+            value = self.b.bitcast(value, self.b.lanes(ir.IntType(bits)))
         if bits == 1:
-            value = self.b.zext(value, self.lanes(I32))
+            value = self.b.zext(value, self.b.lanes(I32))
         elif bits == 16:
-            wide = self.b.zext(value, self.lanes(I32))
-            old = self.read_vgpr(operand.index, check=False) if operand.index < self.vgprs else wide
+            wide = self.b.zext(value, self.b.lanes(I32))
+            old = self.regs.read_vgpr(operand.index, check=False) if operand.index < self.regs.vgprs else wide
             if operand.half:
-                wide = self.b.shl(wide, self.constant(16, wide.type))
-            kept = self.b.and_(old, self.constant(0xFFFF if operand.half else 0xFFFF0000, old.type))
+                wide = self.b.shl(wide, 16)
+            kept = self.b.and_(old, 0xFFFF if operand.half else 0xFFFF0000)
             value = self.b.or_(kept, wide)
-        for at, part in enumerate(self.split(value)):
-            self.write_vgpr(operand.index + at, part)
+        for at, part in enumerate(self.b.split(value)):
+            self.regs.write_vgpr(operand.index + at, part)
 
     def set_mask(self, operand: Operand, value: ir.Value) -> None:
         """<W x i1>, 0 in lanes outside EXEC, to an SGPR (pair)."""
-        if self._limit is not None or not self.exec_full:
-            value = self.b.and_(value, self.active_mask())
-        self.set_scalar(operand, self.b.bitcast(value, self.mask_bits))
+        if self.exec.limit is not None or not self.exec.full:
+            value = self.b.and_(value, self.exec.written())
+        self.set_scalar(operand, self.b.bitcast(value, self.b.mask_bits))

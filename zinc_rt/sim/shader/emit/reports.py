@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
+from zinc_rt.sim.shader.emit.exec_mask import ExecMask
 from zinc_rt.sim.shader.emit.frame import Frame
-from zinc_rt.sim.shader.emit.values import I8, I32, I64, POINTER, VOID
+from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, VOID, constant
 from zinc_rt.sim.shader.layout import (
     CONTEXT,
     FINDING,
     FINDINGS_PER_SITE,
     SITE_STATE,
     STATE,
-    Checks,
     RecordLayout,
     Site,
     Status,
@@ -23,34 +24,26 @@ REPORT = ir.FunctionType(VOID, [POINTER, POINTER, I32, I64, I64])
 """(state, context, site, lanes, address)"""
 
 
-class Reports(Frame):
-    """`pc` is the instruction's being emitted. `sites` and `counts` go into the Translation."""
+class Reports:
+    """What the wave says and how it ends. `sites` goes into the Translation."""
 
-    def __init__(self, module: ir.Module, name: str, wave: int, checks: Checks) -> None:
-        super().__init__(module, name, wave)
-        self.checks = checks
-        self.pc = 0
+    def __init__(self, frame: Frame, exec_mask: ExecMask) -> None:
+        self._frame, self._exec, self._b = frame, exec_mask, frame.b
         self.sites: list[Site] = []
-        self.counts: dict[str, int] = {}
         self._numbers: dict[Site, int] = {}
-        self.fuel = self.local(I64, "fuel")
-
-    def exec_bits(self) -> ir.Value:
-        """EXEC as an iW."""
-        raise NotImplementedError
 
     # --- ends
 
     def leave(self, status: Status) -> None:
         """Return `status`; live registers are not saved, for the wave does not go on."""
-        self.b.store(self.load(self.fuel, I64), self.field_pointer("fuel"))
-        self.set_state_field("pc", self.pc)
-        self.set_state_field("status", int(status))
-        self.b.ret(self.constant(int(status)))
+        self._frame.set_field("fuel", self._b.load(self._frame.fuel, typ=I64))
+        self._frame.set_state_field("pc", self._frame.pc)
+        self._frame.set_state_field("status", int(status))
+        self._b.ret(constant(int(status)))
 
     def stop(self, status: Status, rule: str, text: str) -> None:
         """End the wave with a sentence: ILLEGAL or HALT."""
-        self.set_state_field("site", self.site(rule, text))
+        self._frame.set_state_field("site", self.site(rule, text))
         self.leave(status)
 
     def illegal(self, text: str) -> None:
@@ -59,85 +52,76 @@ class Reports(Frame):
 
     def fault(self, lanes: ir.Value, address: ir.Value, access: WaveAccess) -> None:
         """A page fault of the lanes in <W x i1>, at <W x i64> (or at one i64): ends the wave."""
-        bits = lanes if lanes.type == self.mask_bits else self.bits(lanes)
-        with self.cold(self.b.icmp_unsigned("!=", bits, self.constant(0, self.mask_bits))):
-            one = self.first_lane(address, bits) if isinstance(address.type, ir.VectorType) else address
-            self.set_field("fault_va", one)
-            self.set_field("fault_lanes", self.resize(bits, 64))
-            self.set_field("fault_access", self.constant(int(access)))
+        bits = self._b.bits(lanes)
+        with self._b.cold(self._b.unequal(bits, 0)):
+            one = self._b.first_lane(address, bits) if isinstance(address.type, ir.VectorType) else address
+            self._frame.set_field("fault_va", one)
+            self._frame.set_field("fault_lanes", self._b.resize(bits, 64))
+            self._frame.set_field("fault_access", constant(int(access)))
             self.leave(Status.FAULT)
 
     # --- findings
 
     def site(self, rule: str, text: str = "") -> int:
         """Index of (this instruction, rule, text) in the site table."""
-        site = Site(self.pc, rule, text)
+        site = Site(self._frame.pc, rule, text)
         if site not in self._numbers:
             self._numbers[site] = len(self.sites)
             self.sites.append(site)
         return self._numbers[site]
-
-    def count(self, kind: str) -> int:
-        """The next number of its kind, from 0: memory sites, for instance. The totals are Translation.counts."""
-        number = self.counts.get(kind, 0)
-        self.counts[kind] = number + 1
-        return number
 
     def report(self, rule: str, lanes: ir.Value, *, address: ir.Value | None = None, text: str = "") -> None:
         """A finding for the lanes in <W x i1> (or iW), already within EXEC; execution goes on.
 
         `address`: <W x i64>, shown of the first lane.
         """
-        bits = lanes if lanes.type == self.mask_bits else self.bits(lanes)
-        with self.cold(self.b.icmp_unsigned("!=", bits, self.constant(0, self.mask_bits))):
+        bits = self._b.bits(lanes)
+        with self._b.cold(self._b.unequal(bits, 0)):
             self._record(rule, bits, address, text)
 
     def report_if(self, rule: str, condition: ir.Value, text: str = "") -> None:
         """The scalar form: a finding of all active lanes where the i1 holds."""
-        with self.cold(condition):
-            self._record(rule, self.exec_bits(), None, text)
+        with self._b.cold(condition):
+            self._record(rule, self._exec.bits(), None, text)
 
     def _record(self, rule: str, bits: ir.Value, address: ir.Value | None, text: str) -> None:
-        shown = self.constant(0, I64) if address is None else self.first_lane(address, bits)
-        record = self.helper("zrt.report", REPORT, build)
-        site = self.constant(self.site(rule, text))
-        self.b.call(record, [self.state, self.context, site, self.resize(bits, 64), shown])
+        shown = I64(0) if address is None else self._b.first_lane(address, bits)
+        site = constant(self.site(rule, text))
+        arguments = [self._frame.state, self._frame.context, site, self._b.resize(bits, 64), shown]
+        self._b.call(record_helper(self._b), arguments)
 
 
-def build(function: ir.Function) -> None:
+def record_helper(b: CodeBuilder) -> ir.Function:
+    """The function of type REPORT."""
+    return b.helper("zrt.report", REPORT, _build)
+
+
+def _build(function: ir.Function) -> None:
     """One record per site and wave in a row, at most FINDINGS_PER_SITE of a site, and what the buffer holds."""
     function.attributes.add("cold")
     state, context, site, lanes, address = function.args
-    b = ir.IRBuilder(function.append_basic_block("entry"))
-
-    def pointer(base: ir.Value, layout: RecordLayout, name: str) -> ir.Value:
-        return b.gep(base, [ir.Constant(I64, layout.fields[name].offset)], source_etype=I8)
-
-    def load(base: ir.Value, layout: RecordLayout, name: str, of: ir.Type = I32) -> ir.Value:
-        return b.load(pointer(base, layout, name), typ=of)
+    b = CodeBuilder(function.append_basic_block("entry"))
 
     def element(base: ir.Value, layout: RecordLayout, index: ir.Value) -> ir.Value:
-        size = b.mul(b.zext(index, I64), ir.Constant(I64, layout.size_bytes))
-        return b.gep(base, [size], source_etype=I8)
+        return b.offset(base, b.mul(b.zext(index, I64), layout.size_bytes))
 
-    wave, group = load(state, STATE, "wave_in_group"), load(state, STATE, "group")
-    mine = b.add(wave, ir.Constant(I32, 1))
-    said = element(load(context, CONTEXT, "sites", POINTER), SITE_STATE, site)
-    count = load(said, SITE_STATE, "count")
+    wave, group = b.get(state, STATE, "wave_in_group"), b.get(state, STATE, "group")
+    mine = b.add(wave, 1)
+    said = element(b.get(context, CONTEXT, "sites"), SITE_STATE, site)
+    count = b.get(said, SITE_STATE, "count")
     again = b.and_(
-        b.icmp_unsigned("==", load(said, SITE_STATE, "wave"), mine),
-        b.icmp_unsigned("==", load(said, SITE_STATE, "group"), group),
+        b.equal(b.get(said, SITE_STATE, "wave"), mine),
+        b.equal(b.get(said, SITE_STATE, "group"), group),
     )
-    full = b.icmp_unsigned(">=", count, ir.Constant(I32, FINDINGS_PER_SITE))
+    full = b.icmp_unsigned(">=", count, FINDINGS_PER_SITE)
     with b.if_then(b.not_(b.or_(again, full))):
-        b.store(b.add(count, ir.Constant(I32, 1)), pointer(said, SITE_STATE, "count"))
-        b.store(mine, pointer(said, SITE_STATE, "wave"))
-        b.store(group, pointer(said, SITE_STATE, "group"))
-        at = load(context, CONTEXT, "findings_count")
-        b.store(b.add(at, ir.Constant(I32, 1)), pointer(context, CONTEXT, "findings_count"))
-        with b.if_then(b.icmp_unsigned("<", at, load(context, CONTEXT, "findings_capacity"))):
-            record = element(load(context, CONTEXT, "findings", POINTER), FINDING, at)
+        for name, value in (("count", b.add(count, 1)), ("wave", mine), ("group", group)):
+            b.put(said, SITE_STATE, name, value)
+        at = b.get(context, CONTEXT, "findings_count")
+        b.put(context, CONTEXT, "findings_count", b.add(at, 1))
+        with b.if_then(b.below(at, b.get(context, CONTEXT, "findings_capacity"))):
+            record = element(b.get(context, CONTEXT, "findings"), FINDING, at)
             values = {"site": site, "wave": wave, "group": group, "lanes": lanes, "address": address}
             for name, value in values.items():
-                b.store(value, pointer(record, FINDING, name))
+                b.put(record, FINDING, name, value)
     b.ret_void()

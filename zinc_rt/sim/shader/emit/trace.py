@@ -9,7 +9,10 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Target, decode
-from zinc_rt.sim.shader.emit.emitter import I1, I8, I32, I64, POINTER, VOID, Emitter, Touched, register_name
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.slots import Touched, register_name
+from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID, constant
 from zinc_rt.sim.shader.layout import CONTEXT, NO_SLOT, SCC, TRACE, VGPR_LIMIT
 
 
@@ -58,70 +61,59 @@ class Tracer:
 
     def __init__(self, e: Emitter) -> None:
         self.e = e
-        self.active = e.local(I1, "traced")
-        self._exec = e.local(I64, "exec.before")
+        self.active = e.b.local(I1, name="traced")
+        self._exec = e.b.local(I64, name="exec.before")
 
     def start(self) -> None:
         """At the function's beginning."""
         e = self.e
-        e.b.store(e.b.icmp_unsigned("==", e.state_field("wave_index"), e.field("trace_wave")), self.active)
+        e.b.store(e.b.equal(e.frame.state_field("wave_index"), e.frame.field("trace_wave")), self.active)
 
     def before(self, *, last: bool) -> None:
         """`last`: the instruction ends its block, so its record is made now."""
         e = self.e
-        e.b.store(e.resize(e.exec_bits(), 64), self._exec)
+        e.b.store(e.b.resize(e.exec.bits(), 64), self._exec)
         if last:
-            with e.cold(e.load(self.active, I1)):
-                self._record(NO_SLOT, e.constant(0, e.lanes(I32)))
+            with e.b.cold(e.b.load(self.active, typ=I1)):
+                self._record(NO_SLOT, constant(0, e.b.lanes(I32)))
 
     def after(self, touched: Touched) -> None:
         """A record per register that was written, one without a register where there is none."""
         e = self.e
         written = touched.writes | touched.masked
         keys = [key for key in range(written.bit_length()) if written >> key & 1]
-        with e.cold(e.load(self.active, I1)):
+        with e.b.cold(e.b.load(self.active, typ=I1)):
             for key in keys:
-                if key < VGPR_LIMIT:
-                    value = e.load(e.register(key), e.lanes(I32))
-                elif key == VGPR_LIMIT + SCC:
-                    value = e.splat(e.b.zext(e.load(e.register(key), I1), I32))
-                else:
-                    value = e.splat(e.load(e.register(key), I32))
-                self._record(key, value)
+                value = e.slots.load(key)
+                if key == VGPR_LIMIT + SCC:
+                    value = e.b.zext(value, I32)
+                self._record(key, value if key < VGPR_LIMIT else e.b.splat(value))
             if not keys:
-                self._record(NO_SLOT, e.constant(0, e.lanes(I32)))
+                self._record(NO_SLOT, constant(0, e.b.lanes(I32)))
 
     def _record(self, slot: int, value: ir.Value) -> None:
         e = self.e
-        kind = ir.FunctionType(VOID, [POINTER, I32, I32, I64, e.lanes(I32)])
-        helper = e.helper("zrt.trace", kind, _build)
-        arguments = [e.context, e.constant(e.pc), e.constant(slot), e.load(self._exec, I64), value]
+        kind = ir.FunctionType(VOID, [POINTER, I32, I32, I64, e.b.lanes(I32)])
+        helper = e.b.helper("zrt.trace", kind, _build)
+        arguments = [e.frame.context, constant(e.frame.pc), constant(slot), e.b.load(self._exec, typ=I64), value]
         e.b.call(helper, arguments)
 
 
 def _build(function: ir.Function) -> None:
     function.attributes.add("cold")
     context, pc, slot, execution, value = function.args
-    b = ir.IRBuilder(function.append_basic_block("entry"))
-
-    def pointer(base: ir.Value, offset: int) -> ir.Value:
-        return b.gep(base, [ir.Constant(I64, offset)], source_etype=I8)
-
-    def field(name: str) -> ir.Value:
-        return pointer(context, CONTEXT.fields[name].offset)
-
-    at = b.load(field("trace_count"), typ=I32)
-    b.store(b.add(at, ir.Constant(I32, 1)), field("trace_count"))
-    with b.if_then(b.icmp_unsigned("<", at, b.load(field("trace_capacity"), typ=I32))):
-        records = b.load(field("trace"), typ=POINTER)
-        offset = b.mul(b.zext(at, I64), ir.Constant(I64, TRACE.size_bytes))
-        record = b.gep(records, [offset], source_etype=I8)
+    b = CodeBuilder(function.append_basic_block("entry"))
+    at = b.get(context, CONTEXT, "trace_count")
+    b.put(context, CONTEXT, "trace_count", b.add(at, 1))
+    with b.if_then(b.below(at, b.get(context, CONTEXT, "trace_capacity"))):
+        records = b.get(context, CONTEXT, "trace")
+        record = b.offset(records, b.mul(b.zext(at, I64), TRACE.size_bytes))
         for name, part in {"pc": pc, "slot": slot, "exec": execution, "values": value}.items():
-            b.store(part, pointer(record, TRACE.fields[name].offset), align=4)
+            b.store(part, b.at(record, TRACE, name), align=4)
     b.ret_void()
 
 
 def count_block(e: Emitter, number: int) -> None:
     """Profile: one more run of block `number`."""
-    place = e.offset(e.field("profile"), 8 * number)
-    e.b.store(e.b.add(e.load(place, I64), e.constant(1, I64)), place)
+    place = e.b.offset(e.frame.field("profile"), 8 * number)
+    e.b.store(e.b.add(e.b.load(place, typ=I64), 1), place)

@@ -44,10 +44,19 @@ class SplatConstant(ir.Constant):
         return self._text
 
 
+def constant(value: int | float, of: ir.Type = I32) -> ir.Constant:
+    """A constant of a scalar type, or of a vector type with the same value in each lane."""
+    if isinstance(of, ir.VectorType):
+        return SplatConstant(constant(value, of.element), of.count)
+    if isinstance(of, ir.IntType):
+        value = int(value) & (1 << of.width) - 1
+    return ir.Constant(of, value)
+
+
 def mangled(of: ir.Type) -> str:
     """How names of intrinsics spell a type."""
     if isinstance(of, ir.VectorType):
         return f"v{of.count}{mangled(of.element)}"
     if isinstance(of, ir.IntType):
         return f"i{of.width}"
-    return {HALF: "f16", FLOAT: "f32", DOUBLE: "f64"}[of]
+    return {HALF: "f16", FLOAT: "f32", DOUBLE: "f64", POINTER: "p0"}[of]

@@ -13,8 +13,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.checks.lane_checks import HIGH, RULES, SYNCHRONISING
 from zinc_rt.sim.shader.checks.lane_marks import first_site
-from zinc_rt.sim.shader.emit.emitter import I1, I8, I16, I32, I64, POINTER, Emitter
-from zinc_rt.sim.shader.emit.routine import FIELD_TYPES
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I1, I8, I16, I32, I64, POINTER, VOID, constant
 from zinc_rt.sim.shader.layout import MEMORY_SITE, RANGE, Status
 from zinc_rt.sim.shader.memory import lane_access
 
@@ -32,38 +32,38 @@ class Addresses:
 
     def vector(self, e: Emitter) -> ir.Value:
         """<W x i64>"""
-        of = e.lanes(I64)
+        of = e.b.lanes(I64)
         whole = e.b.zext(self.low, of)
         if self.high is not None:
-            whole = e.b.or_(whole, e.b.shl(e.b.zext(self.high, of), e.constant(32, of)))
-        return e.b.add(whole, e.splat(self.base))
+            whole = e.b.or_(whole, e.b.shl(e.b.zext(self.high, of), 32))
+        return e.b.add(whole, e.b.splat(self.base))
 
     def side_by_side(self, e: Emitter, size_bytes: int) -> tuple[ir.Value, ir.Value]:
         """(i1: lane i is at lane 0's address + i * size, that address)"""
         b = e.b
-        first = b.extract_element(self.low, e.constant(0))
-        steps = ir.Constant(e.lanes(I32), [I32(lane * size_bytes) for lane in range(e.wave)])
-        same = e.bits(b.icmp_unsigned("==", self.low, b.add(e.splat(first), steps)))
-        condition = b.icmp_unsigned("==", same, e.constant(-1, same.type))
-        room = e.constant((1 << 32) - e.wave * size_bytes)  # the low halves must not wrap around
-        condition = b.and_(condition, b.icmp_unsigned("<=", first, room))
+        first = b.extract_element(self.low, constant(0))
+        steps = ir.Constant(b.lanes(I32), [I32(lane * size_bytes) for lane in range(e.wave)])
+        same = b.bits(b.equal(self.low, b.add(b.splat(first), steps)))
+        condition = b.equal(same, -1)
+        room = constant((1 << 32) - e.wave * size_bytes)  # the low halves must not wrap around
+        condition = b.and_(condition, b.at_most(first, room))
         va = b.zext(first, I64)
         if self.high is not None:
-            top = b.extract_element(self.high, e.constant(0))
-            equal = e.bits(b.icmp_unsigned("==", self.high, e.splat(top)))
-            condition = b.and_(condition, b.icmp_unsigned("==", equal, e.constant(-1, equal.type)))
-            va = b.or_(va, b.shl(b.zext(top, I64), e.constant(32, I64)))
+            top = b.extract_element(self.high, constant(0))
+            equal = b.bits(b.equal(self.high, b.splat(top)))
+            condition = b.and_(condition, b.equal(equal, -1))
+            va = b.or_(va, b.shl(b.zext(top, I64), 32))
         return condition, b.add(va, self.base)
 
 
 def get(e: Emitter, pointer: ir.Value, layout: object, name: str) -> ir.Value:
     field = layout.fields[name]  # type: ignore[attr-defined]
-    return e.load(e.offset(pointer, field.offset), FIELD_TYPES[field.type])
+    return e.b.load(e.b.offset(pointer, field.offset), typ=FIELD_TYPES[field.type])
 
 
 def memory_site(e: Emitter) -> ir.Value:
     """A new MEMORY_SITE*."""
-    return e.offset(e.field("memory_sites"), e.count("memory") * MEMORY_SITE.size_bytes)
+    return e.b.offset(e.frame.field("memory_sites"), e.count("memory") * MEMORY_SITE.size_bytes)
 
 
 def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
@@ -71,18 +71,18 @@ def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
     first = first_site(e, RULES)
     scope = e.instruction.modifier("scope")
     synchronising = scope is not None and isinstance(scope.value, int) and scope.value >= DEVICE_SCOPE
-    return e.constant(first | flags | SYNCHRONISING * synchronising)
+    return constant(first | flags | SYNCHRONISING * synchronising)
 
 
 def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:
     """The frame's (addresses, data) that out-of-line accesses are called with."""
-    return e.shared("addresses", e.lanes(I64)), e.shared("data", ir.VectorType(I32, 4 * e.wave))
+    return e.frame.shared("addresses", e.b.lanes(I64)), e.frame.shared("data", ir.VectorType(I32, 4 * e.wave))
 
 
 def everyone(e: Emitter) -> ir.Value:
     """i1: EXEC is all ones."""
-    bits = e.exec_bits()
-    return e.b.icmp_unsigned("==", bits, e.constant(-1, bits.type))
+    bits = e.exec.bits()
+    return e.b.equal(bits, -1)
 
 
 def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[ir.Value, ...]:
@@ -90,11 +90,11 @@ def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[i
     b = e.b
     condition, first = at.side_by_side(e, size_bytes)
     condition = b.and_(condition, everyone(e))
-    end = b.add(first, e.constant(e.wave * size_bytes, I64))
+    end = b.add(first, e.wave * size_bytes)
     condition = b.and_(condition, plain(e, site, first))
     if e.checks.full and size_bytes > 1:
-        off = b.and_(first, e.constant(min(size_bytes, 4) - 1, I64))
-        condition = b.and_(condition, b.icmp_unsigned("==", off, e.constant(0, I64)))
+        off = b.and_(first, min(size_bytes, 4) - 1)
+        condition = b.and_(condition, b.equal(off, 0))
     return condition, first, end
 
 
@@ -102,20 +102,20 @@ def plain(e: Emitter, site: ir.Value, first: ir.Value) -> ir.Value:
     """i1: a wide access at `first` stays in the site's cached range, where nothing else is to be checked."""
     b = e.b
     behind = b.sub(first, get(e, site, MEMORY_SITE, "plain_lo"))
-    return b.icmp_unsigned("<", behind, get(e, site, MEMORY_SITE, "room"))
+    return b.below(behind, get(e, site, MEMORY_SITE, "room"))
 
 
 def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
     """Level full: and the range has not been stored to by this dispatch."""
-    before, look, behind = e.b.block, e.block("stored"), e.block()
+    before, look, behind = e.b.block, e.b.append_basic_block("stored"), e.b.append_basic_block()
     e.b.cbranch(condition, look, behind).set_weights([OFTEN, 1])
     e.b.position_at_end(look)
     where = get(e, site, MEMORY_SITE, "range")
-    unstored = e.b.icmp_unsigned("!=", get(e, where, RANGE, "stored"), e.field("serial"))
+    unstored = e.b.unequal(get(e, where, RANGE, "stored"), e.frame.field("serial"))
     e.b.branch(behind)
     e.b.position_at_end(behind)
     result = e.b.phi(I1)
-    result.add_incoming(e.constant(0, I1), before)
+    result.add_incoming(constant(0, I1), before)
     result.add_incoming(unstored, look)
     return result
 
@@ -123,14 +123,14 @@ def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
 def touch(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
     b = e.b
     for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
-        place = e.offset(site, MEMORY_SITE.fields[name].offset)
-        old = e.load(place, I64)
-        b.store(b.select(b.icmp_unsigned("<", old, value), value, old), place)
+        place = b.offset(site, MEMORY_SITE.fields[name].offset)
+        old = b.load(place, typ=I64)
+        b.store(b.select(b.below(old, value), value, old), place)
 
 
 def active(e: Emitter) -> ir.Value:
     """EXEC as an i64."""
-    bits = e.exec_bits()
+    bits = e.exec.bits()
     return bits if e.wave == 64 else e.b.zext(bits, I64)
 
 
@@ -141,14 +141,14 @@ def call_lanes(
     offsets, data = buffers(e)
     e.b.store(at.low, offsets)
     if at.high is not None:
-        e.b.store(at.high, e.offset(offsets, 4 * e.wave))
+        e.b.store(at.high, e.b.offset(offsets, 4 * e.wave))
     if lanes is None:
         lanes = active(e)
     rules = rule_sites(e, HIGH * (at.high is not None))
-    arguments = [e.state, e.context, site, rules, lanes, at.base, offsets, data]
+    arguments = [e.frame.state, e.frame.context, site, rules, lanes, at.base, offsets, data]
     faulted = e.b.call(helper, arguments)
-    with e.cold(faulted):
-        e.leave(Status.FAULT)
+    with e.b.cold(faulted):
+        e.reports.leave(Status.FAULT)
 
 
 OutOfLine = Callable[[Emitter, ir.Function, Addresses, ir.Value], None]
@@ -168,11 +168,9 @@ def prefetch(e: Emitter, host: ir.Value, size_bytes: int) -> None:
     wave's rows are many short streams, which the processor's own prefetching is slow to find."""
     if size_bytes < PREFETCHED_BYTES:
         return
-    of = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
-    function = e.module.globals.get("llvm.prefetch.p0") or ir.Function(e.module, of, "llvm.prefetch.p0")
     for line in range(0, size_bytes, LINE_BYTES):
-        at = e.offset(host, AHEAD * size_bytes + line)
-        e.b.call(function, [at, I32(0), I32(3), I32(1)])
+        at = e.b.offset(host, AHEAD * size_bytes + line)
+        e.b.intrinsic("llvm.prefetch", VOID, at, I32(0), I32(3), I32(1), types=(POINTER,))
 
 
 _ELEMENT = {1: I8, 2: I16}
@@ -185,7 +183,7 @@ def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = ca
     condition, first, end = _fast(e, at, size_bytes, site)
     if e.checks.full:
         condition = unstored(e, site, condition)
-    fast, slow, behind = e.block("fast"), e.block("slow"), e.block()
+    fast, slow, behind = b.append_basic_block("fast"), b.append_basic_block("slow"), b.append_basic_block()
     b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])
     b.position_at_end(fast)
     touch(e, site, first, end)
@@ -215,9 +213,9 @@ def store(
     b = e.b
     value = together(e, dwords, size_bytes)
     site = memory_site(e)
-    behind = e.block()
+    behind = b.append_basic_block()
     if not e.checks.full:  # there each store is looked at
-        fast, slow = e.block("fast"), e.block("slow")
+        fast, slow = b.append_basic_block("fast"), b.append_basic_block("slow")
         condition, first, end = _fast(e, at, size_bytes, site)
         b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])
         b.position_at_end(fast)
@@ -234,10 +232,10 @@ def store(
 def apart(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
     """Lane-major memory to dwords <W x i32>."""
     if size_bytes < 4:
-        narrow = e.load(source, e.lanes(_ELEMENT[size_bytes]), 1)
-        return [e.b.zext(narrow, e.lanes(I32))]
+        narrow = e.b.load(source, typ=e.b.lanes(_ELEMENT[size_bytes]), align=1)
+        return [e.b.zext(narrow, e.b.lanes(I32))]
     words = size_bytes // 4
-    whole = e.load(source, ir.VectorType(I32, words * e.wave), 1)
+    whole = e.b.load(source, typ=ir.VectorType(I32, words * e.wave), align=1)
     if words == 1:
         return [whole]
     nothing = ir.Constant(whole.type, ir.Undefined)
@@ -254,7 +252,7 @@ def apart(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
 def together(e: Emitter, dwords: list[ir.Value], size_bytes: int) -> ir.Value:
     """Dwords <W x i32> to one vector, lane after lane."""
     if size_bytes < 4:
-        return e.b.trunc(dwords[0], e.lanes(_ELEMENT[size_bytes]))
+        return e.b.trunc(dwords[0], e.b.lanes(_ELEMENT[size_bytes]))
     words = size_bytes // 4
     if words == 1:
         return dwords[0]

@@ -6,76 +6,74 @@ from collections.abc import Callable
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.emit.routine import I16, I32, Routine
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32
 
-Operation = Callable[[Routine, ir.Value, ir.Value, ir.Value], ir.Value]
+Operation = Callable[[CodeBuilder, ir.Value, ir.Value, ir.Value], ir.Value]
 """(routine, old value, data, second data) -> new value; all iN of the access"""
-
-FLOAT, DOUBLE, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
 
 
 def _minimum(kind: str, order: str) -> Operation:
-    def operation(r: Routine, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
-        compare = r.b.icmp_signed if kind == "i" else r.b.icmp_unsigned
-        return r.b.select(compare(order, data, old), data, old)
+    def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+        compare = b.icmp_signed if kind == "i" else b.icmp_unsigned
+        return b.select(compare(order, data, old), data, old)
 
     return operation
 
 
-def _increment(r: Routine, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
-    wraps = r.b.icmp_unsigned(">=", old, data)
-    return r.b.select(wraps, old.type(0), r.b.add(old, old.type(1)))
+def _increment(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+    wraps = b.icmp_unsigned(">=", old, data)
+    return b.select(wraps, 0, b.add(old, 1))
 
 
-def _decrement(r: Routine, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
-    wraps = r.any(r.equal(old, 0), r.b.icmp_unsigned(">", old, data))
-    return r.b.select(wraps, data, r.b.sub(old, old.type(1)))
+def _decrement(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+    wraps = b.any(b.equal(old, 0), b.icmp_unsigned(">", old, data))
+    return b.select(wraps, data, b.sub(old, 1))
 
 
-def _conditional_subtract(r: Routine, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
-    return r.b.select(r.b.icmp_unsigned(">=", old, data), r.b.sub(old, data), old)
+def _conditional_subtract(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+    return b.select(b.icmp_unsigned(">=", old, data), b.sub(old, data), old)
 
 
-def _subtract_clamped(r: Routine, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
-    return r.b.select(r.below(old, data), old.type(0), r.b.sub(old, data))
+def _subtract_clamped(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+    return b.select(b.below(old, data), 0, b.sub(old, data))
 
 
-def _compare_store(r: Routine, old: ir.Value, data: ir.Value, compare: ir.Value) -> ir.Value:
-    return r.b.select(r.equal(old, compare), data, old)
+def _compare_store(b: CodeBuilder, old: ir.Value, data: ir.Value, compare: ir.Value) -> ir.Value:
+    return b.select(b.equal(old, compare), data, old)
 
 
-def _masked_or(r: Routine, old: ir.Value, mask: ir.Value, data: ir.Value) -> ir.Value:
-    return r.b.or_(r.b.and_(old, r.b.not_(mask)), data)
+def _masked_or(b: CodeBuilder, old: ir.Value, mask: ir.Value, data: ir.Value) -> ir.Value:
+    return b.or_(b.and_(old, b.not_(mask)), data)
 
 
-def _exchange_if(r: Routine, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+def _exchange_if(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
     """Each 32-bit half is stored, less its top bit, where that bit is set."""
     result = old.type(0)
     for shift in (0, 32):
-        mine = r.b.trunc(r.b.lshr(data, data.type(shift)), I32)
-        before = r.b.trunc(r.b.lshr(old, old.type(shift)), I32)
-        new = r.b.and_(mine, I32(0x7FFFFFFF))
-        half = r.b.select(r.has(mine, 1 << 31), new, before)
-        result = r.b.or_(result, r.b.shl(r.b.zext(half, old.type), old.type(shift)))
+        mine = b.trunc(b.lshr(data, shift), I32)
+        before = b.trunc(b.lshr(old, shift), I32)
+        new = b.and_(mine, 0x7FFFFFFF)
+        half = b.select(b.has(mine, 1 << 31), new, before)
+        result = b.or_(result, b.shl(b.zext(half, old.type), shift))
     return result
 
 
-def _add_float(r: Routine, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
-    return r.b.bitcast(r.b.fadd(r.b.bitcast(old, FLOAT), r.b.bitcast(data, FLOAT)), old.type)
+def _add_float(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
+    return b.bitcast(b.fadd(b.bitcast(old, FLOAT), b.bitcast(data, FLOAT)), old.type)
 
 
 def _number(order: str) -> Operation:
     """IEEE minimumNumber and maximumNumber: a number is preferred to a NaN, -0 is below +0."""
 
-    def operation(r: Routine, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
-        b = r.b
+    def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
         of = FLOAT if old.type == I32 else DOUBLE
         bits = old.type.width
         mine, before = b.bitcast(data, of), b.bitcast(old, of)
-        sign = b.icmp_signed("<", old if order == "<" else data, old.type(0))
-        keep = r.any(b.fcmp_ordered(order, before, mine), b.and_(b.fcmp_ordered("==", before, mine), sign))
+        sign = b.icmp_signed("<", old if order == "<" else data, 0)
+        keep = b.any(b.fcmp_ordered(order, before, mine), b.and_(b.fcmp_ordered("==", before, mine), sign))
         number = b.select(keep, old, data)
-        quiet = b.or_(data, data.type(1 << (22 if bits == 32 else 51)))
+        quiet = b.or_(data, 1 << (22 if bits == 32 else 51))
         not_mine, not_before = b.fcmp_unordered("uno", mine, mine), b.fcmp_unordered("uno", before, before)
         without_mine = b.select(not_before, quiet, old)
         return b.select(not_mine, without_mine, b.select(not_before, data, number))
@@ -83,49 +81,47 @@ def _number(order: str) -> Operation:
     return operation
 
 
-def _pairs(add: Callable[[Routine, ir.Value, ir.Value], ir.Value]) -> Operation:
-    def operation(r: Routine, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
-        b = r.b
+def _pairs(add: Callable[[CodeBuilder, ir.Value, ir.Value], ir.Value]) -> Operation:
+    def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
         result = I32(0)
         for shift in (0, 16):
-            one, other = (b.trunc(b.lshr(each, I32(shift)), I16) for each in (old, data))
-            result = b.or_(result, b.shl(b.zext(add(r, one, other), I32), I32(shift)))
+            one, other = (b.trunc(b.lshr(each, shift), I16) for each in (old, data))
+            result = b.or_(result, b.shl(b.zext(add(b, one, other), I32), shift))
         return result
 
     return operation
 
 
-def _add_half(r: Routine, one: ir.Value, other: ir.Value) -> ir.Value:
-    return r.b.bitcast(r.b.fadd(r.b.bitcast(one, HALF), r.b.bitcast(other, HALF)), I16)
+def _add_half(b: CodeBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
+    return b.bitcast(b.fadd(b.bitcast(one, HALF), b.bitcast(other, HALF)), I16)
 
 
-def _add_bfloat(r: Routine, one: ir.Value, other: ir.Value) -> ir.Value:
+def _add_bfloat(b: CodeBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
     """The float32 sum, rounded to nearest even; a NaN stays one."""
-    b = r.b
-    wide = [b.bitcast(b.shl(b.zext(each, I32), I32(16)), FLOAT) for each in (one, other)]
+    wide = [b.bitcast(b.shl(b.zext(each, I32), 16), FLOAT) for each in (one, other)]
     total = b.fadd(*wide)
     bits = b.bitcast(total, I32)
-    odd = b.and_(b.lshr(bits, I32(16)), I32(1))
-    rounded = b.add(bits, b.add(odd, I32(0x7FFF)))
-    kept = b.select(b.fcmp_unordered("uno", total, total), b.or_(bits, I32(0x400000)), rounded)
-    return b.trunc(b.lshr(kept, I32(16)), I16)
+    odd = b.and_(b.lshr(bits, 16), 1)
+    rounded = b.add(bits, b.add(odd, 0x7FFF))
+    kept = b.select(b.fcmp_unordered("uno", total, total), b.or_(bits, 0x400000), rounded)
+    return b.trunc(b.lshr(kept, 16), I16)
 
 
 OPERATIONS: dict[str, Operation] = {
-    "swap": lambda r, old, data, _: data,
+    "swap": lambda b, old, data, _: data,
     "cmpswap": _compare_store,
-    "add": lambda r, old, data, _: r.b.add(old, data),
-    "sub": lambda r, old, data, _: r.b.sub(old, data),
-    "rsub": lambda r, old, data, _: r.b.sub(data, old),
+    "add": lambda b, old, data, _: b.add(old, data),
+    "sub": lambda b, old, data, _: b.sub(old, data),
+    "rsub": lambda b, old, data, _: b.sub(data, old),
     "sub_clamp": _subtract_clamped,
     "cond_sub": _conditional_subtract,
     "min_i": _minimum("i", "<"),
     "min_u": _minimum("u", "<"),
     "max_i": _minimum("i", ">"),
     "max_u": _minimum("u", ">"),
-    "and": lambda r, old, data, _: r.b.and_(old, data),
-    "or": lambda r, old, data, _: r.b.or_(old, data),
-    "xor": lambda r, old, data, _: r.b.xor(old, data),
+    "and": lambda b, old, data, _: b.and_(old, data),
+    "or": lambda b, old, data, _: b.or_(old, data),
+    "xor": lambda b, old, data, _: b.xor(old, data),
     "inc": _increment,
     "dec": _decrement,
     "mskor": _masked_or,

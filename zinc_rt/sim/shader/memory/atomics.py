@@ -9,8 +9,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks.lane_checks import LANES, MISALIGNED, LaneAccesses
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.routine import I1, I64, Routine
+from zinc_rt.sim.shader.emit.values import I1
 from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader.memory import access
 from zinc_rt.sim.shader.memory.access import Addresses
@@ -52,7 +53,7 @@ def change(
 
 def lanes_atomic(e: Emitter, operation: str, size_bytes: int) -> ir.Function:
     name = f"zrt.atomic_{operation}{size_bytes}"
-    return e.helper(name, LANES, lambda f: _Atomic(e, f, operation, size_bytes).build())
+    return e.b.helper(name, LANES, lambda f: _Atomic(e, f, operation, size_bytes).build())
 
 
 class _Atomic(LaneAccesses):
@@ -62,47 +63,46 @@ class _Atomic(LaneAccesses):
         self.stride = size_bytes * (2 if operation in _TWO else 1)
 
     def lane_data(self, lane: ir.Value) -> ir.Value:
-        return self.r.offset(self.data, self.r.b.mul(lane, I64(self.stride)))
+        return self.b.offset(self.data, self.b.mul(lane, self.stride))
 
     def build(self) -> None:
-        with self.r.when(self.r.equal(self.exec, 0)):
-            self.r.b.ret(I1(0))
+        with self.b.if_then(self.b.equal(self.exec, 0)):
+            self.b.ret(I1(0))
         self.each(self._change, None)
         self.finish()
 
     def _change(self, lane: ir.Value, va: ir.Value, host: ir.Value) -> None:
-        r, b, size = self.r, self.r.b, self.size_bytes
+        b, size = self.b, self.size_bytes
         of = ir.IntType(8 * size)
         data = self.lane_data(lane)
-        first = r.load(data, of, 1)
-        second = r.load(r.offset(data, size), of, 1) if self.operation in _TWO else of(0)
-        old = r.local(of)
-        aligned = r.equal(b.and_(va, I64(size - 1)), 0)
+        first = b.load(data, typ=of, align=1)
+        second = b.load(b.offset(data, size), typ=of, align=1) if self.operation in _TWO else of(0)
+        old = b.local(of)
+        aligned = b.equal(b.and_(va, size - 1), 0)
         with b.if_else(aligned, likely=True) as (yes, no):
             with yes:
-                _exchange(r, self.operation, host, first, second, old)
+                _exchange(b, self.operation, host, first, second, old)
             with no:  # a fault on hardware
                 if self.checks.fast:
                     self.marks.mark(MISALIGNED, lane, va)
                 b.store(of(0), old)
-        b.store(r.load(old, of), data, align=1)
+        b.store(b.load(old, typ=of), data, align=1)
 
 
 def _exchange(
-    r: Routine, operation: str, host: ir.Value, first: ir.Value, second: ir.Value, old: ir.Value
+    b: CodeBuilder, operation: str, host: ir.Value, first: ir.Value, second: ir.Value, old: ir.Value
 ) -> None:
     """Until nobody came between: the old value goes to `old`."""
-    b = r.b
     of = first.type
     size = of.width // 8
-    turn, done = r.block("turn"), r.block("done")
+    turn, done = b.append_basic_block("turn"), b.append_basic_block("done")
     start = b.load_atomic(host, "monotonic", size, typ=of)
     before = b.block
     b.branch(turn)
     b.position_at_end(turn)
     seen = b.phi(of)
     seen.add_incoming(start, before)
-    new = OPERATIONS[operation](r, seen, first, second)
+    new = OPERATIONS[operation](b, seen, first, second)
     pair = b.cmpxchg(host, seen, new, "acq_rel", "acquire")
     found = b.extract_value(pair, 0)
     seen.add_incoming(found, b.block)

@@ -14,7 +14,8 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import I32, I64, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.layout import Status
 from zinc_rt.sim.shader.memory import access, atomics, lane_access
 from zinc_rt.sim.shader.memory.access import Addresses
@@ -50,21 +51,21 @@ def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
     b = e.b
     words = [b.trunc(b.lshr(e.scalar(descriptor, 128), ir.IntType(128)(32 * at)), I32) for at in range(4)]
     special = b.or_(
-        b.icmp_unsigned("!=", b.lshr(words[1], I32(30)), I32(0)),
-        b.icmp_unsigned("!=", b.and_(words[3], I32(1 << 23)), I32(0)),
+        b.unequal(b.lshr(words[1], 30), 0),
+        b.unequal(b.and_(words[3], 1 << 23), 0),
     )
-    with e.cold(special):
-        e.stop(Status.ILLEGAL, "not-simulated", "the resource is swizzled or adds the thread's number")
-    high = b.and_(b.zext(words[1], I64), I64(0xFFFF))
-    base = b.or_(b.zext(words[0], I64), b.shl(high, I64(32)))
+    with b.cold(special):
+        e.reports.stop(Status.ILLEGAL, "not-simulated", "the resource is swizzled or adds the thread's number")
+    high = b.and_(b.zext(words[1], I64), 0xFFFF)
+    base = b.or_(b.zext(words[0], I64), b.shl(high, 32))
     moved = e.scalar(register)
-    index = e.read_vgpr(address.index) if i.modifier("idxen") else None
-    inner = e.constant(offset(i), e.lanes(I64))
+    index = e.regs.read_vgpr(address.index) if i.modifier("idxen") else None
+    inner = constant(offset(i), b.lanes(I64))
     if i.modifier("offen"):
         at = address.index + (1 if index is not None else 0)
-        inner = b.add(b.zext(e.read_vgpr(at), e.lanes(I64)), inner)
-    stride = b.and_(b.lshr(words[1], I32(16)), I32(0x3FFF))
-    select = b.and_(b.lshr(words[3], I32(28)), I32(3))
+        inner = b.add(b.zext(e.regs.read_vgpr(at), b.lanes(I64)), inner)
+    stride = b.and_(b.lshr(words[1], 16), 0x3FFF)
+    select = b.and_(b.lshr(words[3], 28), 3)
     return _Resource(b.add(base, b.zext(moved, I64)), stride, words[2], select, moved, index, inner)
 
 
@@ -72,24 +73,24 @@ def _offsets(e: Emitter, r: _Resource) -> ir.Value:
     """<W x i64>: from the base on."""
     if r.index is None:
         return r.inner
-    of = e.lanes(I64)
-    scaled = e.b.mul(e.b.zext(r.index, of), e.splat(e.b.zext(r.stride, I64)))
+    of = e.b.lanes(I64)
+    scaled = e.b.mul(e.b.zext(r.index, of), e.b.splat(e.b.zext(r.stride, I64)))
     return e.b.add(scaled, r.inner)
 
 
 def _available(e: Emitter, r: _Resource) -> ir.Value:
     """<W x i64>: how many bytes of the buffer each lane has from its address on."""
-    b, of = e.b, e.lanes(I64)
-    everything, nothing = e.constant(1 << 40, of), e.constant(0, of)
+    b, of = e.b, e.b.lanes(I64)
+    everything, nothing = constant(1 << 40, of), constant(0, of)
     records = b.zext(r.records, I64)
-    raw = _from(e, e.splat(records), b.add(_offsets(e, r), e.splat(b.zext(r.moved, I64))))
-    empty = e.splat(b.icmp_unsigned("==", r.records, e.constant(0)))
+    raw = _from(e, b.splat(records), b.add(_offsets(e, r), b.splat(b.zext(r.moved, I64))))
+    empty = b.splat(b.equal(r.records, 0))
     index = nothing if r.index is None else b.zext(r.index, of)
-    by_index = b.icmp_unsigned("<", index, e.splat(records))
-    in_record = _from(e, e.splat(b.zext(r.stride, I64)), r.inner)
+    by_index = b.below(index, b.splat(records))
+    in_record = _from(e, b.splat(b.zext(r.stride, I64)), r.inner)
 
     def selected(number: int) -> ir.Value:
-        return e.splat(b.icmp_unsigned("==", r.select, e.constant(number)))
+        return b.splat(b.equal(r.select, number))
 
     result = b.select(selected(_SELECT_EMPTY), b.select(empty, nothing, everything), raw)
     result = b.select(selected(_SELECT_INDEX), b.select(by_index, everything, nothing), result)
@@ -97,33 +98,33 @@ def _available(e: Emitter, r: _Resource) -> ir.Value:
 
 
 def _from(e: Emitter, limit: ir.Value, at: ir.Value) -> ir.Value:
-    inside = e.b.icmp_unsigned("<", at, limit)
-    return e.b.select(inside, e.b.sub(limit, at), e.constant(0, at.type))
+    inside = e.b.below(at, limit)
+    return e.b.select(inside, e.b.sub(limit, at), 0)
 
 
 def _has(e: Emitter, available: ir.Value, size_bytes: int) -> ir.Value:
     """<W x i1>"""
-    return e.b.icmp_unsigned(">=", available, e.constant(size_bytes, available.type))
+    return e.b.icmp_unsigned(">=", available, size_bytes)
 
 
 def _addresses(e: Emitter, r: _Resource, moved: int = 0) -> Addresses:
     b = e.b
     whole = _offsets(e, r)
     if moved:
-        whole = b.add(whole, e.constant(moved, whole.type))
-    high = b.trunc(b.lshr(whole, e.constant(32, whole.type)), e.lanes(I32))
-    return Addresses(r.base, b.trunc(whole, e.lanes(I32)), high)
+        whole = b.add(whole, moved)
+    high = b.trunc(b.lshr(whole, 32), b.lanes(I32))
+    return Addresses(r.base, b.trunc(whole, b.lanes(I32)), high)
 
 
 def _lanes(e: Emitter, mask: ir.Value) -> ir.Value:
     """i64: those of EXEC's lanes that are in <W x i1>."""
-    bits = e.bits(mask)
+    bits = e.b.bits(mask)
     wide = bits if e.wave == 64 else e.b.zext(bits, I64)
     return e.b.and_(wide, access.active(e))
 
 
 def _all_inside(e: Emitter, inside: ir.Value) -> ir.Value:
-    return e.b.icmp_unsigned("==", _lanes(e, inside), access.active(e))
+    return e.b.equal(_lanes(e, inside), access.active(e))
 
 
 def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
@@ -131,7 +132,7 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
     r = _resource(e, i, list(i.operands))
     words = max(1, size_bytes // 4)
     each = min(size_bytes, 4)
-    results = [e.shared(f"buffer {at}", e.lanes(I32)) for at in range(words)]
+    results = [e.frame.shared(f"buffer {at}", b.lanes(I32)) for at in range(words)]
     available = _available(e, r)
     with b.if_else(_all_inside(e, _has(e, available, size_bytes)), likely=True) as (whole, parts):
         with whole:
@@ -144,8 +145,8 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
                 helper = lane_access.lanes_load(e, each)
                 access.call_lanes(e, helper, _addresses(e, r, 4 * at), site, _lanes(e, mask))
                 [dword] = access.apart(e, access.buffers(e)[1], each)
-                b.store(b.select(mask, dword, e.constant(0, dword.type)), place)
-    return [e.load(place, e.lanes(I32)) for place in results]
+                b.store(b.select(mask, dword, 0), place)
+    return [b.load(place, typ=b.lanes(I32)) for place in results]
 
 
 def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) -> None:
@@ -173,7 +174,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
     data = stored(e, i.operands[0], size_bytes * (2 if operation == "cmpswap" else 1), False)
     old = atomics.change(e, operation, _addresses(e, r), data, size_bytes, _lanes(e, mask))
     if atomics.returns(i):
-        old = [e.b.select(mask, each, e.constant(0, each.type)) for each in old]
+        old = [e.b.select(mask, each, 0) for each in old]
         set_loaded(e, i.operands[0], old, size_bytes, False, None)
 
 

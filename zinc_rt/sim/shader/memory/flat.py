@@ -8,7 +8,8 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import I32, I64, Emitter
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import I32, I64
 from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader.memory import access, atomics, lds, lds_access, lds_atomics, scratch, scratch_access
 from zinc_rt.sim.shader.memory.access import Addresses
@@ -26,7 +27,7 @@ from zinc_rt.sim.shader.memory.loads_stores import (
 
 
 def _bits(e: Emitter, mask: ir.Value) -> ir.Value:
-    bits = e.bits(mask)
+    bits = e.b.bits(mask)
     return bits if e.wave == 64 else e.b.zext(bits, I64)
 
 
@@ -36,8 +37,8 @@ def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]
     assert at.high is not None
     found = []
     for name in ("shared_base", "private_base"):
-        top = b.trunc(b.lshr(e.field(name), e.constant(32, I64)), I32)
-        mask = _bits(e, b.icmp_unsigned("==", at.high, e.splat(top)))
+        top = b.trunc(b.lshr(e.frame.field(name), 32), I32)
+        mask = _bits(e, b.equal(at.high, b.splat(top)))
         found.append(b.and_(mask, access.active(e)))
     elsewhere = b.and_(access.active(e), b.not_(b.or_(found[0], found[1])))
     return elsewhere, found[0], found[1]
@@ -45,11 +46,11 @@ def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]
 
 def _low(e: Emitter, i: Instruction, at: Addresses) -> ir.Value:
     """<W x i32>: the offset in the aperture."""
-    return e.b.add(at.low, e.constant(offset(i), at.low.type))
+    return e.b.add(at.low, offset(i))
 
 
 def _some(e: Emitter, lanes: ir.Value) -> ir.Value:
-    return e.b.icmp_unsigned("!=", lanes, e.constant(0, I64))
+    return e.b.unequal(lanes, 0)
 
 
 def _out_of_line(
@@ -59,10 +60,10 @@ def _out_of_line(
     elsewhere, shared, private = _apertures(e, at)
     low = _low(e, e.instruction, at)
     access.call_lanes(e, helper, at, site, elsewhere)
-    with e.cold(_some(e, shared)):
+    with e.b.cold(_some(e, shared)):
         make = lds_access.lds_store if stores else lds_access.lds_load
-        lds.call_lanes(e, make(e, size_bytes), e.b.zext(low, e.lanes(I64)), shared)
-    with e.cold(_some(e, private)):
+        lds.call_lanes(e, make(e, size_bytes), e.b.zext(low, e.b.lanes(I64)), shared)
+    with e.b.cold(_some(e, private)):
         build = scratch_access.scratch_store if stores else scratch_access.scratch_load
         scratch.call_lanes(e, build(e, size_bytes), low, private)
 
@@ -86,21 +87,21 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
     data = stored(e, operands[1], size_bytes * (2 if operation == "cmpswap" else 1), False)
     at = global_addresses(e, i, operands[0], None)
     elsewhere, shared, private = _apertures(e, at)
-    with e.cold(_some(e, private)):
-        e.fault(b.trunc(private, e.mask_bits), at.vector(e), WaveAccess.ATOMIC)
-    result = [e.shared(f"old {at_}", e.lanes(I32)) for at_ in range(words)]
+    with b.cold(_some(e, private)):
+        e.reports.fault(b.trunc(private, b.mask_bits), at.vector(e), WaveAccess.ATOMIC)
+    result = [e.frame.shared(f"old {at_}", b.lanes(I32)) for at_ in range(words)]
     old = atomics.change(e, operation, at, data, size_bytes, elsewhere)
     for place, value in zip(result, old, strict=True):
         b.store(value, place)
-    with e.cold(_some(e, shared)):
+    with b.cold(_some(e, shared)):
         low = _low(e, i, at)
         mine = lds_atomics.change_lanes(e, operation, low, data[:words], data[words:], size_bytes, shared)
         lanes = shared if e.wave == 64 else b.trunc(shared, I32)
-        chosen = b.bitcast(lanes, e.lanes(ir.IntType(1)))
+        chosen = b.bitcast(lanes, b.lanes(ir.IntType(1)))
         for place, value in zip(result, mine, strict=True):
-            b.store(b.select(chosen, value, e.load(place, e.lanes(I32))), place)
+            b.store(b.select(chosen, value, b.load(place, typ=b.lanes(I32))), place)
     if destination is not None:
-        loaded = [e.load(place, e.lanes(I32)) for place in result]
+        loaded = [b.load(place, typ=b.lanes(I32)) for place in result]
         set_loaded(e, destination, loaded, size_bytes, False, None)
 
 

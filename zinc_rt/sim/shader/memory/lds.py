@@ -10,7 +10,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import first_site
-from zinc_rt.sim.shader.emit.emitter import I32, I64, POINTER, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant
 from zinc_rt.sim.shader.layout import M0
 from zinc_rt.sim.shader.memory import access, lds_access
 from zinc_rt.sim.shader.memory.access import Addresses
@@ -21,11 +22,11 @@ STRIDE = 64
 
 def rule_sites(e: Emitter) -> ir.Value:
     """i32: the number of the first of lds_access.RULES' sites."""
-    return e.constant(first_site(e, lds_access.RULES, "in the LDS"))
+    return constant(first_site(e, lds_access.RULES, "in the LDS"))
 
 
 def second_buffer(e: Emitter) -> ir.Value:
-    return e.shared("second data", ir.VectorType(I32, 2 * e.wave))
+    return e.frame.shared("second data", ir.VectorType(I32, 2 * e.wave))
 
 
 def call_lanes(e: Emitter, helper: ir.Function, addresses: ir.Value, lanes: ir.Value | None = None) -> None:
@@ -34,39 +35,39 @@ def call_lanes(e: Emitter, helper: ir.Function, addresses: ir.Value, lanes: ir.V
     e.b.store(addresses, memory)
     if lanes is None:
         lanes = access.active(e)
-    e.b.call(helper, [e.state, e.context, rule_sites(e), lanes, memory, data, second_buffer(e)])
+    e.b.call(helper, [e.frame.state, e.frame.context, rule_sites(e), lanes, memory, data, second_buffer(e)])
 
 
 def _simple(e: Emitter, low: ir.Value, size_bytes: int) -> tuple[ir.Value, ir.Value, ir.Value]:
     """(i1: all lanes active, side by side, aligned, inside; lane 0's address; its host address), i64 both."""
     b = e.b
-    condition, first = Addresses(e.constant(0, I64), low).side_by_side(e, size_bytes)
-    limit = b.zext(e.state_field("lds_bytes"), I64)
-    end = b.add(first, e.constant(e.wave * size_bytes, I64))
+    condition, first = Addresses(constant(0, I64), low).side_by_side(e, size_bytes)
+    limit = b.zext(e.frame.state_field("lds_bytes"), I64)
+    end = b.add(first, e.wave * size_bytes)
     condition = b.and_(condition, access.everyone(e))
-    condition = b.and_(condition, b.icmp_unsigned("<=", end, limit))
+    condition = b.and_(condition, b.at_most(end, limit))
     if e.checks.fast and size_bytes > 1:
-        off = b.and_(first, e.constant(min(size_bytes, 4) - 1, I64))
-        condition = b.and_(condition, b.icmp_unsigned("==", off, e.constant(0, I64)))
-    return condition, first, b.add(e.state_field("lds_base"), first)
+        off = b.and_(first, min(size_bytes, 4) - 1)
+        condition = b.and_(condition, b.equal(off, 0))
+    return condition, first, b.add(e.frame.state_field("lds_base"), first)
 
 
 def _shadow_place(e: Emitter, first: ir.Value) -> ir.Value:
-    dword = e.b.lshr(first, e.constant(2, I64))
-    return e.b.inttoptr(e.b.add(e.state_field("lds_shadow"), dword), POINTER)
+    dword = e.b.lshr(first, 2)
+    return e.b.inttoptr(e.b.add(e.frame.state_field("lds_shadow"), dword), POINTER)
 
 
 def load_lanes(e: Emitter, low: ir.Value, size_bytes: int) -> list[ir.Value]:
     """Dwords of the lanes at <W x i32> LDS addresses, as access.load gives them."""
     b = e.b
-    slow, behind = e.block("slow"), e.block()
+    slow, behind = b.append_basic_block("slow"), b.append_basic_block()
     ends = []
     wide = size_bytes >= 4 and not e.checks.full
     if wide:  # what is narrower, or looked at for races, goes lane by lane
-        fast = e.block("fast")
+        fast = b.append_basic_block("fast")
         condition, first, host = _simple(e, low, size_bytes)
         if e.checks.fast:
-            look = e.block("look")
+            look = b.append_basic_block("look")
             b.cbranch(condition, look, slow).set_weights([access.OFTEN, 1])
             b.position_at_end(look)
             condition = initialised.all_known(e, _shadow_place(e, first), e.wave * size_bytes // 4)
@@ -77,7 +78,7 @@ def load_lanes(e: Emitter, low: ir.Value, size_bytes: int) -> list[ir.Value]:
     else:
         b.branch(slow)
     b.position_at_end(slow)
-    call_lanes(e, lds_access.lds_load(e, size_bytes), b.zext(low, e.lanes(I64)))
+    call_lanes(e, lds_access.lds_load(e, size_bytes), b.zext(low, b.lanes(I64)))
     ends.append((access.buffers(e)[1], b.block))
     b.branch(behind)
     b.position_at_end(behind)
@@ -90,29 +91,29 @@ def load_lanes(e: Emitter, low: ir.Value, size_bytes: int) -> list[ir.Value]:
 def store_lanes(e: Emitter, low: ir.Value, dwords: list[ir.Value], size_bytes: int) -> None:
     b = e.b
     value = access.together(e, dwords, size_bytes)
-    slow, behind = e.block("slow"), e.block()
+    slow, behind = b.append_basic_block("slow"), b.append_basic_block()
     if size_bytes >= 4 and not e.checks.full:
-        fast = e.block("fast")
+        fast = b.append_basic_block("fast")
         condition, first, host = _simple(e, low, size_bytes)
         b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
         b.position_at_end(fast)
         b.store(value, b.inttoptr(host, POINTER), align=1)
         if e.checks.fast:
             known = ir.VectorType(ir.IntType(8), e.wave * size_bytes // 4)
-            b.store(e.constant(15, known), _shadow_place(e, first), align=1)
+            b.store(constant(15, known), _shadow_place(e, first), align=1)
         b.branch(behind)
     else:
         b.branch(slow)
     b.position_at_end(slow)
     b.store(value, access.buffers(e)[1], align=1)
-    call_lanes(e, lds_access.lds_store(e, size_bytes), b.zext(low, e.lanes(I64)))
+    call_lanes(e, lds_access.lds_store(e, size_bytes), b.zext(low, b.lanes(I64)))
     b.branch(behind)
     b.position_at_end(behind)
 
 
 def lds_address(e: Emitter, operand: Operand, moved: int) -> ir.Value:
-    address = e.read_vgpr(operand.index)
-    return e.b.add(address, e.constant(moved, address.type)) if moved else address
+    address = e.regs.read_vgpr(operand.index)
+    return e.b.add(address, moved) if moved else address
 
 
 def _load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool, half: int | None) -> None:
@@ -150,9 +151,9 @@ def _store_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> N
 
 
 def _addtid(e: Emitter, i: Instruction) -> ir.Value:
-    base = e.b.add(e.read_sgpr(M0), e.constant(offset(i)))
-    lanes = ir.Constant(e.lanes(I32), [I32(4 * lane) for lane in range(e.wave)])
-    return e.b.add(e.splat(base), lanes)
+    base = e.b.add(e.regs.read_sgpr(M0), offset(i))
+    lanes = ir.Constant(e.b.lanes(I32), [I32(4 * lane) for lane in range(e.wave)])
+    return e.b.add(e.b.splat(base), lanes)
 
 
 def _load_addtid(e: Emitter, i: Instruction) -> None:

@@ -12,8 +12,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import Marks
 from zinc_rt.sim.shader.checks.races import lds_race
+from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.routine import I1, I32, I64, POINTER, VOID, Routine
+from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import STATE, WaveAccess
 from zinc_rt.sim.shader.memory.atomic_operations import OPERATIONS
 from zinc_rt.sim.shader.memory.lane_access import copy
@@ -28,57 +29,57 @@ _QUICK_SPAN = 1 << 12  # bytes whose shadow is worth looking through at once
 
 
 def lds_load(e: Emitter, size_bytes: int) -> ir.Function:
-    return e.helper(
+    return e.b.helper(
         f"zrt.lds_load{size_bytes}", LDS_LANES, lambda f: _Lds(e, f, size_bytes, WaveAccess.READ).move()
     )
 
 
 def lds_store(e: Emitter, size_bytes: int) -> ir.Function:
-    return e.helper(
+    return e.b.helper(
         f"zrt.lds_store{size_bytes}", LDS_LANES, lambda f: _Lds(e, f, size_bytes, WaveAccess.WRITE).move()
     )
 
 
 def lds_atomic(e: Emitter, operation: str, size_bytes: int) -> ir.Function:
     name = f"zrt.lds_{operation}{size_bytes}"
-    return e.helper(name, LDS_LANES, lambda f: _Lds(e, f, size_bytes, WaveAccess.ATOMIC).change(operation))
+    return e.b.helper(name, LDS_LANES, lambda f: _Lds(e, f, size_bytes, WaveAccess.ATOMIC).change(operation))
 
 
 class _Lds:
     def __init__(self, e: Emitter, function: ir.Function, size_bytes: int, kind: WaveAccess) -> None:
         self.e, self.checks, self.wave = e, e.checks, e.wave
         self.size_bytes, self.kind = size_bytes, kind
-        r = self.r = Routine(function)
+        b = self.b = HelperBuilder(function)
         (
             self.state, self.context, self.rules, self.exec, self.addresses, self.data, self.second,
         ) = function.args  # fmt: skip
-        self.base = r.get(self.state, STATE, "lds_base")
-        self.shadow = r.get(self.state, STATE, "lds_shadow")
-        self.limit = r.b.zext(r.get(self.state, STATE, "lds_bytes"), I64)
-        self.marks = Marks(e, r, len(RULES))
+        self.base = b.get(self.state, STATE, "lds_base")
+        self.shadow = b.get(self.state, STATE, "lds_shadow")
+        self.limit = b.zext(b.get(self.state, STATE, "lds_bytes"), I64)
+        self.marks = Marks(b, len(RULES))
 
     def _finish(self) -> None:
         if self.checks.fast:
             self.marks.report(self.state, self.context, self.rules)
-        self.r.b.ret_void()
-        self.r.done()
+        self.b.ret_void()
+        self.b.done()
 
     def _lane_data(self, data: ir.Value, lane: ir.Value) -> ir.Value:
-        return self.r.offset(data, self.r.b.mul(lane, I64(self.size_bytes)))
+        return self.b.offset(data, self.b.mul(lane, self.size_bytes))
 
     def _host(self, at: ir.Value) -> ir.Value:
-        return self.r.b.inttoptr(self.r.b.add(self.base, at), POINTER)
+        return self.b.inttoptr(self.b.add(self.base, at), POINTER)
 
     def _each(
         self, inside: Callable[[ir.Value, ir.Value], None], outside: Callable[[ir.Value, ir.Value], None]
     ) -> None:
-        r, b = self.r, self.r.b
+        b = self.b
 
         def lane(lane: ir.Value) -> None:
-            at = r.load(r.element(self.addresses, lane, I64), I64)
+            at = b.load(b.element(self.addresses, lane, I64), typ=I64)
             if self.checks.fast:
                 self._alignment(lane, at)
-            fits = r.at_most(b.add(at, I64(self.size_bytes)), self.limit)
+            fits = b.at_most(b.add(at, self.size_bytes), self.limit)
             with b.if_else(fits, likely=True) as (yes, no):
                 with yes:
                     self._look(lane, at)
@@ -87,28 +88,28 @@ class _Lds:
                     self.marks.mark(OUT_OF_BOUNDS, lane, at)
                     outside(lane, at)
 
-        r.each_lane(self.exec, lane)
+        b.each_lane(self.exec, lane)
 
     def _alignment(self, lane: ir.Value, at: ir.Value) -> None:
         """Atomics want all of it; loads and stores a dword's, since these chips run in unaligned mode."""
         wanted = self.size_bytes if self.kind is WaveAccess.ATOMIC else min(self.size_bytes, 4)
         if wanted > 1:
-            off = self.r.b.and_(at, I64(wanted - 1))
-            with self.r.when(self.r.b.icmp_unsigned("!=", off, I64(0)), likely=False):
+            off = self.b.and_(at, wanted - 1)
+            with self.b.if_then(self.b.unequal(off, 0), likely=False):
                 self.marks.mark(MISALIGNED, lane, at)
 
     def _look(self, lane: ir.Value, at: ir.Value) -> None:
-        r = self.r
+        b = self.b
         if self.checks.fast:
             if self.kind is not WaveAccess.WRITE:
-                known = initialised.known(r, self.shadow, at, self.size_bytes)
-                with r.when(r.b.not_(known), likely=False):
+                known = initialised.known(b, self.shadow, at, self.size_bytes)
+                with b.if_then(b.not_(known), likely=False):
                     self.marks.mark(UNINITIALISED, lane, at)
             if self.kind is not WaveAccess.READ:
-                initialised.mark(r, self.shadow, at, self.size_bytes, shared=False)
+                initialised.mark(b, self.shadow, at, self.size_bytes, shared=False)
         if self.checks.full:
-            race = lds_race(self.e, r, self.state, self.context, at, self.size_bytes, self.kind)
-            with r.when(race, likely=False):
+            race = lds_race(b, self.state, self.context, at, self.size_bytes, self.kind)
+            with b.if_then(race, likely=False):
                 self.marks.mark(RACE, lane, at)
 
     # --- loads and stores
@@ -122,94 +123,91 @@ class _Lds:
     def _copy(self, lane: ir.Value, at: ir.Value) -> None:
         data, host = self._lane_data(self.data, lane), self._host(at)
         to, source = (data, host) if self.kind is WaveAccess.READ else (host, data)
-        copy(self.r, to, source, self.size_bytes)
+        copy(self.b, to, source, self.size_bytes)
 
     def _beyond(self, lane: ir.Value, at: ir.Value) -> None:
         """Dwords that are not wholly inside read as 0; bytes that are inside are stored."""
-        r, b = self.r, self.r.b
+        b = self.b
         data = self._lane_data(self.data, lane)
         each = min(self.size_bytes, 4) if self.kind is WaveAccess.READ else 1
         of = ir.IntType(8 * each)
         for offset in range(0, self.size_bytes, each):
-            place = b.add(at, I64(offset))
-            fits = r.at_most(b.add(place, I64(each)), self.limit)
+            place = b.add(at, offset)
+            fits = b.at_most(b.add(place, each), self.limit)
             if self.kind is WaveAccess.READ:
-                b.store(of(0), r.offset(data, offset), align=1)
-                with r.when(fits):
-                    b.store(r.load(self._host(place), of, 1), r.offset(data, offset), align=1)
+                b.store(of(0), b.offset(data, offset), align=1)
+                with b.if_then(fits):
+                    b.store(b.load(self._host(place), typ=of, align=1), b.offset(data, offset), align=1)
             else:
-                with r.when(fits):
-                    b.store(r.load(r.offset(data, offset), of, 1), self._host(place), align=1)
+                with b.if_then(fits):
+                    b.store(b.load(b.offset(data, offset), typ=of, align=1), self._host(place), align=1)
                     if self.checks.fast:
-                        initialised.mark(r, self.shadow, place, 1, shared=False)
+                        initialised.mark(b, self.shadow, place, 1, shared=False)
 
     def _quickly(self) -> None:
         """All lanes inside, aligned, and on initialised bytes: move them and return."""
-        r, b, wave = self.r, self.r.b, self.wave
+        b, wave = self.b, self.wave
         of = ir.VectorType(I64, wave)
         bits = self.exec if wave == 64 else b.trunc(self.exec, ir.IntType(wave))
         mask = b.bitcast(bits, ir.VectorType(I1, wave))
-        places = b.select(mask, r.load(self.addresses, of), ir.Constant(of, None))
-        last = r.intrinsic(f"llvm.vector.reduce.umax.v{wave}i64", I64, places)
-        simple = b.and_(
-            b.icmp_unsigned("!=", self.exec, I64(0)), r.at_most(b.add(last, I64(self.size_bytes)), self.limit)
-        )
+        places = b.select(mask, b.load(self.addresses, typ=of), ir.Constant(of, None))
+        last = b.intrinsic("llvm.vector.reduce.umax", I64, places, types=(of,))
+        simple = b.and_(b.unequal(self.exec, 0), b.at_most(b.add(last, self.size_bytes), self.limit))
         if self.checks.fast:
             if self.size_bytes > 1:
-                combined = r.intrinsic(f"llvm.vector.reduce.or.v{wave}i64", I64, places)
-                simple = b.and_(simple, r.equal(b.and_(combined, I64(min(self.size_bytes, 4) - 1)), 0))
+                combined = b.intrinsic("llvm.vector.reduce.or", I64, places, types=(of,))
+                simple = b.and_(simple, b.equal(b.and_(combined, min(self.size_bytes, 4) - 1), 0))
             if self.kind is WaveAccess.READ:
                 simple = b.and_(simple, self._all_known(mask, last, simple))
-        with r.when(simple):
+        with b.if_then(simple):
             if self.kind is WaveAccess.WRITE and self.checks.fast:
 
                 def store(lane: ir.Value) -> None:
-                    at = r.load(r.element(self.addresses, lane, I64), I64)
-                    initialised.mark(r, self.shadow, at, self.size_bytes, shared=False)
+                    at = b.load(b.element(self.addresses, lane, I64), typ=I64)
+                    initialised.mark(b, self.shadow, at, self.size_bytes, shared=False)
                     self._copy(lane, at)
 
-                r.each_lane(self.exec, store)
+                b.each_lane(self.exec, store)
             else:
 
                 def move(lane: ir.Value) -> None:
-                    self._copy(lane, r.load(r.element(self.addresses, lane, I64), I64))
+                    self._copy(lane, b.load(b.element(self.addresses, lane, I64), typ=I64))
 
-                r.each_lane(self.exec, move)
+                b.each_lane(self.exec, move)
             b.ret_void()
 
     def _all_known(self, mask: ir.Value, last: ir.Value, simple: ir.Value) -> ir.Value:
         """i1: every byte from the lowest to the highest address is initialised; false also where they are many."""
-        r, b, wave = self.r, self.r.b, self.wave
+        b, wave = self.b, self.wave
         of = ir.VectorType(I64, wave)
         ones = ir.Constant(of, [I64(-1)] * wave)
-        first = r.intrinsic(
-            f"llvm.vector.reduce.umin.v{wave}i64", I64, b.select(mask, r.load(self.addresses, of), ones)
-        )
-        result = r.local(I1, 0)
-        short = r.below(b.sub(last, first), I64(_QUICK_SPAN))
-        with r.when(b.and_(simple, short)):
-            end = b.add(last, I64(self.size_bytes))
-            b.store(initialised.span_known(r, self.shadow, first, end), result)
-        return r.load(result, I1)
+        places = b.select(mask, b.load(self.addresses, typ=of), ones)
+        first = b.intrinsic("llvm.vector.reduce.umin", I64, places, types=(of,))
+        result = b.local(I1, 0)
+        short = b.below(b.sub(last, first), _QUICK_SPAN)
+        with b.if_then(b.and_(simple, short)):
+            end = b.add(last, self.size_bytes)
+            b.store(initialised.span_known(b, self.shadow, first, end), result)
+        return b.load(result, typ=I1)
 
     # --- atomics
 
     def change(self, operation: str) -> None:
         """The old values replace `data`. A workgroup's waves take turns on one thread: nobody comes between."""
-        r = self.r
+        b = self.b
         of = ir.IntType(8 * self.size_bytes)
 
         def inside(lane: ir.Value, at: ir.Value) -> None:
             host, data = self._host(at), self._lane_data(self.data, lane)
-            old = r.load(host, of, 1)
-            second = r.load(self._lane_data(self.second, lane), of, 1)
-            new = OPERATIONS[operation](r, old, r.load(data, of, 1), second)
-            r.b.store(new, host, align=1)
-            r.b.store(old, data, align=1)
+            old = b.load(host, typ=of, align=1)
+            second = b.load(self._lane_data(self.second, lane), typ=of, align=1)
+            new = OPERATIONS[operation](b, old, b.load(data, typ=of, align=1), second)
+            b.store(new, host, align=1)
+            b.store(old, data, align=1)
 
         def outside(lane: ir.Value, at: ir.Value) -> None:
             del at
-            r.b.store(of(0), self._lane_data(self.data, lane), align=1)
+            b.store(of(0), self._lane_data(self.data, lane), align=1)
 
         self._each(inside, outside)
         self._finish()

@@ -8,7 +8,8 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
-from zinc_rt.sim.shader.emit.emitter import I32, I64, Emitter
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.memory import access, lds, lds_access
 from zinc_rt.sim.shader.memory.atomic_operations import COMMON
 from zinc_rt.sim.shader.memory.loads_stores import offset, set_loaded, stored
@@ -48,7 +49,7 @@ def change_lanes(
     e.b.store(access.together(e, data, size_bytes), access.buffers(e)[1], align=1)
     if second:
         e.b.store(access.together(e, second, size_bytes), lds.second_buffer(e), align=1)
-    lds.call_lanes(e, lds_access.lds_atomic(e, operation, size_bytes), e.b.zext(low, e.lanes(I64)), lanes)
+    lds.call_lanes(e, lds_access.lds_atomic(e, operation, size_bytes), e.b.zext(low, e.b.lanes(I64)), lanes)
     return access.apart(e, access.buffers(e)[1], size_bytes)
 
 
@@ -76,16 +77,16 @@ def _exchange_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -
 def _append(e: Emitter, i: Instruction, *, operation: str) -> None:
     """One atomic of the first active lane with the count of active lanes; all of them get the old value."""
     b = e.b
-    bits = e.exec_bits()
+    bits = e.exec.bits()
     lanes = bits if e.wave == 64 else b.zext(bits, I64)
-    count = e.call("llvm.ctpop", I64, lanes)
-    lowest = b.and_(lanes, b.sub(e.constant(0, I64), lanes))
+    count = b.intrinsic("llvm.ctpop", I64, lanes)
+    lowest = b.and_(lanes, b.sub(0, lanes))
     data = access.buffers(e)[1]
-    b.store(e.splat(b.trunc(count, I32)), data, align=1)
-    addresses = e.constant(offset(i), e.lanes(I64))
+    b.store(b.splat(b.trunc(count, I32)), data, align=1)
+    addresses = constant(offset(i), b.lanes(I64))
     lds.call_lanes(e, lds_access.lds_atomic(e, operation, 4), addresses, lowest)
-    old = e.first_lane(e.load(data, e.lanes(I32), 4), bits)
-    e.write_vgpr(i.operands[0].index, e.splat(old))
+    old = b.first_lane(b.load(data, typ=b.lanes(I32), align=4), bits)
+    e.regs.write_vgpr(i.operands[0].index, b.splat(old))
 
 
 EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {

@@ -9,7 +9,8 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import I8, I16, I32, I64, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I8, I16, I32, I64, constant
 from zinc_rt.sim.shader.memory import access
 from zinc_rt.sim.shader.memory.access import Addresses
 
@@ -52,22 +53,22 @@ def set_loaded(
 ) -> None:
     """The loaded data to their registers."""
     if half is not None:
-        narrow = e.b.trunc(dwords[0], e.lanes(I16 if size_bytes == 2 else I8))
+        narrow = e.b.trunc(dwords[0], e.b.lanes(I16 if size_bytes == 2 else I8))
         if size_bytes == 1:
-            narrow = e.b.sext(narrow, e.lanes(I16)) if signed else e.b.zext(narrow, e.lanes(I16))
+            narrow = e.b.sext(narrow, e.b.lanes(I16)) if signed else e.b.zext(narrow, e.b.lanes(I16))
         e.set_vector(replace(operand, half=half), narrow)
         return
     if signed:
-        narrow = e.b.trunc(dwords[0], e.lanes(ir.IntType(8 * size_bytes)))
-        dwords = [e.b.sext(narrow, e.lanes(I32))]
+        narrow = e.b.trunc(dwords[0], e.b.lanes(ir.IntType(8 * size_bytes)))
+        dwords = [e.b.sext(narrow, e.b.lanes(I32))]
     for at, dword in enumerate(dwords):
-        e.write_vgpr(operand.index + at, dword)
+        e.regs.write_vgpr(operand.index + at, dword)
 
 
 def stored(e: Emitter, operand: Operand, size_bytes: int, upper: bool) -> list[ir.Value]:
     """The dwords to be stored."""
-    dwords = [e.read_vgpr(operand.index + at) for at in range(max(1, size_bytes // 4))]
-    return [e.b.lshr(dwords[0], e.constant(16, dwords[0].type))] if upper else dwords
+    dwords = [e.regs.read_vgpr(operand.index + at) for at in range(max(1, size_bytes // 4))]
+    return [e.b.lshr(dwords[0], 16)] if upper else dwords
 
 
 def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> Callable[[Emitter, Instruction], None]:
@@ -112,16 +113,16 @@ def offset(i: Instruction) -> int:
 
 def global_addresses(e: Emitter, i: Instruction, vector: Operand, scalar: Operand | None) -> Addresses:
     """Of the 64-bit form, or of a scalar base with unsigned 32-bit offsets."""
-    moved = e.constant(offset(i), I64)
+    moved = constant(offset(i), I64)
     if scalar is None or scalar.text == "off":
-        return Addresses(moved, e.read_vgpr(vector.index), e.read_vgpr(vector.index + 1))
-    return Addresses(e.b.add(e.scalar(scalar, 64), moved), e.read_vgpr(vector.index))
+        return Addresses(moved, e.regs.read_vgpr(vector.index), e.regs.read_vgpr(vector.index + 1))
+    return Addresses(e.b.add(e.scalar(scalar, 64), moved), e.regs.read_vgpr(vector.index))
 
 
 def _addtid(e: Emitter, i: Instruction) -> Addresses:
-    base = e.constant(0, I64) if i.operands[-1].text == "off" else e.scalar(i.operands[-1], 64)
-    steps = ir.Constant(e.lanes(I32), [I32(4 * lane) for lane in range(e.wave)])
-    return Addresses(e.b.add(base, e.constant(offset(i), I64)), steps)
+    base = constant(0, I64) if i.operands[-1].text == "off" else e.scalar(i.operands[-1], 64)
+    steps = ir.Constant(e.b.lanes(I32), [I32(4 * lane) for lane in range(e.wave)])
+    return Addresses(e.b.add(base, offset(i)), steps)
 
 
 def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
@@ -143,7 +144,7 @@ def _store_addtid(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes
 
 def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
     if e.checks.full and i.mnemonic == "global_inv" and scope(i) >= access.DEVICE_SCOPE:
-        e.set_state_field("acquired", 1)
+        e.frame.set_state_field("acquired", 1)
     e.b.fence(ordering)
 
 

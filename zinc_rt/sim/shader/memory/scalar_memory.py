@@ -8,7 +8,8 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind
-from zinc_rt.sim.shader.emit.emitter import I32, I64, POINTER, Emitter
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant
 from zinc_rt.sim.shader.layout import Status
 from zinc_rt.sim.shader.memory import access, lane_access
 from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, offset
@@ -32,8 +33,8 @@ def _moved(e: Emitter, i: Instruction) -> ir.Value:
     """i64: the immediate offset (signed) and the register's (unsigned)."""
     last = i.operands[-1]
     if last.kind is Kind.IMMEDIATE:
-        return e.constant(int(last.value or 0), I64)
-    return e.b.add(e.b.zext(e.scalar(last), I64), e.constant(offset(i), I64))
+        return constant(int(last.value or 0), I64)
+    return e.b.add(e.b.zext(e.scalar(last), I64), offset(i))
 
 
 def _aligned(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
@@ -41,22 +42,22 @@ def _aligned(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
     low = min(size_bytes, 4) - 1
     if not low:
         return va
-    bits = e.b.and_(va, e.constant(low, va.type))
+    bits = e.b.and_(va, low)
     if e.checks.fast:
-        wrong = e.b.icmp_unsigned("!=", bits, e.constant(0, va.type))
-        e.report_if("misaligned", wrong, f"the lowest {low.bit_length()} address bits are ignored")
-    return e.b.and_(va, e.constant(~low, va.type))
+        wrong = e.b.unequal(bits, 0)
+        e.reports.report_if("misaligned", wrong, f"the lowest {low.bit_length()} address bits are ignored")
+    return e.b.and_(va, ~low)
 
 
 def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
     """An integer of `size_bytes` at an aligned VA."""
     b = e.b
     site = access.memory_site(e)
-    end = b.add(va, e.constant(size_bytes, I64))
+    end = b.add(va, size_bytes)
     condition = access.plain(e, site, va)
     if e.checks.full:
         condition = access.unstored(e, site, condition)
-    fast, slow, behind = e.block("fast"), e.block("slow"), e.block()
+    fast, slow, behind = b.append_basic_block("fast"), b.append_basic_block("slow"), b.append_basic_block()
     b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
     b.position_at_end(fast)
     access.touch(e, site, va, end)
@@ -68,19 +69,21 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
     count = size_bytes // each
     offsets, data = access.buffers(e)
     for at in range(count):
-        b.store(e.constant(at * each), e.offset(offsets, 4 * at))
+        b.store(constant(at * each), b.offset(offsets, 4 * at))
     helper = lane_access.scalar_load(e, each)
-    lanes = e.constant((1 << count) - 1, I64)
-    faulted = b.call(helper, [e.state, e.context, site, access.rule_sites(e), lanes, va, offsets, data])
-    with e.cold(faulted):
-        e.leave(Status.FAULT)
+    lanes = constant((1 << count) - 1, I64)
+    faulted = b.call(
+        helper, [e.frame.state, e.frame.context, site, access.rule_sites(e), lanes, va, offsets, data]
+    )
+    with b.cold(faulted):
+        e.reports.leave(Status.FAULT)
     slow_end = b.block
     b.branch(behind)
     b.position_at_end(behind)
     source = b.phi(POINTER)
     source.add_incoming(host, fast_end)
     source.add_incoming(data, slow_end)
-    return e.load(source, ir.IntType(8 * size_bytes), each)
+    return b.load(source, typ=ir.IntType(8 * size_bytes), align=each)
 
 
 def _set(e: Emitter, i: Instruction, value: ir.Value, signed: bool) -> None:
@@ -100,28 +103,28 @@ def _buffer_load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -
     check_modifiers(i)
     b = e.b
     resource = e.scalar(i.operands[1], 128)
-    base = b.and_(b.trunc(resource, I64), e.constant((1 << 48) - 1, I64))
-    stride = b.and_(b.trunc(b.lshr(resource, e.constant(48, resource.type)), I64), e.constant(0x3FFF, I64))
-    records = b.zext(b.trunc(b.lshr(resource, e.constant(64, resource.type)), I32), I64)
-    plain_buffer = b.icmp_unsigned("==", stride, e.constant(0, I64))
+    base = b.and_(b.trunc(resource, I64), (1 << 48) - 1)
+    stride = b.and_(b.trunc(b.lshr(resource, 48), I64), 0x3FFF)
+    records = b.zext(b.trunc(b.lshr(resource, 64), I32), I64)
+    plain_buffer = b.equal(stride, 0)
     limit = b.select(plain_buffer, records, b.mul(records, stride))
     start = _aligned(e, _moved(e, i), size_bytes)
     each = min(size_bytes, 4)
     of = ir.IntType(8 * size_bytes)
-    slot = e.shared("resource data", ir.IntType(512))
-    whole = b.icmp_unsigned("<=", b.add(start, e.constant(size_bytes, I64)), limit)
+    slot = e.frame.shared("resource data", ir.IntType(512))
+    whole = b.at_most(b.add(start, size_bytes), limit)
     with b.if_else(whole) as (inside, partly):
         with inside:
             b.store(_read(e, b.add(base, start), size_bytes), slot)
         with partly:
             for at in range(size_bytes // each):
-                place = e.offset(slot, at * each)
-                b.store(e.constant(0, ir.IntType(8 * each)), place)
-                moved = b.add(start, e.constant(at * each, I64))
-                fits = b.icmp_unsigned("<=", b.add(moved, e.constant(each, I64)), limit)
+                place = b.offset(slot, at * each)
+                b.store(constant(0, ir.IntType(8 * each)), place)
+                moved = b.add(start, at * each)
+                fits = b.at_most(b.add(moved, each), limit)
                 with b.if_then(fits):
                     b.store(_read(e, b.add(base, moved), each), place)
-    _set(e, i, e.load(slot, of, each), signed)
+    _set(e, i, b.load(slot, typ=of, align=each), signed)
 
 
 def _nothing(e: Emitter, i: Instruction) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zinc_rt.sim.shader.layout import Checks
     from zinc_rt.sim.shader.run.kernels import CompiledKernel
-    from zinc_rt.sim.shader_engine import Dispatch
+    from zinc_rt.sim.shader_engine import ShaderDispatch
 
 MAGIC = b"ZRTCRASH"
 CODE_BYTES = 1 << 16  # of the kernel kept; the rest is cut
@@ -40,9 +40,9 @@ class CrashRecord:
         finally:
             os.close(descriptor)
         self._map[: len(MAGIC)] = MAGIC
-        self._last: Dispatch | None = None
+        self._last: ShaderDispatch | None = None
 
-    def before(self, dispatch: Dispatch, kernel: CompiledKernel, checks: Checks) -> None:
+    def before(self, dispatch: ShaderDispatch, kernel: CompiledKernel, checks: Checks) -> None:
         if dispatch is not self._last:
             self._write(dispatch, kernel, checks)
             self._last = dispatch
@@ -51,7 +51,7 @@ class CrashRecord:
     def after(self) -> None:
         self._map[len(MAGIC)] = 0
 
-    def _write(self, dispatch: Dispatch, kernel: CompiledKernel, checks: Checks) -> None:
+    def _write(self, dispatch: ShaderDispatch, kernel: CompiledKernel, checks: Checks) -> None:
         about = {
             "label": dispatch.label,
             "program_va": dispatch.program_va,

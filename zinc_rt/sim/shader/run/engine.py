@@ -29,7 +29,7 @@ from zinc_rt.sim.shader.run.launch import LaunchSetup, Refused, setup_of_dispatc
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader.run.profile import KernelCounters
 from zinc_rt.sim.shader.translate.fetched_code import KnownCode, fetched
-from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
+from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch
 from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.tables.registers import (
     PGM_RSRC1,
@@ -109,7 +109,7 @@ class GfxEngine:
         self._seed = perturb
         self._wave_threads = WaveThreads(threads or len(os.sched_getaffinity(0)))
         self._crashes, self._record = crashes, record
-        self._under_way: dict[Dispatch, _UnderWay] = {}
+        self._under_way: dict[ShaderDispatch, _UnderWay] = {}
         self._idle: dict[Hashable, list[LaunchRun]] = {}
         self._memories: WeakKeyDictionary[AddressSpace, _Memory] = WeakKeyDictionary()
         self._counters: dict[bytes, KernelCounters] = {}
@@ -122,7 +122,7 @@ class GfxEngine:
 
     # --- sim.shader_engine.ShaderEngine ---
 
-    def run(self, dispatch: Dispatch) -> Accesses | None:
+    def run(self, dispatch: ShaderDispatch) -> Accesses | None:
         under_way = self._under_way.get(dispatch)
         if under_way is None:
             try:
@@ -172,7 +172,7 @@ class GfxEngine:
             return None
         return accesses
 
-    def abandon(self, dispatch: Dispatch) -> None:
+    def abandon(self, dispatch: ShaderDispatch) -> None:
         under_way = self._under_way.get(dispatch)
         if under_way is not None:
             self._finish(dispatch, under_way)
@@ -217,7 +217,7 @@ class GfxEngine:
             raise RuntimeError("compiled shader code crashed (injected)")
         ctypes.string_at(0)
 
-    def _begin(self, dispatch: Dispatch) -> _UnderWay:
+    def _begin(self, dispatch: ShaderDispatch) -> _UnderWay:
         code = self._code(dispatch)
         registers = dispatch.registers
         key = (
@@ -235,7 +235,7 @@ class GfxEngine:
         run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages, user_data)
         return _UnderWay(run, key, table)
 
-    def _made(self, dispatch: Dispatch, code: bytes) -> LaunchRun:
+    def _made(self, dispatch: ShaderDispatch, code: bytes) -> LaunchRun:
         launch = replace(
             setup_of_dispatch(dispatch), ids_enabled=self._ids_enabled(dispatch), places=self._places(dispatch)
         )
@@ -249,19 +249,19 @@ class GfxEngine:
                 self._report(dispatch, code, finding)
         return LaunchRun(kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed)
 
-    def _ids_enabled(self, dispatch: Dispatch) -> tuple[int, int, int]:
+    def _ids_enabled(self, dispatch: ShaderDispatch) -> tuple[int, int, int]:
         if self._behaviour.ids_without_enables == "filled":
             return (1, 1, 1)
         rsrc2 = dispatch.register(PGM_RSRC2)
         return (rsrc2 >> 7 & 1, rsrc2 >> 8 & 1, rsrc2 >> 9 & 1)
 
-    def _places(self, dispatch: Dispatch) -> tuple[int, ...]:
+    def _places(self, dispatch: ShaderDispatch) -> tuple[int, ...]:
         """Of the processors whose pair of bits the queue's CU mask has; all where it has none."""
         mask = int(dispatch.queue.extra.get("cu_mask", 0))
         chosen = tuple(each for index, each in enumerate(self._processors) if mask >> 2 * index & 3)
         return chosen or self._processors
 
-    def _code(self, dispatch: Dispatch) -> bytes:
+    def _code(self, dispatch: ShaderDispatch) -> bytes:
         """What the instruction cache holds there, up to the last instruction that can be reached."""
         space, va = dispatch.space, dispatch.program_va
         codes = self._memory(space).codes
@@ -283,14 +283,14 @@ class GfxEngine:
             found = self._memories[space] = _Memory(space, bounds=self.checks.fast, races=self.checks.full)
         return found
 
-    def _finish(self, dispatch: Dispatch, under_way: _UnderWay) -> None:
+    def _finish(self, dispatch: ShaderDispatch, under_way: _UnderWay) -> None:
         del self._under_way[dispatch]
         if len(self._idle) >= RUNS_KEPT and under_way.key not in self._idle:
             del self._idle[next(iter(self._idle))]
         under_way.run.release_memory()
         self._idle.setdefault(under_way.key, []).append(under_way.run)
 
-    def _report_findings(self, dispatch: Dispatch, run: LaunchRun, stop: Stop) -> None:
+    def _report_findings(self, dispatch: ShaderDispatch, run: LaunchRun, stop: Stop) -> None:
         records, total = run.findings()
         if not total and stop in (Stop.DONE, Stop.FAULT):
             return
@@ -312,7 +312,7 @@ class GfxEngine:
         ended = texts.at(site, int(header["wave_in_group"]), int(header["group"]))
         self._report(dispatch, code, ended, always=True)
 
-    def _reported_fault(self, dispatch: Dispatch, run: LaunchRun, fault: Fault) -> Fault:
+    def _reported_fault(self, dispatch: ShaderDispatch, run: LaunchRun, fault: Fault) -> Fault:
         """Say which instruction of which wave it was, every time: it is the last that its queue does."""
         assert run.ended is not None
         texts = self._finding_text(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
@@ -326,7 +326,7 @@ class GfxEngine:
         )
         return Fault(fault.va, fault.access, fault.why, finding.sentence)
 
-    def _keep_watchpoint_hits(self, dispatch: Dispatch, run: LaunchRun, watchpoint: StoreWatchpoint) -> None:
+    def _keep_watchpoint_hits(self, dispatch: ShaderDispatch, run: LaunchRun, watchpoint: StoreWatchpoint) -> None:
         kept = self._watchpoint_hits.setdefault(dispatch.space, [])
         variant, kernel = run.kernel.variant, dispatch.space.describe(dispatch.program_va)
         for each in watchpoint.hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
@@ -338,7 +338,9 @@ class GfxEngine:
                 )
             )
 
-    def _report(self, dispatch: Dispatch, code: bytes, finding: WaveFinding, *, always: bool = False) -> None:
+    def _report(
+        self, dispatch: ShaderDispatch, code: bytes, finding: WaveFinding, *, always: bool = False
+    ) -> None:
         """`always`: the last that the dispatch has to say, however often it was said of others."""
         key = (code, hash((finding.pc, finding.rule)))
         self._times_reported[key] = self._times_reported.get(key, 0) + 1
@@ -347,7 +349,7 @@ class GfxEngine:
 
     def _finding_text(
         self,
-        dispatch: Dispatch,
+        dispatch: ShaderDispatch,
         kernel: CompiledKernel,
         launch: LaunchSetup,
         *,
@@ -365,6 +367,6 @@ class GfxEngine:
         )
 
 
-def variant_of(dispatch: Dispatch, code: bytes, checks: Checks) -> KernelVariant:
+def variant_of(dispatch: ShaderDispatch, code: bytes, checks: Checks) -> KernelVariant:
     """What a dispatch of `code` would be compiled as. Raises Refused."""
     return variant_for(setup_of_dispatch(dispatch), code, checks)

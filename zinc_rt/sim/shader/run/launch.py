@@ -11,7 +11,7 @@ import numpy as np
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.shader.layout import NO_PHASE, STATE, VGPR_LIMIT
 from zinc_rt.sim.shader.run.group_runner import MAX_WAVES, SHAPE
-from zinc_rt.sim.shader_engine import Dispatch
+from zinc_rt.sim.shader_engine import ShaderDispatch
 from zinc_rt.sim.tables.registers import PGM_RSRC1, PGM_RSRC2, TMPRING_SIZE
 
 FLOAT_MODE = 0xF0  # round to nearest even, denormals kept
@@ -74,7 +74,7 @@ def setup_of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool)
     return LaunchSetup((1, 1, 1), threads, threads, wave, (0,) * (rsrc2 >> 1 & 0x1F), vgprs=vgprs, mode=mode)
 
 
-def setup_of_dispatch(dispatch: Dispatch) -> LaunchSetup:
+def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
     """Raises Refused."""
     if dispatch.generation is not Generation.GFX12:
         raise Refused("not-simulated", "this engine runs gfx12 code only, no wave ran")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.isa.control_flow import Block, Flow
-from zinc_rt.sim.shader.emit.emitter import Touched, UnprovenReads
+from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
 from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, TTMP0, VGPR_LIMIT
 
 VGPRS = (1 << VGPR_LIMIT) - 1
@@ -35,7 +35,7 @@ class Analysis:
     at_start: int  # initialised SGPRs at the entry
     exec_full: frozenset[tuple[int, int]]  # (block start, pc) of instructions before which EXEC is all ones
     live: dict[int, int]  # block start -> registers that are needed there
-    facts: UnprovenReads
+    unproven: UnprovenReads
 
 
 def analyse(
@@ -46,8 +46,8 @@ def analyse(
     ones = _all_ones(graph, records, wave, exec_full)
     full = frozenset(key for key, known in ones.items() if known & EXEC[wave] == EXEC[wave])
     live = _liveness(graph, records, full)
-    facts = _unproven(graph, records, full, wave, at_start) if initialised else UnprovenReads()
-    return Analysis(at_start, full, live, facts)
+    unproven = _unproven(graph, records, full, wave, at_start) if initialised else UnprovenReads()
+    return Analysis(at_start, full, live, unproven)
 
 
 def _forward(
@@ -184,7 +184,7 @@ def _unproven(
 ) -> UnprovenReads:
     """The reads that may see something uninitialised; a read that is checked counts as initialised after it."""
     execution = EXEC[wave]
-    facts = UnprovenReads()
+    unproven = UnprovenReads()
 
     def step(block: Block, known: int, found: dict[tuple[int, int], int] | None) -> int:
         for pc, instruction in block.instructions:
@@ -199,7 +199,7 @@ def _unproven(
             if found is not None:
                 missing = touched.reads & ~(everywhere | relative) | touched.whole & ~everywhere
                 if missing:
-                    facts.unproven[pc] = facts.unproven.get(pc, 0) | missing
+                    unproven.by_pc[pc] = unproven.by_pc.get(pc, 0) | missing
             everywhere |= touched.reads & ~VGPRS | touched.writes
             whole = touched.masked & ~touched.partial
             relative |= touched.reads & VGPRS | whole | touched.writes & VGPRS
@@ -211,9 +211,9 @@ def _unproven(
         return known
 
     _forward(graph, at_start | 1 << _RELATIVE, step)
-    for missing in facts.unproven.values():
-        facts.tracked |= missing
-    return facts
+    for missing in unproven.by_pc.values():
+        unproven.tracked |= missing
+    return unproven
 
 
 _NARROWING = ("s_and_saveexec", "s_and_not0_saveexec", "s_and_not0_wrexec")

@@ -13,7 +13,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
 from zinc_rt.isa.control_flow import branch_target
-from zinc_rt.sim.shader.emit.emitter import I32, I64, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I32, constant
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
 
 EmitFunction = Callable[[Emitter, Instruction], None]
@@ -29,28 +30,28 @@ def _nothing(e: Emitter, i: Instruction) -> None:
 
 
 def _end(e: Emitter, i: Instruction) -> None:
-    e.leave(Status.DONE)
+    e.reports.leave(Status.DONE)
 
 
 def _branch(e: Emitter, i: Instruction) -> None:
-    e.b.branch(e.flow.edge(branch_target(e.pc, i), e.pc))
+    e.b.branch(e.flow.edge(branch_target(e.frame.pc, i), e.frame.pc))
 
 
 _CONDITIONS: dict[str, Callable[[Emitter], ir.Value]] = {
-    "scc1": lambda e: e.scc,
-    "scc0": lambda e: e.b.not_(e.scc),
-    "vccz": lambda e: e.is_zero(VCC_LO),
-    "vccnz": lambda e: e.b.not_(e.is_zero(VCC_LO)),
-    "execz": lambda e: e.is_zero(EXEC_LO),
-    "execnz": lambda e: e.b.not_(e.is_zero(EXEC_LO)),
+    "scc1": lambda e: e.regs.scc,
+    "scc0": lambda e: e.b.not_(e.regs.scc),
+    "vccz": lambda e: e.regs.is_zero(VCC_LO),
+    "vccnz": lambda e: e.b.not_(e.regs.is_zero(VCC_LO)),
+    "execz": lambda e: e.regs.is_zero(EXEC_LO),
+    "execnz": lambda e: e.b.not_(e.regs.is_zero(EXEC_LO)),
 }
 
 
 def _conditional(condition: Callable[[Emitter], ir.Value]) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         taken = condition(e)
-        target, following = branch_target(e.pc, i), e.pc + i.size_bytes
-        e.b.cbranch(taken, e.flow.edge(target, e.pc), e.flow.edge(following, e.pc))
+        target, following = branch_target(e.frame.pc, i), e.frame.pc + i.size_bytes
+        e.b.cbranch(taken, e.flow.edge(target, e.frame.pc), e.flow.edge(following, e.frame.pc))
 
     return emit
 
@@ -59,11 +60,11 @@ def _conditional(condition: Callable[[Emitter], ir.Value]) -> EmitFunction:
 
 
 def _address(e: Emitter, offset: int) -> ir.Value:
-    return e.b.add(e.field("program_va"), e.constant(offset, I64))
+    return e.b.add(e.frame.field("program_va"), offset)
 
 
 def _jump(e: Emitter, address: ir.Value) -> None:
-    e.flow.jump(e.b.sub(address, e.field("program_va")), e.pc)
+    e.flow.jump(e.b.sub(address, e.frame.field("program_va")), e.frame.pc)
 
 
 def _set_pc(e: Emitter, i: Instruction) -> None:
@@ -72,17 +73,17 @@ def _set_pc(e: Emitter, i: Instruction) -> None:
 
 def _swap_pc(e: Emitter, i: Instruction) -> None:
     address = e.scalar(i.operands[1], 64)
-    e.set_scalar(i.operands[0], _address(e, e.pc + i.size_bytes))
+    e.set_scalar(i.operands[0], _address(e, e.frame.pc + i.size_bytes))
     _jump(e, address)
 
 
 def _call(e: Emitter, i: Instruction) -> None:
-    e.set_scalar(i.operands[0], _address(e, e.pc + i.size_bytes))
-    e.b.branch(e.flow.edge(branch_target(e.pc, i), e.pc))
+    e.set_scalar(i.operands[0], _address(e, e.frame.pc + i.size_bytes))
+    e.b.branch(e.flow.edge(branch_target(e.frame.pc, i), e.frame.pc))
 
 
 def _get_pc(e: Emitter, i: Instruction) -> None:
-    e.set_scalar(i.operands[0], _address(e, e.pc + i.size_bytes))
+    e.set_scalar(i.operands[0], _address(e, e.frame.pc + i.size_bytes))
 
 
 # --- barriers: a phase ends with the last wave's signal; a wave waits while its signal's phase is the current one
@@ -93,59 +94,59 @@ def _signal(e: Emitter, i: Instruction) -> None:
     if operand.value is None:
         if operand.index != M0:
             raise NotSimulated(f"signals a barrier by {operand.text}")
-        number = e.b.and_(e.read_sgpr(M0), e.constant(31))  # no named barriers on gfx1201; 0 is a no-op
-        with e.cold(e.b.icmp_unsigned("!=", number, e.constant(0))):
-            e.illegal("signals a named barrier, which gfx1201 does not have")
-        first = e.constant(0, ir.IntType(1))
+        number = e.b.and_(e.regs.read_sgpr(M0), 31)  # no named barriers on gfx1201; 0 is a no-op
+        with e.b.cold(e.b.unequal(number, 0)):
+            e.reports.illegal("signals a named barrier, which gfx1201 does not have")
+        first = constant(0, ir.IntType(1))
     elif operand.value in (0, TRAP_BARRIER):  # the latter is for trap handlers: a no-op elsewhere
-        first = e.constant(0, ir.IntType(1))
+        first = constant(0, ir.IntType(1))
     elif operand.value == WORKGROUP_BARRIER:
         first = _signal_workgroup(e)
     else:
         raise NotSimulated("signals a named barrier, which gfx1201 does not have")
     if i.mnemonic == "s_barrier_signal_isfirst":
-        e.scc = first
+        e.regs.scc = first
 
 
 def _signal_workgroup(e: Emitter) -> ir.Value:
-    phase, signals = e.field("barrier_phase"), e.field("barrier_signals")
+    phase, signals = e.frame.field("barrier_phase"), e.frame.field("barrier_signals")
     if e.checks.full:
-        again = e.b.icmp_unsigned("==", e.state_field("barrier_phase"), phase)
-        e.report_if("barrier-misuse", again, "signals the barrier twice in one phase")
-    e.set_state_field("barrier_phase", phase)
-    count = e.b.add(signals, e.constant(1))
-    complete = e.b.icmp_unsigned(">=", count, e.field("group_waves"))
-    e.set_field("barrier_signals", e.b.select(complete, e.constant(0), count))
-    e.set_field("barrier_phase", e.b.add(phase, e.b.zext(complete, I32)))
-    return e.b.icmp_unsigned("==", signals, e.constant(0))
+        again = e.b.equal(e.frame.state_field("barrier_phase"), phase)
+        e.reports.report_if("barrier-misuse", again, "signals the barrier twice in one phase")
+    e.frame.set_state_field("barrier_phase", phase)
+    count = e.b.add(signals, 1)
+    complete = e.b.icmp_unsigned(">=", count, e.frame.field("group_waves"))
+    e.frame.set_field("barrier_signals", e.b.select(complete, 0, count))
+    e.frame.set_field("barrier_phase", e.b.add(phase, e.b.zext(complete, I32)))
+    return e.b.equal(signals, 0)
 
 
 def _wait(e: Emitter, i: Instruction) -> None:
     number = int(i.operands[0].value or 0)
-    following = e.pc + i.size_bytes
+    following = e.frame.pc + i.size_bytes
     if number >> 15 and number != 0xFFFF:
         raise NotSimulated("waits at the trap handler's barrier")
     if not number >> 15:  # barrier 0 and the named ones: complete at once
-        e.b.branch(e.flow.edge(following, e.pc))
+        e.b.branch(e.flow.edge(following, e.frame.pc))
         return
-    mine, phase = e.state_field("barrier_phase"), e.field("barrier_phase")
+    mine, phase = e.frame.state_field("barrier_phase"), e.frame.field("barrier_phase")
     if e.checks.full:
-        none = e.b.icmp_unsigned("==", mine, e.constant(NO_PHASE))
-        e.report_if("barrier-misuse", none, "waits at the barrier without a signal before it")
-    incomplete = e.b.icmp_unsigned("==", mine, phase)
-    go_on = e.block("")
-    e.b.cbranch(incomplete, e.flow.suspension(e.pc, Status.BARRIER), go_on)
+        none = e.b.equal(mine, NO_PHASE)
+        e.reports.report_if("barrier-misuse", none, "waits at the barrier without a signal before it")
+    incomplete = e.b.equal(mine, phase)
+    go_on = e.b.append_basic_block("")
+    e.b.cbranch(incomplete, e.flow.suspension(e.frame.pc, Status.BARRIER), go_on)
     e.b.position_at_end(go_on)
-    e.set_state_field("barrier_phase", NO_PHASE)
-    e.b.branch(e.flow.edge(following, e.pc))
+    e.frame.set_state_field("barrier_phase", NO_PHASE)
+    e.b.branch(e.flow.edge(following, e.frame.pc))
 
 
 # --- messages, hardware registers
 
 
 def _clock(e: Emitter, name: str) -> ir.Value:
-    now = e.b.add(e.field(name), e.constant(TICKS, I64))
-    e.set_field(name, now)
+    now = e.b.add(e.frame.field(name), TICKS)
+    e.frame.set_field(name, now)
     return now
 
 
@@ -170,14 +171,14 @@ def _hardware_field(value: int) -> tuple[int, int, int]:
 def _get_register(e: Emitter, i: Instruction) -> None:
     register, offset, size = _hardware_field(int(i.operands[1].value or 0))
     if register in (CYCLES_LO, CYCLES_HI):
-        now = _clock(e, "cycles") if register == CYCLES_LO else e.field("cycles")
-        shifted = e.b.lshr(now, e.constant(32 if register == CYCLES_HI else 0, I64))
+        now = _clock(e, "cycles") if register == CYCLES_LO else e.frame.field("cycles")
+        shifted = e.b.lshr(now, 32 if register == CYCLES_HI else 0)
         value = e.b.trunc(shifted, I32)
     elif register in (MODE, HW_ID1, HW_ID2):
-        value = e.field({MODE: "mode", HW_ID1: "hw_id1", HW_ID2: "hw_id2"}[register])
+        value = e.frame.field({MODE: "mode", HW_ID1: "hw_id1", HW_ID2: "hw_id2"}[register])
     else:
         raise NotSimulated(f"reads {i.operands[1].text}")
-    value = e.b.and_(e.b.lshr(value, e.constant(offset)), e.constant((1 << size) - 1))
+    value = e.b.and_(e.b.lshr(value, offset), (1 << size) - 1)
     e.set_scalar(i.operands[0], value)
 
 
@@ -192,18 +193,18 @@ def _set_register(e: Emitter, i: Instruction) -> None:
 
 def _keep_mode(e: Emitter, value: ir.Value, offset: int, size: int) -> None:
     """MODE may be written with what is there; rounding and denormals other than the launch's are not built."""
-    wanted = e.b.and_(value, e.constant((1 << size) - 1))
-    have = e.b.and_(e.b.lshr(e.field("mode"), e.constant(offset)), e.constant((1 << size) - 1))
-    with e.cold(e.b.icmp_unsigned("!=", wanted, have)):
-        e.illegal("changes the MODE register (rounding, denormals, clamping), which is not simulated")
+    wanted = e.b.and_(value, (1 << size) - 1)
+    have = e.b.and_(e.b.lshr(e.frame.field("mode"), offset), (1 << size) - 1)
+    with e.b.cold(e.b.unequal(wanted, have)):
+        e.reports.illegal("changes the MODE register (rounding, denormals, clamping), which is not simulated")
 
 
 def _round_mode(e: Emitter, i: Instruction) -> None:
-    _keep_mode(e, e.constant(int(i.operands[0].value or 0)), 0, 4)
+    _keep_mode(e, constant(int(i.operands[0].value or 0)), 0, 4)
 
 
 def _denormal_mode(e: Emitter, i: Instruction) -> None:
-    _keep_mode(e, e.constant(int(i.operands[0].value or 0)), 4, 4)
+    _keep_mode(e, constant(int(i.operands[0].value or 0)), 4, 4)
 
 
 # --- stops
@@ -211,24 +212,24 @@ def _denormal_mode(e: Emitter, i: Instruction) -> None:
 
 def _set_halt(e: Emitter, i: Instruction) -> None:
     if int(i.operands[0].value or 0) & 1:
-        e.stop(Status.HALT, "halt", "halts the wave")
+        e.reports.stop(Status.HALT, "halt", "halts the wave")
 
 
 def _trap(e: Emitter, i: Instruction) -> None:
-    e.stop(Status.HALT, "trap", f"raises trap {int(i.operands[0].value or 0)}: there is no trap handler")
+    e.reports.stop(Status.HALT, "trap", f"raises trap {int(i.operands[0].value or 0)}: there is no trap handler")
 
 
 def _set_kill(e: Emitter, i: Instruction) -> None:
     if int(i.operands[0].value or 0) & 1:
-        e.leave(Status.DONE)
+        e.reports.leave(Status.DONE)
 
 
 def _code_end(e: Emitter, i: Instruction) -> None:
-    e.illegal("marks the end of the code: the kernel ran past its s_endpgm")
+    e.reports.illegal("marks the end of the code: the kernel ran past its s_endpgm")
 
 
 def _message_halt(e: Emitter, i: Instruction) -> None:
-    e.stop(Status.HALT, "halt", "sends a message and halts the wave")
+    e.reports.stop(Status.HALT, "halt", "sends a message and halts the wave")
 
 
 def _scalar_operand_only(e: Emitter, i: Instruction) -> None:

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa.control_flow import Flow
-from zinc_rt.sim.shader.emit.emitter import I1, I32, I64, Emitter
-from zinc_rt.sim.shader.emit.quads import WORDS
+from zinc_rt.sim.shader.emit.frame import Frame
+from zinc_rt.sim.shader.emit.quads import WORDS, Quads
+from zinc_rt.sim.shader.emit.reports import Reports
+from zinc_rt.sim.shader.emit.slots import RegisterSlots
+from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, constant
 from zinc_rt.sim.shader.layout import ALIGNMENT, EXEC_HI, EXEC_LO, SCC, STATE, VGPR_LIMIT, Status
 from zinc_rt.sim.shader.translate.analysis import Analysis
 
@@ -16,9 +19,14 @@ from zinc_rt.sim.shader.translate.analysis import Analysis
 class BlockFlow:
     """The blocks of one function. In the first pass, without `analysis`, nothing is saved or loaded."""
 
-    def __init__(self, e: Emitter, graph: Flow, analysis: Analysis | None) -> None:
-        self.e, self.graph, self.analysis = e, graph, analysis
-        self.blocks = {start: e.block(f"at.{start:x}") for start in graph.blocks}
+    def __init__(
+        self, slots: RegisterSlots, quads: Quads, reports: Reports, graph: Flow, analysis: Analysis | None
+    ) -> None:
+        self._slots, self._quads, self._reports = slots, quads, reports
+        self._frame: Frame = slots.frame
+        self._b = slots.frame.b
+        self.graph, self.analysis = graph, analysis
+        self.blocks = {start: self._b.append_basic_block(f"at.{start:x}") for start in graph.blocks}
         self._edges: dict[tuple[int, int], ir.Block] = {}
         self._suspensions: dict[tuple[int, Status], ir.Block] = {}
         self._resumes: dict[int, int] = {}  # block start -> state.resume
@@ -33,59 +41,56 @@ class BlockFlow:
         return self._edges[target, pc]
 
     def _backward(self, target: int, pc: int) -> ir.Block:
-        e = self.e
-        block = e.block(f"back.{pc:x}")
+        block = self._b.append_basic_block(f"back.{pc:x}")
         cost = sum(count for start, count in self._counts if target <= start <= pc)
-        with e.b.goto_block(block):
-            left = e.b.sub(e.load(e.fuel, I64), e.constant(max(cost, 1), I64))
-            e.b.store(left, e.fuel)
-            empty = e.b.icmp_signed("<", left, e.constant(0, I64))
-            branch = e.b.cbranch(empty, self.suspension(target, Status.FUEL), self.blocks[target])
+        with self._b.goto_block(block):
+            left = self._b.sub(self._b.load(self._frame.fuel, typ=I64), max(cost, 1))
+            self._b.store(left, self._frame.fuel)
+            empty = self._b.icmp_signed("<", left, 0)
+            branch = self._b.cbranch(empty, self.suspension(target, Status.FUEL), self.blocks[target])
             branch.set_weights([1, 1 << 20])
         return block
 
     def jump(self, offset: ir.Value, pc: int) -> None:
         """To a byte offset (i64) that is known at run time only."""
-        e = self.e
-        unknown = e.block("unknown")
-        switch = e.b.switch(offset, unknown)
+        unknown = self._b.append_basic_block("unknown")
+        switch = self._b.switch(offset, unknown)
         for place in self.graph.indirect:
-            switch.add_case(e.constant(place, I64), self.edge(place, pc))
-        e.b.position_at_end(unknown)
-        e.illegal("jumps to an address that is no return address and not relative to s_getpc_b64")
+            switch.add_case(constant(place, I64), self.edge(place, pc))
+        self._b.position_at_end(unknown)
+        self._reports.illegal("jumps to an address that is no return address and not relative to s_getpc_b64")
 
     def suspension(self, target: int, status: Status) -> ir.Block:
         """A block that saves what is live at `target` and returns; called again, the wave goes on there."""
-        e = self.e
         found = self._suspensions.get((target, status))
         if found is None:
-            found = self._suspensions[target, status] = e.block(f"suspend.{target:x}")
-            with e.b.goto_block(found):
+            found = self._suspensions[target, status] = self._b.append_basic_block(f"suspend.{target:x}")
+            with self._b.goto_block(found):
                 self._save(target)
-                e.set_state_field("resume", self._resumes.setdefault(target, len(self._resumes) + 1))
-                pc, e.pc = e.pc, target
-                e.leave(status)
-                e.pc = pc
+                self._frame.set_state_field("resume", self._resumes.setdefault(target, len(self._resumes) + 1))
+                pc, self._frame.pc = self._frame.pc, target
+                self._reports.leave(status)
+                self._frame.pc = pc
         return found
 
     def start(self, also: Callable[[], None] | None = None) -> None:
         """Ends the function's first blocks: registers of the frame, `also`, then where to go on."""
-        e = self.e
-        with e.b.goto_block(e.first):
-            e.b.store(e.field("fuel"), e.fuel)
+        with self._b.goto_block(self._frame.first):
+            self._b.store(self._frame.field("fuel"), self._frame.fuel)
             if also is not None:
                 also()
-            unknown = e.block("nowhere")
-            switch = e.b.switch(e.state_field("resume"), unknown)
+            unknown = self._b.append_basic_block("nowhere")
+            switch = self._b.switch(self._frame.state_field("resume"), unknown)
             for start, number in ((self.graph.entry, 0), *self._resumes.items()):
-                block = e.block(f"resume.{number}")
-                switch.add_case(e.constant(number), block)
-                with e.b.goto_block(block):
+                block = self._b.append_basic_block(f"resume.{number}")
+                switch.add_case(constant(number), block)
+                with self._b.goto_block(block):
                     self._load(start, first=number == 0)
-                    e.b.branch(self.blocks[start])
-            e.b.position_at_end(unknown)
-            e.b.unreachable()
-        e.allocas.branch(e.first)
+                    self._b.branch(self.blocks[start])
+            self._b.position_at_end(unknown)
+            self._b.unreachable()
+        with self._b.goto_entry_block():
+            self._b.branch(self._frame.first)
 
     # --- live registers
 
@@ -96,66 +101,63 @@ class BlockFlow:
         return [key for key in range(live.bit_length()) if live >> key & 1]
 
     def _vgpr(self, key: int) -> ir.Value:
-        return self.e.offset(self.e.state, STATE.size_bytes + key * self.e.wave * 4)
+        return self._b.offset(self._frame.state, STATE.size_bytes + key * self._b.wave * 4)
 
     def _save(self, start: int) -> None:
-        e = self.e
         for key in self._live(start):
             if key < VGPR_LIMIT:
-                e.b.store(e.quads.held(start, key), self._vgpr(key), align=ALIGNMENT)
+                self._b.store(self._quads.held(start, key), self._vgpr(key), align=ALIGNMENT)
             elif key == VGPR_LIMIT + SCC:
-                e.set_state_field("scc", e.b.zext(e.load(e.register(key), I1), I32))
+                self._frame.set_state_field("scc", self._b.zext(self._slots.load(key), I32))
             else:
-                e.set_state_field("sgprs", e.load(e.register(key), I32), key - VGPR_LIMIT)
-            if e.facts.tracked >> key & 1:
+                self._frame.set_state_field("sgprs", self._slots.load(key), key - VGPR_LIMIT)
+            if self._slots.tracked(key):
                 self._save_written(key)
 
     def _save_written(self, key: int) -> None:
-        e = self.e
+        written = self._slots.load_written(key)
         if key < VGPR_LIMIT:
-            e.set_state_field("vgpr_written", e.resize(e.load(e.written(key), e.mask_bits), 64), key)
+            self._frame.set_state_field("vgpr_written", self._b.resize(written, 64), key)
         else:
-            value = e.b.zext(e.load(e.written(key), I1), ir.IntType(8))
-            e.set_state_field("sgpr_written", value, key - VGPR_LIMIT)
+            self._frame.set_state_field("sgpr_written", self._b.zext(written, I8), key - VGPR_LIMIT)
 
     def _load(self, start: int, *, first: bool) -> None:
         """`first`: nothing ran before, so what is written is known and not in the state."""
-        e = self.e
         full = self._starts_full(start)
-        whole = e.quads.at_start(start)
+        whole = self._quads.at_start(start)
         for quad in sorted(whole):
-            members = range(quad, quad + WORDS)
-            e.quads.store(quad, [e.load(self._vgpr(key), e.lanes(I32), align=ALIGNMENT) for key in members])
+            self._quads.store(quad, [self._load_vgpr(key) for key in range(quad, quad + WORDS)])
         for key in self._live(start):
-            if any(quad <= key < quad + WORDS for quad in whole):
-                value = None
-            elif key < VGPR_LIMIT:
-                value = e.load(self._vgpr(key), e.lanes(I32), align=ALIGNMENT)
-            elif key == VGPR_LIMIT + SCC:
-                value = e.b.trunc(e.state_field("scc"), I1)
-            elif full and (key == VGPR_LIMIT + EXEC_LO or (e.wave == 64 and key == VGPR_LIMIT + EXEC_HI)):
-                value = e.constant(-1)
-            else:
-                value = e.state_field("sgprs", key - VGPR_LIMIT)
-            if value is not None:
-                e.b.store(value, e.register(key))
-            if e.facts.tracked >> key & 1:
-                e.b.store(self._written_first(key, full) if first else self._load_written(key), e.written(key))
+            if not any(quad <= key < quad + WORDS for quad in whole):
+                self._b.store(self._saved(key, full), self._slots.value(key))
+            if self._slots.tracked(key):
+                written = self._written_first(key, full) if first else self._saved_written(key)
+                self._b.store(written, self._slots.written(key))
+
+    def _load_vgpr(self, key: int) -> ir.Value:
+        return self._b.load(self._vgpr(key), typ=self._b.lanes(I32), align=ALIGNMENT)
+
+    def _saved(self, key: int, full: bool) -> ir.Value:
+        if key < VGPR_LIMIT:
+            return self._load_vgpr(key)
+        if key == VGPR_LIMIT + SCC:
+            return self._b.trunc(self._frame.state_field("scc"), I1)
+        if full and (key == VGPR_LIMIT + EXEC_LO or (self._b.wave == 64 and key == VGPR_LIMIT + EXEC_HI)):
+            return constant(-1)
+        return self._frame.state_field("sgprs", key - VGPR_LIMIT)
 
     def _written_first(self, key: int, full: bool) -> ir.Value:
-        e = self.e
         if key >= VGPR_LIMIT:
             assert self.analysis is not None
-            return e.constant(self.analysis.at_start >> key & 1, I1)
+            return constant(self.analysis.at_start >> key & 1, I1)
         if key or full:
-            return e.constant(0 if key else -1, e.mask_bits)
-        return e.join([e.state_field("sgprs", EXEC_LO + at) for at in range(e.wave // 32)])
+            return constant(0 if key else -1, self._b.mask_bits)
+        return self._b.join([self._frame.state_field("sgprs", EXEC_LO + at) for at in range(self._b.wave // 32)])
 
-    def _load_written(self, key: int) -> ir.Value:
-        e = self.e
+    def _saved_written(self, key: int) -> ir.Value:
         if key < VGPR_LIMIT:
-            return e.resize(e.state_field("vgpr_written", key), e.wave)
-        return e.b.trunc(e.state_field("sgpr_written", key - VGPR_LIMIT), I1)
+            return self._b.resize(self._frame.state_field("vgpr_written", key), self._b.wave)
+        return self._b.trunc(self._frame.state_field("sgpr_written", key - VGPR_LIMIT), I1)
 
     def _starts_full(self, start: int) -> bool:
         code = self.graph.blocks[start].instructions

@@ -16,12 +16,14 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Target
 from zinc_rt.isa.control_flow import Block, Flow, control_flow, ends_block
-from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated, Touched, UnprovenReads
-from zinc_rt.sim.shader.emit.quads import QuadForms, choose_quads
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.quads import QuadForms
+from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
 from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse
 from zinc_rt.sim.shader.translate.flow import BlockFlow
+from zinc_rt.sim.shader.translate.quad_choice import choose_quads
 from zinc_rt.sim.shader.translate.semantics import EMIT
 
 FUNCTION = "wave"
@@ -81,18 +83,18 @@ def _translated(
     code: bytes, wave: int, full: bool, checks: Checks, vgprs: int, sgprs: int, user_sgprs: int, entry: int
 ) -> Translation:
     graph = control_flow(code, Target(12, wave), entry, running=True)
-    first = _Pass(graph, wave, checks, vgprs, sgprs, None)
+    first = _Pass(graph, wave, checks, vgprs, None)
     first.run()
     analysis = analyse(graph, first.records, wave, exec_full=full, user_sgprs=user_sgprs, initialised=checks.fast)
     forms = QuadForms() if checks.trace else choose_quads(graph, analysis.exec_full)
-    second = _Pass(graph, wave, checks, vgprs, sgprs, analysis, first.records, forms)
+    second = _Pass(graph, wave, checks, vgprs, analysis, first.records, forms)
     second.run()
     e = second.e
     names = {instruction.mnemonic for block in graph.blocks.values() for _, instruction in block.instructions}
     return Translation(
-        text=str(e.module),
+        text=str(e.b.module),
         function=FUNCTION,
-        sites=tuple(e.sites),
+        sites=tuple(e.reports.sites),
         counts=e.counts | {"block": len(graph.blocks)},
         blocks=tuple(graph.blocks),
         uses_barrier="s_barrier_wait" in names,
@@ -106,7 +108,6 @@ class _Pass:
         wave: int,
         checks: Checks,
         vgprs: int,
-        sgprs: int,
         analysis: Analysis | None,
         before: Records | None = None,
         forms: QuadForms | None = None,
@@ -114,9 +115,9 @@ class _Pass:
         """`before`: what an earlier pass found each instruction to touch."""
         self.graph, self.analysis = graph, analysis
         self.before: Records = before or {}
-        facts = UnprovenReads() if analysis is None else analysis.facts
-        self.e = Emitter(ir.Module("kernel"), FUNCTION, wave, checks, vgprs, sgprs, facts, forms)
-        self.e.flow = BlockFlow(self.e, graph, analysis)
+        unproven = UnprovenReads() if analysis is None else analysis.unproven
+        e = self.e = Emitter(ir.Module("kernel"), FUNCTION, wave, checks, vgprs, unproven, forms or QuadForms())
+        e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis)
         self.records: dict[tuple[int, int], Touched] = {}
         self.tracer = Tracer(self.e) if checks.trace else None
 
@@ -128,7 +129,7 @@ class _Pass:
     def _block(self, number: int, block: Block) -> None:
         e = self.e
         e.b.position_at_end(e.flow.blocks[block.start])
-        e.pc = block.start
+        e.frame.pc = block.start
         e.quads.begin_block(block.start)
         if e.checks.profile:
             count_block(e, number)
@@ -149,11 +150,11 @@ class _Pass:
             if self.tracer is not None:
                 self.tracer.after(touched)
         if block.illegal_at is not None:
-            e.pc = block.illegal_at
-            e.illegal("is not one that decodes")
+            e.frame.pc = block.illegal_at
+            e.reports.illegal("is not one that decodes")
         else:
             e.quads.flush(block.successors)
-            e.b.branch(e.flow.edge(block.end, e.pc))
+            e.b.branch(e.flow.edge(block.end, e.frame.pc))
 
     def _instruction(self) -> None:
         e = self.e
@@ -163,4 +164,4 @@ class _Pass:
                 raise NotSimulated("is not simulated")
             emit(e, e.instruction)
         except NotSimulated as refused:
-            e.illegal(str(refused))
+            e.reports.illegal(str(refused))

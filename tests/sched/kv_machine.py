@@ -1,0 +1,253 @@
+"""Sequences over a KvCache, with what every page and every row really holds: a wrong one is read sooner or later.
+
+A page holds, for each of its tokens, the whole prefix up to it; a row the prefix that its state is of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.kv_cache import UNSET, ZERO, Capsule, Holding, KvCache, PageCopy, PageGroup
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.prefix import DIGEST_BYTES, NO_ROW, Namespace, chain, namespace
+
+PAGE, CHUNK = 4, 6
+TENANTS = 3  # 0 and 1 share a namespace
+PREFIXES = [tuple(range(100, 100 + length)) for length in (3, 4, 9, 12)]
+
+
+@dataclass(eq=False)
+class Sequence:
+    holding: Holding
+    tokens: list[int]  # prompt, then what was made
+    parked: bool = False
+    computed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.computed = self.holding.computed
+
+
+def spaces() -> list[Namespace]:
+    shared = namespace("model", "canonical-1", "f32", PAGE, secret=b"a" * 32)
+    return [shared, shared, namespace("model", "canonical-1", "f32", PAGE, secret=b"b" * 32)]
+
+
+class KvMachine(RuleBasedStateMachine):
+    """One group that looks at all tokens, one window of 7, recurrent rows."""
+
+    sequences = Bundle("sequences")
+    capsules = Bundle("capsules")
+    groups = (PageGroup("full", 14), PageGroup("window", 12, window=7))
+    rows = 7
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = KvCache(self.groups, PAGE, CHUNK, self.rows)
+        self.spaces = spaces()
+        for tenant in range(TENANTS):
+            group = 0 if tenant < 2 else None
+            self.cache.set_quotas(tenant, [PageQuota(group=group) for _ in self.groups])
+        self.alive: list[Sequence] = []
+        self.kept: list[Capsule] = []
+        self.held: dict[tuple[int, int, int], tuple[bytes, tuple[int, ...]]] = {}  # group, page, place: its prefix
+        self.states: dict[int, tuple[bytes, tuple[int, ...]]] = {ZERO: (b"", ())}
+        self.hits = 0
+
+    # --- what happens
+
+    @rule(
+        target=sequences,
+        tenant=st.integers(0, TENANTS - 1),
+        prefix=st.sampled_from(PREFIXES),
+        more=st.lists(st.integers(0, 2), max_size=7),
+    )
+    def arrive(self, tenant: int, prefix: tuple[int, ...], more: list[int]) -> object:
+        tokens = [*prefix, *more]
+        array = np.array(tokens, np.int32)
+        digests = chain(array, PAGE, self.spaces[tenant])
+        match = self.cache.prefix.match(digests, array)
+        assert match.pages * PAGE < len(tokens)
+        before = self.charges()
+        holding = self.cache.admit(tenant, self.spaces[tenant], array, digests, match)
+        if holding is None:
+            assert self.charges() == before
+            return multiple()
+        self.hits += match.pages
+        sequence = Sequence(holding, tokens)
+        self.alive.append(sequence)
+        return sequence
+
+    @rule(sequence=sequences, count=st.integers(1, CHUNK), made=st.integers(0, 2), keep=st.booleans(),
+          rolling=st.booleans())  # fmt: skip
+    def step(self, sequence: Sequence, count: int, made: int, keep: bool, rolling: bool) -> None:
+        if sequence not in self.alive or sequence.parked:
+            return
+        holding = sequence.holding
+        if holding.computed == len(sequence.tokens):
+            sequence.tokens.append(made)
+        end = min(len(sequence.tokens), holding.computed + count)
+        promised = end <= holding.prompt
+        if not self.cache.cover(holding, end):
+            assert not promised, "a prompt is promised its pages"
+            return
+        source, target = self.cache.step_rows(holding)
+        self.read(sequence, source)
+        self.write(sequence, end, target)
+        self.cache.ran(holding, np.array(sequence.tokens[:end], np.int32), keep=keep, rolling=rolling)
+        sequence.computed = end
+
+    @rule(sequence=sequences)
+    def park_or_resume(self, sequence: Sequence) -> None:
+        sequence.parked = not sequence.parked
+
+    @rule(sequence=consumes(sequences))
+    def leave(self, sequence: Sequence) -> None:
+        if sequence in self.alive:
+            self.alive.remove(sequence)
+            self.cache.release(sequence.holding)
+
+    @rule(target=capsules, sequence=sequences)
+    def snapshot(self, sequence: Sequence) -> object:
+        if sequence not in self.alive or not sequence.computed:
+            return multiple()
+        before = self.charges()
+        taken = self.cache.snapshot(sequence.holding, np.array(sequence.tokens, np.int32))
+        if taken is None:
+            assert self.charges() == before
+            return multiple()
+        capsule, copies = taken
+        self.copy(copies)
+        self.kept.append(capsule)
+        return capsule
+
+    @rule(target=sequences, capsule=capsules)
+    def restore(self, capsule: Capsule) -> object:
+        if capsule not in self.kept:
+            return multiple()
+        before = self.charges()
+        restored = self.cache.restore(capsule, prompt=capsule.computed + 3)
+        if restored is None:
+            assert self.charges() == before
+            return multiple()
+        return self.born(restored[0], capsule.tokens.tolist(), restored[1])
+
+    @rule(target=sequences, sequence=sequences, count=st.integers(1, 2))
+    def fork(self, sequence: Sequence, count: int) -> object:
+        if sequence not in self.alive or not sequence.computed:
+            return multiple()
+        before = self.charges()
+        tokens = sequence.tokens[: sequence.computed]
+        forked = self.cache.fork(sequence.holding, np.array(tokens, np.int32), count)
+        if forked is None:
+            assert self.charges() == before
+            return multiple()
+        self.copy(forked[1])
+        return multiple(*(self.born(holding, tokens, []) for holding in forked[0]))
+
+    @rule(capsule=consumes(capsules))
+    def drop(self, capsule: Capsule) -> None:
+        if capsule in self.kept:
+            self.kept.remove(capsule)
+            self.cache.drop(capsule)
+
+    @rule(tenant=st.integers(0, TENANTS - 1), reserved=st.integers(0, 5), most=st.sampled_from([None, 6, 9]))
+    def quota(self, tenant: int, reserved: int, most: int | None) -> None:
+        group = 0 if tenant < 2 else None
+        before = [pool.quota(tenant) for pool in self.cache.pools]
+        if most is not None and any(pool.charge(tenant) > most for pool in self.cache.pools):
+            return
+        try:
+            self.cache.set_quotas(tenant, [PageQuota(reserved, most, group) for _ in self.groups])
+        except UsageError:
+            assert [pool.quota(tenant) for pool in self.cache.pools] == before
+
+    # --- what is held
+
+    def charges(self) -> list[int]:
+        rows = [] if self.cache.rows is None else [self.cache.rows.used]
+        return [pool.charge(tenant) for pool in self.cache.pools for tenant in range(TENANTS)] + rows
+
+    def born(self, holding: Holding, tokens: list[int], copies: list[PageCopy]) -> Sequence:
+        self.copy(copies)
+        sequence = Sequence(holding, list(tokens))
+        self.alive.append(sequence)
+        return sequence
+
+    def copy(self, copies: list[PageCopy]) -> None:
+        for each in copies:
+            for place in range(each.tokens):
+                self.held[each.group, each.target, place] = self.held[each.group, each.source, place]
+
+    def read(self, sequence: Sequence, source: int) -> None:
+        """Every key that the next token looks at, and the state, are of this sequence's own prefix."""
+        holding, computed = sequence.holding, sequence.computed
+        root = holding.within.root
+        for group, (spec, table) in enumerate(zip(self.groups, holding.tables, strict=True)):
+            first = max(0, computed - spec.window + 1) if spec.window else 0
+            for at in range(first, computed):
+                page = table[at // PAGE]
+                assert page != UNSET
+                assert self.held[group, page, at % PAGE] == (root, tuple(sequence.tokens[: at + 1]))
+        want = (root, tuple(sequence.tokens[:computed])) if computed else (b"", ())
+        assert self.states[source] == want
+
+    def write(self, sequence: Sequence, end: int, target: int) -> None:
+        holding, root = sequence.holding, sequence.holding.within.root
+        others = {each.holding.state for each in self.alive if each is not sequence}
+        assert target not in (ZERO, *others, *(capsule.state for capsule in self.kept))
+        self.states[target] = (root, tuple(sequence.tokens[:end]))
+        for group, table in enumerate(holding.tables):
+            for at in range(sequence.computed, end):
+                page = table[at // PAGE]
+                assert self.cache.pools[group].pool.private(page)
+                self.held[group, page, at % PAGE] = (root, tuple(sequence.tokens[: at + 1]))
+
+    # --- what always holds
+
+    @invariant()
+    def nothing_is_wrong(self) -> None:
+        found = [text for pool in self.cache.pools for text in pool.problems()]
+        if self.cache.rows is not None:
+            found += self.cache.rows.problems()
+        assert not found
+        for group, pool in enumerate(self.cache.pools):
+            users = np.zeros(pool.pool.count, np.int32)
+            for tables in [s.holding.tables for s in self.alive] + [c.tables for c in self.kept]:
+                mine = [page for page in tables[group] if page != UNSET]
+                assert len(set(mine)) == len(mine)
+                np.add.at(users, mine, 1)
+            assert (users == pool.pool.users).all()
+        for entry in self.cache.prefix.entries():
+            assert len(entry.digest) == DIGEST_BYTES
+            assert entry.state_row == NO_ROW or self.cache.rows.cached[entry.state_row]  # type: ignore[union-attr]
+
+    @precondition(lambda self: not self.alive and not self.kept)
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        for pool in self.cache.pools:
+            assert not pool.pool.users.any() and pool.pool.used == 0
+        if self.cache.rows is not None:
+            assert self.cache.rows.used == 0
+
+
+class WithoutState(KvMachine):
+    """A plain transformer: one group, no rows."""
+
+    groups = (PageGroup("full", 11),)
+    rows = 0
+
+    def read(self, sequence: Sequence, source: int) -> None:
+        self.states[source] = (
+            (sequence.holding.within.root, tuple(sequence.tokens[: sequence.computed]))
+            if sequence.computed
+            else (b"", ())
+        )
+        super().read(sequence, source)
+
+    def write(self, sequence: Sequence, end: int, target: int) -> None:
+        super().write(sequence, end, 1000 + id(sequence))

@@ -1,0 +1,99 @@
+"""The chained cache finds what a plain radix tree over tokens would, page by page, in chats of several turns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zinc_rt.sched.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.prefix import chain, namespace
+
+PAGE = 4
+SPACE = namespace("model", "canonical-1", "f32", PAGE, secret=b"s" * 32)
+
+
+class Radix:
+    """Every prefix of every sequence that was computed, as a tree of tokens."""
+
+    def __init__(self) -> None:
+        self.root: dict[int, dict] = {}
+
+    def insert(self, tokens: list[int]) -> None:
+        node = self.root
+        for token in tokens:
+            node = node.setdefault(token, {})
+
+    def longest(self, tokens: list[int]) -> int:
+        node, length = self.root, 0
+        for token in tokens:
+            if token not in node:
+                break
+            node, length = node[token], length + 1
+        return length
+
+
+TURNS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=9), min_size=1, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), TURNS), min_size=1, max_size=5))
+def test_a_chat_hits_whatever_a_radix_tree_would(chats: list[tuple[int, list[list[int]]]]) -> None:
+    """System prompts of three kinds, then turns; nothing is evicted."""
+    cache, radix = KvCache((PageGroup("full", 4096),), PAGE, 64), Radix()
+    cache.set_quotas(0, [PageQuota()])
+    for kind, turns in chats:
+        history = [50 + kind] * (3 + 4 * kind)
+        for turn in turns:
+            history = [*history, *turn]
+            tokens = np.array(history, np.int32)
+            digests = chain(tokens, PAGE, SPACE)
+            match = cache.prefix.match(digests, tokens)
+            assert match.pages == min(radix.longest(history), len(history) - 1) // PAGE
+            holding = cache.admit(0, SPACE, tokens, digests, match)
+            assert holding is not None and cache.cover(holding, len(tokens))
+            cache.ran(holding, tokens)
+            cache.release(holding)
+            radix.insert(history[: len(history) // PAGE * PAGE])
+
+
+def test_a_digest_alone_is_no_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where all pages have one digest, which nobody can construct."""
+    cache = KvCache((PageGroup("full", 64),), PAGE, 64)
+    cache.set_quotas(0, [PageQuota()])
+    first, other = np.arange(9, dtype=np.int32), np.arange(9, dtype=np.int32) + 1
+    same = bytes(64)
+    holding = cache.admit(0, SPACE, first, same, cache.prefix.match(same, first))
+    assert holding is not None and cache.cover(holding, 9)
+    cache.ran(holding, first)
+    cache.release(holding)
+    assert cache.prefix.match(same, other).pages == 0
+
+
+def test_namespaces_share_nothing_and_a_salt_narrows_one() -> None:
+    tokens = np.arange(8, dtype=np.int32)
+    one = namespace("m", "canonical-1", "f32", PAGE, secret=b"x" * 32)
+    spaces = [
+        one,
+        namespace("m", "canonical-1", "f32", PAGE, secret=b"y" * 32),
+        namespace("m", "canonical-1", "f32", PAGE, secret=b"x" * 32, salt="mine"),
+        namespace("m2", "canonical-1", "f32", PAGE, secret=b"x" * 32),
+        namespace("m", "canonical-1", "f16", PAGE, secret=b"x" * 32),
+        namespace("m", "canonical-1", "f32", 2 * PAGE, secret=b"x" * 32),
+        namespace("m", "canonical-1", "f32", PAGE),
+        namespace("m", "canonical-1", "f32", PAGE),
+    ]
+    assert len({chain(tokens, PAGE, each)[:32] for each in spaces}) == len(spaces)
+    assert chain(tokens, PAGE, one) == chain(
+        tokens, PAGE, namespace("m", "canonical-1", "f32", PAGE, secret=b"x" * 32)
+    )
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), max_size=40), st.integers(0, 5))
+def test_a_chain_goes_on_from_any_page(tokens: list[int], pages: int) -> None:
+    whole = chain(np.array(tokens, np.int32), PAGE, SPACE)
+    cut = min(pages, len(tokens) // PAGE)
+    rest = chain(np.array(tokens[cut * PAGE :], np.int32), PAGE, SPACE, after=whole[32 * (cut - 1) : 32 * cut])
+    assert whole[32 * cut :] == rest

@@ -1,0 +1,96 @@
+"""The digest of a model's failures: where, who agrees with whom, what to suspect and what to run next.
+
+What is suspected is decided by patterns.PATTERNS alone, the first that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from zinc_rt.validate.check_result import CheckResult, SanitizerMeasure
+from zinc_rt.validate.diagnosis.failures import ModelFailures, layer_of, listed
+from zinc_rt.validate.diagnosis.patterns import PATTERNS
+
+PLACES = 4  # tiers whose first difference is told
+TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
+MEANS = {  # what a finding of the simulated device comes from, by its rule
+    "uninitialised-lds": "no wave has stored there yet: a barrier is missing before it, or the address is wrong",
+    "lds-out-of-bounds": "beyond what was allocated: the container declares too little, or the address is wrong",
+    "uninitialised-memory": "nothing has stored there yet: a store before it is missing or lies elsewhere",
+}
+
+
+def diagnosis(evidence: ModelFailures) -> Iterator[str]:
+    """The digest of a model's failures, line by line; nothing where nothing failed."""
+    if not evidence.failed:
+        return
+    places = list(dict.fromkeys(_place(result) for result in _places(evidence)))
+    for place in places[:PLACES]:
+        yield f"first bad  {evidence.job.name}, {place}"
+    yield f"agree      {agreement(evidence.same_bits)}"
+    for text in dict.fromkeys(result.cause for result in evidence.nodes):
+        yield f"node       {text}"
+    for text in dict.fromkeys(result.cause for result in evidence.of("finite", "golden")):
+        yield f"not finite {text}"
+    for text in dict.fromkeys(result.cause for result in evidence.of("step")):
+        yield f"step       {text}"
+    if findings := sum(each.findings for each in evidence.measures(SanitizerMeasure)):
+        yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
+        if means := MEANS.get(evidence.words["rule"]):
+            yield f"means      {means}"
+    pattern = next(pattern for pattern in PATTERNS if pattern.fits(evidence))
+    yield f"suspect    {pattern.sentence.format(**evidence.words)}"
+    yield f"next       {pattern.command.format(**evidence.words)}"
+
+
+def vocabulary_diagnosis(result: CheckResult) -> Iterator[str]:
+    """The digest of a vocabulary without a model; nothing where it passed."""
+    if result.status == "fail":
+        yield f"first bad  {result.model}, {_place(result)}"
+        yield f"suspect    a text becomes other tokens: suspect the tokenizer: {result.cause}"
+        yield f"next       {result.advice}"
+
+
+def agreement(groups: Sequence[Sequence[str]]) -> str:
+    """Which tiers agree with which."""
+    if not groups:
+        return "nothing ran"
+    if len(groups) == 1:
+        alike = f"{listed(groups[0])} to the bit, in the prompt's tapped pass"
+        return alike if len(groups[0]) > 1 else f"only {groups[0][0]} ran"
+    together = [f"{listed(group)} to the bit" for group in groups if len(group) > 1]
+    alone = [group[0] for group in groups if len(group) == 1]
+    if not together:
+        return f"none of {listed(alone)} to the bit"
+    return "; ".join([*together, *([f"{listed(alone)} with no other"] if alone else [])])
+
+
+def _places(evidence: ModelFailures) -> Iterator[CheckResult]:
+    """For each pair of a tier and what it was held against, the failure that says best where."""
+    yield evidence.place
+    for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
+        mine = [r for r in evidence.failed if (r.tier, r.reference) == pair]
+        if pair != (evidence.place.tier, evidence.place.reference) and mine[0].kind not in TOLD_APART:
+            yield next((r for r in mine if r.id.endswith(("/first-divergent", "/nodes"))), mine[0])
+
+
+def _place(result: CheckResult) -> str:
+    bad, layer = result.first_bad, layer_of(result)
+    node = bad.get("node", result.name)
+    parts = [f"layer {layer}"] if layer else []
+    parts.append(f"node {node}" if node not in ("logits", "decode", "greedy") else str(node))
+    if kernels := bad.get("kernels"):
+        parts.append(f"kernel{'s' * (len(kernels) > 1)} {listed(kernels)}")
+    parts += [
+        f"{word} {bad[name]}"
+        for name, word in (("token", "token"), ("head", "head"), ("dim", "element"))
+        if name in bad
+    ]
+    return f"{result.tier} against {result.against}: {', '.join(parts)}{_values(bad)}"
+
+
+def _values(bad: dict[str, Any]) -> str:
+    if not {"got", "want"} <= bad.keys():
+        return ""
+    return f": {bad['got']:.9g}, not {bad['want']:.9g}"

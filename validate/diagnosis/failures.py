@@ -1,0 +1,178 @@
+"""One model's failures: who differs from whom and where, and the words that name it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from zinc_rt.devices import ORACLE
+from zinc_rt.validate.check_result import CheckResult, NonfiniteMeasure, SanitizerMeasure
+from zinc_rt.validate.diagnosis.commands import judged, kernel_file, resynced, run_again, stepwise, with_oracle
+from zinc_rt.validate.runner import ValidationJob
+from zinc_rt.validate.tiers import TierSpec
+
+M = TypeVar("M", NonfiniteMeasure, SanitizerMeasure)
+OF_EVERY_TIER = ("greedy", "decode")  # kinds that each tier is held to the golden for, whoever shares its bits
+
+
+@dataclass(frozen=True)
+class ModelFailures:
+    """One model's results. `same_bits`: the tiers that ran, in groups that agree to the bit."""
+
+    job: ValidationJob
+    results: Sequence[CheckResult]
+    same_bits: Sequence[Sequence[str]]
+
+    @cached_property
+    def failed(self) -> list[CheckResult]:
+        return [result for result in self.results if result.status == "fail"]
+
+    def of(self, *kinds: str) -> list[CheckResult]:
+        return [result for result in self.failed if result.kind in kinds]
+
+    def measures(self, kind: type[M]) -> list[M]:
+        return [result.measure for result in self.failed if isinstance(result.measure, kind)]
+
+    def only(self, *kinds: str) -> bool:
+        return bool(self.failed) and all(result.kind in kinds for result in self.failed)
+
+    # --- against the golden
+
+    @cached_property
+    def _golden(self) -> str:
+        return "" if self.job.golden is None else self.job.golden.path.name + self.job.golden.variant
+
+    def _held_to_golden(self, failed: bool) -> list[str]:
+        tiers = dict.fromkeys(r.tier for r in self.results if self._golden and r.reference == self._golden)
+        failed_it = [r for r in self.failed if r.reference == self._golden]
+        wrong = {r.tier for r in failed_it}
+        # layers and nodes alone are asked of one tier, which speaks for those with its bits
+        speaks = {r.tier for r in failed_it if r.kind not in OF_EVERY_TIER}
+        wrong |= {tier for group in self.same_bits if speaks & set(group) for tier in group}
+        return [tier for tier in tiers if (tier in wrong) == failed]
+
+    @cached_property
+    def off_golden(self) -> list[str]:
+        return self._held_to_golden(failed=True)
+
+    @cached_property
+    def on_golden(self) -> list[str]:
+        return self._held_to_golden(failed=False)
+
+    @property
+    def golden_recovers(self) -> bool:
+        """One layer of the golden is off and what is computed from it is not: nothing computes so."""
+        mine = [r for r in self.results if r.reference == self._golden and r.kind in ("layer", "logits")]
+        states = [r.status for r in mine if r.tier == mine[0].tier]
+        return "fail" in states[:-1] and states[-1] == "pass" and states.index("fail") < len(states) - 1
+
+    # --- between tiers
+
+    @property
+    def reference(self) -> str:
+        return self.job.reference.text if self.job.reference is not None else ""
+
+    @cached_property
+    def apart(self) -> list[str]:
+        """Tiers that differ from the reference tier."""
+        return list(dict.fromkeys(r.tier for r in self.failed if r.reference == self.reference != r.tier))
+
+    @cached_property
+    def together(self) -> list[str]:
+        others = dict.fromkeys(r.tier for r in self.results if r.reference == self.reference != r.tier)
+        return [tier for tier in others if tier not in self.apart]
+
+    @property
+    def agree(self) -> bool:
+        """Whether all tiers agree to the bit, one alone with itself."""
+        return len(self.same_bits) == 1
+
+    @property
+    def only_later(self) -> bool:
+        """Whether the prompt's own pass is right, and what follows it is not."""
+        compared = [r for r in self.failed if r.kind in ("layer", "node", "experts", "logits", "greedy", "decode")]
+        prompt = len(self.job.tokens)
+        return bool(compared) and all(
+            r.kind in ("greedy", "decode")
+            or (r.kind == "logits" and r.first_bad.get("token", 0) >= prompt)
+            or r.first_bad.get("stage") == "decode"
+            for r in compared
+        )
+
+    # --- in words
+
+    @cached_property
+    def suspect(self) -> TierSpec:
+        """The tier to look at: the first that is wrong, not the oracle where another is too."""
+        wrong = [r.tier for r in self.failed]
+        named = [spec for spec in self.job.tiers if spec.text in wrong]
+        return next((spec for spec in named if spec.text != ORACLE.tier), (named or list(self.job.tiers))[0])
+
+    @cached_property
+    def nodes(self) -> list[CheckResult]:
+        """Where values inside the layers are off the golden's: not those that a torn golden fed."""
+        found = [result for result in self.failed if result.id.endswith("/nodes")]
+        return [] if found and self.agree and self.golden_recovers else found
+
+    @cached_property
+    def place(self) -> CheckResult:
+        """The failure that says best where: the first node that diverges, else the first value that does."""
+        order = ("node", "finite", "layer", "experts", "logits", "decode", "greedy", "tap", "prefill")
+        mine = [r for r in self.failed if r.tier == self.suspect.text] or self.failed
+        mine = [r for r in mine if r in self.nodes or not r.id.endswith("/nodes")] or mine
+        node = [r for r in mine if r.id.endswith("/first-divergent")]
+        if not node and (self.agree or self.suspect.text == ORACLE.tier):  # one is asked for all who agree
+            node = self.nodes
+        return (node or sorted(mine, key=lambda r: order.index(r.kind) if r.kind in order else len(order)))[0]
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """What the sentences and commands of PATTERNS may name."""
+        finding = next((r.first_bad for r in self.of("sanitizer")), {})
+        golden = self.job.golden
+        return {
+            "apart": listed(self.apart),
+            "apart_differ": f"{listed(self.apart)} differ{'s' * (len(self.apart) == 1)}",
+            "together": listed(self.together),
+            "reference": self.reference,
+            "off_golden": listed(self.off_golden),
+            "on_golden": listed(self.on_golden),
+            "tiers": listed([spec.text for spec in self.job.tiers]),
+            "tier": self.suspect.text,
+            "golden": golden.path.name if golden is not None else "",
+            "golden_path": shlex.quote(str(golden.path)) if golden is not None else "",
+            "model": shlex.quote(str(self.job.gguf.path)),
+            "layer": layer_of(self.place),
+            "at_node": f" at {self.nodes[0].first_bad['node']}" if self.nodes else "",
+            "cause": self.place.cause,
+            "advice": self.place.advice,
+            "kernel": finding.get("kernel", ""),
+            "source": finding.get("source", ""),
+            "finding": finding.get("finding", ""),
+            "rule": str(finding.get("finding", "")).partition(":")[0],
+            "kernel_file": shlex.quote(kernel_file(finding.get("kernel", ""))),
+            "fed": listed(list(dict.fromkeys(r.tier for r in self.of("step")))),
+            "wrong_step": next((r.cause for r in self.of("step")), ""),
+            "weight": next((text for each in self.measures(NonfiniteMeasure) for text in each.weights), ""),
+            "with_oracle": with_oracle(self.job),
+            "resync": resynced(self.job, layer_of(self.place)),
+            "run": shlex.join(run_again(self.job, self.suspect)),
+            "stepwise": shlex.join(stepwise(self.job, self.suspect)),
+            "judge": shlex.join(judged(self.job)),
+            "replay_tier": self.suspect.name,
+        }
+
+
+def layer_of(result: CheckResult) -> str:
+    """From the node's name, else the value's."""
+    name = str(result.first_bad.get("node", result.name))
+    found = re.search(r"[-\[](\d+)\]?$", name)
+    return found[1] if found else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

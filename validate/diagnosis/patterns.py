@@ -1,0 +1,153 @@
+"""What a model's failures say together: the first row that fits names what to suspect and what to run next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zinc_rt.devices import ORACLE
+from zinc_rt.validate.diagnosis.failures import ModelFailures
+
+# rules that a kernel breaks by itself; memory that nobody wrote may be another's fault
+OF_ITS_OWN = ("out-of-bounds", "lds-out-of-bounds", "misaligned", "race", "lds-race", "uninitialised-lds", "wait")
+
+Predicate = Callable[[ModelFailures], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePattern:
+    """`sentence` and `command` name the words of ModelFailures."""
+
+    fits: Predicate
+    sentence: str
+    command: str
+
+
+BISECT = "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay run.zlog --tiers {replay_tier} --bisect"
+RESYNC = "{resync}"
+JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the first node that diverges
+
+PATTERNS = (
+    FailurePattern(
+        lambda e: bool(e.of("step")),
+        "{fed} was not fed what was asked for: suspect the runtime that builds steps: {wrong_step}",
+        "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay --info run.zlog",
+    ),
+    FailurePattern(
+        lambda e: bool(e.words["weight"]),
+        "the model file holds numbers that are none: {weight}",
+        "zinc-rt inspect --model {model} --check",
+    ),
+    FailurePattern(
+        lambda e: bool(e.of("golden")),
+        "suspect the golden: it holds NaN or infinity itself, so nothing agrees with it",
+        "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    FailurePattern(
+        lambda e: e.only("tokenizer"),
+        "every number is right and a text becomes other tokens: suspect the tokenizer: {cause}",
+        "{advice}",
+    ),
+    FailurePattern(
+        lambda e: e.only("draws"),
+        "every logit agrees and a draw from them does not: suspect the sampler: {cause}",
+        "{advice}",
+    ),
+    FailurePattern(
+        lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
+        "every value is right and the simulated device objects: suspect kernel {kernel}, {source}",
+        "zinc-rt isa lint {kernel_file}",
+    ),
+    FailurePattern(
+        lambda e: e.only("sanitizer"),
+        "every value is right and the simulated device objects to how it was asked: suspect the packets",
+        "zinc-rt pm4-test --device sim",
+    ),
+    FailurePattern(
+        lambda e: e.words["rule"] in OF_ITS_OWN and bool(e.words["kernel_file"].strip("'")),
+        "the simulated device objects, and what differs may come of that: suspect kernel {kernel}, {source}",
+        BISECT,
+    ),
+    FailurePattern(
+        lambda e: bool(e.of("tap")) and (e.only("tap", "sanitizer") or e.only_later),  # a step is never tapped
+        "only the untapped run differs, and only it reuses memory: suspect aliasing, or a missing barrier",
+        BISECT,
+    ),
+    FailurePattern(
+        lambda e: e.only("prefill", "sanitizer"),
+        "one pass over the prompt and token by token differ: suspect positions, or keys and values, of {tier}",
+        BISECT,
+    ),
+    FailurePattern(
+        lambda e: e.agree and {r.tier for r in e.of("finite")} == {spec.text for spec in e.job.tiers},
+        "{tiers}: not finite, and the file is: suspect the model code, or weights too large for float32",
+        JUDGE,
+    ),
+    FailurePattern(
+        lambda e: e.agree and bool(e.off_golden) and not e.on_golden and e.golden_recovers,
+        "the golden's layer {layer} is off and what follows from it is not: suspect the golden, edited or torn",
+        "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    FailurePattern(
+        lambda e: e.agree and e.only("greedy") and bool(e.off_golden),
+        "every logit agrees with the golden and a greedy token does not: suspect a near tie, or the golden",
+        "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    FailurePattern(
+        lambda e: e.agree and e.only_later and bool(e.off_golden) and not e.on_golden,
+        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model "
+        "code's decode{at_node}, or its state",
+        "{stepwise}",
+    ),
+    FailurePattern(
+        lambda e: e.only_later,
+        "the prompt's pass is right and only later steps differ: suspect state or the KV cache of {tier}",
+        BISECT,
+    ),
+    FailurePattern(
+        lambda e: e.off_golden == [ORACLE.tier] and bool(e.on_golden),
+        "only t_cpu differs from the golden, {on_golden} does not: suspect the oracle",
+        JUDGE,
+    ),
+    FailurePattern(
+        lambda e: e.reference in e.on_golden and bool(e.apart) and set(e.apart) <= set(e.off_golden),
+        "{apart_differ} from {reference} and from the golden, which {on_golden} agrees with: suspect {apart}",
+        BISECT,
+    ),
+    FailurePattern(
+        lambda e: e.reference == ORACLE.tier and len(e.apart) > 1 and not e.together and len(e.same_bits) == 2,
+        "{apart} agree to the bit and t_cpu differs from them: suspect the oracle, or what they share",
+        JUDGE,
+    ),
+    FailurePattern(
+        lambda e: e.agree and len(e.job.tiers) > 1 and bool(e.off_golden) and not e.on_golden,
+        "{tiers} agree to the bit and differ from the golden: suspect the model code{at_node}, or the golden",
+        RESYNC,
+    ),
+    FailurePattern(
+        lambda e: len(e.job.tiers) == 1 and bool(e.off_golden) and e.suspect.tier != ORACLE.tier,
+        "{tier} differs from the golden, and no other tier ran: suspect it, the model code or the golden",
+        "{with_oracle}",
+    ),
+    FailurePattern(
+        lambda e: len(e.job.tiers) == 1 and bool(e.off_golden),
+        "{tier} differs from the golden, and no other tier ran: suspect the oracle, the model code or the golden",
+        JUDGE,
+    ),
+    FailurePattern(
+        lambda e: bool(e.apart) and bool(e.together),
+        "{apart_differ} from {reference}, {together} does not: suspect {tier}",
+        BISECT,
+    ),
+    FailurePattern(
+        lambda e: bool(e.apart) and e.suspect.tier == ORACLE.tier,
+        "{apart_differ} from {reference}, two ways to compute one model: suspect the kernels of {tier}",
+        RESYNC,
+    ),
+    FailurePattern(
+        lambda e: bool(e.apart),
+        "{apart_differ} from {reference}, and no other tier says which is right: suspect {tier}",
+        BISECT,
+    ),
+    FailurePattern(lambda e: True, "several things are wrong with {tier}", BISECT),
+)

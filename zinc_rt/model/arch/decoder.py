@@ -1,0 +1,157 @@
+"""The plain decoder: attention and a feed-forward in every layer, as a DecoderSpec says (model/registry.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from zinc_rt.ir.op import Op
+from zinc_rt.model.blocks import (
+    AttentionHeads,
+    attend,
+    dense_ffn,
+    frequency_factors,
+    moe_ffn,
+    qkv,
+    read_heads,
+    rope_constants,
+    softmax_experts,
+    write_kv,
+)
+from zinc_rt.model.builder import ModelBuilder
+from zinc_rt.model.rope import RopeScaling, read_scaling
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLabels:
+    """What llama.cpp calls a layer's values, where its architectures differ."""
+
+    rotated: str = "cur"  # behind Q and K: after RoPE
+    projected: str = "attn_out"  # after the output projection
+    attended: str = "ffn_inp"  # with the residual stream added
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSpec:
+    """How one architecture's layers differ from those of the others.
+
+    What a file itself tells needs no word here: merged projections, biases, scales, tied heads, head sizes.
+    """
+
+    rope: Literal["norm", "neox"]
+    """Which elements turn together: neighbours, or those half a head apart."""
+    rope_factors: tuple[str, str] = ("", "")
+    """Tensors that divide the frequencies, for a context up to the original one and for a longer one."""
+    yarn_betas: bool = False
+    """The file's YaRN betas count; most architectures ignore them."""
+    head_norms: bool = False
+    """Queries and keys are normed, head by head, before RoPE."""
+    query_temperature: bool = False
+    """Queries grow with the logarithm of their position."""
+    expert_width: str = ""
+    """The key of an expert's width; "" where the feed-forward is always dense."""
+    dense_without_experts: bool = False
+    """A file that counts no experts is dense; elsewhere it is an error."""
+    activation: Op = Op.SWIGLU
+    post_norms: bool = False
+    """The results of attention and feed-forward are normed before they are added."""
+    scaled_embedding: bool = False
+    """Embeddings are multiplied by the square root of their width."""
+    sliding: bool = False
+    """Some layers see only a window, and turn by a RoPE base of their own."""
+    logit_softcap: bool = False
+    """The file's bound on the logits counts."""
+    wide_scale_layers: int = 0
+    """The number of layers of the one size whose query scale is 1 / sqrt(width / heads)."""
+    labels: DecoderLabels = DecoderLabels()
+
+
+def decoder(spec: DecoderSpec) -> Callable[[ModelBuilder], None]:
+    """What emits a model of that architecture."""
+
+    def emit(m: ModelBuilder) -> None:
+        emit_decoder(m, spec)
+
+    return emit
+
+
+def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
+    scaling = read_scaling(m.hyper, betas=spec.yarn_betas)
+    n_rot = m.hyper.positive("rope.dimension_count", read_heads(m, 0).head_dim)
+    beyond = m.limits.ctx > scaling.original_context  # of the context asked for, not of the position reached
+    factors = frequency_factors(m, spec.rope_factors[beyond], n_rot)
+    everywhere = rope_constants(m, n_rot, scaling=scaling, factors=factors)
+    within_window = rope_constants(m, n_rot, suffix="_swa") if spec.sliding else everywhere
+    window = m.hyper.integer("attention.sliding_window", 0) if spec.sliding else 0
+    temperature = query_temperature(m, scaling) if spec.query_temperature else None
+    experts = None
+    if spec.expert_width and not (spec.dense_without_experts and not m.hyper.integer("expert_count", 0)):
+        experts = softmax_experts(m, width_key=spec.expert_width)
+
+    x = m.embed()
+    if spec.scaled_embedding:
+        x = m.scale(x, m.width**0.5, "inp_scaled")
+    for layer in range(m.layers):
+        heads = read_heads(m, layer)
+        if m.layers == spec.wide_scale_layers:
+            heads = replace(heads, scale=(m.width / heads.heads) ** -0.5)
+        tables = everywhere
+        if window > 0 and is_sliding(m, layer):
+            heads, tables = replace(heads, window=window), within_window
+        h = m.norm(x, f"blk.{layer}.attn_norm.weight", f"attn_norm-{layer}")
+        y = attention(m, h, layer, spec, heads, tables, temperature)
+        if spec.post_norms:
+            y = m.norm(y, f"blk.{layer}.post_attention_norm.weight", f"attn_post_norm-{layer}")
+        x = m.add(y, x, f"{spec.labels.attended}-{layer}")
+        h = m.norm(x, f"blk.{layer}.ffn_norm.weight", f"ffn_norm-{layer}")
+        if experts:
+            y = moe_ffn(m, h, layer, experts)
+        else:
+            width = m.hyper.positive("feed_forward_length", layer=layer)
+            y = dense_ffn(m, h, layer, width, activation=spec.activation)
+        if spec.post_norms:
+            y = m.norm(y, f"blk.{layer}.post_ffw_norm.weight", f"ffn_post_norm-{layer}")
+        x = m.add(y, x, f"l_out-{layer}")
+    m.head(x, softcap=m.hyper.real("final_logit_softcapping", 0.0) if spec.logit_softcap else 0.0)
+
+
+def attention(
+    m: ModelBuilder,
+    h: str,
+    layer: int,
+    spec: DecoderSpec,
+    heads: AttentionHeads,
+    tables: tuple[str, str],
+    temperature: str | None,
+) -> str:
+    at, size = f"blk.{layer}", heads.head_dim
+    q, k, v = qkv(m, h, layer, heads)
+    if spec.head_norms:
+        q = m.norm(q, f"{at}.attn_q_norm.weight", f"Qcur_normed-{layer}", size=size)
+        k = m.norm(k, f"{at}.attn_k_norm.weight", f"Kcur_normed-{layer}", size=size)
+    q = m.rope(q, tables, f"Q{spec.labels.rotated}-{layer}", head_dim=size, mode=spec.rope)
+    k = m.rope(k, tables, f"K{spec.labels.rotated}-{layer}", head_dim=size, mode=spec.rope)
+    if temperature is not None:
+        columns = m.shape(q)[1:]
+        q = m.value(Op.ROW_SCALE, (q, m.position, temperature), columns, f"Qcur_attn_temp_scaled-{layer}")
+    y = attend(m, q, write_kv(m, k, v, layer), layer, heads)
+    return m.linear(y, f"{at}.attn_output", m.width, f"{spec.labels.projected}-{layer}")
+
+
+def query_temperature(m: ModelBuilder, scaling: RopeScaling) -> str | None:
+    """What each position's query is multiplied by; None where the file has it stay as it is."""
+    growth = m.hyper.real("attention.temperature_scale", 0.0)
+    steps = np.floor(np.arange(m.limits.ctx, dtype=np.float64) / scaling.original_context) + 1.0
+    table = m.constant("attention.temperature", (1.0 + growth * np.log(steps)).astype(np.float32))
+    return table if growth else None
+
+
+def is_sliding(m: ModelBuilder, layer: int) -> bool:
+    """The pattern key is an array of flags, or a period whose last layer sees everything."""
+    if m.hyper.is_array("attention.sliding_window_pattern"):
+        return bool(m.hyper.integer("attention.sliding_window_pattern", layer=layer))
+    period = m.hyper.positive("attention.sliding_window_pattern", 6)
+    return layer % period < period - 1

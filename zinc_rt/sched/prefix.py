@@ -1,0 +1,188 @@
+"""The prefix cache: full pages of tokens that were computed before, found by a chain of digests.
+
+A digest finds an entry and proves nothing: it is a hit only where its tokens are equal and its parent is the entry
+matched before it. By induction the whole prefix is equal, token for token; a collision is a miss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+GONE = -1  # an entry's page in a group that has taken it back, or never had one
+NO_ROW = -1
+DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """Whose entries may be found: a tenant's, or those of a group of tenants. `root` is the chain's first link."""
+
+    root: bytes
+
+
+def namespace(
+    model_digest: str, ordering: str, kv_dtype: str, page_tokens: int, *, secret: bytes = b"", salt: str = ""
+) -> Namespace:
+    """`secret`: 32 random bytes unless given, so that digests mean nothing to others; `salt`: the request's
+    own."""
+    parts = ["zinc-rt-kv-1", model_digest, ordering, kv_dtype, str(page_tokens), salt]
+    whole = hashlib.sha256(secret or secrets.token_bytes(32))
+    for part in parts:
+        whole.update(hashlib.sha256(part.encode()).digest())  # of one length each: no two lists run together alike
+    return Namespace(whole.digest())
+
+
+def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: bytes = b"") -> bytes:
+    """The digests of the full pages of `tokens` (int32 [n]), 32 bytes each; `after`: the digest of the page before
+    the first, where these are not the beginning."""
+    raw = np.ascontiguousarray(tokens, "<i4").tobytes()
+    size, link, found = 4 * page_tokens, after or within.root, []
+    for at in range(0, len(raw) - size + 1, size):
+        link = hashlib.sha256(link + raw[at : at + size]).digest()
+        found.append(link)
+    return b"".join(found)
+
+
+@dataclass(slots=True, eq=False)
+class CachedPage:
+    """One page of tokens in every group. `parent`: the page before it, None for the first. `state_row`: where the
+    recurrent state behind it lies."""
+
+    digest: bytes
+    tokens: bytes
+    parent: CachedPage | None
+    pages: list[int]  # by group
+    last_use_ns: int = 0
+    state_row: int = NO_ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The longest prefix that can be gone on from. `met`: pages whose tokens were found at all; beyond `entries`
+    they lack a state, and somebody else will want one there."""
+
+    entries: tuple[CachedPage, ...] = ()
+    met: int = 0
+
+    @property
+    def pages(self) -> int:
+        return len(self.entries)
+
+    @property
+    def state_row(self) -> int:
+        return self.entries[-1].state_row if self.entries else NO_ROW
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """In tokens, but for `evicted`, which is pages."""
+
+    asked: int = 0
+    hit: int = 0
+    evicted: int = 0
+
+
+@dataclass(slots=True)
+class PrefixCache:
+    """Entries by digest. `windows`: of each page group how many tokens back its layers look, 0 for all; group 0
+    looks at all, or the model has no such group. `recurrent`: a hit needs a state row."""
+
+    page_tokens: int
+    windows: Sequence[int]
+    recurrent: bool = False
+    forget_row: Callable[[int], None] = lambda row: None  # of an entry that goes
+    uncache: Callable[[int, int], None] = lambda group, page: None  # of an entry that goes
+    counts: CacheCounts = field(default_factory=CacheCounts)
+    _entries: dict[bytes, CachedPage] = field(default_factory=dict)
+    _of_page: dict[tuple[int, int], CachedPage] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def needed(self, group: int, pages: int) -> range:
+        """Which of the first `pages` pages a group still looks at from the token behind them."""
+        window = self.windows[group]
+        if not window:
+            return range(pages)
+        return range(max(0, pages * self.page_tokens - window + 1) // self.page_tokens, pages)
+
+    def match(self, digests: bytes, tokens: np.ndarray, *, now_ns: int = 0) -> Match:
+        """At most as many pages as leave one token to compute, whose logits are wanted."""
+        raw = np.ascontiguousarray(tokens, "<i4").tobytes()
+        size = 4 * self.page_tokens
+        found: list[CachedPage] = []
+        for at in range(max(0, len(tokens) - 1) // self.page_tokens):
+            digest = digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
+            entry = self._entries.get(digest)
+            parent = found[-1] if found else None
+            if entry is None or entry.parent is not parent or entry.tokens != raw[at * size : (at + 1) * size]:
+                break
+            found.append(entry)
+        count = next((n for n in range(len(found), 0, -1) if self._usable(found, n)), 0)
+        for entry in found[:count]:
+            entry.last_use_ns = now_ns
+        self.counts.asked += len(tokens)
+        self.counts.hit += count * self.page_tokens
+        return Match(tuple(found[:count]), len(found))
+
+    def _usable(self, found: list[CachedPage], count: int) -> bool:
+        """Whether every group has the pages it looks at from here, and there is a state to go on from."""
+        if self.recurrent and found[count - 1].state_row == NO_ROW:
+            return False
+        groups = range(len(self.windows))
+        return all(found[at].pages[group] != GONE for group in groups for at in self.needed(group, count))
+
+    def register(
+        self, digest: bytes, tokens: bytes, parent: CachedPage | None, pages: Sequence[int], *, now_ns: int = 0
+    ) -> tuple[CachedPage, bool]:
+        """The entry of a page that is full and computed, by group, and whether it is new. Where the same tokens
+        are cached already, both pages stay, and this one is nobody's but its sequence's.
+
+        The caller marks the pages of a new entry as cached (`Pool.cache`).
+        """
+        known = self._entries.get(digest)
+        if known is not None:
+            if known.parent is parent and known.tokens == tokens:
+                return known, False
+            self.drop(known)  # its parent went, or another's tokens have its digest: nobody would find it
+        entry = CachedPage(digest, tokens, parent, list(pages), now_ns)
+        self._entries[digest] = entry
+        for group, page in enumerate(pages):
+            self._of_page[group, page] = entry
+        return entry, True
+
+    def holds(self, entry: CachedPage) -> bool:
+        """Whether it can be found."""
+        return self._entries.get(entry.digest) is entry
+
+    def page_taken(self, group: int, page: int) -> None:
+        """The group handed the page out again. An entry without its page of all tokens is none any more."""
+        entry = self._of_page.pop((group, page))
+        entry.pages[group] = GONE
+        self.counts.evicted += 1
+        if not self.windows[group] or all(each == GONE for each in entry.pages):
+            self.drop(entry)
+
+    def drop(self, entry: CachedPage) -> None:
+        """Forget an entry, whoever uses its pages."""
+        if self._entries.get(entry.digest) is entry:
+            del self._entries[entry.digest]
+        for group, page in enumerate(entry.pages):
+            if page != GONE:
+                del self._of_page[group, page]
+                entry.pages[group] = GONE
+                self.uncache(group, page)
+        if entry.state_row != NO_ROW:
+            row, entry.state_row = entry.state_row, NO_ROW
+            self.forget_row(row)
+
+    def entry_of(self, group: int, page: int) -> CachedPage | None:
+        return self._of_page.get((group, page))
+
+    def entries(self) -> Iterator[CachedPage]:
+        return iter(self._entries.values())

@@ -1,0 +1,262 @@
+"""llvmlite's builder of one LLVM function, with plain numbers as operands, fields by name, loops and helpers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.sim.shader.emit.values import (
+    FIELD_TYPES,
+    I1,
+    I8,
+    I32,
+    I64,
+    POINTER,
+    SplatConstant,
+    constant,
+    mangled,
+    type_bits,
+)
+from zinc_rt.sim.shader.layout import RecordLayout
+
+_NEVER = 1 << 20  # branch weight of what is expected
+
+
+def _typed(one: Any, other: Any) -> tuple[ir.Value, ir.Value]:
+    """Two operands of one type; a number becomes a constant of the other's."""
+    if not isinstance(other, ir.Value):
+        return one, constant(other, one.type)
+    return (one, other) if isinstance(one, ir.Value) else (constant(one, other.type), other)
+
+
+def _taking_numbers(name: str, leading: int = 0) -> Callable[..., ir.Value]:
+    """The builder's method `name` of two operands behind `leading` other arguments."""
+    plain = getattr(ir.IRBuilder, name)
+
+    def method(self: CodeBuilder, *arguments: Any, **named: Any) -> ir.Value:
+        return plain(self, *arguments[:leading], *_typed(*arguments[leading:]), **named)
+
+    return method
+
+
+class CodeBuilder(ir.IRBuilder):
+    """Operands of arithmetic, comparisons and `select` may be Python numbers: constants of the other's type."""
+
+    for _name in ("add", "sub", "mul", "udiv", "urem", "and_", "or_", "xor", "shl", "lshr", "ashr"):
+        locals()[_name] = _taking_numbers(_name)
+    for _name in ("fadd", "fsub", "fmul", "fdiv"):
+        locals()[_name] = _taking_numbers(_name)
+    for _name in ("icmp_signed", "icmp_unsigned", "fcmp_ordered", "fcmp_unordered", "select"):
+        locals()[_name] = _taking_numbers(_name, 1)
+
+    # --- conditions
+
+    def equal(self, one: ir.Value, other: ir.Value | int) -> ir.Value:
+        return self.icmp_unsigned("==", one, other)
+
+    def unequal(self, one: ir.Value, other: ir.Value | int) -> ir.Value:
+        return self.icmp_unsigned("!=", one, other)
+
+    def below(self, one: ir.Value, other: ir.Value | int) -> ir.Value:
+        return self.icmp_unsigned("<", one, other)
+
+    def at_most(self, one: ir.Value, other: ir.Value | int) -> ir.Value:
+        return self.icmp_unsigned("<=", one, other)
+
+    def has(self, flags: ir.Value, bits: int) -> ir.Value:
+        """i1: whether one of `bits` is set."""
+        return self.unequal(self.and_(flags, bits), 0)
+
+    def any(self, *conditions: ir.Value) -> ir.Value:
+        result = conditions[0]
+        for each in conditions[1:]:
+            result = self.or_(result, each)
+        return result
+
+    def all(self, *conditions: ir.Value) -> ir.Value:
+        result = conditions[0]
+        for each in conditions[1:]:
+            result = self.and_(result, each)
+        return result
+
+    # --- memory
+
+    def local(self, of: ir.Type, value: ir.Value | int | None = None, name: str = "") -> ir.Value:
+        """Memory of the function's frame, which LLVM promotes: a pointer for load and store."""
+        with self.goto_entry_block():
+            slot = self.alloca(of, name=name)
+        slot.type = POINTER
+        if value is not None:
+            self.store(of(value) if isinstance(value, int) else value, slot)
+        return slot
+
+    def offset(self, pointer: ir.Value, size_bytes: int | ir.Value) -> ir.Value:
+        return self.element(pointer, size_bytes, I8)
+
+    def element(self, pointer: ir.Value, index: ir.Value | int, of: ir.Type) -> ir.Value:
+        return self.gep(pointer, [I64(index) if isinstance(index, int) else index], source_etype=of)
+
+    def pointer(self, address: ir.Value) -> ir.Value:
+        return self.inttoptr(address, POINTER)
+
+    def at(self, base: ir.Value, layout: RecordLayout, name: str) -> ir.Value:
+        """Pointer to a field of the record at `base`."""
+        return self.offset(base, layout.fields[name].offset)
+
+    def get(self, base: ir.Value, layout: RecordLayout, name: str) -> ir.Value:
+        return self.load(self.at(base, layout, name), typ=FIELD_TYPES[layout.fields[name].type])
+
+    def put(self, base: ir.Value, layout: RecordLayout, name: str, value: ir.Value | int) -> None:
+        of = FIELD_TYPES[layout.fields[name].type]
+        self.store(of(value) if isinstance(value, int) else value, self.at(base, layout, name))
+
+    # --- calls
+
+    def intrinsic(
+        self, name: str, result: ir.Type, *arguments: ir.Value, types: Sequence[ir.Type] | None = None
+    ) -> ir.Value:
+        """An LLVM intrinsic that is overloaded on `types`, or on the type of its result."""
+        name = ".".join((name, *(mangled(of) for of in types or (result,))))
+        function = self.module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(result, [argument.type for argument in arguments])
+            function = ir.Function(self.module, kind, name)
+        return self.call(function, list(arguments))
+
+    def helper(self, name: str, of: ir.FunctionType, build: Callable[[ir.Function], None]) -> ir.Function:
+        """The module's out-of-line function `name`; `build` writes its body the first time."""
+        found = self.module.globals.get(name)
+        if found is not None:
+            return found
+        function = ir.Function(self.module, of, name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        build(function)
+        return function
+
+    # --- blocks
+
+    @contextmanager
+    def cold(self, condition: ir.Value) -> Iterator[None]:
+        """A block for a condition (i1) that is expected to be false; both ways go on behind it."""
+        inside, behind = self.append_basic_block("cold"), self.append_basic_block("")
+        self.cbranch(condition, inside, behind).set_weights([1, _NEVER])
+        self.position_at_end(inside)
+        yield
+        if not self.block.is_terminated:
+            self.branch(behind)
+        self.position_at_end(behind)
+
+    def repeat(self, count: int | ir.Value, body: Callable[[ir.Value], None]) -> None:
+        """body(index) for index in 0 .. count - 1, i64; at least once."""
+        end = I64(count) if isinstance(count, int) else count
+        before, turn, after = self.block, self.append_basic_block("turn"), self.append_basic_block("after")
+        self.branch(turn)
+        self.position_at_end(turn)
+        index = self.phi(I64)
+        index.add_incoming(I64(0), before)
+        body(index)
+        following = self.add(index, 1)
+        index.add_incoming(following, self.block)
+        self.cbranch(self.below(following, end), turn, after)
+        self.position_at_end(after)
+
+    def each_lane(self, lanes: ir.Value, body: Callable[[ir.Value], None]) -> None:
+        """body(lane) for the bits of the i64 `lanes`, ascending."""
+        before = self.block
+        test, turn, after = (self.append_basic_block(name) for name in ("test", "turn", "after"))
+        self.branch(test)
+        self.position_at_end(test)
+        rest = self.phi(I64)
+        rest.add_incoming(lanes, before)
+        self.cbranch(self.equal(rest, 0), after, turn)
+        self.position_at_end(turn)
+        lane = self.intrinsic("llvm.cttz", I64, rest, I1(1))
+        body(lane)
+        rest.add_incoming(self.and_(rest, self.sub(rest, 1)), self.block)
+        self.branch(test)
+        self.position_at_end(after)
+
+    def set_bit(self, masks: ir.Value, lane: ir.Value) -> None:
+        """Set the lane's bit in the i64 at `masks`."""
+        bit = self.shl(I64(1), lane)
+        self.store(self.or_(self.load(masks, typ=I64), bit), masks)
+
+
+class HelperBuilder(CodeBuilder):
+    """Writes a helper function from its beginning; its locals have a block before the entry."""
+
+    def __init__(self, function: ir.Function) -> None:
+        function.append_basic_block("locals")
+        self._first = function.append_basic_block("entry")
+        super().__init__(self._first)
+
+    def done(self) -> None:
+        """To be called once, at the end."""
+        with self.goto_entry_block():
+            self.branch(self._first)
+
+
+class LaneBuilder(CodeBuilder):
+    """Knows how many lanes a wave has: vectors with an element a lane, masks with a bit a lane."""
+
+    def __init__(self, block: ir.Block, wave: int) -> None:
+        super().__init__(block)
+        self.wave = wave
+        self.mask_bits = ir.IntType(wave)
+
+    def lanes(self, of: ir.Type) -> ir.VectorType:
+        return ir.VectorType(of, self.wave)
+
+    def splat(self, value: ir.Value) -> ir.Value:
+        """A scalar in every lane."""
+        if isinstance(value, ir.Constant):
+            return SplatConstant(value, self.wave)
+        undefined = ir.Constant(self.lanes(value.type), ir.Undefined)
+        one = self.insert_element(undefined, value, I32(0))
+        return self.shuffle_vector(one, undefined, ir.Constant(self.lanes(I32), None))
+
+    def join(self, parts: Sequence[ir.Value]) -> ir.Value:
+        """Dwords (i32 or <W x i32>), lowest first, as one wide integer (or vector of them)."""
+        if len(parts) == 1:
+            return parts[0]
+        vector = isinstance(parts[0].type, ir.VectorType)
+        wide = ir.IntType(32 * len(parts))
+        of = self.lanes(wide) if vector else wide
+        result = self.zext(parts[0], of)
+        for at, part in enumerate(parts[1:], 1):
+            high = self.shl(self.zext(part, of), 32 * at)
+            result = self.or_(result, high)
+        return result
+
+    def split(self, value: ir.Value) -> list[ir.Value]:
+        """The reverse of join; what is narrower than a dword is zero-extended."""
+        vector = isinstance(value.type, ir.VectorType)
+        bits = type_bits(value.type.element if vector else value.type)
+        word = self.lanes(I32) if vector else I32
+        if bits <= 32:
+            return [value if bits == 32 else self.zext(value, word)]
+        parts = [self.trunc(value, word)]
+        for at in range(1, bits // 32):
+            parts.append(self.trunc(self.lshr(value, 32 * at), word))
+        return parts
+
+    def resize(self, value: ir.Value, bits: int) -> ir.Value:
+        """An iN truncated or zero-extended."""
+        have = value.type.width
+        if have == bits:
+            return value
+        return self.trunc(value, ir.IntType(bits)) if have > bits else self.zext(value, ir.IntType(bits))
+
+    def bits(self, mask: ir.Value) -> ir.Value:
+        """<W x i1> as an iW; an iW stays as it is."""
+        return mask if mask.type == self.mask_bits else self.bitcast(mask, self.mask_bits)
+
+    def first_lane(self, values: ir.Value, bits: ir.Value) -> ir.Value:
+        """The element of <W x T> in the lowest lane set in `bits` (iW), lane 0 without any."""
+        lane = self.intrinsic("llvm.cttz", self.mask_bits, bits, I1(0))
+        lane = self.and_(self.resize(lane, 32), self.wave - 1)
+        return self.extract_element(values, lane)

@@ -1,0 +1,101 @@
+"""Registers as memory of the wave function, and which of them an instruction touched.
+
+Registers are allocas that LLVM promotes. Every access is noted in `touched`, from which analysis.py learns each
+instruction's reads and writes; so an emit function is the only place that says what an instruction does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.sim.shader.emit.frame import Frame
+from zinc_rt.sim.shader.emit.values import I1, I32
+from zinc_rt.sim.shader.layout import NULL, SCC, TTMP0, VGPR_LIMIT
+
+
+@dataclass
+class Touched:
+    """Registers an instruction touched, as bit sets: bit r is VGPR r, bit 256 + n SGPR n, bit 384 SCC.
+
+    `reads` want initialised contents; `merges` are old contents that are kept, not looked at. `masked` are the
+    VGPR writes that depend on EXEC, `writes` the others.
+    """
+
+    reads: int = 0
+    merges: int = 0
+    writes: int = 0
+    masked: int = 0
+    partial: int = 0  # those of `masked` that leave out lanes besides
+    whole: int = 0  # VGPR reads of lanes that EXEC may leave out
+    exec_reads: int = 0  # EXEC bits read by masking alone: none where EXEC is known to be full
+
+    def note_read(self, key: int, *, merge: bool = False) -> None:
+        bit = 1 << key
+        if (self.writes | self.masked) & bit:
+            return
+        if merge:
+            self.merges |= bit
+        else:
+            self.reads |= bit
+
+
+@dataclass
+class UnprovenReads:
+    """What analysis.py found out, for the second pass. Bit sets as in Touched."""
+
+    tracked: int = 0  # registers whose written lanes are kept at run time
+    by_pc: dict[int, int] = field(default_factory=dict)  # pc -> reads to be checked there
+
+
+def register_name(key: int) -> str:
+    """v3, s5, vcc_lo, scc of a register's key (VGPR r is r, SGPR n 256 + n, SCC 384)."""
+    if key < VGPR_LIMIT:
+        return f"v{key}"
+    index = key - VGPR_LIMIT
+    named = {106: "vcc_lo", 107: "vcc_hi", 125: "m0", 126: "exec_lo", 127: "exec_hi", SCC: "scc"}
+    if index in named:
+        return named[index]
+    return f"ttmp{index - TTMP0}" if TTMP0 <= index < NULL else f"s{index}"
+
+
+class RegisterSlots:
+    """The allocas of registers, by key: VGPR r is r, SGPR n 256 + n, SCC 384."""
+
+    def __init__(self, frame: Frame, unproven: UnprovenReads) -> None:
+        self.frame, self.unproven = frame, unproven
+        self.touched = Touched()
+        self._values: dict[int, ir.Value] = {}
+        self._written: dict[int, ir.Value] = {}
+
+    def type_of(self, key: int) -> ir.Type:
+        if key < VGPR_LIMIT:
+            return self.frame.b.lanes(I32)
+        return I1 if key == VGPR_LIMIT + SCC else I32
+
+    def value(self, key: int) -> ir.Value:
+        """The alloca of the register's contents."""
+        if key not in self._values:
+            self._values[key] = self.frame.b.local(self.type_of(key), name=register_name(key))
+        return self._values[key]
+
+    def load(self, key: int) -> ir.Value:
+        return self.frame.b.load(self.value(key), typ=self.type_of(key))
+
+    def tracked(self, key: int) -> bool:
+        """Whether the lanes written are kept at run time."""
+        return bool(self.unproven.tracked >> key & 1)
+
+    def written(self, key: int) -> ir.Value:
+        """The alloca that says which lanes of a tracked register were written (iW; i1 for a scalar one)."""
+        if key not in self._written:
+            name = register_name(key) + ".written"
+            self._written[key] = self.frame.b.local(self._written_type(key), name=name)
+        return self._written[key]
+
+    def load_written(self, key: int) -> ir.Value:
+        return self.frame.b.load(self.written(key), typ=self._written_type(key))
+
+    def _written_type(self, key: int) -> ir.Type:
+        return self.frame.b.mask_bits if key < VGPR_LIMIT else I1
