@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct as packing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 _CODES = {"u8": "B", "u16": "H", "s32": "i", "u32": "I", "s64": "q", "u64": "Q"}
 
@@ -36,24 +36,11 @@ class StructField:
         return self.c or self.name
 
 
-def u16(name: str, **more: Any) -> StructField:
-    return StructField(name, "u16", **more)
-
-
-def u32(name: str, **more: Any) -> StructField:
-    return StructField(name, "u32", **more)
-
-
-def s32(name: str, **more: Any) -> StructField:
-    return StructField(name, "s32", **more)
-
-
-def u64(name: str, **more: Any) -> StructField:
-    return StructField(name, "u64", **more)
-
-
-def s64(name: str, **more: Any) -> StructField:
-    return StructField(name, "s64", **more)
+u16 = partial(StructField, kind="u16")
+u32 = partial(StructField, kind="u32")
+s32 = partial(StructField, kind="s32")
+u64 = partial(StructField, kind="u64")
+s64 = partial(StructField, kind="s64")
 
 
 class Struct:
