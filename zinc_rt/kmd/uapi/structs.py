@@ -73,7 +73,7 @@ class Struct:
         return record
 
     def read(self, raw: bytes | bytearray | memoryview) -> StructBytes:
-        """A copy, as the kernel takes it: what `raw` lacks is zero, what it has beyond this struct is dropped."""
+        """A copy, as the driver takes it: what `raw` lacks is zero, what it has beyond this struct is dropped."""
         body = bytearray(raw[: self.size_bytes])
         return StructBytes(self, body + bytes(self.size_bytes - len(body)))
 
@@ -121,7 +121,7 @@ _DIRECTIONS = {"": _NONE, "w": _WRITE, "r": _READ, "rw": _WRITE | _READ}
 
 
 def ioc(direction: str, type_: str, number: int, size_bytes: int) -> int:
-    """The kernel's _IOC. `direction` is the caller's: "w" it writes the argument, "r" it reads it back."""
+    """_IOC: the number of an ioctl. `direction` is the caller's: "w" it writes the argument, "r" it reads it."""
     return _DIRECTIONS[direction] << 30 | size_bytes << 16 | ord(type_) << 8 | number
 
 
@@ -140,7 +140,7 @@ class Ioctl:
 
 
 def by_key(declared: Mapping[str, object]) -> dict[tuple[str, int], Ioctl]:
-    """The ioctls among a module's names, by what the kernel dispatches on: type and number, never the size."""
+    """The ioctls among a module's names, by what the driver dispatches on: type and number, never the size."""
     ioctls = [value for value in declared.values() if isinstance(value, Ioctl)]
     table = {(each.type_, each.number): each for each in ioctls}
     if len(table) != len(ioctls):
