@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.registry import PROBES
 
 MODEL = FOLDER / "qwen3-q.gguf"  # the smallest that has every kind of layer of a dense model

@@ -20,7 +20,8 @@ from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.errors import InputError
 from zinc_rt.files import state_folder
 from zinc_rt.probes.child import run_apart
-from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.device import open_device
+from zinc_rt.probes.device_spec import DeviceSpec
 
 MACHINE_SECONDS = 30.0
 HANGS = Path("zinc-rt-hangs")  # where models leave them, AmdBackend's default
@@ -49,7 +50,7 @@ def look(spec: DeviceSpec) -> MachineCapture | None:
 
 
 def _simulated(spec: DeviceSpec) -> MachineCapture:
-    return driver_capture(spec.open())
+    return driver_capture(open_device(spec))
 
 
 def known_names() -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from zinc_rt.doctor.messages import HARMLESS, NEEDS_GPU, TABLE, WORTH_A_LOOK
+from zinc_rt.doctor.messages.table import HARMLESS, NEEDS_GPU, TABLE, WORTH_A_LOOK
 
 LINES = 100_000  # of a log; of a longer one the middle is cut
 _LINE_CHARS = 2_000

@@ -17,7 +17,7 @@ from zinc_rt.ir.serial import to_bytes
 from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.replay.bisect import BisectResult, FailingNode
+from zinc_rt.replay.bisect_result import BisectResult, FailingNode
 from zinc_rt.replay.rebuilt import Opener, sha256_of
 from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
 from zinc_rt.replay.weight_sources import Sources, sources_of
