@@ -53,9 +53,9 @@ class Heads:
 class ProjectionInput:
     """What weights are multiplied by: x f32 [tokens][k].
 
-    `x_stride`: floats from one token to the next, 0 for k. With `row` i32 [tokens] it is x[row[token]]. A weight is
-    (rows, k), or (k) for one row; with `choices` it is (experts, rows, k) and the result [tokens][choices][rows];
-    with `heads` it is (heads, rows, k). `exact`: a float32 dot in every ordering.
+    `x_stride`: floats from one token to the next, 0 for k. With `row` i32 [tokens] it is x[row[token]]. A weight
+    is (rows, k), or (k) for one row; with `choices` it is (experts, rows, k) and the result
+    [tokens][choices][rows]; with `heads` it is (heads, rows, k). `exact`: a float32 dot in every ordering.
     """
 
     x: Buffer
@@ -71,8 +71,8 @@ class ProjectionInput:
 class ProjectionKernels:
     """How a kernel set computes projections.
 
-    `project(graph, capacity, input, parts)`: out f32 [tokens][rows] = (dot(x, a row of the weight) * scale) + bias,
-    of each part. What x was made by has ended before, and the caller puts a SYNC before what reads out.
+    `project(graph, capacity, input, parts)`: out f32 [tokens][rows] = (dot(x, a row of the weight) * scale) +
+    bias, of each part. What x was made by has ended before, and the caller puts a SYNC before what reads out.
     `vectors(node, graph, launches)`: the launches, reading the node's vectors as float32 whatever type they have.
     """
 
