@@ -20,7 +20,7 @@ from zinc_rt.errors import OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
     from zinc_rt.bringup.stages import BringupStage
-    from zinc_rt.probes.device import DeviceSpec
+    from zinc_rt.probes.device_spec import DeviceSpec
 
 EPILOG = """\
 Before each stage it says what can happen and what may be lost, and asks. It stops at the first failure, with its

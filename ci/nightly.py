@@ -9,31 +9,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import fcntl
 import hashlib
-import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
-from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as Xml
 
 import nightly_expected
+from nightly_files import FLAKES, now, read_json, read_state, write
+from nightly_judge import judge, summary
+from nightly_run import run_stage
+from nightly_show import keep, page, show, write_junit
 from nightly_speeds import identities
-from nightly_stages import ROOT, STAGES, Night, NightlyStage, StageCommand, has, minutes, zinc
+from nightly_stages import ROOT, STAGES, Night, NightlyStage
 
-STATE = "state.json"
-FLAKES = "flakes.json"  # nights and failures of each, kept from night to night
 HEADS = "heads.txt"  # of the history, night by night
-PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 EXAMPLES = """\
 examples:
   python3 ci/run.py nightly --device sim
@@ -100,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def named(models: list[Path]) -> tuple[Path, ...]:
-    """Raises ValueError for a file that is no model, and for two of one name."""
+    """The models that were named. Raises ValueError for a file that is no model, and for two of one name."""
     from zinc_rt.errors import ZincError
 
     found = tuple(model.resolve() for model in models)
@@ -121,7 +113,7 @@ def no_gpu() -> bool:
 
 
 def chosen(names: str | None) -> list[NightlyStage]:
-    """Raises ValueError for an unknown name."""
+    """The stages that were named. Raises ValueError for an unknown name."""
     wanted = names.split(",") if names else [stage.name for stage in STAGES]
     known = {stage.name: stage for stage in STAGES}
     for name in wanted:
@@ -172,7 +164,8 @@ def run(
 
 
 def key_of(night: Night, stages: list[NightlyStage], expected: nightly_expected.ChipExpectations) -> str:
-    """Of the code, the harness included, and of what was asked: results of another key are another run's."""
+    """The key of the code, the harness included, and of what was asked: results of another key are another
+    run's."""
     digest = hashlib.sha256()
     for folder in (
         "zinc_rt",
@@ -209,161 +202,6 @@ def begin(night: Night, key: str, *, fresh: bool) -> None:
     write(night.folder / "run.json", {"key": key, "started": now(), "device": night.device})
 
 
-def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
-    """Every command of the stage, one after the other, whatever the one before came to."""
-    folder = night.of(stage.name)
-    shutil.rmtree(folder, ignore_errors=True)  # half a stage is none
-    folder.mkdir(parents=True)
-    state: dict[str, Any] = {
-        "stage": stage.name,
-        "key": key,
-        "status": "running",
-        "started": now(),
-        "commands": [],
-    }
-    state["why_not"] = stage.why_not(night)
-    write(folder / STATE, state)
-    end = time.monotonic() + 60 * minutes(stage, night)
-    began = time.monotonic()
-    for command in [] if state["why_not"] else stage.commands(night):
-        state["commands"].append(run_command(folder, command, max(1.0, end - time.monotonic())))
-        write(folder / STATE, state)
-    state |= {"status": "done", "seconds": round(time.monotonic() - began, 1)}
-    write(folder / STATE, state)
-    return state
-
-
-def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str, Any]:
-    """Its output in a log, its exit code noted; past its time it is killed with everything it started."""
-    print(f"{folder.name:<9} {command.name} ...", flush=True)
-    began = time.monotonic()
-    log = folder / f"{command.name}.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command.argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder,
-            start_new_session=True, preexec_fn=die_with_parent,
-        )  # fmt: skip
-        try:
-            code, note = process.wait(seconds), ""
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            note = f"ran longer than {seconds:.0f} s"
-    return {
-        "name": command.name,
-        "argv": command.argv,
-        "judged": command.judged,
-        "exit": code,
-        "note": note,
-        "log": log.name,
-        "seconds": round(time.monotonic() - began, 1),
-    }
-
-
-def die_with_parent() -> None:
-    """A nightly run that is killed leaves no command behind that would write into the next one's files."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def judge(
-    night: Night, stage: NightlyStage, state: dict[str, Any], expected: nightly_expected.ChipExpectations
-) -> dict[str, Any]:
-    """A stage's row: what it counted, what is not as expected."""
-    results: list[dict[str, Any]] = []
-    shown: list[dict[str, Any]] = []
-    wrong: list[str] = []
-    verdicts: dict[str, str] = {}
-    for command in state["commands"]:
-        report = read_json(night.of(stage.name) / f"{command['name']}.json")
-        if command["note"] or command["exit"] not in (0, 1, 77) or (command["judged"] and not report):
-            last = tail(night.of(stage.name) / command["log"])
-            wrong.append(f"{command['name']}: {command['note'] or 'exit ' + str(command['exit'])}: {last}")
-        elif not command["judged"] and command["exit"]:
-            wrong.append(f"{command['name']}: exit {command['exit']}")
-        results += report.get("results", [])
-        shown += [cases(result, command["name"]) for result in report.get("results", [])]
-        if report.get("command") == "perf gate":
-            verdicts = gate_verdicts(report)
-    if state["why_not"]:
-        wrong += [state["why_not"]] if expected.required.get(stage.name) else []
-        found = nightly_expected.Judged()
-    else:
-        known = {name: tuple(row) for name, row in read_json(night.folder / FLAKES).items()}
-        could = {name for speed in night.speeds for name in speed.shows} if stage.name == "gates" else ()
-        found = expected.judge(stage.name, results, whole=not night.quick, known=known, could=could)
-        wrong += found.wrong
-    for name, verdict in verdicts.items():
-        if expected.verdicts.get(name, "PASS") not in (verdict, "") and verdict != "PASS":
-            wrong.append(f"{name} is {verdict}, expected {expected.verdicts.get(name, 'PASS')}")
-    return {
-        "stage": stage.name,
-        "status": "FAIL" if wrong else "SKIP" if state["why_not"] else "PASS",
-        "why_not": state["why_not"],
-        "counts": dict(Counter(result["status"] for result in results)),
-        "seconds": state.get("seconds", 0.0),
-        "unexpected": wrong,
-        "mended": found.better,
-        "flakes": found.flakes,
-        "tally": found.tally,
-        "verdicts": verdicts,
-        "results": shown,
-    }
-
-
-def cases(result: dict[str, Any], command: str) -> dict[str, Any]:
-    """What JUnit shows of a command's result."""
-    measure = result.get("measure", {})
-    return {
-        "id": result["id"],
-        "command": command,
-        "status": result["status"],
-        "reason": result.get("reason") or result.get("cause") or "",
-        "seconds": measure.get("seconds", 0.0) if isinstance(measure.get("seconds"), int | float) else 0.0,
-    }
-
-
-def gate_verdicts(report: dict[str, Any]) -> dict[str, str]:
-    """Each milestone's own verdict, from its criteria."""
-    found: dict[str, set[str]] = {}
-    for result in report["results"]:
-        found.setdefault(result["id"].partition("/")[0], set()).add(result["status"])
-    return {
-        name: "FAIL" if "fail" in seen else "PASS" if seen == {"pass"} else "BLOCKED"
-        for name, seen in found.items()
-    }
-
-
-def summary(
-    night: Night,
-    rows: list[dict[str, Any]],
-    expected: nightly_expected.ChipExpectations,
-    *,
-    finished: bool,
-    lost: str = "",
-) -> dict[str, Any]:
-    """`lost`: a head that an earlier night noted and the history does not hold."""
-    ran = [row for row in rows if row["status"] != "SKIP"]
-    code = 1 if lost or any(row["status"] == "FAIL" for row in rows) else 0 if ran else 77
-    return {
-        "schema": "zinc-rt-nightly/1",
-        "finished": finished,
-        "started": read_json(night.folder / "run.json").get("started", ""),
-        "ended": now(),
-        "device": night.device,
-        "expectations": expected.path.name,
-        "simulated": night.device == "sim",
-        "models": [str(model) for model in night.models],
-        "history_head": night.head,
-        "history_lost": lost,
-        "verdict": {0: "PASS", 1: "FAIL", 77: "NOTHING RAN"}[code],
-        "exit": code,
-        "stages": rows,
-    }
-
-
 def note(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
     """What the next night has to know: how often flakes failed, and the history's head."""
     tally = read_json(night.folder / FLAKES)
@@ -384,136 +222,6 @@ def lost_head(night: Night) -> str:
         return ""
     mine = [words[2] for words in noted if len(words) == 3 and words[1] == night.device]
     return mine[-1] if mine and mine[-1] not in held else ""
-
-
-def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
-    """One screen, also as summary.txt."""
-    where = "a SIMULATED device: says nothing about hardware" if night.device == "sim" else "this machine's GPU"
-    lines = [f"nightly on {where}", f"{'stage':<10}{'verdict':<9}{'results':<34}{'seconds':>8}"]
-    for row in rows:
-        counts = ", ".join(f"{count} {status}" for status, count in sorted(row["counts"].items()))
-        lines.append(f"{row['stage']:<10}{row['status']:<9}{counts or row['why_not']:<34}{row['seconds']:>8.1f}")
-        lines += [f"  {text[:110]}" for text in row["unexpected"][:5]]
-        if len(row["unexpected"]) > 5:
-            lines.append(f"  and {len(row['unexpected']) - 5} more in {row['stage']}/")
-        lines += [f"  mended: {text[:100]}" for text in row["mended"][:3]]
-        lines += [f"  flake: {text[:100]}" for text in row["flakes"][:3]]
-        if row["verdicts"]:
-            lines.append("  " + ", ".join(f"{name} {verdict}" for name, verdict in row["verdicts"].items()))
-    lines.append(f"page      {night.folder / 'index.html'}")
-    if whole["history_lost"]:
-        head = whole["history_lost"][:16]
-        lines.append(f"FAIL      {night.history.name} does not hold the head {head} of a night before")
-    if whole["history_head"]:
-        lines.append(f"head      {whole['history_head']}")
-    mark = " on a SIMULATED device: says nothing about hardware" if whole["simulated"] else ""
-    lines.append(f"{whole['verdict']}  {sum(row['seconds'] for row in rows) / 60:.1f} minutes in stages{mark}")
-    print("\n".join(["", *lines]), flush=True)
-    (night.folder / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
-    """A suite of the stages, each a testcase with its surprises as the failure, which a CI system shows first;
-    then a suite for each stage, with every probe, check and criterion and its time."""
-    mark = " [SIMULATED]" if night.device == "sim" else ""
-    suites = Xml.Element("testsuites", name=f"nightly{mark}")
-    whole = Xml.SubElement(suites, "testsuite", name=f"nightly{mark}", tests=str(len(rows)),
-                           failures=str(sum(row["status"] == "FAIL" for row in rows)))  # fmt: skip
-    for row in rows:
-        case = Xml.SubElement(whole, "testcase", classname="nightly", name=row["stage"], time=str(row["seconds"]))
-        if row["status"] == "FAIL":
-            Xml.SubElement(case, "failure", message=row["unexpected"][0]).text = "\n".join(row["unexpected"])
-        elif row["status"] == "SKIP":
-            Xml.SubElement(case, "skipped", message=row["why_not"])
-        _suite(suites, row, mark)
-    failures = sum(int(suite.get("failures", "0")) for suite in suites)
-    suites.set("failures", str(failures))
-    Xml.indent(suites)
-    text = Xml.tostring(suites, encoding="unicode", xml_declaration=True)
-    (night.folder / "junit.xml").write_text(text, encoding="utf-8")
-
-
-def _suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
-    """What is expected not to pass is skipped with its reason: only news is a failure."""
-    results = row["results"]
-    news = {each["id"] for each in results if any(text.startswith(f"{each['id']}:") for text in row["unexpected"])}
-    suite = Xml.SubElement(suites, "testsuite", name=f"nightly.{row['stage']}{mark}", tests=str(len(results)),
-                           failures=str(len(news)))  # fmt: skip
-    for each in results:
-        group, _, name = each["id"].rpartition("/")
-        place = ".".join(["nightly", row["stage"], each["command"], *([group] if group else [])])
-        case = Xml.SubElement(suite, "testcase", classname=place,
-                              name=f"{name}{mark}", time=f"{each['seconds']:.3f}")  # fmt: skip
-        if each["id"] in news:
-            Xml.SubElement(case, "failure", message=f"{each['status']}: {each['reason']}")
-        elif each["status"] != "pass":
-            Xml.SubElement(case, "skipped", message=f"{each['status']}: {each['reason']}")
-
-
-def page(night: Night) -> None:
-    """The HTML page; a run without it is still a run."""
-    if has("perf"):
-        return
-    with (night.folder / "page.log").open("wb") as log:
-        line = zinc("perf", "report", night.folder, "-o", night.folder / "index.html")
-        subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
-
-
-def keep(night: Night, store: Path | None) -> None:
-    """The night as a bundle, in the store beside those of other machines; without it it is still a night."""
-    if has("bundle"):
-        return
-    out = night.folder / "bundle.tar.gz"
-    reports = [
-        path for stage in STAGES for path in sorted(night.of(stage.name).glob("*.json")) if path.name != STATE
-    ]
-    bundles = [path for path in [night.of("probes") / "bundle"] if path.is_dir()]
-    added = ["--add", *map(str, [*bundles, *reports])] if bundles or reports else []
-    device = "sim" if night.device == "sim" else "auto"
-    lines = [zinc("bundle", "-o", out, "--device", device, "--only-added", *added)]
-    lines.append(zinc("bundle", "import", out, *(["--store", str(store.resolve())] if store else [])))
-    with (night.folder / "bundle.log").open("wb") as log:
-        for line in lines:
-            done = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
-            if done.returncode:
-                print(f"nightly: no bundle was kept: {tail(night.folder / 'bundle.log')}", file=sys.stderr)
-                return
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all, also past kill -9."""
-    part = path.with_suffix(".part")
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-def read_state(folder: Path) -> dict[str, Any]:
-    return read_json(folder / STATE)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """{} for a file that is missing or torn."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def tail(path: Path) -> str:
-    """A log's last line with words in it."""
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    except OSError:
-        return "no log"
-    return lines[-1].strip()[:200] if lines else "said nothing"
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from zinc_rt.doctor.messages import HARMLESS, NEEDS_GPU, TABLE, WORTH_A_LOOK
+from zinc_rt.doctor.messages.table import HARMLESS, NEEDS_GPU, TABLE, WORTH_A_LOOK
 
 LINES = 100_000  # of a log; of a longer one the middle is cut
 _LINE_CHARS = 2_000
@@ -63,7 +63,8 @@ def without_prefix(line: str) -> str:
 
 
 def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
-    """`near`: PCI addresses of AMD's GPUs and of the bridges above them; a bus error elsewhere is not ours."""
+    """A log as events. `near`: PCI addresses of AMD's GPUs and of the bridges above them; a bus error elsewhere is
+    not ours."""
     raw = text.splitlines()
     if len(raw) > LINES:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]

@@ -21,7 +21,7 @@ from zinc_rt.errors import NothingRan, UsageError
 from zinc_rt.terminal import Part
 
 if TYPE_CHECKING:
-    from zinc_rt.probes.device import DeviceSpec
+    from zinc_rt.probes.device_spec import DeviceSpec
     from zinc_rt.probes.expectations import Expectations
     from zinc_rt.probes.probe import Probe
     from zinc_rt.probes.runner import ProbeRunner, RunPlan
@@ -285,7 +285,7 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def _tiers(text: str | None) -> tuple[str, ...]:
-    from zinc_rt.probes.probe import T1, T2
+    from zinc_rt.probes.outcome import T1, T2
 
     if text is None:
         return ()
@@ -334,7 +334,7 @@ def _plan(
 ) -> RunPlan:
     from zinc_rt.probes import combinations, registry
     from zinc_rt.probes.context import ProbeOptions
-    from zinc_rt.probes.probe import T1, T2
+    from zinc_rt.probes.outcome import T1, T2
     from zinc_rt.probes.runner import RunPlan
 
     hazard, why_hazard = arguments.hazard, ""

@@ -8,7 +8,8 @@ from typing import Any
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.probes.context import choose
-from zinc_rt.probes.device import DeviceSpec, names, read
+from zinc_rt.probes.device import names, open_device, read
+from zinc_rt.probes.device_spec import DeviceSpec
 
 
 def displays(driver: Driver, render_path: str) -> list[str] | None:
@@ -28,7 +29,7 @@ def displays(driver: Driver, render_path: str) -> list[str] | None:
 
 def describe(spec: DeviceSpec) -> dict[str, Any]:
     """The report's device: name, arch, simulated, profile, kernel, firmware. Run in a child."""
-    driver = spec.open()
+    driver = open_device(spec)
     said: dict[str, Any] = {"name": "", "arch": "", "simulated": driver.simulated, "profile": spec.profile}
     said["kernel"] = read(driver, "/proc/sys/kernel/osrelease") or ""
     said["module"] = read(driver, "/sys/module/amdgpu/version") or ""  # modules of the kernel itself say none

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from zinc_rt.pm4.packets import DmaData, WriteData
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.mapped_buffer import first_difference, pattern
-from zinc_rt.probes.probe import check
+from zinc_rt.probes.outcome import check
 
 WINDOW_BYTES = 1 << 20
 COPIES_AT_ONCE = 64  # packets in a submission

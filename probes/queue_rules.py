@@ -20,7 +20,7 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.layout_differences import difference
-from zinc_rt.probes.probe import Failed
+from zinc_rt.probes.outcome import Failed
 from zinc_rt.sim.tables import kfd as header
 
 PAGE_BYTES = 4096
@@ -73,7 +73,7 @@ def refusals_explained(c: ProbeContext) -> Iterator[None]:
 
     Raises Failed with the rule instead of the runtime's error, unless nothing can be told beyond it.
     """
-    made = c.process.ioctl
+    made = c.process.file.ioctl
     why = ""
 
     def call(command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
@@ -86,7 +86,7 @@ def refusals_explained(c: ProbeContext) -> Iterator[None]:
                 why = difference(command.name) or failing_rule(c, refused, made)
             raise
 
-    setattr(c.process, "ioctl", call)  # noqa: B010  (of this process alone, which runs one probe)
+    setattr(c.process.file, "ioctl", call)  # noqa: B010  (of this process alone, which runs one probe)
     try:
         yield
     except DriverError as error:
@@ -95,7 +95,7 @@ def refusals_explained(c: ProbeContext) -> Iterator[None]:
         reason = f"CREATE_QUEUE: {errno_name(error.errno)}; {why}"
         raise Failed("queue-rule", reason, call=error.call, errno=error.errno) from error
     finally:
-        setattr(c.process, "ioctl", made)  # noqa: B010
+        setattr(c.process.file, "ioctl", made)  # noqa: B010
 
 
 def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:

@@ -1,4 +1,4 @@
-"""Where a tier first diverges from T-CPU on a recorded run: the step, the node, the element.
+"""Finds where a tier first diverges from T-CPU on a recorded run: the step, the node, the element.
 
 Both run the log side by side, from the same state, until a step leaves other bits in an output or in state. That
 step runs once more with every node's result kept. Where only the graph that reuses memory differs, as much of it
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.lower import Call, LoweredGraph
+from zinc_rt.replay.bisect_result import BisectResult, FailingNode
 from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
 from zinc_rt.replay.run import chosen
 from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
@@ -33,71 +34,6 @@ from zinc_rt.trace.reader import LogReader
 
 FIRST = "is the first that differs"
 LEFT_BEHIND = ("activation", "output", *KEPT)
-
-
-@dataclass(frozen=True, slots=True)
-class FailingNode:
-    """`node` is its place among the graph's calls; `buffer` its result, or what it spoilt. `element`: the first
-    value that differs, None where only the simulated device's findings do. `tapped`: it differs also where no
-    memory is reused."""
-
-    step: int
-    graph: int
-    key: tuple[int, ...]
-    node: int
-    label: str
-    op: str
-    buffer: str
-    tapped: bool
-    element: tuple[int, ...] | None = None
-    want: str = ""
-    got: str = ""
-    differing: int = 0
-    of: int = 0
-    kernels: tuple[str, ...] = ()
-    finding: str = ""
-    stored: dict[str, Any] = field(default_factory=dict)  # by which kernel, workgroup, wave and lane
-    fault: dict[str, Any] = field(
-        default_factory=dict
-    )  # of a page fault: who made it, where a simulated tier says so
-
-
-@dataclass(slots=True)
-class BisectResult:
-    """`step` is the submission that differs or does not end, -1 where the tier has T-CPU's bits; `cause` how that
-    showed first: other bits, a finding, an error. `where` is None also where no node of the step could be named.
-    `replays` were needed, `allowed` is 2·log2 of the nodes that ran."""
-
-    tier: str
-    where: FailingNode | None = None
-    step: int = -1
-    cause: str = ""
-    replays: int = 0
-    allowed: int = 0
-    lines: list[str] = field(default_factory=list)
-    given: dict[str, np.ndarray] = field(default_factory=dict)  # what the node read, by name: for a log of its own
-    made: dict[str, np.ndarray] = field(default_factory=dict)  # what T-CPU made of it
-    before: dict[str, bytes] = field(default_factory=dict)  # state as the step found it, by allocation
-
-    @property
-    def failed(self) -> bool:
-        return self.step >= 0
-
-    @property
-    def text(self) -> str:
-        where = self.where
-        if where is None and self.failed:
-            return f"{self.tier}: step {self.step} {self.cause}; no node could be named"
-        if where is None:
-            return f"{self.tier}: every step has t_cpu's bits"
-        how = "" if where.tapped else ", only where memory is reused: aliasing, or a missing barrier"
-        name = f"{where.op} {where.label} ({where.buffer})"
-        return f"{self.tier}: step {where.step}, node {where.node}: {name}{how}"
-
-    def as_dict(self) -> dict[str, Any]:
-        if self.where is not None:
-            return asdict(self.where)
-        return {"step": self.step, "cause": self.cause} if self.failed else {}
 
 
 def bisect(
@@ -446,7 +382,7 @@ def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
 
 
 def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
-    """Of a GPU tier, in order of launch; T-CPU has none."""
+    """The kernels of a call on a GPU tier, in order of launch; T-CPU has none."""
     return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
 
 

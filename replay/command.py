@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from zinc_rt.devices import Choice
-    from zinc_rt.replay.bisect import BisectResult
+    from zinc_rt.replay.bisect_result import BisectResult
     from zinc_rt.replay.run import ReplayOutcome
     from zinc_rt.report import Report, Result
 

@@ -17,7 +17,7 @@ from zinc_rt.ir.serial import to_bytes
 from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.replay.bisect import BisectResult, FailingNode
+from zinc_rt.replay.bisect_result import BisectResult, FailingNode
 from zinc_rt.replay.rebuilt import Opener, sha256_of
 from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
 from zinc_rt.replay.weight_sources import Sources, sources_of
@@ -31,7 +31,7 @@ from zinc_rt.trace.writer import LogWriter
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """`command` runs the one node alone."""
+    """What was written for one node. `command` runs the one node alone."""
 
     log: Path
     test: Path
@@ -104,7 +104,7 @@ def one_node(graph: OpGraph, node: Node) -> OpGraph:
 
 
 def _state(graph: OpGraph, step: RecordedStep, before: dict[str, bytes]) -> dict[str, bytes]:
-    """By buffer, from what each allocation of state and tables held."""
+    """The state by buffer, from what each allocation of state and tables held."""
     plan = plan_memory(graph, capacity=capacity_of(step.key))
     places = {spec.name: plan.placements[spec.name] for spec in graph.by_role(*KEPT)}
     return {

@@ -1,7 +1,8 @@
 """A captured submission as one file that needs nothing of ours: a Python program, or a C one.
 
-The programs are replay/standalone_program.py and .c, which hold no case of their own; this file writes the case
-into them: buffers, packets, what should come out.
+The programs' text is replay/standalone_template.py and .c: whole programs that hold no case of their own, each one
+file because that is what is sent to somebody. This file writes the case into them: buffers, packets, what should
+come out.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def runs_of(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def gfx_target_version(arch: str) -> int:
-    """As KFD's topology writes it: 120001 for gfx1201."""
+    """The chip as KFD's topology writes it: 120001 for gfx1201."""
     return int(arch[3:-2]) * 10000 + int(arch[-2], 16) * 100 + int(arch[-1], 16)
 
 
@@ -204,9 +205,9 @@ def _python(captured: StepCapture, header: list[str]) -> str:
             for region, runs, load in case["regions"]
         ],
     }
-    program = files("zinc_rt.replay").joinpath("standalone_program.py").read_text(encoding="utf-8")
+    program = files("zinc_rt.replay").joinpath("standalone_template.py").read_text(encoding="utf-8")
     before, found, after = program.partition(_PLACEHOLDER)
-    assert found, "standalone_program.py has no place for a case"
+    assert found, "standalone_template.py has no place for a case"
     comment = "\n".join(f"# {line}".rstrip() for line in header)
     text = json.dumps(plain, indent=1).replace("\\", "\\\\")
     filled = f'CASE: dict[str, Any] = json.loads("""\n{text}\n""")'
@@ -289,9 +290,9 @@ def _c(captured: StepCapture, header: list[str]) -> str:
     out.append("static const struct name names[] = {")
     out += [f"    {{ {va:#x}ull, {size}ull, {_string(name)} }}," for va, size, name in captured.names]
     out.append("};")
-    program = files("zinc_rt.replay").joinpath("standalone_program.c").read_text(encoding="utf-8")
+    program = files("zinc_rt.replay").joinpath("standalone_template.c").read_text(encoding="utf-8")
     before, found, after = program.partition(_C_PLACEHOLDER)
-    assert found, "standalone_program.c has no place for a case"
+    assert found, "standalone_template.c has no place for a case"
     comment = "\n".join(f" * {line}".rstrip() for line in header).replace("*/", "* /").replace("/*", "/ *")
     return f"/*\n{comment}\n */\n{before}{chr(10).join(out)}{after}"
 

@@ -24,7 +24,7 @@ class ExtendedTree:
 
     def python(self, *words: str, seconds: float = 240.0) -> subprocess.CompletedProcess[str]:
         """The interpreter of the tests, with this package in the place of the installed one."""
-        environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        environment = {**os.environ, "PYTHONPATH": f"{self.root}{os.pathsep}{ROOT / 'tests'}"}
         return subprocess.run(
             [sys.executable, *words],
             cwd=self.root,
@@ -43,8 +43,9 @@ def diffs(section: str) -> list[str]:
     return re.findall(r"^```diff\n(.*?)^```$", rest.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
 
 
-def extended(section: str, folder: Path) -> ExtendedTree:
-    """A copy of the package in `folder` with the section's diffs applied. Each must apply as it stands."""
+def extended(section: str, folder: Path, *also: str) -> ExtendedTree:
+    """A copy of the package in `folder` with the section's diffs applied. Each must apply as it stands. `also`:
+    other files of the checkout that the copy needs, tests say."""
     root = folder / "tree"
     skipped = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "zinc_rt", root / "zinc_rt", symlinks=True, ignore=skipped)
@@ -53,7 +54,7 @@ def extended(section: str, folder: Path) -> ExtendedTree:
             shutil.copytree((ROOT / "zinc_rt" / link.name).resolve(), root / link.name, ignore=skipped)
     patch = "".join(diffs(section))
     files = tuple(_CHANGED.findall(patch))
-    for file in files:
+    for file in (*files, *also):
         if not (root / file).exists() and (ROOT / file).is_file():  # of tests or docs
             (root / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, root / file)

@@ -18,9 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 # Files that import each other, type annotations included, are one file in several. These still do, no more may.
 KNOTS = {
     frozenset({"exec.graph", "exec.observer"}),
-    frozenset(f"kmd.{name}" for name in ("events", "kfd", "kfd_memory", "kfd_queue")),
-    frozenset(f"probes.{name}" for name in ("context", "probe", "probe_queue")),
-    frozenset({"probes.device", "probes.simulated"}),
 }
 
 

@@ -1,4 +1,4 @@
-"""What went wrong while the driver started or ran, as the kernel's log tells it. Patterns: messages.py."""
+"""What went wrong while the driver started or ran, as the kernel's log tells it. Patterns: doctor/messages/."""
 
 from __future__ import annotations
 

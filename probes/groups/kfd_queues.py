@@ -7,29 +7,27 @@ import errno
 from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE
 from zinc_rt.kmd.errors import ENOTSUPP
-from zinc_rt.kmd.kfd import DOORBELL_BYTES
-from zinc_rt.kmd.kfd_queue import EOP_BYTES
+from zinc_rt.kmd.kfd_queue import DOORBELL_BYTES, EOP_BYTES
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.probe import (
-    T1,
-    Outcome,
-    Probe,
-    Signature,
-    check,
-    failed_call,
-    passed,
-    said,
-    symptom,
-)
+from zinc_rt.probes.outcome import T1, Outcome, Signature, check, failed_call, passed, said, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.queue_rules import refusals_explained
 from zinc_rt.probes.refusals import Refusal, compare, number
 
 ROUNDS = 10
 RING_BYTES = 1 << 16
 _PAGE = 4096
+
+_FIRMWARE = "`dmesg | grep -i mes`; update linux-firmware and boot again"
+DOORBELL_REFUSED = Signature(
+    lambda o: o.call == "mmap doorbell",
+    "the doorbell's offset did not reach the kernel as it gave it (mangled sign or low bits), or names another "
+    "GPU",
+    "the offset is used raw, masked with ~0x1fff; a 32-bit or seccomp layer in between changes it",
+)
 
 
 class KfdQueueBuffers:
@@ -64,16 +62,47 @@ class KfdQueueBuffers:
         return kfd.CREATE_QUEUE.new(**{**fields, **changed})
 
     def create(self, **changed: int) -> StructBytes:
-        return self.c.process.ioctl(kfd.IOC_CREATE_QUEUE, self.request(**changed))
+        return self.c.process.file.ioctl(kfd.IOC_CREATE_QUEUE, self.request(**changed))
 
     def destroy(self, queue_id: int) -> None:
-        self.c.process.ioctl(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
+        self.c.process.file.ioctl(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
 
     def attempt(self, **changed: int) -> None:
         """Make it and, where that works against all expectation, give it back."""
         self.destroy(self.create(**changed)["queue_id"])
 
 
+@probe("P15", "create and destroy a queue", (T1,), hazard=1, needs=("P08", "P09", "P13"), seconds=60.0)
+@proves(
+    "the kernel and MES take a PM4 compute queue and give it back",
+    passes_when=f"{ROUNDS} times: a queue id, a doorbell offset, no id lost",
+)
+@fails(
+    said("the context save area:", "queue-rule"),
+    "this kernel sizes the context save area otherwise than it shows (gfx1151, ROCm issue 5151), or "
+    "an old kernel has another table of VGPR sizes",
+    "update the kernel; compare cwsr_size and ctl_stack_size of the topology node with P14",
+)
+@fails(
+    symptom("queue-rule"),
+    "a part of the request is not exactly as the kernel wants it: the message names it, found by "
+    "putting each part into a request that is taken",
+    "compare zinc_rt/kmd/kfd_queue.py with amdkfd/kfd_queue.c of this kernel; P16 tries each rule",
+)
+@fails_like(DOORBELL_REFUSED)
+@fails(
+    failed_call("CREATE_QUEUE", errno.EIO, errno.ETIME, errno.ETIMEDOUT),
+    "the MES firmware refused or did not answer ADD_QUEUE",
+    _FIRMWARE,
+)
+@fails(failed_call("DESTROY_QUEUE", errno.EIO, errno.ETIME), "MES did not answer REMOVE_QUEUE", _FIRMWARE)
+@fails(failed_call("CREATE_QUEUE", errno.ESRCH), "no GPU address space is bound", "P07 looks at that alone")
+@fails(failed_call("CREATE_QUEUE", ENOTSUPP), "the kernel has no PM4 queues (type 0)", "use a newer kernel")
+@fails(
+    failed_call("CREATE_QUEUE", errno.EPERM, errno.ENOSPC),
+    "queues or hardware slots are used up, and the scheduler may not oversubscribe",
+    "boot without amdgpu.sched_policy; close other programs that use this GPU",
+)
 def create_destroy(c: ProbeContext) -> Outcome:
     """As the runtime makes them; what is refused is taken apart."""
     ids = []
@@ -89,6 +118,11 @@ def create_destroy(c: ProbeContext) -> Outcome:
     return passed(rounds=ROUNDS, queue_id=ids[0], doorbell_offset=hex(made["doorbell_offset"]))
 
 
+@probe("P16", "queue negatives", (T1,), hazard=0, needs=("P15",), seconds=60.0)
+@proves(
+    "the kernel refuses wrong queues as documented",
+    passes_when="the errno of each; a deviation is a kernel's variant (before 6.12 buffers are not checked)",
+)
 def negatives(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
     gpu = c.gpu
@@ -108,7 +142,7 @@ def negatives(c: ProbeContext) -> Outcome:
             queue_percentage=100,
             queue_priority=7,
         )
-        c.process.ioctl(kfd.IOC_UPDATE_QUEUE, request)
+        c.process.file.ioctl(kfd.IOC_UPDATE_QUEUE, request)
 
     stack = parts.sizes.control_stack_bytes
     return compare(
@@ -136,6 +170,13 @@ def negatives(c: ProbeContext) -> Outcome:
     )
 
 
+@probe("P17", "doorbell map", (T1,), hazard=0, needs=("P15",))
+@proves(
+    "the doorbells of this process can be mapped, and only exactly",
+    passes_when="8192 bytes map, twice over; 4096 and 16384 are refused",
+)
+@fails_like(DOORBELL_REFUSED)
+@fails(said("mmap of"), "a kernel that maps other sizes", "nothing depends on it; please report the kernel")
 def doorbells(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
     made = parts.create()
@@ -143,7 +184,7 @@ def doorbells(c: ProbeContext) -> Outcome:
     slice_offset = offset & -DOORBELL_BYTES
 
     def view(size_bytes: int, at: int = slice_offset) -> None:
-        c.driver.munmap(c.driver.mmap(c.process.fd, size_bytes, at, PROT_READ | PROT_WRITE))
+        c.driver.munmap(c.driver.mmap(c.process.file.fd, size_bytes, at, PROT_READ | PROT_WRITE))
 
     try:
         first = number(lambda: view(DOORBELL_BYTES))
@@ -154,7 +195,7 @@ def doorbells(c: ProbeContext) -> Outcome:
             errno=first,
             call="mmap doorbell",
         )
-        one = c.driver.mmap(c.process.fd, DOORBELL_BYTES, slice_offset, PROT_READ | PROT_WRITE)
+        one = c.driver.mmap(c.process.file.fd, DOORBELL_BYTES, slice_offset, PROT_READ | PROT_WRITE)
         second = number(lambda: view(DOORBELL_BYTES))
         c.driver.munmap(one)
         check(second == 0, "doorbell-map", f"a second mapping: errno {second}", errno=second, call="mmap doorbell")
@@ -166,94 +207,3 @@ def doorbells(c: ProbeContext) -> Outcome:
         )
     finally:
         parts.destroy(made["queue_id"])
-
-
-_FIRMWARE = "`dmesg | grep -i mes`; update linux-firmware and boot again"
-DOORBELL_REFUSED = Signature(
-    lambda o: o.call == "mmap doorbell",
-    "the doorbell's offset did not reach the kernel as it gave it (mangled sign or low bits), or names another "
-    "GPU",
-    "the offset is used raw, masked with ~0x1fff; a 32-bit or seccomp layer in between changes it",
-)
-
-PROBES = (
-    Probe(
-        "P15",
-        "create and destroy a queue",
-        (T1,),
-        1,
-        "the kernel and MES take a PM4 compute queue and give it back",
-        f"{ROUNDS} times: a queue id, a doorbell offset, no id lost",
-        create_destroy,
-        needs=("P08", "P09", "P13"),
-        seconds=60.0,
-        signatures=(
-            Signature(
-                said("the context save area:", "queue-rule"),
-                "this kernel sizes the context save area otherwise than it shows (gfx1151, ROCm issue 5151), or "
-                "an "
-                "old kernel has another table of VGPR sizes",
-                "update the kernel; compare cwsr_size and ctl_stack_size of the topology node with P14",
-            ),
-            Signature(
-                symptom("queue-rule"),
-                "a part of the request is not exactly as the kernel wants it: the message names it, found by "
-                "putting each part into a request that is taken",
-                "compare zinc_rt/kmd/kfd_queue.py with amdkfd/kfd_queue.c of this kernel; P16 tries each rule",
-            ),
-            DOORBELL_REFUSED,
-            Signature(
-                failed_call("CREATE_QUEUE", errno.EIO, errno.ETIME, errno.ETIMEDOUT),
-                "the MES firmware refused or did not answer ADD_QUEUE",
-                _FIRMWARE,
-            ),
-            Signature(
-                failed_call("DESTROY_QUEUE", errno.EIO, errno.ETIME), "MES did not answer REMOVE_QUEUE", _FIRMWARE
-            ),
-            Signature(
-                failed_call("CREATE_QUEUE", errno.ESRCH),
-                "no GPU address space is bound",
-                "P07 looks at that alone",
-            ),
-            Signature(
-                failed_call("CREATE_QUEUE", ENOTSUPP),
-                "the kernel has no PM4 queues (type 0)",
-                "use a newer kernel",
-            ),
-            Signature(
-                failed_call("CREATE_QUEUE", errno.EPERM, errno.ENOSPC),
-                "queues or hardware slots are used up, and the scheduler may not oversubscribe",
-                "boot without amdgpu.sched_policy; close other programs that use this GPU",
-            ),
-        ),
-    ),
-    Probe(
-        "P16",
-        "queue negatives",
-        (T1,),
-        0,
-        "the kernel refuses wrong queues as documented",
-        "the errno of each; a deviation is a kernel's variant (before 6.12 buffers are not checked)",
-        negatives,
-        needs=("P15",),
-        seconds=60.0,
-    ),
-    Probe(
-        "P17",
-        "doorbell map",
-        (T1,),
-        0,
-        "the doorbells of this process can be mapped, and only exactly",
-        "8192 bytes map, twice over; 4096 and 16384 are refused",
-        doorbells,
-        needs=("P15",),
-        signatures=(
-            DOORBELL_REFUSED,
-            Signature(
-                said("mmap of"),
-                "a kernel that maps other sizes",
-                "nothing depends on it; please report the kernel",
-            ),
-        ),
-    ),
-)

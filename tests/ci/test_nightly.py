@@ -46,15 +46,15 @@ sys.exit(how == "fail")
 DRIVER = """\
 import sys
 sys.path.insert(0, {ci!r})
-import nightly, nightly_stages
+import nightly, nightly_show, nightly_stages
 def stage(name, how, wait):
     def commands(night):
         return [nightly_stages.StageCommand("work", [sys.executable, {work!r}, name, how, wait])]
     why = lambda night: "zinc-rt {{}} is not built".format(name) if how == "absent" else ""
     return nightly_stages.NightlyStage(name, commands, why, {minutes})
-nightly.STAGES = tuple(stage(*row) for row in {rows!r})
+nightly.STAGES = nightly_show.STAGES = tuple(stage(*row) for row in {rows!r})
 nightly.key_of = lambda night, stages, expected: "one key"
-nightly.has = lambda *names: list(names)
+nightly_show.has = lambda *names: list(names)
 sys.exit(nightly.main(["--out", {out!r}, "--expect", {expect!r}, *sys.argv[1:]]))
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zinc_rt.doctor.logs import parse, without_prefix
-from zinc_rt.doctor.messages import HARMLESS, TABLE
+from zinc_rt.doctor.messages.table import HARMLESS, TABLE
 
 GPU = "0000:03:00.0"
 MES = f"amdgpu {GPU}: amdgpu: MES failed to respond to msg=REMOVE_QUEUE"

@@ -63,6 +63,7 @@ CASES = {
     "v_dual_add_f32 v0, v4, v1 :: v_dual_fmac_f32 v3, s4, v2": ("v4 v1 s4 v2 v3 exec", "v0 v3", "valu"),
     "v_dual_mov_b32 v0, s4 :: v_dual_cndmask_b32 v3, v1, v2": ("s4 v1 v2 vcc exec", "v0 v3", "valu"),
     "v_wmma_f32_16x16x16_f16 v[0:7], v[8:11], v[12:15], v[0:7]": ("v8-11 v12-15 v0-7 exec", "v0-7", "valu"),
+    "v_swmmac_f32_16x16x32_f16 v[0:7], v[8:11], v[12:19], v20": ("v0-7 v8-11 v12-19 v20 exec", "v0-7", "valu"),
     "global_load_b64 v[2:3], v0, s[4:5]": ("v0 s4-5 exec", "v2-3", "vmem"),
     "global_load_b64 v[2:3], v[0:1], off": ("v0-1 exec", "v2-3", "vmem"),
     "global_store_b128 v0, v[4:7], s[4:5]": ("v0 v4-7 s4-5 exec", "", "vmem"),
@@ -123,6 +124,9 @@ def test_masks_are_pairs_in_wave64() -> None:
     assert item.instruction is not None
     assert effects(item.instruction, target).writes == 3 << VCC
     assert effects(item.instruction, target).reads >> EXEC & 3 == 3
+    (item,) = decode_stream(bytes.fromhex("050037d601050e04"), target)  # v_div_fmas_f32 v5, v1, v2, v3
+    assert item.instruction is not None
+    assert effects(item.instruction, target).reads >> VCC & 3 == 3
 
 
 def test_sets_read_well() -> None:

@@ -139,10 +139,10 @@ def test_the_mapping_carries_the_memory_type_and_what_the_gpu_may_do() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
     gpu.alloc(4096, Placement.GTT, "a")
-    gpu.alloc(4096, Placement.VRAM, "b", writable=False, executable=False)
+    gpu.alloc(4096, Placement.VRAM, "b", writable=False)
     first, second = driver.sent(amdgpu.IOCTL_GEM_VA)
     assert first["flags"] == 0b1110 | amdgpu.AMDGPU_VM_MTYPE_UC
-    assert second["flags"] == 0b0010
+    assert second["flags"] == 0b1010
     assert [each["vm_timeline_point"] for each in (first, second)] == [1, 2]
     gpu.close()
     unmaps = driver.sent(amdgpu.IOCTL_GEM_VA)[2:]

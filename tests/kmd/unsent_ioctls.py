@@ -88,6 +88,8 @@ CTX = Struct(
     u32("reset_status", at=12, c="out.state.reset_status"),
 )
 
+SYNCOBJ_ARRAY = Struct("struct drm_syncobj_array", u64("handles"), u32("count_handles"), u32("pad"))
+
 
 def _kfd(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
     return Ioctl(f"AMDKFD_IOC_{name}", direction, "K", number, struct)
@@ -118,5 +120,7 @@ IOCTL_PRIME_HANDLE_TO_FD = _drm("PRIME_HANDLE_TO_FD", "rw", 0x2D, PRIME_HANDLE)
 IOCTL_PRIME_FD_TO_HANDLE = _drm("PRIME_FD_TO_HANDLE", "rw", 0x2E, PRIME_HANDLE)
 IOCTL_CTX = _amdgpu("CTX", "rw", 0x02, CTX)
 IOCTL_GEM_USERPTR = _amdgpu("GEM_USERPTR", "rw", 0x11, GEM_USERPTR)
+IOCTL_SYNCOBJ_RESET = _drm("SYNCOBJ_RESET", "rw", 0xC4, SYNCOBJ_ARRAY)
+IOCTL_SYNCOBJ_SIGNAL = _drm("SYNCOBJ_SIGNAL", "rw", 0xC5, SYNCOBJ_ARRAY)
 
 IOCTLS = by_key(globals())

@@ -37,7 +37,7 @@ from zinc_rt.replay import standalone
 from zinc_rt.replay.capture import StepCapture, capture, chosen_step
 from zinc_rt.replay.command import main
 from zinc_rt.replay.standalone import emit, runs_of
-from zinc_rt.replay.standalone_program import CALLS
+from zinc_rt.replay.standalone_template import CALLS
 from zinc_rt.replay.tape import RecordedStep, Tape
 from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.trace.records import FaultRecord
@@ -257,7 +257,7 @@ def test_a_small_bar_gives_host_memory_and_says_so(log: Path, device: Path, tmp_
 
 def test_a_kernel_without_user_queues_is_named(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device, "t2")
-    child, path = serve(tmp_path / "old.sock", "--kernel", "6.12")
+    child, path = serve(tmp_path / "old.sock", "--linux", "6.12")
     try:
         code, said = python(case, tmp_path / "case.py", path)
     finally:
@@ -272,7 +272,7 @@ def test_every_call_of_the_program_is_the_drivers_own() -> None:
     """Literal numbers in the programs, one table of structs in the tree: they must not drift apart."""
     known = {ioctl.request: ioctl.name for ioctl in {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}.values()}
     assert {request: known.get(request) for request in CALLS} == CALLS
-    programs = [files("zinc_rt.replay").joinpath(f"standalone_program{end}").read_text() for end in (".py", ".c")]
+    programs = [files("zinc_rt.replay").joinpath(f"standalone_template{end}").read_text() for end in (".py", ".c")]
     for text in programs:
         used = {int(number, 16) for number in re.findall(r"\b0x[0-9a-fA-F]{8}\b", text)}
         assert {number for number in used if number >> 8 & 0xFF in (ord("K"), ord("d"))} == set(CALLS)

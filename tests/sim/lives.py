@@ -48,11 +48,11 @@ def _kfd_life(owner: SimMachine) -> str:
                 return _why(owner.dmesg) or f"fence {value} was never written"
             if not within(SECONDS, lambda: _read_pointer(queue) == end):  # noqa: B023, asked at once
                 return f"the read pointer stands at {_read_pointer(queue)} after {end} dwords"
-        event = gpu.process.events.create(EventKind.SIGNAL)
+        event = gpu.events.create(EventKind.SIGNAL)
         number = event.event_id
         signal = ReleaseMem(event.slot_va, number, data_sel=2, int_sel=2, int_ctxid=number)
         submit(first, signal)
-        if not gpu.process.events.wait([event], SECONDS):
+        if not gpu.events.wait([event], SECONDS):
             return "the event was never signalled"
     return ""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind, Operand
@@ -107,13 +108,11 @@ _MESSAGES_WITH_M0 = (1, 9)  # INTERRUPT, GS_ALLOC_REQ
 
 def effects(instruction: Instruction, target: Target) -> Effects:
     """Its registers: those of its operands, and those that its row says no operand names."""
-    reads, writes = _of_operands(instruction)
-    if instruction.second is not None:
-        more_reads, more_writes = _of_operands(instruction.second)
-        reads, writes = reads | more_reads, writes | more_writes
+    reads = writes = 0
     for half in (instruction,) if instruction.second is None else (instruction, instruction.second):
-        reads |= union(_implicit(name, target) for name in half.row.reads)
-        writes |= union(_implicit(name, target) for name in half.row.writes)
+        read, written = _of_operands(half)
+        reads |= read | _implicit(half.row.reads, target.mask_width)
+        writes |= written | _implicit(half.row.writes, target.mask_width)
     if "msg" in instruction.row.operands and instruction.words[0] & 0xFF not in _MESSAGES_WITH_M0:
         reads &= ~bit(M0)
     return Effects(reads, writes)
@@ -139,8 +138,8 @@ def written_operands(instruction: Instruction) -> int:
     return int(row.unit == "load" or (row.unit == "atomic" and bool(instruction.words[1] >> 20 & _RETURNS)))
 
 
-def _implicit(name: str, target: Target) -> int:
-    """The registers of a name in a row's `reads` or `writes`."""
-    if name in ("exec", "vcc"):
-        return span(EXEC if name == "exec" else VCC, target.mask_width)
-    return {"scc": bit(SCC), "m0": bit(M0)}.get(name, 0)
+@cache
+def _implicit(names: tuple[str, ...], mask_width: int) -> int:
+    """The registers of a row's `reads` or `writes`; `dst` and `src` among them are operands."""
+    known = {"exec": span(EXEC, mask_width), "vcc": span(VCC, mask_width), "scc": bit(SCC), "m0": bit(M0)}
+    return union(known.get(name, 0) for name in names)

@@ -22,9 +22,10 @@ and of gfx12's instructions only:
 | !permlane | it must not directly follow a v_cmpx |
 | !one_scalar | it may read one scalar value, where others may read two |
 
+Compares are numbered alike for every type, so v_cmp_{lt,eq}_f16 is two instructions, at this opcode and the next.
 An instruction that several encodings share has one row, and the others follow from it: VOP1, VOP2 and VOPC give
-the long form of VOP3 (all but those with the flag `e32`), v_cmp gives v_cmpx, and the letters before the mnemonic
-of a VMEM row say which segments have it.
+the long form of VOP3 (all but those with the flag `e32`), v_cmp gives v_cmpx, the letters before the mnemonic of a
+VMEM row say which segments have it, and `rtn20` is the opcode at which a DS atomic returns what was there.
 """
 
 from __future__ import annotations
@@ -156,6 +157,8 @@ def rows(table: str, encoding: str, generation: int) -> Mapping[int, Instruction
         )
     elif encoding == "VOP3":
         found = (_long(row, generation) for row in _in_vop3(table, generation))
+    elif encoding == "DS":
+        found = _with_returning(_written(table, encoding, generation))
     elif encoding in SEGMENTS:
         found = _of_segments(encoding, _written(table, "VMEM", generation))
     else:
@@ -170,7 +173,15 @@ def _written(table: str, encoding: str, generation: int) -> Iterator[Instruction
         opcode = fields[0 if generation == 12 else 1] if fields else "-"
         if opcode != "-":
             operands = () if fields[3] == "-" else tuple(fields[3].split(","))
-            yield _row(encoding, int(opcode, 16), fields[2], operands, fields[4:])
+            for at, mnemonic in enumerate(_mnemonics(fields[2])):
+                yield _row(encoding, int(opcode, 16) + at, mnemonic, operands, fields[4:])
+
+
+def _mnemonics(text: str) -> list[str]:
+    """v_cmp_{lt,eq}_f16 names two, at this opcode and the next."""
+    before, _, rest = text.partition("{")
+    names, _, after = rest.partition("}")
+    return [before + name + after for name in names.split(",")]
 
 
 def _row(encoding: str, opcode: int, mnemonic: str, operands: tuple[str, ...], words: list[str]) -> InstructionRow:
@@ -281,7 +292,18 @@ def _half_flags(row: InstructionRow, generation: int) -> InstructionRow:
     return replace(row, flags=flags)
 
 
-# --- vector memory: one row for all segments
+# --- memory: atomics that return, and one row for all segments
+
+
+def _with_returning(found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+    for row in found:
+        opcode = next((flag.removeprefix("rtn") for flag in row.flags if flag.startswith("rtn")), "")
+        yield row
+        if opcode:
+            stem, _, kind = row.mnemonic.rpartition("_")
+            operands = ("d" + row.operands[1][1:], *row.operands)
+            yield replace(row, opcode=int(opcode, 16), mnemonic=f"{stem}_rtn_{kind}", operands=operands)
+
 
 SEGMENTS = {
     "FLAT": {"f": "flat_"},

@@ -13,7 +13,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.kfd import check_interface
+from zinc_rt.kmd.open_kfd import check_interface
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.syscalls import KFD_PATH, open_node, send_ioctl

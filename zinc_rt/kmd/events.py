@@ -6,23 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.kfd_memory import KfdMemory
+from zinc_rt.kmd.open_kfd import OpenKfd
 from zinc_rt.kmd.resources import Held
-from zinc_rt.kmd.syscalls import send_ioctl
-from zinc_rt.kmd.transport import MemoryFault
+from zinc_rt.kmd.transport import DeviceBuffer, MemoryFault, Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray, record_array
 from zinc_rt.kmd.uapi.structs import StructBytes
 
-if TYPE_CHECKING:
-    from zinc_rt.kmd.kfd import KfdProcess
-
 SLOT_BYTES = 8
 PAGE_SIZE_BYTES = kfd.KFD_SIGNAL_EVENT_LIMIT * SLOT_BYTES
 UNSIGNALLED = (1 << 64) - 1  # amdkfd/kfd_events.c, UNSIGNALED_EVENT_SLOT
-_LONGEST_MS = 0x7FFFFFFF  # longer waits are cut to this by the kernel; all ones would have no end
+_LONGEST_MS = 0x7FFFFFFF  # longer waits are cut to this by KFD; all ones would have no end
 
 
 class EventKind(Enum):
@@ -64,46 +61,57 @@ class FiredEvent:
 
 
 class KfdEvents:
-    """All events of a process: the kernel takes one page from it and keeps that until the process ends."""
+    """All events of a process: KFD takes one page from it and keeps that until the process ends."""
 
-    def __init__(self, process: KfdProcess) -> None:
-        self._process = process
+    def __init__(self, file: OpenKfd) -> None:
+        self._file = file
+        self.page: DeviceBuffer | None = None
+        self._page_given = False  # to KFD, which takes one page once and never lets go of it
+
+    def take_page(self, memory: KfdMemory) -> None:
+        """Allocate the page that signal events need. Once KFD has it, it stays until the process ends."""
+        page = memory.allocate(
+            PAGE_SIZE_BYTES,
+            Placement.GTT,
+            "event page",
+            ledger=self._file.ledger,
+            kept_by_kfd=lambda: self._page_given,  # freeing it would be refused with EPERM
+        )
+        page.host.view[:] = b"\xff" * page.size_bytes
+        self.page = page
 
     def create(self, kind: EventKind, *, auto_reset: bool = True) -> KfdEvent:
         """With `auto_reset` a wait that sees the event clears it."""
-        process = self._process
         request = kfd.CREATE_EVENT.new(event_type=kind.value, auto_reset=int(auto_reset))
-        page = process.event_page
+        page = self.page
         if kind is EventKind.SIGNAL:
             if page is None:
                 raise ValueError("signal events need a page: open a GPU first")
-            if not process.event_page_given:
+            if not self._page_given:
                 request["event_page_offset"] = page.handle  # its handle, once; the header calls it an offset
-        made = send_ioctl(process.driver, process.fd, kfd.IOC_CREATE_EVENT, request, kind.name.lower())
+        made = self._file.ioctl(kfd.IOC_CREATE_EVENT, request, kind.name.lower())
         if kind is EventKind.SIGNAL:
-            process.event_page_given = True
+            self._page_given = True
         event_id = made["event_id"]
 
         def give_back() -> None:
-            send_ioctl(process.driver, process.fd, kfd.IOC_DESTROY_EVENT, kfd.DESTROY_EVENT.new(event_id=event_id))
+            self._file.ioctl(kfd.IOC_DESTROY_EVENT, kfd.DESTROY_EVENT.new(event_id=event_id))
 
-        held = process.ledger.hold("event", f"{kind.name.lower()} {event_id}", give_back)
+        held = self._file.ledger.hold("event", f"{kind.name.lower()} {event_id}", give_back)
         slot = page.gpu_va + made["event_slot_index"] * SLOT_BYTES if page and kind is EventKind.SIGNAL else 0
         return KfdEvent(kind, event_id, made["event_trigger_data"], slot, 1, held)
 
     def set(self, event: KfdEvent) -> None:
         """From the CPU; only SIGNAL events can be."""
-        process = self._process
-        send_ioctl(process.driver, process.fd, kfd.IOC_SET_EVENT, kfd.SET_EVENT.new(event_id=event.event_id))
+        self._file.ioctl(kfd.IOC_SET_EVENT, kfd.SET_EVENT.new(event_id=event.event_id))
 
     def reset(self, event: KfdEvent) -> None:
-        process = self._process
-        send_ioctl(process.driver, process.fd, kfd.IOC_RESET_EVENT, kfd.RESET_EVENT.new(event_id=event.event_id))
+        self._file.ioctl(kfd.IOC_RESET_EVENT, kfd.RESET_EVENT.new(event_id=event.event_id))
 
     def wait(self, events: Sequence[KfdEvent], timeout_seconds: float, *, every: bool = False) -> list[FiredEvent]:
         """Those that fired; none when the time is over. Waits for one of `events`, or for `every` one.
 
-        Raises DriverError where the kernel fails the wait: an event was destroyed, or the device is lost.
+        Raises DriverError where KFD fails the wait: an event was destroyed, or the device is lost.
         """
         array = record_array(
             kfd.EVENT_DATA.new(
@@ -115,8 +123,7 @@ class KfdEvents:
         request = kfd.WAIT_EVENTS.new(
             events_ptr=array.address, num_events=len(events), wait_for_all=int(every), timeout=milliseconds
         )
-        process = self._process
-        send_ioctl(process.driver, process.fd, kfd.IOC_WAIT_EVENTS, request, f"{len(events)} events")
+        self._file.ioctl(kfd.IOC_WAIT_EVENTS, request, f"{len(events)} events")
         if request["wait_result"] == kfd.KFD_IOC_WAIT_RESULT_TIMEOUT:
             return []
         if request["wait_result"] != kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
@@ -125,7 +132,7 @@ class KfdEvents:
 
 
 def _fired(events: Sequence[KfdEvent], array: HostArray, *, alone: bool) -> list[FiredEvent]:
-    """The kernel fills the entries that fired: a GPU id, or for a signal its new age."""
+    """KFD fills the entries that fired: a GPU id, or for a signal its new age."""
     fired = []
     for index, event in enumerate(events):
         data = array.record(kfd.EVENT_DATA, index)

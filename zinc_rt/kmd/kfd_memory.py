@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE, PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.open_kfd import OpenKfd
 from zinc_rt.kmd.resources import Ledger
-from zinc_rt.kmd.syscalls import PAGE_BYTES, whole_pages_bytes
-from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement
+from zinc_rt.kmd.syscalls import PAGE_BYTES, map_memory
+from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement, alignment_bytes
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import u32_array
-
-if TYPE_CHECKING:
-    from zinc_rt.kmd.kfd import KfdGpu
-
-LARGE_BYTES = 2 << 20  # a page-table fragment: larger buffers start on one
-_RW = PROT_READ | PROT_WRITE
 
 FLAGS = {
     Placement.VRAM: kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM,
@@ -31,129 +24,113 @@ FLAGS = {
     | kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT
     | kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED,
 }
+USABLE = kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE
 
 
-@dataclass(frozen=True, slots=True)
-class KfdAllocOptions:
-    """What the GPU may do with the buffer."""
+class KfdMemory:
+    """The memory of one GPU. `window` holds the first and the last address that a buffer may have."""
 
-    writable: bool = True
-    executable: bool = True
-    contiguous: bool = False
+    def __init__(
+        self, file: OpenKfd, gpu_id: int, render_fd: int, window: tuple[int, int], ledger: Ledger
+    ) -> None:
+        self.file = file
+        self.gpu_id = gpu_id
+        self.render_fd = render_fd
+        self.window = window
+        self.ledger = ledger
 
-    @property
-    def flags(self) -> int:
-        return (
-            kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
-            | (kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE if self.writable else 0)
-            | (kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE if self.executable else 0)
-            | (kfd.KFD_IOC_ALLOC_MEM_FLAGS_CONTIGUOUS if self.contiguous else 0)
+    def allocate(
+        self,
+        size_bytes: int,
+        placement: Placement,
+        name: str,
+        *,
+        writable: bool = True,
+        ledger: Ledger | None = None,
+        kept_by_kfd: Callable[[], bool] = lambda: False,
+    ) -> DeviceBuffer:
+        """A buffer counted in `ledger`, which is the GPU's own unless the buffer outlives it.
+
+        `kept_by_kfd` says at its end whether KFD refuses to free it, as it does with the event page.
+        """
+        ledger = ledger or self.ledger
+        buffer = DeviceBuffer.empty(name, size_bytes, placement)
+        with ledger.all_or_nothing():
+            self._set_aside(buffer, ledger)
+            if placement is Placement.USERPTR:
+                self._map_for_cpu(buffer, ledger, ANONYMOUS, 0)
+            flags = FLAGS[placement] | USABLE | (kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE if writable else 0)
+            offset = self._make(buffer, ledger, flags, kept_by_kfd)
+            if placement in HOST_VISIBLE and placement is not Placement.USERPTR:
+                self._map_for_cpu(buffer, ledger, self.render_fd, offset)
+            self._map_for_gpu(buffer, ledger)
+        return buffer
+
+    def mmio_page(self) -> DeviceBuffer:
+        """The page with the HDP flush registers. Mapped through /dev/kfd, unlike memory, and for the CPU only."""
+        buffer = DeviceBuffer.empty("mmio remap", PAGE_BYTES, Placement.VRAM_BAR)
+        flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE
+        flags |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
+        with self.ledger.all_or_nothing():
+            self._set_aside(buffer, self.ledger)
+            offset = self._make(buffer, self.ledger, flags, lambda: False)
+            self._map_for_cpu(buffer, self.ledger, self.file.fd, offset)
+        return buffer
+
+    def _set_aside(self, buffer: DeviceBuffer, ledger: Ledger) -> None:
+        """Give the buffer an address that nothing else in this process can take."""
+        align = alignment_bytes(buffer.size_bytes)
+        room = buffer.size_bytes + align - PAGE_BYTES
+        driver = self.file.driver
+        about = f"{buffer.name}, {room} bytes"
+        aside = map_memory(driver, "address range", about, ANONYMOUS, room, 0, PROT_NONE)
+        buffer.hold(ledger, "address range", lambda: driver.munmap(aside))
+        va = aside.address + -aside.address % align
+        first, last = self.window
+        if not first <= va <= va + buffer.size_bytes - 1 <= last:
+            raise DriverError("mmap address range", 0, f"{va:#x} lies outside the GPU's {first:#x} to {last:#x}")
+        buffer.gpu_va = va
+
+    def _make(self, buffer: DeviceBuffer, ledger: Ledger, flags: int, kept_by_kfd: Callable[[], bool]) -> int:
+        """ALLOC_MEMORY_OF_GPU; returns the offset to map it at."""
+        request = kfd.ALLOC_MEMORY_OF_GPU.new(
+            va_addr=buffer.gpu_va, size=buffer.size_bytes, gpu_id=self.gpu_id, flags=flags
         )
+        if buffer.placement is Placement.USERPTR:
+            request["mmap_offset"] = buffer.host.address
+        about = f"{buffer.name}, {buffer.size_bytes} bytes of {buffer.placement.value}"
+        made = self.file.ioctl(kfd.IOC_ALLOC_MEMORY_OF_GPU, request, about)
+        buffer.handle = made["handle"]
 
+        def give_back() -> None:
+            if not kept_by_kfd():
+                free = kfd.FREE_MEMORY_OF_GPU.new(handle=buffer.handle)
+                self.file.ioctl(kfd.IOC_FREE_MEMORY_OF_GPU, free, buffer.name)
 
-def allocate(
-    gpu: KfdGpu,
-    size_bytes: int,
-    placement: Placement,
-    name: str,
-    options: KfdAllocOptions,
-    *,
-    ledger: Ledger | None = None,
-) -> DeviceBuffer:
-    """Counted in `ledger`, which is the GPU's own unless the buffer outlives it."""
-    ledger = ledger or gpu.ledger
-    if size_bytes <= 0:
-        raise ValueError(f"{name}: {size_bytes} bytes")
-    buffer = DeviceBuffer(name, 0, whole_pages_bytes(size_bytes), placement, 0, None)
-    with ledger.all_or_nothing():
-        buffer.gpu_va = _set_aside(gpu, ledger, buffer)
-        if placement is Placement.USERPTR:
-            buffer.mapping = _cpu_map(gpu, ledger, buffer, ANONYMOUS, 0)
-        offset = _make(gpu, ledger, buffer, FLAGS[placement] | options.flags)
-        if placement in HOST_VISIBLE and placement is not Placement.USERPTR:
-            buffer.mapping = _cpu_map(gpu, ledger, buffer, gpu.render_fd, offset)
-        _gpu_map(gpu, ledger, buffer)
-    return buffer
+        buffer.hold(ledger, "buffer", give_back)
+        return made["mmap_offset"]
 
-
-def mmio_page(gpu: KfdGpu) -> DeviceBuffer:
-    """The page with the HDP flush registers. Mapped through /dev/kfd, unlike memory, and for the CPU only."""
-    buffer = DeviceBuffer("mmio remap", 0, PAGE_BYTES, Placement.VRAM_BAR, 0, None)
-    flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE
-    flags |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
-    with gpu.ledger.all_or_nothing():
-        buffer.gpu_va = _set_aside(gpu, gpu.ledger, buffer)
-        offset = _make(gpu, gpu.ledger, buffer, flags)
-        buffer.mapping = _cpu_map(gpu, gpu.ledger, buffer, gpu.process.fd, offset)
-    return buffer
-
-
-def _hold(ledger: Ledger, buffer: DeviceBuffer, kind: str, give_back: Callable[[], None]) -> None:
-    buffer.held.append(ledger.hold(kind, buffer.name, give_back))
-
-
-def _set_aside(gpu: KfdGpu, ledger: Ledger, buffer: DeviceBuffer) -> int:
-    """An address nothing else in this process can take."""
-    align = LARGE_BYTES if buffer.size_bytes >= LARGE_BYTES else PAGE_BYTES
-    room = buffer.size_bytes + align - PAGE_BYTES
-    try:
-        aside = gpu.driver.mmap(ANONYMOUS, room, 0, PROT_NONE)
-    except OSError as error:
-        raise DriverError("mmap address range", error.errno or 0, f"{buffer.name}, {room} bytes") from error
-    _hold(ledger, buffer, "address range", lambda: gpu.driver.munmap(aside))
-    va = aside.address + -aside.address % align
-    first, last = gpu.apertures.gpuvm
-    if not first <= va <= va + buffer.size_bytes - 1 <= last:
-        raise DriverError("mmap address range", 0, f"{va:#x} lies outside the GPU's {first:#x} to {last:#x}")
-    return va
-
-
-def _make(gpu: KfdGpu, ledger: Ledger, buffer: DeviceBuffer, flags: int) -> int:
-    """ALLOC_MEMORY_OF_GPU; the offset to map it at."""
-    request = kfd.ALLOC_MEMORY_OF_GPU.new(
-        va_addr=buffer.gpu_va, size=buffer.size_bytes, gpu_id=gpu.node.gpu_id, flags=flags
-    )
-    if buffer.placement is Placement.USERPTR:
-        request["mmap_offset"] = buffer.host.address
-    made = gpu.process.ioctl(
-        kfd.IOC_ALLOC_MEMORY_OF_GPU,
-        request,
-        f"{buffer.name}, {buffer.size_bytes} bytes of {buffer.placement.value}",
-    )
-    buffer.handle = made["handle"]
-
-    def give_back() -> None:
-        process = gpu.process
-        if process.event_page is buffer and process.event_page_given:
-            return  # refused with EPERM: it stays with the kernel until the process ends
-        process.ioctl(kfd.IOC_FREE_MEMORY_OF_GPU, kfd.FREE_MEMORY_OF_GPU.new(handle=buffer.handle), buffer.name)
-
-    _hold(ledger, buffer, "buffer", give_back)
-    return made["mmap_offset"]
-
-
-def _cpu_map(gpu: KfdGpu, ledger: Ledger, buffer: DeviceBuffer, fd: int, offset: int) -> Mapping:
-    try:
-        mapping = gpu.driver.mmap(fd, buffer.size_bytes, offset, _RW, fixed_va=buffer.gpu_va)
-    except OSError as error:
-        raise DriverError("mmap buffer", error.errno or 0, buffer.name) from error
-    _hold(ledger, buffer, "mapping", lambda: gpu.driver.munmap(mapping))
-    return mapping
-
-
-def _gpu_map(gpu: KfdGpu, ledger: Ledger, buffer: DeviceBuffer) -> None:
-    ids = u32_array([gpu.node.gpu_id])
-    arguments = {"handle": buffer.handle, "device_ids_array_ptr": ids.address, "n_devices": 1}
-    request = kfd.MAP_MEMORY_TO_GPU.new(**arguments)
-    gpu.process.ioctl(kfd.IOC_MAP_MEMORY_TO_GPU, request, buffer.name)
-    if request["n_success"] != 1:
-        raise DriverError(kfd.IOC_MAP_MEMORY_TO_GPU.name, 0, f"{buffer.name}: mapped on no GPU")
-
-    def give_back() -> None:
-        array = u32_array([gpu.node.gpu_id])
-        again = kfd.UNMAP_MEMORY_FROM_GPU.new(
-            handle=buffer.handle, device_ids_array_ptr=array.address, n_devices=1
+    def _map_for_cpu(self, buffer: DeviceBuffer, ledger: Ledger, fd: int, offset: int) -> None:
+        driver, access = self.file.driver, PROT_READ | PROT_WRITE
+        mapping: Mapping = map_memory(
+            driver, "buffer", buffer.name, fd, buffer.size_bytes, offset, access, fixed_va=buffer.gpu_va
         )
-        gpu.process.ioctl(kfd.IOC_UNMAP_MEMORY_FROM_GPU, again, buffer.name)
+        buffer.hold(ledger, "mapping", lambda: driver.munmap(mapping))
+        buffer.mapping = mapping
 
-    _hold(ledger, buffer, "gpu mapping", give_back)
+    def _map_for_gpu(self, buffer: DeviceBuffer, ledger: Ledger) -> None:
+        ids = u32_array([self.gpu_id])
+        arguments = {"handle": buffer.handle, "device_ids_array_ptr": ids.address, "n_devices": 1}
+        request = kfd.MAP_MEMORY_TO_GPU.new(**arguments)
+        self.file.ioctl(kfd.IOC_MAP_MEMORY_TO_GPU, request, buffer.name)
+        if request["n_success"] != 1:
+            raise DriverError(kfd.IOC_MAP_MEMORY_TO_GPU.name, 0, f"{buffer.name}: mapped on no GPU")
+
+        def give_back() -> None:
+            array = u32_array([self.gpu_id])
+            again = kfd.UNMAP_MEMORY_FROM_GPU.new(
+                handle=buffer.handle, device_ids_array_ptr=array.address, n_devices=1
+            )
+            self.file.ioctl(kfd.IOC_UNMAP_MEMORY_FROM_GPU, again, buffer.name)
+
+        buffer.hold(ledger, "gpu mapping", give_back)

@@ -1,91 +1,134 @@
-"""A KFD compute queue: buffers of exactly the sizes the kernel checks, then CREATE_QUEUE, then the doorbell."""
+"""KFD compute queues: buffers of exactly the sizes that KFD checks, then CREATE_QUEUE, then the doorbell."""
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
+from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.syscalls import PAGE_BYTES
+from zinc_rt.kmd.kfd_memory import KfdMemory
+from zinc_rt.kmd.syscalls import PAGE_BYTES, map_memory
+from zinc_rt.kmd.topology import TopologyNode
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue, check_ring
 from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.uapi.host_memory import u32_array
 from zinc_rt.kmd.uapi.structs import StructBytes
 
-if TYPE_CHECKING:
-    from zinc_rt.kmd.kfd import KfdGpu
-
 EOP_BYTES = 4096  # exactly: eop_buffer_size in amdkfd/kfd_queue.c
+DOORBELL_BYTES = 8192  # one process's slice: 1024 doorbells of 8 bytes, amdkfd/kfd_doorbell.c, gfx9 and later
 _GONE = (errno.ETIME, errno.EIO)  # DESTROY_QUEUE says so after it has torn the queue down
 
 
-def create_queue(gpu: KfdGpu, *, ring_bytes: int, priority: int, placement: Placement, percentage: int) -> Queue:
-    check_ring(ring_bytes)
-    buffers: list[DeviceBuffer] = []
+@dataclass(slots=True)
+class KfdQueues:
+    """The queues of one GPU, and the doorbells that they share."""
 
-    def alloc(size_bytes: int, where: Placement, name: str) -> DeviceBuffer:
-        buffers.append(gpu.alloc(size_bytes, where, name))
-        return buffers[-1]
+    memory: KfdMemory
+    node: TopologyNode
+    about: str
+    fallbacks: list[str]
+    incidents: list[str] = field(default_factory=list)  # what KFD complained of while giving back
+    _doorbells: Mapping | None = None
 
-    with gpu.ledger.all_or_nothing():
-        queue = Queue(
-            kind="kfd",
-            queue_id=-1,
-            generation=gpu.generation,
-            ring=alloc(ring_bytes, placement, "ring"),
-            # pages of their own, as the kernel wants them; GTT so that MES can read wptr
-            rptr=alloc(PAGE_BYTES, Placement.GTT, "rptr"),
-            wptr=alloc(PAGE_BYTES, Placement.GTT, "wptr"),
-            eop=alloc(EOP_BYTES, Placement.VRAM, "eop"),
-            doorbell_address=0,
-            inherits_vmid=False,
-            kmd_fence=False,
-        )
-        doorbell_offset = _create(gpu, queue, priority=priority, percentage=percentage)
-        slice_offset = doorbell_offset & -8192
-        doorbells = gpu.map_doorbells(slice_offset)
-        queue.doorbell_address = doorbells.address + doorbell_offset - slice_offset
-    assert queue.save_area is not None
-    parts = [*buffers, queue.save_area]
-    queue.held = [held for part in parts for held in part.held] + queue.held
-    return queue
+    def create(self, *, ring_bytes: int, priority: int) -> Queue:
+        check_ring(ring_bytes)
+        buffers: list[DeviceBuffer] = []
 
+        def alloc(size_bytes: int, where: Placement, name: str) -> DeviceBuffer:
+            buffers.append(self.memory.allocate(size_bytes, where, name))
+            return buffers[-1]
 
-def _create(gpu: KfdGpu, queue: Queue, *, priority: int, percentage: int) -> int:
-    """CREATE_QUEUE with each size of save area in turn; the doorbell's offset on /dev/kfd."""
-    candidates = cwsr_sizes(gpu.node)
-    for number, sizes in enumerate(candidates):
-        # host memory comes zeroed, which the header of the save area wants
-        area = gpu.alloc(sizes.buffer_bytes, Placement.GTT, "save area")
-        try:
-            made = gpu.process.ioctl(
-                kfd.IOC_CREATE_QUEUE,
-                _request(gpu, queue, area, sizes, priority=priority, percentage=percentage),
-                f"{gpu.about}, context save area {sizes.buffer_bytes} bytes ({sizes.source})",
+        with self.memory.ledger.all_or_nothing():
+            queue = Queue(
+                kind="kfd",
+                queue_id=-1,
+                generation=self.node.generation,
+                ring=alloc(ring_bytes, Placement.GTT, "ring"),
+                # pages of their own, as KFD wants them; GTT so that MES can read wptr
+                rptr=alloc(PAGE_BYTES, Placement.GTT, "rptr"),
+                wptr=alloc(PAGE_BYTES, Placement.GTT, "wptr"),
+                eop=alloc(EOP_BYTES, Placement.VRAM, "eop"),
+                doorbell_address=0,
+                inherits_vmid=False,
+                kmd_fence=False,
             )
+            doorbell_offset = self._create(queue, priority)
+            slice_offset = doorbell_offset & -DOORBELL_BYTES
+            doorbells = self._map_doorbells(slice_offset)
+            queue.doorbell_address = doorbells.address + doorbell_offset - slice_offset
+        assert queue.save_area is not None
+        parts = [*buffers, queue.save_area]
+        queue.held = [held for part in parts for held in part.held] + queue.held
+        return queue
+
+    def doorbells(self) -> Mapping:
+        """This process's doorbells on this GPU. Call after the first CREATE_QUEUE said where."""
+        if self._doorbells is None:
+            raise ValueError("no queue was created yet")
+        return self._doorbells
+
+    def set_cu_mask(self, queue: Queue, words: tuple[int, ...]) -> None:
+        """32 CUs a word. gfx10 and later switch CUs in pairs: bits 2n and 2n+1 alike."""
+        mask = u32_array(words)
+        request = kfd.SET_CU_MASK.new(
+            queue_id=queue.queue_id, num_cu_mask=32 * len(words), cu_mask_ptr=mask.address
+        )
+        self.memory.file.ioctl(kfd.IOC_SET_CU_MASK, request, f"queue {queue.queue_id}")
+
+    def _create(self, queue: Queue, priority: int) -> int:
+        """CREATE_QUEUE with each size of save area in turn; the doorbell's offset on /dev/kfd."""
+        candidates = cwsr_sizes(self.node)
+        for number, sizes in enumerate(candidates):
+            # host memory comes zeroed, which the header of the save area wants
+            area = self.memory.allocate(sizes.buffer_bytes, Placement.GTT, "save area")
+            try:
+                made = self.memory.file.ioctl(
+                    kfd.IOC_CREATE_QUEUE,
+                    _request(self.node.gpu_id, queue, area, sizes, priority),
+                    f"{self.about}, context save area {sizes.buffer_bytes} bytes ({sizes.source})",
+                )
+            except DriverError as error:
+                if error.errno != errno.EINVAL or number == len(candidates) - 1:
+                    raise
+                area.free()
+                self.fallbacks.append(f"context save area of {sizes.buffer_bytes} bytes ({sizes.source}) refused")
+                continue
+            queue.save_area, queue.queue_id = area, made["queue_id"]
+            name = f"queue {queue.queue_id}"
+            queue.held = [self.memory.ledger.hold("queue", name, lambda: self._destroy(queue))]
+            return made["doorbell_offset"]
+        raise AssertionError("no size to try")
+
+    def _map_doorbells(self, offset: int) -> Mapping:
+        if self._doorbells is None:
+            file, access = self.memory.file, PROT_READ | PROT_WRITE
+            doorbells = map_memory(file.driver, "doorbell", self.about, file.fd, DOORBELL_BYTES, offset, access)
+            self.memory.ledger.hold("mapping", "doorbells", lambda: file.driver.munmap(doorbells))
+            self._doorbells = doorbells
+        return self._doorbells
+
+    def _destroy(self, queue: Queue) -> None:
+        request = kfd.DESTROY_QUEUE.new(queue_id=queue.queue_id)
+        try:
+            self.memory.file.ioctl(kfd.IOC_DESTROY_QUEUE, request, f"queue {queue.queue_id}")
         except DriverError as error:
-            if error.errno != errno.EINVAL or number == len(candidates) - 1:
+            if error.errno not in _GONE:
                 raise
-            area.free()
-            gpu.fallbacks.append(f"context save area of {sizes.buffer_bytes} bytes ({sizes.source}) refused")
-            continue
-        queue.save_area, queue.queue_id = area, made["queue_id"]
-        queue.held = [gpu.ledger.hold("queue", f"queue {queue.queue_id}", lambda: _destroy(gpu, queue))]
-        return made["doorbell_offset"]
-    raise AssertionError("no size to try")
+            queue.lost = error
+            self.incidents.append(str(error))
 
 
-def _request(
-    gpu: KfdGpu, queue: Queue, area: DeviceBuffer, sizes: CwsrSizes, *, priority: int, percentage: int
-) -> StructBytes:
+def _request(gpu_id: int, queue: Queue, area: DeviceBuffer, sizes: CwsrSizes, priority: int) -> StructBytes:
     return kfd.CREATE_QUEUE.new(
         ring_base_address=queue.ring.gpu_va,
         write_pointer_address=queue.wptr.gpu_va,
         read_pointer_address=queue.rptr.gpu_va,
         ring_size=queue.ring.size_bytes,
-        gpu_id=gpu.node.gpu_id,
+        gpu_id=gpu_id,
         queue_type=kfd.KFD_IOC_QUEUE_TYPE_COMPUTE,
-        queue_percentage=percentage,
+        queue_percentage=100,
         queue_priority=priority,
         eop_buffer_address=queue.eop.gpu_va,
         eop_buffer_size=EOP_BYTES,
@@ -93,14 +136,3 @@ def _request(
         ctx_save_restore_size=sizes.save_bytes,
         ctl_stack_size=sizes.control_stack_bytes,
     )
-
-
-def _destroy(gpu: KfdGpu, queue: Queue) -> None:
-    request = kfd.DESTROY_QUEUE.new(queue_id=queue.queue_id)
-    try:
-        gpu.process.ioctl(kfd.IOC_DESTROY_QUEUE, request, f"queue {queue.queue_id}")
-    except DriverError as error:
-        if error.errno not in _GONE:
-            raise
-        queue.lost = error
-        gpu.incidents.append(str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.driver import Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
@@ -40,6 +40,24 @@ def open_node(driver: Driver, ledger: Ledger, path: str) -> int:
         raise DriverError(what, error.errno or 0, path if path != KFD_PATH else "") from error
     ledger.hold("fd", path, lambda: driver.close(fd))
     return fd
+
+
+def map_memory(
+    driver: Driver,
+    what: str,
+    about: str,
+    fd: int,
+    size_bytes: int,
+    offset: int,
+    prot: int,
+    *,
+    fixed_va: int | None = None,
+) -> Mapping:
+    """The driver's mmap; a failure is a DriverError of `mmap WHAT`."""
+    try:
+        return driver.mmap(fd, size_bytes, offset, prot, fixed_va=fixed_va)
+    except OSError as error:
+        raise DriverError(f"mmap {what}", error.errno or 0, about) from error
 
 
 def whole_pages_bytes(size_bytes: int) -> int:

@@ -9,20 +9,23 @@ A transport owns one GPU's memory and queues through a Driver. The ring room
         queue.rptr.host.address       # what the command processor has fetched
 
 and reads two facts where the tiers differ: `inherits_vmid` (indirect buffers carry the bit) and `kmd_fence` (a
-submission the kernel is to wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Everything is given
+submission that amdgpu is to wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Everything is given
 back by closing: buffers, queues and fds are counted in `resources()`, which is empty afterwards.
 """
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from types import TracebackType
 from typing import Protocol, Self
 
 from zinc_rt.kmd.driver import Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.resources import Held
+from zinc_rt.kmd.resources import Held, Ledger
+from zinc_rt.kmd.syscalls import PAGE_BYTES, whole_pages_bytes
+from zinc_rt.kmd.uapi.structs import Ioctl
 
 
 class Placement(Enum):
@@ -38,6 +41,14 @@ class Placement(Enum):
 HOST_VISIBLE = frozenset(Placement) - {Placement.VRAM}
 
 
+LARGE_BYTES = 2 << 20  # a page-table fragment: larger buffers start on one
+
+
+def alignment_bytes(size_bytes: int) -> int:
+    """What the GPU address of a buffer of this size is a multiple of."""
+    return LARGE_BYTES if size_bytes >= LARGE_BYTES else PAGE_BYTES
+
+
 @dataclass(eq=False, slots=True)
 class DeviceBuffer:
     """GPU memory at `gpu_va`. Owned by the transport that made it; `free` gives it back early."""
@@ -49,6 +60,17 @@ class DeviceBuffer:
     handle: int
     mapping: Mapping | None
     held: list[Held] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def empty(cls, name: str, size_bytes: int, placement: Placement) -> Self:
+        """A buffer of whole pages without an address, a handle or a mapping, for a transport to fill in."""
+        if size_bytes <= 0:
+            raise ValueError(f"{name}: {size_bytes} bytes")
+        return cls(name, 0, whole_pages_bytes(size_bytes), placement, 0, None)
+
+    def hold(self, ledger: Ledger, kind: str, give_back: Callable[[], None]) -> None:
+        """Count one more part of this buffer, which `free` gives back."""
+        self.held.append(ledger.hold(kind, self.name, give_back))
 
     @property
     def host(self) -> Mapping:
@@ -79,7 +101,7 @@ class Queue:
     kmd_fence: bool
     save_area: DeviceBuffer | None = None
     held: list[Held] = field(default_factory=list, repr=False)
-    lost: DriverError | None = None  # the kernel tore the queue down but said so with an error
+    lost: DriverError | None = None  # KFD tore the queue down but said so with an error
 
     @property
     def ring_dw(self) -> int:
@@ -96,9 +118,7 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.destroy()
 
 
@@ -142,6 +162,26 @@ class Transport(Protocol):
 
 
 def check_ring(ring_bytes: int) -> None:
-    """A power of two of whole pages: both kernels compare the ring with its mapping."""
+    """Refuse a ring that is no power of two of whole pages: KFD and amdgpu compare it with its mapping."""
     if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
         raise ValueError(f"ring_bytes {ring_bytes}: wanted a power of two, 4096 or more")
+
+
+def allocate_or_fall_back(
+    allocate: Callable[[Placement], DeviceBuffer],
+    name: str,
+    placement: Placement,
+    fallback: Placement | None,
+    *,
+    refused_by: Ioctl,
+    fallbacks: list[str],
+) -> DeviceBuffer:
+    """A buffer of `placement`; of `fallback` where that ioctl refuses it (EINVAL, ENOMEM), told in `fallbacks`."""
+    try:
+        return allocate(placement)
+    except DriverError as error:
+        refused = error.call == refused_by.name and error.errno in (errno.EINVAL, errno.ENOMEM)
+        if fallback is None or not refused:
+            raise
+        fallbacks.append(f"{name}: {placement.value} refused ({error.why}), {fallback.value} instead")
+        return allocate(fallback)

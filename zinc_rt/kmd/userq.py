@@ -4,8 +4,8 @@ choose."""
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Sequence
+from functools import partial
 from typing import Self
 
 from zinc_rt.errors import UnsupportedError
@@ -13,14 +13,22 @@ from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.gpu_addresses import GpuAddresses
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.kmd.syncobj import Syncobj, handles_of
-from zinc_rt.kmd.syscalls import PAGE_BYTES, whole_pages_bytes
-from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, MemoryFault, Placement, Queue, check_ring
+from zinc_rt.kmd.syncobj import Syncobj
+from zinc_rt.kmd.syscalls import PAGE_BYTES, map_memory
+from zinc_rt.kmd.transport import (
+    HOST_VISIBLE,
+    DeviceBuffer,
+    MemoryFault,
+    Placement,
+    Queue,
+    alignment_bytes,
+    allocate_or_fall_back,
+    check_ring,
+)
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
 from zinc_rt.kmd.userq_availability import UserqAvailability, userq_availability
 
-LARGE_BYTES = 2 << 20
 LOWEST_VA = 1 << 32  # nothing below 4 GiB: a truncated pointer then faults instead of hitting a buffer
 DOORBELL_INDEX = 4  # 8-byte units in the doorbell page; any will do, Mesa and IGT use this one
 PAGE_TABLES_SECONDS = 10.0
@@ -56,7 +64,7 @@ class UserqGpu:
     kind = "userq"
 
     def __init__(self, driver: Driver, render_path: str) -> None:
-        """Raises UnsupportedError with the reason where the kernel offers no compute user queues."""
+        """Raises UnsupportedError with the reason where amdgpu offers no compute user queues."""
         self.driver = driver
         self.fallbacks: list[str] = []
         self.node = RenderNode(driver, render_path)
@@ -83,20 +91,19 @@ class UserqGpu:
         *,
         fallback: Placement | None = None,
         writable: bool = True,
-        executable: bool = True,
     ) -> DeviceBuffer:
         """Zeroed. Reaches the GPU's page tables by `settle`, which every new queue calls.
 
         With `fallback` a refusal (ENOMEM, EINVAL) takes that placement and adds a line to `fallbacks`.
         """
-        try:
-            return self._alloc(size_bytes, placement, name, writable=writable, executable=executable)
-        except DriverError as error:
-            made = error.call == amdgpu.IOCTL_GEM_CREATE.name
-            if fallback is None or not made or error.errno not in (errno.ENOMEM, errno.EINVAL):
-                raise
-            self.fallbacks.append(f"{name}: {placement.value} refused ({error.why}), {fallback.value} instead")
-            return self._alloc(size_bytes, fallback, name, writable=writable, executable=executable)
+        return allocate_or_fall_back(
+            lambda where: self._alloc(size_bytes, where, name, writable=writable),
+            name,
+            placement,
+            fallback,
+            refused_by=amdgpu.IOCTL_GEM_CREATE,
+            fallbacks=self.fallbacks,
+        )
 
     def settle(self, timeout_seconds: float = PAGE_TABLES_SECONDS) -> None:
         """Every address mapped or unmapped so far is so for the GPU too."""
@@ -170,17 +177,8 @@ class UserqGpu:
 
         So: after the wptr store, and with PROTECTED_FENCE_SIGNAL as the last packet before it.
         """
-        handles = u32_array(handles_of(syncobjs))
-        read, written = (u32_array([each.handle for each in buffers]) for buffers in (reads, writes))
-        request = amdgpu.USERQ_SIGNAL.new(
-            queue_id=queue.queue_id,
-            syncobj_handles=handles.address,
-            num_syncobj_handles=len(syncobjs),
-            bo_read_handles=read.address,
-            num_bo_read_handles=len(reads),
-            bo_write_handles=written.address,
-            num_bo_write_handles=len(writes),
-        )
+        arrays = _Arrays(syncobjs, reads, writes)
+        request = amdgpu.USERQ_SIGNAL.new(queue_id=queue.queue_id, **arrays.members)
         self.node.ioctl(amdgpu.IOCTL_USERQ_SIGNAL, request, f"queue {queue.queue_id}")
 
     def fences(
@@ -195,17 +193,8 @@ class UserqGpu:
 
         Fences of other drivers are waited for in here. Blocks on a syncobj that nothing was submitted to.
         """
-        handles = u32_array(handles_of(syncobjs))
-        read, written = (u32_array([each.handle for each in buffers]) for buffers in (reads, writes))
-        arguments = {
-            "waitq_id": queue.queue_id,
-            "syncobj_handles": handles.address,
-            "num_syncobj_handles": len(syncobjs),
-            "bo_read_handles": read.address,
-            "num_bo_read_handles": len(reads),
-            "bo_write_handles": written.address,
-            "num_bo_write_handles": len(writes),
-        }
+        arrays = _Arrays(syncobjs, reads, writes)
+        arguments = {"waitq_id": queue.queue_id, **arrays.members}
         about = f"queue {queue.queue_id}"
         counted = self.node.ioctl(amdgpu.IOCTL_USERQ_WAIT, amdgpu.USERQ_WAIT.new(**arguments), about)["num_fences"]
         if not counted:
@@ -234,39 +223,32 @@ class UserqGpu:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # --- buffers ---
 
-    def _alloc(
-        self, size_bytes: int, placement: Placement, name: str, *, writable: bool, executable: bool
-    ) -> DeviceBuffer:
+    def _alloc(self, size_bytes: int, placement: Placement, name: str, *, writable: bool) -> DeviceBuffer:
         if placement not in RECIPES:
             raise UnsupportedError(f"{name}: user queues have no {placement.value} memory", next="use gtt")
-        if size_bytes <= 0:
-            raise ValueError(f"{name}: {size_bytes} bytes")
         domain, flags, memory_type = RECIPES[placement]
-        buffer = DeviceBuffer(name, 0, whole_pages_bytes(size_bytes), placement, 0, None)
-        access = amdgpu.AMDGPU_VM_PAGE_READABLE | memory_type
+        buffer = DeviceBuffer.empty(name, size_bytes, placement)
+        access = amdgpu.AMDGPU_VM_PAGE_READABLE | amdgpu.AMDGPU_VM_PAGE_EXECUTABLE | memory_type
         access |= amdgpu.AMDGPU_VM_PAGE_WRITEABLE if writable else 0
-        access |= amdgpu.AMDGPU_VM_PAGE_EXECUTABLE if executable else 0
         with self.ledger.all_or_nothing():
             self._create(buffer, domain, flags)
-            align = LARGE_BYTES if buffer.size_bytes >= LARGE_BYTES else PAGE_BYTES
-            buffer.gpu_va = self.addresses.take(buffer.size_bytes, align)
-            self._hold(buffer, "address range", lambda: self.addresses.give_back(buffer.gpu_va, buffer.size_bytes))
+            buffer.gpu_va = self.addresses.take(buffer.size_bytes, alignment_bytes(buffer.size_bytes))
+            release_va = partial(self.addresses.give_back, buffer.gpu_va, buffer.size_bytes)
+            buffer.hold(self.ledger, "address range", release_va)
             self._update_va(buffer, amdgpu.AMDGPU_VA_OP_MAP, access)
-            self._hold(buffer, "gpu mapping", lambda: self._unmap(buffer))
+            buffer.hold(self.ledger, "gpu mapping", lambda: self._unmap(buffer))
             if placement in HOST_VISIBLE:
                 buffer.mapping = self._cpu_map(buffer)
         return buffer
 
     def _doorbell(self) -> DeviceBuffer:
         """A page of doorbells. The GPU does not map it."""
-        buffer = DeviceBuffer("doorbell", 0, PAGE_BYTES, Placement.VRAM_BAR, 0, None)
+        buffer = DeviceBuffer.empty("doorbell", PAGE_BYTES, Placement.VRAM_BAR)
         with self.ledger.all_or_nothing():
             self._create(buffer, amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, 0)
             buffer.mapping = self._cpu_map(buffer)
@@ -282,7 +264,7 @@ class UserqGpu:
         def give_back() -> None:
             self.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), buffer.name)
 
-        self._hold(buffer, "buffer", give_back)
+        buffer.hold(self.ledger, "buffer", give_back)
 
     def _update_va(self, buffer: DeviceBuffer, operation: int, access: int) -> None:
         request = amdgpu.GEM_VA.new(
@@ -305,16 +287,25 @@ class UserqGpu:
     def _cpu_map(self, buffer: DeviceBuffer) -> Mapping:
         request = amdgpu.GEM_MMAP.new(handle=buffer.handle)
         offset = self.node.ioctl(amdgpu.IOCTL_GEM_MMAP, request, buffer.name)["addr_ptr"]
-        try:
-            mapping = self.driver.mmap(self.node.fd, buffer.size_bytes, offset, PROT_READ | PROT_WRITE)
-        except OSError as error:
-            raise DriverError("mmap buffer", error.errno or 0, buffer.name) from error
-        self._hold(buffer, "mapping", lambda: self.driver.munmap(mapping))
+        access = PROT_READ | PROT_WRITE
+        mapping = map_memory(self.driver, "buffer", buffer.name, self.node.fd, buffer.size_bytes, offset, access)
+        buffer.hold(self.ledger, "mapping", lambda: self.driver.munmap(mapping))
         return mapping
 
     def _free_queue(self, queue_id: int) -> None:
         request = amdgpu.USERQ.new(op=amdgpu.AMDGPU_USERQ_OP_FREE, queue_id=queue_id)
         self.node.ioctl(amdgpu.IOCTL_USERQ, request, f"free queue {queue_id}")
 
-    def _hold(self, buffer: DeviceBuffer, kind: str, give_back: Callable[[], None]) -> None:
-        buffer.held.append(self.ledger.hold(kind, buffer.name, give_back))
+
+class _Arrays:
+    """The arrays of USERQ_SIGNAL and USERQ_WAIT: keep this alive across the call that takes `members`."""
+
+    def __init__(
+        self, syncobjs: Sequence[Syncobj], reads: Sequence[DeviceBuffer], writes: Sequence[DeviceBuffer]
+    ) -> None:
+        self._kept = {
+            name: u32_array([each.handle for each in objects])
+            for name, objects in (("syncobj", syncobjs), ("bo_read", reads), ("bo_write", writes))
+        }
+        self.members = {f"{name}_handles": array.address for name, array in self._kept.items()}
+        self.members |= {f"num_{name}_handles": array.size_bytes // 4 for name, array in self._kept.items()}

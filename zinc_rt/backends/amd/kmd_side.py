@@ -64,7 +64,7 @@ class KfdSide:
         self.transport: Transport = gpu
         self.incidents: list[Incident] = []
         self._gpu = gpu
-        self._events = gpu.process.events
+        self._events = gpu.events
         self._watched: list[KfdEvent] = []
         self._asked = time.monotonic()
         with gpu.ledger.all_or_nothing():

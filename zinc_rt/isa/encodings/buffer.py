@@ -14,12 +14,22 @@ from zinc_rt.isa.encodings.source import scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import vgpr
 from zinc_rt.isa.rows import rows
-from zinc_rt.isa.tables import formats
 from zinc_rt.isa.target import Target
 
 OFFEN, IDXEN = Modifier("offen", "offen", 1), Modifier("idxen", "idxen", 1)
 TFE = Modifier("tfe", "tfe", 1)
 DEFAULT_FORMAT = 1  # 8_UNORM
+_FORMATS = """
+    INVALID 8_UNORM 8_SNORM 8_USCALED 8_SSCALED 8_UINT 8_SINT 16_UNORM 16_SNORM 16_USCALED 16_SSCALED
+    16_UINT 16_SINT 16_FLOAT 8_8_UNORM 8_8_SNORM 8_8_USCALED 8_8_SSCALED 8_8_UINT 8_8_SINT 32_UINT 32_SINT
+    32_FLOAT 16_16_UNORM 16_16_SNORM 16_16_USCALED 16_16_SSCALED 16_16_UINT 16_16_SINT 16_16_FLOAT
+    10_11_11_FLOAT 11_11_10_FLOAT 10_10_10_2_UNORM 10_10_10_2_SNORM 10_10_10_2_UINT 10_10_10_2_SINT
+    2_10_10_10_UNORM 2_10_10_10_SNORM 2_10_10_10_USCALED 2_10_10_10_SSCALED 2_10_10_10_UINT 2_10_10_10_SINT
+    8_8_8_8_UNORM 8_8_8_8_SNORM 8_8_8_8_USCALED 8_8_8_8_SSCALED 8_8_8_8_UINT 8_8_8_8_SINT 32_32_UINT
+    32_32_SINT 32_32_FLOAT 16_16_16_16_UNORM 16_16_16_16_SNORM 16_16_16_16_USCALED 16_16_16_16_SSCALED
+    16_16_16_16_UINT 16_16_16_16_SINT 16_16_16_16_FLOAT 32_32_32_UINT 32_32_32_SINT 32_32_32_FLOAT
+    32_32_32_32_UINT 32_32_32_32_SINT 32_32_32_32_FLOAT
+""".split()  # noqa: SIM905
 
 
 def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
@@ -36,15 +46,9 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     offen, idxen = middle >> 30 & 1, middle >> 31
     data = vgpr(middle & 0xFF, int(row.operands[-1][1:]) + tfe)
     address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
-    modifiers: list[Modifier] = []
-    if typed and (number := middle >> 23 & 0x7F) != DEFAULT_FORMAT:
-        modifiers.append(buffer_format(number))
-    if idxen:
-        modifiers.append(IDXEN)
-    if offen:
-        modifiers.append(OFFEN)
-    if offset := high >> 8 & 0x7FFFFF:
-        modifiers.append(Modifier("offset", f"offset:{offset}", offset))
+    modifiers = place_modifiers(
+        middle >> 23 & 0x7F if typed else DEFAULT_FORMAT, idxen, offen, high >> 8 & 0x7FFFFF
+    )
     modifiers += policy(row.unit, middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
     if tfe:
         modifiers.append(TFE)
@@ -52,8 +56,16 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     return Instruction(row, operands, tuple(modifiers), (word, middle, high))
 
 
+def place_modifiers(number: int, idxen: int, offen: int, offset: int) -> list[Modifier]:
+    """What a format, an index and offsets add to the text."""
+    modifiers = [_format(number)] if number != DEFAULT_FORMAT else []
+    modifiers += (IDXEN,) * idxen + (OFFEN,) * offen
+    if offset:
+        modifiers.append(Modifier("offset", f"offset:{offset}", offset))
+    return modifiers
+
+
 @cache
-def buffer_format(number: int) -> Modifier:
-    names = formats.NAMES
-    text = f"[BUF_FMT_{names[number]}]" if number < len(names) else str(number)
+def _format(number: int) -> Modifier:
+    text = f"[BUF_FMT_{_FORMATS[number]}]" if number < len(_FORMATS) else str(number)
     return Modifier("format", f"format:{text}", number)

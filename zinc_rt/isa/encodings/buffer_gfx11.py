@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from zinc_rt.isa.encodings.buffer import DEFAULT_FORMAT, IDXEN, OFFEN, TFE, buffer_format
+from zinc_rt.isa.encodings.buffer import DEFAULT_FORMAT, TFE, place_modifiers
 from zinc_rt.isa.encodings.flat import OFF
 from zinc_rt.isa.encodings.kinds import decoder
 from zinc_rt.isa.encodings.memory_gfx11 import caches
 from zinc_rt.isa.encodings.source import LITERAL, scalar
-from zinc_rt.isa.instruction import Instruction, Modifier
+from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import vgpr
 from zinc_rt.isa.rows import rows
 from zinc_rt.isa.target import Target
@@ -38,12 +38,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         return None
     data = vgpr(high >> 8 & 0xFF, int(row.operands[-1][1:]) + tfe)
     address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
-    modifiers: list[Modifier] = []
-    if typed and (number := word >> 19 & 0x7F) != DEFAULT_FORMAT:
-        modifiers.append(buffer_format(number))
-    modifiers += (IDXEN,) * idxen + (OFFEN,) * offen
-    if offset := word & 0xFFF:
-        modifiers.append(Modifier("offset", f"offset:{offset}", offset))
+    modifiers = place_modifiers(word >> 19 & 0x7F if typed else DEFAULT_FORMAT, idxen, offen, word & 0xFFF)
     # slc and dlc are the other way round than in FLAT
     modifiers += caches(word >> 13 & 3 | (word >> 12 & 1) << 2)
     modifiers += (TFE,) * tfe

@@ -36,6 +36,13 @@ def control(value: int) -> Modifier:
     return Modifier("dpp_ctrl", text, value)
 
 
+def kind_and_modifiers(code: int, word: int) -> tuple[str, tuple[Modifier, ...]]:
+    """What source code `code` (one of CODES) and the dword behind it say: Instruction.dpp, and more modifiers."""
+    if code == DPP16:
+        return "DPP16", modifiers16(word)
+    return "DPP8", modifiers8(word, code == DPP8_FETCH_INACTIVE)
+
+
 @lru_cache(maxsize=4096)
 def modifiers16(word: int) -> tuple[Modifier, ...]:
     """What the DPP16 dword adds to the text."""

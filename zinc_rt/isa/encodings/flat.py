@@ -41,24 +41,38 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         if saddr != _NULL:
             return None
         return Instruction(row, (), policies, words)
-    data: dict[str, Operand] = {}
-    for operand in row.operands:
-        field = middle & 0xFF if operand[0] == "d" else middle >> 23 & 0xFF
-        widths = operand[1:].split("/")
-        data[operand[0]] = vgpr(field, int(widths[target.wave == 64 and len(widths) > 1]))
-    returns = "d" in data and (kind != "atomic" or hint & 1)
-    address = scalar_address(segment, saddr, row)
+    registers = (middle & 0xFF, middle >> 23 & 0xFF, high & 0xFF, saddr)
+    operands = flat_operands(row, registers, target, offset_used=bool(middle >> 17 & 1), returns=bool(hint & 1))
+    if operands is None:
+        return None
+    return Instruction(row, operands, offset(high >> 8, 24) + policies, words)
+
+
+def flat_operands(
+    row: InstructionRow, registers: tuple[int, int, int, int], target: Target, *, offset_used: bool, returns: bool
+) -> tuple[Operand, ...] | None:
+    """`registers`: of the result, of what is stored, of the vector address, and of the scalar one. `offset_used`:
+    scratch has a vector address. `returns`: of an atomic."""
+    loaded, stored, vaddr, saddr = registers
+    address = _scalar_address(row, saddr)
     if address is None:
         return None
-    operands = [data["d"]] if returns else []
+    data: dict[str, Operand] = {}
+    for operand in row.operands:
+        widths = operand[1:].split("/")
+        width = int(widths[target.wave == 64 and len(widths) > 1])
+        data[operand[0]] = vgpr(loaded if operand[0] == "d" else stored, width)
+    operands = [data["d"]] if "d" in data and (row.unit != "atomic" or returns) else []
     if "addtid" not in row.flags:
-        operands.append(_vector_address(segment, high & 0xFF, saddr, bool(middle >> 17 & 1)))
+        if row.encoding == "SCRATCH":
+            operands.append(vgpr(vaddr) if offset_used else OFF)
+        else:
+            operands.append(vgpr(vaddr, 2 if saddr == _NULL else 1))
     if "x" in data:
         operands.append(data["x"])
-    if segment != "FLAT":
+    if row.encoding != "FLAT":
         operands.append(address)
-    modifiers = offset(high >> 8, 24) + policies
-    return Instruction(row, tuple(operands), modifiers, words)
+    return tuple(operands)
 
 
 def offset(field: int, bits: int) -> tuple[Modifier, ...]:
@@ -67,19 +81,13 @@ def offset(field: int, bits: int) -> tuple[Modifier, ...]:
     return (Modifier("offset", f"offset:{value}", value),) if value else ()
 
 
-def scalar_address(segment: str, saddr: int, row: InstructionRow) -> Operand | None:
+def _scalar_address(row: InstructionRow, saddr: int) -> Operand | None:
     if saddr == _NULL:
         return OFF
-    if segment == "FLAT":
+    if row.encoding == "FLAT":
         return None
-    if segment == "GLOBAL":
+    if row.encoding == "GLOBAL":
         if "addtid" in row.flags:
             return scalar(saddr, 2)
         return scalar(saddr, 2, "SReg_64_XEXEC_XNULL" if saddr == 126 else "")
     return scalar(saddr, 1, "SReg_32_XEXEC_HI" if saddr == 127 else "")
-
-
-def _vector_address(segment: str, register: int, saddr: int, used: bool) -> Operand:
-    if segment == "SCRATCH":
-        return vgpr(register) if used else OFF
-    return vgpr(register, 2 if saddr == _NULL else 1)

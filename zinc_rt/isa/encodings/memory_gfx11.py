@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa.encodings.flat import OFF, offset, scalar_address
-from zinc_rt.isa.encodings.immediates import small
-from zinc_rt.isa.encodings.scalar_memory import destination
+from zinc_rt.isa.encodings.flat import flat_operands, offset
+from zinc_rt.isa.encodings.scalar_memory import data_and_base
 from zinc_rt.isa.encodings.source import scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import Operand, immediate, vgpr
+from zinc_rt.isa.operand import immediate
 from zinc_rt.isa.rows import rows
 from zinc_rt.isa.target import Target
 
@@ -35,14 +34,7 @@ def decode_scalar(word: int, code: bytes, at: int, target: Target) -> Instructio
         return Instruction(row, (), (), (word, high))
     register, soffset, field = word >> 6 & 0x7F, high >> 25, high & 0x1FFFFF
     distance = field - (field >> 20 << 21)
-    operands: list[Operand | None] = []
-    for operand in row.operands:
-        if operand[0] == "d":
-            operands.append(destination(register, int(operand[1:])))
-        elif operand[0] == "i":
-            operands.append(immediate(register, small(register)))
-        else:
-            operands.append(scalar((word & 0x3F) << 1, int(operand[1:])))
+    operands = data_and_base(row, register, word)
     modifiers: tuple[Modifier, ...] = ()
     if soffset == _NULL and distance:
         operands.append(immediate(distance, f"{distance:#x}"))
@@ -70,26 +62,15 @@ def decode_flat(word: int, code: bytes, at: int, target: Target) -> Instruction 
     saddr, used = high >> 16 & 0x7F, high >> 23 & 1
     if used and encoding != "SCRATCH":
         return None
-    address = scalar_address(encoding, saddr, row)
-    if address is None:
-        return None
-    data = {o[0]: vgpr(high >> (24 if o[0] == "d" else 8) & 0xFF, int(o[1:].split("/")[0])) for o in row.operands}
     bits = word >> 13 & 7
-    operands = [data["d"]] if "d" in data and (row.flags[0] != "atomic" or bits & _GLC) else []
-    if "addtid" not in row.flags:
-        register = high & 0xFF
-        if encoding == "SCRATCH":
-            operands.append(vgpr(register) if used else OFF)
-        else:
-            operands.append(vgpr(register, 2 if saddr == _NULL else 1))
-    if "x" in data:
-        operands.append(data["x"])
-    if encoding != "FLAT":
-        operands.append(address)
+    registers = (high >> 24, high >> 8 & 0xFF, high & 0xFF, saddr)
+    operands = flat_operands(row, registers, target, offset_used=bool(used), returns=bool(bits & _GLC))
+    if operands is None:
+        return None
     field = word & 0x1FFF
     if encoding == "FLAT":
         modifiers: tuple[Modifier, ...] = (Modifier("offset", f"offset:{field}", field),) if field else ()
     else:
         modifiers = offset(field, 13)
     modifiers += caches(bits)
-    return Instruction(row, tuple(operands), modifiers, (word, high))
+    return Instruction(row, operands, modifiers, (word, high))

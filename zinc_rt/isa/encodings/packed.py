@@ -110,12 +110,8 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         extra = int.from_bytes(code[at + 8 : at + 12], "little")
         words = (word, high, extra)
         decoders = plan.dpp_decoders
-        if source == dpp.DPP16:
-            modifiers += dpp.modifiers16(extra)
-            kind = "DPP16"
-        else:
-            modifiers += dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE)
-            kind = "DPP8"
+        kind, more = dpp.kind_and_modifiers(source, extra)
+        modifiers += more
         fields[1] = extra & 0xFF
     if LITERAL in fields and any(
         fields[field] == LITERAL for field in plan.literal_fields if field > 1 or not kind

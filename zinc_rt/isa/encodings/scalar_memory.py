@@ -12,7 +12,7 @@ from zinc_rt.isa.encodings.immediates import small
 from zinc_rt.isa.encodings.source import scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import Operand, immediate
-from zinc_rt.isa.rows import rows
+from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
 _NULL = 124
@@ -31,16 +31,9 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     probe = "probe" in row.flags  # prefetches too: the register field is a 5-bit number
     if (offset < 0 and "unsigned" in row.flags) or (probe and register > 31):
         return None
-    operands: list[Operand | None] = []
+    operands = data_and_base(row, register, word)
     shown = f"{offset:#x}"
     modifiers: tuple[Modifier, ...] = ()
-    for operand in row.operands:
-        if operand[0] == "d":
-            operands.append(destination(register, int(operand[1:])))
-        elif operand[0] == "i":
-            operands.append(immediate(register, small(register)))
-        elif operand[0] == "b":
-            operands.append(scalar((word & 0x3F) << 1, int(operand[1:])))
     if high >> 24 & 1 and not probe:
         modifiers = (SCALE_OFFSET,)
     if "prefetch" in row.flags:
@@ -58,7 +51,19 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     return Instruction(row, found, modifiers, (word, high))
 
 
-def destination(register: int, width: int) -> Operand | None:
+def data_and_base(row: InstructionRow, register: int, word: int) -> list[Operand | None]:
+    operands: list[Operand | None] = []
+    for operand in row.operands:
+        if operand[0] == "d":
+            operands.append(_destination(register, int(operand[1:])))
+        elif operand[0] == "i":
+            operands.append(immediate(register, small(register)))
+        elif operand[0] == "b":
+            operands.append(scalar((word & 0x3F) << 1, int(operand[1:])))
+    return operands
+
+
+def _destination(register: int, width: int) -> Operand | None:
     if width == 1:
         return scalar(register, 1, "SReg_32_XM0_XEXEC" if register in (125, 126, 127) else "")
     if width == 2:

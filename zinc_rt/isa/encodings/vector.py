@@ -174,9 +174,7 @@ def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target)
                     return None
                 neg = (extra >> 20 & 1 | extra >> 21 & 2) & plan.neg
                 absolute = (extra >> 21 & 1 | extra >> 22 & 2) & plan.abs
-                modifiers, kind = dpp.modifiers16(extra), "DPP16"
-            else:
-                modifiers, kind = dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE), "DPP8"
+            kind, modifiers = dpp.kind_and_modifiers(source, extra)
             source = extra & 0xFF
     fields = (destination, source, word >> 9 & 0xFF, 0, 0, 0)
     operands = _operands(plan.dpp_operands if kind else plan.operands, fields, extra, neg, absolute)
@@ -219,10 +217,8 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
         extra = int.from_bytes(code[at + 8 : at + 12], "little")
         words = (word, high, extra)
         decoders = plan.dpp_operands
-        if source == dpp.DPP16:
-            modifiers, kind = modifiers + dpp.modifiers16(extra), "DPP16"
-        else:
-            modifiers, kind = modifiers + dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE), "DPP8"
+        kind, more = dpp.kind_and_modifiers(source, extra)
+        modifiers += more
         fields = (fields[0], extra & 0xFF, *fields[2:])
     if LITERAL in fields and any(fields[field] == LITERAL for field in plan.literal_fields - {kind and 1}):
         end = at + 4 * len(words) + 4

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from zinc_rt.isa.effects import EXEC, M0, NULL, TTMP, VCC, name, span
+from zinc_rt.isa.lint.dataflow import forward
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 
 _IGNORED = span(M0, 1) | span(NULL, 1) | span(EXEC, 2)
@@ -35,33 +36,23 @@ class SgprReadState:
     def copy(self) -> SgprReadState:
         return SgprReadState(self.read, dict(self.salu), dict(self.valu), dict(self.vcc))
 
-    def merge(self, other: SgprReadState) -> bool:
-        before = (self.read, len(self.salu), len(self.valu), len(self.vcc))
-        self.read |= other.read
-        self.salu = other.salu | self.salu
-        self.valu = other.valu | self.valu
-        self.vcc = other.vcc | self.vcc
-        return before != (self.read, len(self.salu), len(self.valu), len(self.vcc))
+    def merged(self, other: SgprReadState) -> SgprReadState:
+        return SgprReadState(
+            self.read | other.read, other.salu | self.salu, other.valu | self.valu, other.vcc | self.vcc
+        )
 
 
 def check_sgpr_reads(subject: Subject) -> Iterator[LintFinding]:
     blocks = subject.flow.blocks
     steps = {pc: [at for at, _ in block.instructions if _matters(subject, at)] for pc, block in blocks.items()}
-    states = {subject.flow.entry: SgprReadState()}
-    todo = list(subject.order)
-    while todo:
-        again: set[int] = set()
-        for pc in (pc for pc in todo if pc in states):
-            after = states[pc].copy()
-            for at in steps[pc]:
-                _step(subject, at, after)
-            for successor in blocks[pc].successors:
-                if successor not in states:
-                    states[successor] = after.copy()
-                    again.add(successor)
-                elif states[successor].merge(after):
-                    again.add(successor)
-        todo = [pc for pc in subject.order if pc in again]
+
+    def over(block: int, state: SgprReadState) -> SgprReadState:
+        after = state.copy()
+        for at in steps[block]:
+            _step(subject, at, after)
+        return after
+
+    states = forward(subject, SgprReadState(), over, SgprReadState.merged)
     said: set[tuple[int, int]] = set()
     for pc, state in states.items():
         after = state.copy()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zinc_rt.isa.effects import EXEC, NULL, SCC, TTMP, VCC, VGPR, bit, names, registers, span
+from zinc_rt.isa.effects import EXEC, NULL, SCC, TTMP, VCC, VGPR, bit, names, registers, span, union
 from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.dataflow import forward
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind
 
@@ -61,22 +62,13 @@ def _unused(made: Instruction) -> int:
 
 def _written(subject: Subject, start: int, *, every_path: bool) -> dict[int, int]:
     """The registers written before each block, on some or on every path."""
-    blocks = subject.flow.blocks
-    gains = dict.fromkeys(blocks, 0)
-    for pc, block in blocks.items():
-        for at, _ in block.instructions:
-            gains[pc] |= subject.effects[at].writes
-    into = {subject.flow.entry: start}
-    todo = list(subject.order)
-    while todo:
-        again: set[int] = set()
-        for pc in (pc for pc in todo if pc in into):
-            out = into[pc] | gains[pc]
-            for successor in blocks[pc].successors:
-                known = into.get(successor)
-                merged = out if known is None else known & out if every_path else known | out
-                if merged != known:
-                    into[successor] = merged
-                    again.add(successor)
-        todo = [pc for pc in subject.order if pc in again]
-    return into
+    gains = {
+        start: union(subject.effects[at].writes for at, _ in block.instructions)
+        for start, block in subject.flow.blocks.items()
+    }
+    return forward(
+        subject,
+        start,
+        lambda block, written: written | gains[block],
+        (lambda one, other: one & other) if every_path else (lambda one, other: one | other),
+    )

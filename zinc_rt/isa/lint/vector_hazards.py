@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from zinc_rt.isa.effects import names, registers, union
 from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.dataflow import forward
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 
 
@@ -64,23 +65,16 @@ def _permlane(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintF
 def _with_last(subject: Subject, counts: Callable[[Instruction], bool]) -> Iterator[tuple[int, frozenset[int]]]:
     """(pc, pcs of the VALU instructions that may be the last one before it), of those that `counts` accepts."""
     blocks = subject.flow.blocks
-    into: dict[int, frozenset[int]] = {subject.flow.entry: frozenset()}
 
     def vector(pc: int) -> bool:
         return subject.at[pc].row.pipe == "valu" and counts(subject.at[pc])
 
-    todo = list(subject.order)
-    while todo:
-        again: set[int] = set()
-        for start in (start for start in todo if start in into):
-            inner = [pc for pc, _ in blocks[start].instructions if vector(pc)]
-            out = frozenset(inner[-1:]) or into[start]
-            for successor in blocks[start].successors:
-                merged = into.get(successor, frozenset()) | out
-                if successor not in into or merged != into[successor]:
-                    into[successor] = merged
-                    again.add(successor)
-        todo = [pc for pc in subject.order if pc in again]
+    def over(block: int, last: frozenset[int]) -> frozenset[int]:
+        inner = [pc for pc, _ in blocks[block].instructions if vector(pc)]
+        return frozenset(inner[-1:]) or last
+
+    nothing: frozenset[int] = frozenset()
+    into = forward(subject, nothing, over, lambda one, other: one | other)
     for start, last in into.items():
         for pc, _ in blocks[start].instructions:
             yield pc, last

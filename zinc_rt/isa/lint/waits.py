@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from zinc_rt.isa.effects import names
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, counted, waits
+from zinc_rt.isa.lint.dataflow import forward
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind
 
@@ -36,25 +37,18 @@ Counts = dict[int, tuple[tuple[str, int], ...]]
 
 def _states(subject: Subject, counts: Counts, settles: Counts) -> dict[int, Pending]:
     """What may be pending where a block begins."""
-    blocks = subject.flow.blocks
-    states: dict[int, Pending] = {subject.flow.entry: {counter: {} for counter in COUNTERS}}
-    todo = list(subject.order)
-    while todo:
-        again: set[int] = set()
-        for pc in todo:
-            if pc not in states:
-                continue
-            after = {counter: dict(waiting) for counter, waiting in states[pc].items()}
-            for at, _ in blocks[pc].instructions:
-                if at in counts:
-                    _issue(after, at, counts[at])
-                elif at in settles:
-                    _settle(after, settles[at])
-            for successor in blocks[pc].successors:
-                if _merge(states, successor, after):
-                    again.add(successor)
-        todo = [pc for pc in subject.order if pc in again]
-    return states
+
+    def over(block: int, state: Pending) -> Pending:
+        after = {counter: dict(waiting) for counter, waiting in state.items()}
+        for at, _ in subject.flow.blocks[block].instructions:
+            if at in counts:
+                _issue(after, at, counts[at])
+            elif at in settles:
+                _settle(after, settles[at])
+        return after
+
+    nothing: Pending = {counter: {} for counter in COUNTERS}
+    return forward(subject, nothing, over, _merged)
 
 
 def _issue(state: Pending, pc: int, what: tuple[tuple[str, int], ...]) -> None:
@@ -75,18 +69,13 @@ def _settle(state: Pending, what: tuple[tuple[str, int], ...]) -> None:
             state[counter] = {pc: behind for pc, behind in state[counter].items() if behind < remain}
 
 
-def _merge(states: dict[int, Pending], pc: int, arriving: Pending) -> bool:
-    if pc not in states:
-        states[pc] = {counter: dict(waiting) for counter, waiting in arriving.items()}
-        return True
-    changed = False
+def _merged(known: Pending, arriving: Pending) -> Pending:
+    """Of both paths: each operation with the fewer behind it."""
+    whole = {counter: dict(waiting) for counter, waiting in known.items()}
     for counter, waiting in arriving.items():
-        known = states[pc][counter]
-        for other, behind in waiting.items():
-            if known.get(other, MOST + 1) > behind:
-                known[other] = behind
-                changed = True
-    return changed
+        for pc, behind in waiting.items():
+            whole[counter][pc] = min(behind, whole[counter].get(pc, behind))
+    return whole
 
 
 def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts) -> Iterator[LintFinding]:

@@ -5,48 +5,32 @@ A VMEM row serves several segments: f flat_, g global_, s scratch_, b buffer_, t
 
 ROWS = {
     "DS": """
-00 00 ds_add_u32 a1,x1
-01 01 ds_sub_u32 a1,x1
-02 02 ds_rsub_u32 a1,x1
-03 03 ds_inc_u32 a1,x1
-04 04 ds_dec_u32 a1,x1
-05 05 ds_min_i32 a1,x1
-06 06 ds_max_i32 a1,x1
-07 07 ds_min_u32 a1,x1
-08 08 ds_max_u32 a1,x1
-09 09 ds_and_b32 a1,x1
-0a 0a ds_or_b32 a1,x1
-0b 0b ds_xor_b32 a1,x1
-0c 0c ds_mskor_b32 a1,x1,y1
+00 00 ds_add_u32 a1,x1 rtn20
+01 01 ds_sub_u32 a1,x1 rtn21
+02 02 ds_rsub_u32 a1,x1 rtn22
+03 03 ds_inc_u32 a1,x1 rtn23
+04 04 ds_dec_u32 a1,x1 rtn24
+05 05 ds_min_i32 a1,x1 rtn25
+06 06 ds_max_i32 a1,x1 rtn26
+07 07 ds_min_u32 a1,x1 rtn27
+08 08 ds_max_u32 a1,x1 rtn28
+09 09 ds_and_b32 a1,x1 rtn29
+0a 0a ds_or_b32 a1,x1 rtn2a
+0b 0b ds_xor_b32 a1,x1 rtn2b
+0c 0c ds_mskor_b32 a1,x1,y1 rtn2c
 0d 0d ds_store_b32 a1,x1
 0e 0e ds_store_2addr_b32 a1,x1,y1 two
 0f 0f ds_store_2addr_stride64_b32 a1,x1,y1 two stride64
-10 10 ds_cmpstore_b32 a1,x1,y1
-12  - ds_min_num_f32 a1,x1
-13  - ds_max_num_f32 a1,x1
+10 10 ds_cmpstore_b32 a1,x1,y1 rtn30
+12  - ds_min_num_f32 a1,x1 rtn32
+13  - ds_max_num_f32 a1,x1 rtn33
 14 14 ds_nop - zero nolds #none
-15 15 ds_add_f32 a1,x1
+15 15 ds_add_f32 a1,x1 rtn79
 1e 1e ds_store_b8 a1,x1
 1f 1f ds_store_b16 a1,x1
-20 20 ds_add_rtn_u32 d1,a1,x1
-21 21 ds_sub_rtn_u32 d1,a1,x1
-22 22 ds_rsub_rtn_u32 d1,a1,x1
-23 23 ds_inc_rtn_u32 d1,a1,x1
-24 24 ds_dec_rtn_u32 d1,a1,x1
-25 25 ds_min_rtn_i32 d1,a1,x1
-26 26 ds_max_rtn_i32 d1,a1,x1
-27 27 ds_min_rtn_u32 d1,a1,x1
-28 28 ds_max_rtn_u32 d1,a1,x1
-29 29 ds_and_rtn_b32 d1,a1,x1
-2a 2a ds_or_rtn_b32 d1,a1,x1
-2b 2b ds_xor_rtn_b32 d1,a1,x1
-2c 2c ds_mskor_rtn_b32 d1,a1,x1,y1
 2d 2d ds_storexchg_rtn_b32 d1,a1,x1
 2e 2e ds_storexchg_2addr_rtn_b32 d2,a1,x1,y1 two
 2f 2f ds_storexchg_2addr_stride64_rtn_b32 d2,a1,x1,y1 two stride64
-30 30 ds_cmpstore_rtn_b32 d1,a1,x1,y1
-32  - ds_min_num_rtn_f32 d1,a1,x1
-33  - ds_max_num_rtn_f32 d1,a1,x1
 35 35 ds_swizzle_b32 d1,a1 swizzle nolds
 36 36 ds_load_b32 d1,a1
 37 37 ds_load_2addr_b32 d2,a1 two
@@ -57,53 +41,36 @@ ROWS = {
 3c 3c ds_load_u16 d1,a1
 3d 3d ds_consume d1
 3e 3e ds_append d1
-40 40 ds_add_u64 a1,x2
-41 41 ds_sub_u64 a1,x2
-42 42 ds_rsub_u64 a1,x2
-43 43 ds_inc_u64 a1,x2
-44 44 ds_dec_u64 a1,x2
-45 45 ds_min_i64 a1,x2
-46 46 ds_max_i64 a1,x2
-47 47 ds_min_u64 a1,x2
-48 48 ds_max_u64 a1,x2
-49 49 ds_and_b64 a1,x2
-4a 4a ds_or_b64 a1,x2
-4b 4b ds_xor_b64 a1,x2
-4c 4c ds_mskor_b64 a1,x2,y2
+40 40 ds_add_u64 a1,x2 rtn60
+41 41 ds_sub_u64 a1,x2 rtn61
+42 42 ds_rsub_u64 a1,x2 rtn62
+43 43 ds_inc_u64 a1,x2 rtn63
+44 44 ds_dec_u64 a1,x2 rtn64
+45 45 ds_min_i64 a1,x2 rtn65
+46 46 ds_max_i64 a1,x2 rtn66
+47 47 ds_min_u64 a1,x2 rtn67
+48 48 ds_max_u64 a1,x2 rtn68
+49 49 ds_and_b64 a1,x2 rtn69
+4a 4a ds_or_b64 a1,x2 rtn6a
+4b 4b ds_xor_b64 a1,x2 rtn6b
+4c 4c ds_mskor_b64 a1,x2,y2 rtn6c
 4d 4d ds_store_b64 a1,x2
 4e 4e ds_store_2addr_b64 a1,x2,y2 two
 4f 4f ds_store_2addr_stride64_b64 a1,x2,y2 two stride64
-50 50 ds_cmpstore_b64 a1,x2,y2
-52  - ds_min_num_f64 a1,x2
-53  - ds_max_num_f64 a1,x2
-60 60 ds_add_rtn_u64 d2,a1,x2
-61 61 ds_sub_rtn_u64 d2,a1,x2
-62 62 ds_rsub_rtn_u64 d2,a1,x2
-63 63 ds_inc_rtn_u64 d2,a1,x2
-64 64 ds_dec_rtn_u64 d2,a1,x2
-65 65 ds_min_rtn_i64 d2,a1,x2
-66 66 ds_max_rtn_i64 d2,a1,x2
-67 67 ds_min_rtn_u64 d2,a1,x2
-68 68 ds_max_rtn_u64 d2,a1,x2
-69 69 ds_and_rtn_b64 d2,a1,x2
-6a 6a ds_or_rtn_b64 d2,a1,x2
-6b 6b ds_xor_rtn_b64 d2,a1,x2
-6c 6c ds_mskor_rtn_b64 d2,a1,x2,y2
+50 50 ds_cmpstore_b64 a1,x2,y2 rtn70
+52  - ds_min_num_f64 a1,x2 rtn72
+53  - ds_max_num_f64 a1,x2 rtn73
 6d 6d ds_storexchg_rtn_b64 d2,a1,x2
 6e 6e ds_storexchg_2addr_rtn_b64 d4,a1,x2,y2 two
 6f 6f ds_storexchg_2addr_stride64_rtn_b64 d4,a1,x2,y2 two stride64
-70 70 ds_cmpstore_rtn_b64 d2,a1,x2,y2
-72  - ds_min_num_rtn_f64 d2,a1,x2
-73  - ds_max_num_rtn_f64 d2,a1,x2
 76 76 ds_load_b64 d2,a1
 77 77 ds_load_2addr_b64 d4,a1 two
 78 78 ds_load_2addr_stride64_b64 d4,a1 two stride64
-79 79 ds_add_rtn_f32 d1,a1,x1
 7e 7e ds_condxchg32_rtn_b64 d2,a1,x2
-98  - ds_cond_sub_u32 a1,x1
-99  - ds_sub_clamp_u32 a1,x1
-9a  - ds_pk_add_f16 a1,x1
-9b  - ds_pk_add_bf16 a1,x1
+98  - ds_cond_sub_u32 a1,x1 rtna8
+99  - ds_sub_clamp_u32 a1,x1 rtna9
+9a  - ds_pk_add_f16 a1,x1 rtnaa
+9b  - ds_pk_add_bf16 a1,x1 rtnab
 a0 a0 ds_store_b8_d16_hi a1,x1
 a1 a1 ds_store_b16_d16_hi a1,x1
 a2 a2 ds_load_u8_d16 d1,a1
@@ -112,10 +79,6 @@ a4 a4 ds_load_i8_d16 d1,a1
 a5 a5 ds_load_i8_d16_hi d1,a1
 a6 a6 ds_load_u16_d16 d1,a1
 a7 a7 ds_load_u16_d16_hi d1,a1
-a8  - ds_cond_sub_rtn_u32 d1,a1,x1
-a9  - ds_sub_clamp_rtn_u32 d1,a1,x1
-aa  - ds_pk_add_rtn_f16 d1,a1,x1
-ab  - ds_pk_add_rtn_bf16 d1,a1,x1
 b0 b0 ds_store_addtid_b32 x1 <m0
 b1 b1 ds_load_addtid_b32 d1 <m0
 b2  - ds_permute_b32 d1,a1,x1 nolds
@@ -128,26 +91,20 @@ e1  - ds_bvh_stack_push8_pop1_rtn_b32 d1,a1,x1,y8 >src
 e2  - ds_bvh_stack_push8_pop2_rtn_b64 d2,a1,x1,y8 >src
 fe fe ds_load_b96 d3,a1
 ff ff ds_load_b128 d4,a1
- - 11 ds_cmpstore_f32 a1,x1,y1
- - 12 ds_min_f32 a1,x1
- - 13 ds_max_f32 a1,x1
+ - 11 ds_cmpstore_f32 a1,x1,y1 rtn31
+ - 12 ds_min_f32 a1,x1 rtn32
+ - 13 ds_max_f32 a1,x1 rtn33
  - 18 ds_gws_sema_release_all - gds
  - 19 ds_gws_init a1 gds
  - 1a ds_gws_sema_v - gds
  - 1b ds_gws_sema_br a1 gds
  - 1c ds_gws_sema_p - gds
  - 1d ds_gws_barrier a1 gds
- - 31 ds_cmpstore_rtn_f32 d1,a1,x1,y1
- - 32 ds_min_rtn_f32 d1,a1,x1
- - 33 ds_max_rtn_f32 d1,a1,x1
  - 34 ds_wrap_rtn_b32 d1,a1,x1,y1
  - 3f ds_ordered_count d1,a1 gds
- - 51 ds_cmpstore_f64 a1,x2,y2
- - 52 ds_min_f64 a1,x2
- - 53 ds_max_f64 a1,x2
- - 71 ds_cmpstore_rtn_f64 d2,a1,x2,y2
- - 72 ds_min_rtn_f64 d2,a1,x2
- - 73 ds_max_rtn_f64 d2,a1,x2
+ - 51 ds_cmpstore_f64 a1,x2,y2 rtn71
+ - 52 ds_min_f64 a1,x2 rtn72
+ - 53 ds_max_f64 a1,x2 rtn73
  - 7a ds_add_gs_reg_rtn d2,x1 gds
  - 7b ds_sub_gs_reg_rtn d2,x1 gds
  - ad ds_bvh_stack_rtn_b32 d1,a1,x1,y4 nogds >src

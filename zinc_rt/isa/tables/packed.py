@@ -55,16 +55,16 @@ ROWS = {
 48 - v_wmma_f32_16x16x16_bf8_fp8 v8/4,V2/1,V2/1,C8/4 l4 h4 %matrix
 49 - v_wmma_f32_16x16x16_bf8_bf8 v8/4,V2/1,V2/1,C8/4 l4 h4 %matrix
 4a - v_wmma_i32_16x16x32_iu4 v8/4,V2/1,V2/1,C8/4 l3 c %matrix
-50 - v_swmmac_f32_16x16x32_f16 v8/4,V4/2,V8/4,V1 l3 h3 k1 %matrix
-51 - v_swmmac_f32_16x16x32_bf16 v8/4,V4/2,V8/4,V1 l3 h3 k1 %matrix
-52 - v_swmmac_f16_16x16x32_f16 v4/2,V4/2,V8/4,V1 l3 h3 k1 %matrix
-53 - v_swmmac_bf16_16x16x32_bf16 v4/2,V4/2,V8/4,V1 l3 h3 k1 %matrix
-54 - v_swmmac_i32_16x16x32_iu8 v8/4,V2/1,V4/2,V1 l3 c k1 %matrix
-55 - v_swmmac_i32_16x16x32_iu4 v8/4,V1,V2/1,V1 l3 c k1 %matrix
-56 - v_swmmac_i32_16x16x64_iu4 v8/4,V2/1,V4/2,V1 l3 c k0 %matrix
-57 - v_swmmac_f32_16x16x32_fp8_fp8 v8/4,V2/1,V4/2,V1 k1 %matrix
-58 - v_swmmac_f32_16x16x32_fp8_bf8 v8/4,V2/1,V4/2,V1 k1 %matrix
-59 - v_swmmac_f32_16x16x32_bf8_fp8 v8/4,V2/1,V4/2,V1 k1 %matrix
-5a - v_swmmac_f32_16x16x32_bf8_bf8 v8/4,V2/1,V4/2,V1 k1 %matrix
+50 - v_swmmac_f32_16x16x32_f16 v8/4,V4/2,V8/4,V1 l3 h3 k1 <dst %matrix
+51 - v_swmmac_f32_16x16x32_bf16 v8/4,V4/2,V8/4,V1 l3 h3 k1 <dst %matrix
+52 - v_swmmac_f16_16x16x32_f16 v4/2,V4/2,V8/4,V1 l3 h3 k1 <dst %matrix
+53 - v_swmmac_bf16_16x16x32_bf16 v4/2,V4/2,V8/4,V1 l3 h3 k1 <dst %matrix
+54 - v_swmmac_i32_16x16x32_iu8 v8/4,V2/1,V4/2,V1 l3 c k1 <dst %matrix
+55 - v_swmmac_i32_16x16x32_iu4 v8/4,V1,V2/1,V1 l3 c k1 <dst %matrix
+56 - v_swmmac_i32_16x16x64_iu4 v8/4,V2/1,V4/2,V1 l3 c k0 <dst %matrix
+57 - v_swmmac_f32_16x16x32_fp8_fp8 v8/4,V2/1,V4/2,V1 k1 <dst %matrix
+58 - v_swmmac_f32_16x16x32_fp8_bf8 v8/4,V2/1,V4/2,V1 k1 <dst %matrix
+59 - v_swmmac_f32_16x16x32_bf8_fp8 v8/4,V2/1,V4/2,V1 k1 <dst %matrix
+5a - v_swmmac_f32_16x16x32_bf8_bf8 v8/4,V2/1,V4/2,V1 k1 <dst %matrix
 """,
 }

@@ -173,69 +173,23 @@ ROWS = {
 55  - s_mul_u64 d2,s64,s64
 """,
     "SOPC": """
-00 00 s_cmp_eq_i32 s32,s32
-01 01 s_cmp_lg_i32 s32,s32
-02 02 s_cmp_gt_i32 s32,s32
-03 03 s_cmp_ge_i32 s32,s32
-04 04 s_cmp_lt_i32 s32,s32
-05 05 s_cmp_le_i32 s32,s32
-06 06 s_cmp_eq_u32 s32,s32
-07 07 s_cmp_lg_u32 s32,s32
-08 08 s_cmp_gt_u32 s32,s32
-09 09 s_cmp_ge_u32 s32,s32
-0a 0a s_cmp_lt_u32 s32,s32
-0b 0b s_cmp_le_u32 s32,s32
+00 00 s_cmp_{eq,lg,gt,ge,lt,le}_i32 s32,s32
+06 06 s_cmp_{eq,lg,gt,ge,lt,le}_u32 s32,s32
 0c 0c s_bitcmp0_b32 s32,s32
 0d 0d s_bitcmp1_b32 s32,s32
 0e 0e s_bitcmp0_b64 s64,s32
 0f 0f s_bitcmp1_b64 s64,s32
 10 10 s_cmp_eq_u64 s64,s64
 11 11 s_cmp_lg_u64 s64,s64
-41  - s_cmp_lt_f32 s32,s32
-42  - s_cmp_eq_f32 s32,s32
-43  - s_cmp_le_f32 s32,s32
-44  - s_cmp_gt_f32 s32,s32
-45  - s_cmp_lg_f32 s32,s32
-46  - s_cmp_ge_f32 s32,s32
-47  - s_cmp_o_f32 s32,s32
-48  - s_cmp_u_f32 s32,s32
-49  - s_cmp_nge_f32 s32,s32
-4a  - s_cmp_nlg_f32 s32,s32
-4b  - s_cmp_ngt_f32 s32,s32
-4c  - s_cmp_nle_f32 s32,s32
-4d  - s_cmp_neq_f32 s32,s32
-4e  - s_cmp_nlt_f32 s32,s32
-51  - s_cmp_lt_f16 si16,si16
-52  - s_cmp_eq_f16 si16,si16
-53  - s_cmp_le_f16 si16,si16
-54  - s_cmp_gt_f16 si16,si16
-55  - s_cmp_lg_f16 si16,si16
-56  - s_cmp_ge_f16 si16,si16
-57  - s_cmp_o_f16 si16,si16
-58  - s_cmp_u_f16 si16,si16
-59  - s_cmp_nge_f16 si16,si16
-5a  - s_cmp_nlg_f16 si16,si16
-5b  - s_cmp_ngt_f16 si16,si16
-5c  - s_cmp_nle_f16 si16,si16
-5d  - s_cmp_neq_f16 si16,si16
-5e  - s_cmp_nlt_f16 si16,si16
+41  - s_cmp_{lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt}_f32 s32,s32
+51  - s_cmp_{lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt}_f16 si16,si16
 """,
     "SOPK": """
 00 00 s_movk_i32 d1,hex
 01 01 s_version version %other
 02 02 s_cmovk_i32 d1,hex <scc <dst
- - 03 s_cmpk_eq_i32 d1,hex
- - 04 s_cmpk_lg_i32 d1,hex
- - 05 s_cmpk_gt_i32 d1,hex
- - 06 s_cmpk_ge_i32 d1,hex
- - 07 s_cmpk_lt_i32 d1,hex
- - 08 s_cmpk_le_i32 d1,hex
- - 09 s_cmpk_eq_u32 d1,hex
- - 0a s_cmpk_lg_u32 d1,hex
- - 0b s_cmpk_gt_u32 d1,hex
- - 0c s_cmpk_ge_u32 d1,hex
- - 0d s_cmpk_lt_u32 d1,hex
- - 0e s_cmpk_le_u32 d1,hex
+ - 03 s_cmpk_{eq,lg,gt,ge,lt,le}_i32 d1,hex
+ - 09 s_cmpk_{eq,lg,gt,ge,lt,le}_u32 d1,hex
 0f  - s_addk_co_i32 d1,hex <dst >scc
  - 0f s_addk_i32 d1,hex
 10 10 s_mulk_i32 d1,hex <dst

@@ -155,96 +155,27 @@ ROWS = {
 """,
     "VOPC": """
  - 00 v_cmp_f_f16 MD,hf,hf m3 c dpp
-01 01 v_cmp_lt_f16 MD,hf,hf m3 c dpp
-02 02 v_cmp_eq_f16 MD,hf,hf m3 c dpp
-03 03 v_cmp_le_f16 MD,hf,hf m3 c dpp
-04 04 v_cmp_gt_f16 MD,hf,hf m3 c dpp
-05 05 v_cmp_lg_f16 MD,hf,hf m3 c dpp
-06 06 v_cmp_ge_f16 MD,hf,hf m3 c dpp
-07 07 v_cmp_o_f16 MD,hf,hf m3 c dpp
-08 08 v_cmp_u_f16 MD,hf,hf m3 c dpp
-09 09 v_cmp_nge_f16 MD,hf,hf m3 c dpp
-0a 0a v_cmp_nlg_f16 MD,hf,hf m3 c dpp
-0b 0b v_cmp_ngt_f16 MD,hf,hf m3 c dpp
-0c 0c v_cmp_nle_f16 MD,hf,hf m3 c dpp
-0d 0d v_cmp_neq_f16 MD,hf,hf m3 c dpp
-0e 0e v_cmp_nlt_f16 MD,hf,hf m3 c dpp
+01 01 v_cmp_{lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt}_f16 MD,hf,hf m3 c dpp
  - 0f v_cmp_t_f16 MD,hf,hf m3 c dpp
  - 10 v_cmp_f_f32 MD,b32,b32 m3 c dpp
-11 11 v_cmp_lt_f32 MD,b32,b32 m3 c dpp
-12 12 v_cmp_eq_f32 MD,b32,b32 m3 c dpp
-13 13 v_cmp_le_f32 MD,b32,b32 m3 c dpp
-14 14 v_cmp_gt_f32 MD,b32,b32 m3 c dpp
-15 15 v_cmp_lg_f32 MD,b32,b32 m3 c dpp
-16 16 v_cmp_ge_f32 MD,b32,b32 m3 c dpp
-17 17 v_cmp_o_f32 MD,b32,b32 m3 c dpp
-18 18 v_cmp_u_f32 MD,b32,b32 m3 c dpp
-19 19 v_cmp_nge_f32 MD,b32,b32 m3 c dpp
-1a 1a v_cmp_nlg_f32 MD,b32,b32 m3 c dpp
-1b 1b v_cmp_ngt_f32 MD,b32,b32 m3 c dpp
-1c 1c v_cmp_nle_f32 MD,b32,b32 m3 c dpp
-1d 1d v_cmp_neq_f32 MD,b32,b32 m3 c dpp
-1e 1e v_cmp_nlt_f32 MD,b32,b32 m3 c dpp
+11 11 v_cmp_{lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt}_f32 MD,b32,b32 m3 c dpp
  - 1f v_cmp_t_f32 MD,b32,b32 m3 c dpp
  - 20 v_cmp_f_f64 MD,f64,f64 m3 c
-21 21 v_cmp_lt_f64 MD,f64,f64 m3 c
-22 22 v_cmp_eq_f64 MD,f64,f64 m3 c
-23 23 v_cmp_le_f64 MD,f64,f64 m3 c
-24 24 v_cmp_gt_f64 MD,f64,f64 m3 c
-25 25 v_cmp_lg_f64 MD,f64,f64 m3 c
-26 26 v_cmp_ge_f64 MD,f64,f64 m3 c
-27 27 v_cmp_o_f64 MD,f64,f64 m3 c
-28 28 v_cmp_u_f64 MD,f64,f64 m3 c
-29 29 v_cmp_nge_f64 MD,f64,f64 m3 c
-2a 2a v_cmp_nlg_f64 MD,f64,f64 m3 c
-2b 2b v_cmp_ngt_f64 MD,f64,f64 m3 c
-2c 2c v_cmp_nle_f64 MD,f64,f64 m3 c
-2d 2d v_cmp_neq_f64 MD,f64,f64 m3 c
-2e 2e v_cmp_nlt_f64 MD,f64,f64 m3 c
+21 21 v_cmp_{lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt}_f64 MD,f64,f64 m3 c
  - 2f v_cmp_t_f64 MD,f64,f64 m3 c
-31 31 v_cmp_lt_i16 MD,hi,hi dpp
-32 32 v_cmp_eq_i16 MD,hi,hi dpp
-33 33 v_cmp_le_i16 MD,hi,hi dpp
-34 34 v_cmp_gt_i16 MD,hi,hi dpp
-35 35 v_cmp_ne_i16 MD,hi,hi dpp
-36 36 v_cmp_ge_i16 MD,hi,hi dpp
-39 39 v_cmp_lt_u16 MD,hi,hi dpp
-3a 3a v_cmp_eq_u16 MD,hi,hi dpp
-3b 3b v_cmp_le_u16 MD,hi,hi dpp
-3c 3c v_cmp_gt_u16 MD,hi,hi dpp
-3d 3d v_cmp_ne_u16 MD,hi,hi dpp
-3e 3e v_cmp_ge_u16 MD,hi,hi dpp
+31 31 v_cmp_{lt,eq,le,gt,ne,ge}_i16 MD,hi,hi dpp
+39 39 v_cmp_{lt,eq,le,gt,ne,ge}_u16 MD,hi,hi dpp
  - 40 v_cmp_f_i32 MD,b32,b32 dpp
-41 41 v_cmp_lt_i32 MD,b32,b32 dpp
-42 42 v_cmp_eq_i32 MD,b32,b32 dpp
-43 43 v_cmp_le_i32 MD,b32,b32 dpp
-44 44 v_cmp_gt_i32 MD,b32,b32 dpp
-45 45 v_cmp_ne_i32 MD,b32,b32 dpp
-46 46 v_cmp_ge_i32 MD,b32,b32 dpp
+41 41 v_cmp_{lt,eq,le,gt,ne,ge}_i32 MD,b32,b32 dpp
  - 47 v_cmp_t_i32 MD,b32,b32 dpp
  - 48 v_cmp_f_u32 MD,b32,b32 dpp
-49 49 v_cmp_lt_u32 MD,b32,b32 dpp
-4a 4a v_cmp_eq_u32 MD,b32,b32 dpp
-4b 4b v_cmp_le_u32 MD,b32,b32 dpp
-4c 4c v_cmp_gt_u32 MD,b32,b32 dpp
-4d 4d v_cmp_ne_u32 MD,b32,b32 dpp
-4e 4e v_cmp_ge_u32 MD,b32,b32 dpp
+49 49 v_cmp_{lt,eq,le,gt,ne,ge}_u32 MD,b32,b32 dpp
  - 4f v_cmp_t_u32 MD,b32,b32 dpp
  - 50 v_cmp_f_i64 MD,i64,i64
-51 51 v_cmp_lt_i64 MD,i64,i64
-52 52 v_cmp_eq_i64 MD,i64,i64
-53 53 v_cmp_le_i64 MD,i64,i64
-54 54 v_cmp_gt_i64 MD,i64,i64
-55 55 v_cmp_ne_i64 MD,i64,i64
-56 56 v_cmp_ge_i64 MD,i64,i64
+51 51 v_cmp_{lt,eq,le,gt,ne,ge}_i64 MD,i64,i64
  - 57 v_cmp_t_i64 MD,i64,i64
  - 58 v_cmp_f_u64 MD,i64,i64
-59 59 v_cmp_lt_u64 MD,i64,i64
-5a 5a v_cmp_eq_u64 MD,i64,i64
-5b 5b v_cmp_le_u64 MD,i64,i64
-5c 5c v_cmp_gt_u64 MD,i64,i64
-5d 5d v_cmp_ne_u64 MD,i64,i64
-5e 5e v_cmp_ge_u64 MD,i64,i64
+59 59 v_cmp_{lt,eq,le,gt,ne,ge}_u64 MD,i64,i64
  - 5f v_cmp_t_u64 MD,i64,i64
 7d 7d v_cmp_class_f16 MD,hf,hf m3 dpp
 7e 7e v_cmp_class_f32 MD,b32,b32 m1 dpp

@@ -49,12 +49,6 @@ SYNCOBJ_TIMELINE_WAIT = Struct(
     u64("deadline_nsec"),  # 6.6
 )
 
-SYNCOBJ_ARRAY = Struct("struct drm_syncobj_array", u64("handles"), u32("count_handles"), u32("pad"))
-
-SYNCOBJ_QUERY = Struct(
-    "struct drm_syncobj_timeline_array", u64("handles"), u64("points"), u32("count_handles"), u32("flags")
-)
-
 
 def _command(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
     return Ioctl(f"DRM_IOCTL_{name}", direction, "d", number, struct)
@@ -65,9 +59,6 @@ IOCTL_GEM_CLOSE = _command("GEM_CLOSE", "w", 0x09, GEM_CLOSE)
 IOCTL_SYNCOBJ_CREATE = _command("SYNCOBJ_CREATE", "rw", 0xBF, SYNCOBJ_CREATE)
 IOCTL_SYNCOBJ_DESTROY = _command("SYNCOBJ_DESTROY", "rw", 0xC0, SYNCOBJ_DESTROY)
 IOCTL_SYNCOBJ_WAIT = _command("SYNCOBJ_WAIT", "rw", 0xC3, SYNCOBJ_WAIT)
-IOCTL_SYNCOBJ_RESET = _command("SYNCOBJ_RESET", "rw", 0xC4, SYNCOBJ_ARRAY)
-IOCTL_SYNCOBJ_SIGNAL = _command("SYNCOBJ_SIGNAL", "rw", 0xC5, SYNCOBJ_ARRAY)
 IOCTL_SYNCOBJ_TIMELINE_WAIT = _command("SYNCOBJ_TIMELINE_WAIT", "rw", 0xCA, SYNCOBJ_TIMELINE_WAIT)
-IOCTL_SYNCOBJ_QUERY = _command("SYNCOBJ_QUERY", "rw", 0xCB, SYNCOBJ_QUERY)
 
 IOCTLS = by_key(globals())

@@ -335,7 +335,7 @@ static void panel_q4_k(const job *j, uint32_t row) { panel_by256(type_q4_k, j, r
 static void panel_q5_k(const job *j, uint32_t row) { panel_by256(type_q5_k, j, row); }
 static void panel_q6_k(const job *j, uint32_t row) { panel_by256(type_q6_k, j, row); }
 
-// From so many tokens on, panels are faster than rows; perf/bench_native_kernels.py --tokens 1,2,3,4,.. shows where.
+// From so many tokens on, panels are faster than rows; zinc-rt kernel-test --mode perf shows where.
 typedef struct {
     uint32_t type, tokens;
     void (*panel)(const job *, uint32_t row);

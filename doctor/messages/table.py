@@ -1,0 +1,69 @@
+"""What the Linux kernel's log says of an AMD GPU, as a table: a pattern of the message → the event it stands for.
+
+Patterns take the core of a message, which is the same through 6.8 to 7.2: prefixes changed (`[drm:func [amdgpu]]
+*ERROR*`, `amdgpu 0000:03:00.0: amdgpu:`, and without the second `amdgpu:` since 6.19). `source` is the file of the
+kernel that prints it, below drivers/gpu/drm/amd/ where no other root is named. The first row that fits wins.
+"""
+
+from __future__ import annotations
+
+import re
+
+from zinc_rt.doctor.messages.bus import BUS
+from zinc_rt.doctor.messages.host import HOST
+from zinc_rt.doctor.messages.loading import FIRMWARE, MODULE
+from zinc_rt.doctor.messages.message import KnownMessage, rows
+from zinc_rt.doctor.messages.running import RUNNING
+from zinc_rt.doctor.messages.startup import START, START_ENDED
+
+# Said by healthy machines, too: taken out before anything else may match.
+HARMLESS = (
+    *rows(
+        "harmless", "pm/swsmu/smu14/smu_v14_0.c", r"SMU driver if version not matched", r"smu driver if version ="
+    ),
+    *rows(
+        "harmless", "amdgpu/amdgpu_psp.c", r"PSP runtime database doesn't exist", r"optional \S+ ta ucode is not"
+    ),
+    *rows("harmless", "amdgpu/amdgpu_bios.c", r"BIOS signature incorrect", r"No more image in the PCI ROM"),
+    *rows(
+        "harmless", "amdgpu/amdgpu_device.c", r"Runtime PM (?:not available|manually)", r"Using \w+ for runtime pm"
+    ),
+    *rows("harmless", "display/dc", r"REG_WAIT timeout", r"Failed to setup vendor infoframe", r"DSC precompute"),
+    *rows(
+        "harmless",
+        "amdgpu/amdgpu_psp.c",
+        r"PSP [gs]et boot config failed",
+        r"RAS WARNING: cmd failed due to unsupported ip",
+        r"(?:HDCP|DTM|SECUREDISPLAY|RAP|XGMI|RAS): Failed to initialize",
+        r"Failed to terminate (?:dtm|hdcp|rap|ras|xgmi) ta",
+    ),
+    *rows("harmless", "amdgpu/amdgpu_fw_attestation.c", r"FW attestation input"),
+    *rows("harmless", "amdgpu/amdgpu_mes.c", r"failed to create MES event log", r"MES FW version must be"),
+    *rows("harmless", "amdgpu/amdgpu_ras.c", r"No RAS poison status", r"Failed to register \w+ ras block"),
+    *rows("harmless", "amdgpu/amdgpu_ras.c", r"RAS: optional ras ta", r"RAP: optional", r"SECUREDISPLAY: "),
+    *rows("harmless", "amdgpu/amdgpu_ras.c", r"\b0 (?:new )?(?:un)?correctable hardware errors?"),
+)
+
+TABLE: tuple[KnownMessage, ...] = (*MODULE, *FIRMWARE, *BUS, *START, *RUNNING, *HOST, *START_ENDED)
+
+# Events that concern nobody unless the line names the GPU or amdgpu itself.
+NEEDS_GPU = frozenset(
+    {
+        "bar-unassigned",
+        "aer-fatal",
+        "aer-corrected",
+        "iommu-fault",
+        "d3cold",
+        "link-lost",
+        "oops",
+        "parameter-invalid",
+    }
+)
+
+# A quick look at a line before the table: most of a log is about something else.
+WORTH_A_LOOK = re.compile(
+    r"amdgpu|kfd|\bdrm\b|AMD-Vi|DMAR|smmu|AER|pcie|BERT|Hardware Error|firmware|\bBAR\b|"
+    r"power state|module|Lockdown|oom|[Oo]ut of memory"
+    r"|BUG|Oops|general protection|RIP: |\bMES\b|\bPSP\b|\bSMU\b|TTM|page fault|\bring\b|"
+    r"blocked for more|vfio|Surprise|giving up",
+)

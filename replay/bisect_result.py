@@ -1,0 +1,73 @@
+"""What a bisection found: the step, and where one could be named its node and first element that differs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class FailingNode:
+    """The node that fails. `node` is its place among the graph's calls; `buffer` its result, or what it spoilt.
+    `element`: the first value that differs, None where only the simulated device's findings do. `tapped`: it
+    differs also where no memory is reused."""
+
+    step: int
+    graph: int
+    key: tuple[int, ...]
+    node: int
+    label: str
+    op: str
+    buffer: str
+    tapped: bool
+    element: tuple[int, ...] | None = None
+    want: str = ""
+    got: str = ""
+    differing: int = 0
+    of: int = 0
+    kernels: tuple[str, ...] = ()
+    finding: str = ""
+    stored: dict[str, Any] = field(default_factory=dict)  # by which kernel, workgroup, wave and lane
+    fault: dict[str, Any] = field(
+        default_factory=dict
+    )  # of a page fault: who made it, where a simulated tier says so
+
+
+@dataclass(slots=True)
+class BisectResult:
+    """The end of a bisection. `step` is the submission that differs or does not end, -1 where the tier has T-CPU's
+    bits; `cause` how that showed first: other bits, a finding, an error. `where` is None also where no node of the
+    step could be named. `replays` were needed, `allowed` is 2·log2 of the nodes that ran."""
+
+    tier: str
+    where: FailingNode | None = None
+    step: int = -1
+    cause: str = ""
+    replays: int = 0
+    allowed: int = 0
+    lines: list[str] = field(default_factory=list)
+    given: dict[str, np.ndarray] = field(default_factory=dict)  # what the node read, by name: for a log of its own
+    made: dict[str, np.ndarray] = field(default_factory=dict)  # what T-CPU made of it
+    before: dict[str, bytes] = field(default_factory=dict)  # state as the step found it, by allocation
+
+    @property
+    def failed(self) -> bool:
+        return self.step >= 0
+
+    @property
+    def text(self) -> str:
+        where = self.where
+        if where is None and self.failed:
+            return f"{self.tier}: step {self.step} {self.cause}; no node could be named"
+        if where is None:
+            return f"{self.tier}: every step has t_cpu's bits"
+        how = "" if where.tapped else ", only where memory is reused: aliasing, or a missing barrier"
+        name = f"{where.op} {where.label} ({where.buffer})"
+        return f"{self.tier}: step {where.step}, node {where.node}: {name}{how}"
+
+    def as_dict(self) -> dict[str, Any]:
+        if self.where is not None:
+            return asdict(self.where)
+        return {"step": self.step, "cause": self.cause} if self.failed else {}

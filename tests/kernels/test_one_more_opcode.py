@@ -1,0 +1,57 @@
+"""An opcode is four files: docs/extending.md's runs on the oracle, and is refused where it has no kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from extending import ExtendedTree, extended
+
+from zinc_rt.ir.op import Op
+
+DOC_TEST = "tests/ir/test_ir_doc.py"
+RUN = """
+import numpy as np
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.graph import Builder
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.text import from_text, to_text
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.lower.lower import refusal
+
+builder = Builder("squared")
+for name, role in (("step.a", "step"), ("out.y", "output")):
+    builder.buffer(name, (1, 37), "f32", role)
+builder.node(Op.RELU_SQUARED, ("step.a",), ("out.y",))
+graph = from_text(to_text(builder.build()))
+(node,) = graph.nodes
+assert refusal(node, graph, kernel_set("numpy-reference").entries, "canonical-1-q8") is None
+print(refusal(node, graph, kernel_set("gfx1201").entries, "canonical-1"))
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
+    return extended("An opcode", tmp_path_factory.mktemp("opcode"), DOC_TEST)
+
+
+def test_it_is_new_and_touches_four_files(tree: ExtendedTree) -> None:
+    assert "RELU_SQUARED" not in Op.__members__
+    assert sorted(Path(file).name for file in tree.files) == [
+        "ir.md",
+        "op.py",
+        "relu_squared.py",
+        "test_op_relu_squared.py",
+    ]
+
+
+def test_its_own_test_and_that_of_the_page_pass(tree: ExtendedTree) -> None:
+    test = next(file for file in tree.files if Path(file).name.startswith("test_"))
+    done = tree.python("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", test, DOC_TEST)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_graph_has_it_and_a_set_without_a_kernel_says_so(tree: ExtendedTree) -> None:
+    done = tree.python("-c", RUN)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "no kernel for this opcode"

@@ -1,0 +1,93 @@
+"""Dominant shares give the published example; service counters bound what one tenant gets beyond another."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zinc_rt.sched.bucket import NS, Bucket
+from zinc_rt.sched.share import WEIGHT_UNITS, Service, Shares, less, weight_units
+
+
+def filled(capacities: tuple[int, ...], demands: list[tuple[int, ...]], weights: list[int]) -> list[int]:
+    """Tasks of each tenant when the least share goes on until nothing fits."""
+    shares, tasks = Shares(capacities), [0] * len(demands)
+    held = [[0] * len(capacities) for _ in demands]
+    open_to = set(range(len(demands)))
+    while open_to:
+        least = min(open_to)
+        for tenant in open_to:
+            if less(shares.of(held[tenant], weights[tenant]), shares.of(held[least], weights[least])):
+                least = tenant
+        used = [sum(each[n] for each in held) for n in range(len(capacities))]
+        if any(u + d > c for u, d, c in zip(used, demands[least], capacities, strict=True)):
+            open_to.discard(least)
+            continue
+        held[least] = [h + d for h, d in zip(held[least], demands[least], strict=True)]
+        tasks[least] += 1
+    return tasks
+
+
+def test_the_published_example_of_drf() -> None:
+    """Section 4.1: 9 CPUs and 18 GB, tasks of (1, 4) and (3, 1): three of the first and two of the second."""
+    assert filled((9, 18), [(1, 4), (3, 1)], [WEIGHT_UNITS] * 2) == [3, 2]
+
+
+def test_a_weight_of_two_holds_twice_as_much() -> None:
+    assert filled((30, 30), [(1, 1), (1, 1)], [2 * WEIGHT_UNITS, WEIGHT_UNITS]) == [20, 10]
+
+
+def test_equal_shares_of_different_resources_are_equal() -> None:
+    shares = Shares((7, 21))
+    one, other = shares.of((1, 0), WEIGHT_UNITS), shares.of((0, 3), WEIGHT_UNITS)
+    assert not less(one, other) and not less(other, one)
+
+
+@pytest.mark.parametrize("weight", [0, -1, 0.0001, 2000, float("nan")])
+def test_a_weight_out_of_bounds_is_refused(weight: float) -> None:
+    with pytest.raises(ValueError):
+        weight_units(weight)
+
+
+def test_two_that_stay_busy_differ_by_at_most_two_charges() -> None:
+    """The bound of the virtual token counter, whatever each asks for at a time."""
+    choice, largest = random.Random(3), 512
+    service = Service({0: WEIGHT_UNITS, 1: WEIGHT_UNITS})
+    for _ in range(2000):
+        tenant = min((0, 1), key=lambda each: service.counters[each])
+        service.charge(tenant, choice.randint(1, largest))
+        assert abs(service.in_tokens(0) - service.in_tokens(1)) <= 2 * largest
+
+
+def test_who_was_idle_comes_back_without_credit() -> None:
+    service = Service({0: WEIGHT_UNITS, 1: WEIGHT_UNITS, 2: 2 * WEIGHT_UNITS})
+    service.charge(0, 1000)
+    service.charge(2, 1000)
+    service.lift(1, busy=[0, 2])
+    assert service.in_tokens(1) == service.in_tokens(2) == 500
+    service.lift(0, busy=[1, 2])
+    assert service.in_tokens(0) == 1000
+
+
+def test_a_debt_delays_and_nothing_is_lost_to_rounding() -> None:
+    bucket = Bucket(rate=3, burst=10, filled_ns=0)
+    bucket.charge(25, 0)
+    assert not bucket.allows(5 * NS)
+    at = bucket.allows_from_ns(5 * NS)
+    assert at == 5 * NS + 1
+    assert not bucket.allows(at - 1) and bucket.allows(at)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.lists(st.integers(0, 10**9), max_size=20))
+def test_how_often_a_bucket_is_asked_changes_nothing(rate: int, charge: int, steps: list[int]) -> None:
+    asked, quiet = Bucket(rate, 10**7, 0), Bucket(rate, 10**7, 0)
+    for each in (asked, quiet):
+        each.charge(10**7 + charge, 0)
+    now = 0
+    for step in steps:
+        now += step
+        asked.allows(now)
+    assert asked.allows_from_ns(now) == quiet.allows_from_ns(now)

@@ -1,0 +1,71 @@
+"""An open /dev/kfd: its interface version, ioctls on it, and the address windows it gives this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.resources import Ledger
+from zinc_rt.kmd.syscalls import KFD_PATH, open_node, send_ioctl
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.uapi.host_memory import HostArray
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
+
+NEEDED = (1, 14)  # event ages and RUNTIME_ENABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Apertures:
+    """First and last address of each window. LDS and scratch matter only to flat addressing."""
+
+    lds: tuple[int, int]
+    scratch: tuple[int, int]
+    gpuvm: tuple[int, int]
+
+
+class OpenKfd:
+    """What everything of a process goes through. Counted in `ledger`, as is what outlives a single GPU."""
+
+    def __init__(self, driver: Driver, ledger: Ledger) -> None:
+        self.driver = driver
+        self.ledger = ledger
+        self.fd = open_node(driver, ledger, KFD_PATH)
+        version = self.ioctl(kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
+        self.version = version["major_version"], version["minor_version"]
+        check_interface(self.version)
+
+    def ioctl(self, command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
+        return send_ioctl(self.driver, self.fd, command, record, about)
+
+    def apertures(self) -> dict[int, Apertures]:
+        """The windows of each GPU, by gpu_id."""
+        request = kfd.GET_PROCESS_APERTURES_NEW.new()
+        count = self.ioctl(kfd.IOC_GET_PROCESS_APERTURES_NEW, request)["num_of_nodes"]
+        array = HostArray(bytes(count * kfd.PROCESS_DEVICE_APERTURES.size_bytes))
+        request = kfd.GET_PROCESS_APERTURES_NEW.new(
+            kfd_process_device_apertures_ptr=array.address, num_of_nodes=count
+        )
+        filled = min(count, self.ioctl(kfd.IOC_GET_PROCESS_APERTURES_NEW, request)["num_of_nodes"])
+        windows = (array.record(kfd.PROCESS_DEVICE_APERTURES, index) for index in range(filled))
+        return {
+            each["gpu_id"]: Apertures(
+                (each["lds_base"], each["lds_limit"]),
+                (each["scratch_base"], each["scratch_limit"]),
+                (each["gpuvm_base"], each["gpuvm_limit"]),
+            )
+            for each in windows
+        }
+
+
+def check_interface(version: tuple[int, int]) -> None:
+    """Raises UnsupportedError for a KFD too old, or of a major version nobody has seen."""
+    if version[0] != NEEDED[0] or version < NEEDED:
+        raise UnsupportedError(
+            f"KFD interface {_dotted(version)}: wanted {_dotted(NEEDED)} or later of {NEEDED[0]}.x",
+            next="use Linux 6.6 or newer",
+        )
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
