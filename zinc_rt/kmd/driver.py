@@ -1,8 +1,8 @@
-"""The seam between ZINC_RT and whatever owns the GPU: the Linux kernel, or a simulated device (design §3).
+"""The seam between ZINC_RT and whatever owns the GPU: Linux, or a simulated device (design §3).
 
-A Driver does system calls and nothing else. It keeps the kernel's rules exactly: an ioctl dispatches on type and
-number and tolerates other struct sizes, files under /sys hold the kernel's text, a failure is an OSError whose
-`errno` is the kernel's. 524 (ENOTSUPP) is a kernel-only errno that amdgpu does let out.
+A Driver does system calls and nothing else. It keeps the rules of Linux exactly: an ioctl dispatches on type and
+number and tolerates other struct sizes, files under /sys hold Linux's text, a failure is an OSError whose
+`errno` is Linux's. 524 (ENOTSUPP) is an errno inside Linux that amdgpu does let out.
 
 Pointers. Some ioctl arguments hold user-space addresses of arrays. They are addresses in this process, kept
 alive by the caller for the length of the call. Linux follows them itself; a driver in another process cannot, and
@@ -70,7 +70,7 @@ class KernelToCompile:
 
 @runtime_checkable
 class SideChannel(Protocol):
-    """What a simulated device takes and tells beside the system calls: its Driver has this too, the kernel's not.
+    """What a simulated device takes and tells beside the system calls: its Driver has this too, Linux's not.
     Addresses are those of the process behind the Driver."""
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:

@@ -19,7 +19,7 @@ from zinc_rt.kmd.uapi.structs import StructBytes
 SLOT_BYTES = 8
 PAGE_SIZE_BYTES = kfd.KFD_SIGNAL_EVENT_LIMIT * SLOT_BYTES
 UNSIGNALLED = (1 << 64) - 1  # amdkfd/kfd_events.c, UNSIGNALED_EVENT_SLOT
-_LONGEST_MS = 0x7FFFFFFF  # longer waits are cut to this by the kernel; all ones would have no end
+_LONGEST_MS = 0x7FFFFFFF  # longer waits are cut to this by KFD; all ones would have no end
 
 
 class EventKind(Enum):
@@ -111,7 +111,7 @@ class KfdEvents:
     def wait(self, events: Sequence[KfdEvent], timeout_seconds: float, *, every: bool = False) -> list[FiredEvent]:
         """Those that fired; none when the time is over. Waits for one of `events`, or for `every` one.
 
-        Raises DriverError where the kernel fails the wait: an event was destroyed, or the device is lost.
+        Raises DriverError where KFD fails the wait: an event was destroyed, or the device is lost.
         """
         array = record_array(
             kfd.EVENT_DATA.new(
@@ -132,7 +132,7 @@ class KfdEvents:
 
 
 def _fired(events: Sequence[KfdEvent], array: HostArray, *, alone: bool) -> list[FiredEvent]:
-    """The kernel fills the entries that fired: a GPU id, or for a signal its new age."""
+    """KFD fills the entries that fired: a GPU id, or for a signal its new age."""
     fired = []
     for index, event in enumerate(events):
         data = array.record(kfd.EVENT_DATA, index)

@@ -159,7 +159,7 @@ class KfdGpu:
         return self.ledger.counts()
 
     def close(self) -> None:
-        """Queues, buffers, doorbells and the render node, latest first. On a real kernel the GPU cannot be opened
+        """Queues, buffers, doorbells and the render node, latest first. On a real device the GPU cannot be opened
         again in this process."""
         if self.held is not None:
             self.held.release()

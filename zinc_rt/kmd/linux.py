@@ -1,4 +1,4 @@
-"""The Linux kernel as a Driver."""
+"""Linux as a Driver: real system calls."""
 
 from __future__ import annotations
 

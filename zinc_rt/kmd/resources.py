@@ -1,4 +1,4 @@
-"""What is held of the kernel, counted, and given back in reverse order, on error paths too."""
+"""What is held of the driver, counted, and given back in reverse order, on error paths too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DRM sync objects: what the kernel signals for page-table updates and for user-queue fences."""
+"""DRM sync objects: what amdgpu signals for page-table updates and for user-queue fences."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ class Syncobj:
 
 
 def _deadline_ns(timeout_seconds: float) -> int:
-    """The kernel takes a time of CLOCK_MONOTONIC, not a length."""
+    """DRM takes a time of CLOCK_MONOTONIC, not a length."""
     return time.monotonic_ns() + math.ceil(max(0.0, timeout_seconds) * 1e9)

@@ -35,7 +35,7 @@ class TopologyNode:
         except KeyError:
             raise InputError(
                 f"{NODES}/{self.index}/properties has no {name}",
-                next="use a newer kernel: amdkfd has had it since 5.x",
+                next="use a newer Linux: amdkfd has had it since 5.x",
             ) from None
 
     @property
@@ -131,7 +131,7 @@ def parse_properties(text: bytes, where: str) -> dict[str, int]:
 
 
 def _banks(driver: Driver, path: str) -> list[dict[str, int]]:
-    """None where the kernel or a container hides them."""
+    """The memory banks of a node; none where Linux or a container hides them."""
     try:
         return [
             parse_properties(driver.read_file(f"{path}/mem_banks/{bank}/properties"), f"{path}/mem_banks/{bank}")

@@ -9,7 +9,7 @@ A transport owns one GPU's memory and queues through a Driver. The ring room
         queue.rptr.host.address       # what the command processor has fetched
 
 and reads two facts where the tiers differ: `inherits_vmid` (indirect buffers carry the bit) and `kmd_fence` (a
-submission the kernel is to wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Everything is given
+submission that amdgpu is to wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Everything is given
 back by closing: buffers, queues and fds are counted in `resources()`, which is empty afterwards.
 """
 
@@ -101,7 +101,7 @@ class Queue:
     kmd_fence: bool
     save_area: DeviceBuffer | None = None
     held: list[Held] = field(default_factory=list, repr=False)
-    lost: DriverError | None = None  # the kernel tore the queue down but said so with an error
+    lost: DriverError | None = None  # KFD tore the queue down but said so with an error
 
     @property
     def ring_dw(self) -> int:
@@ -162,7 +162,7 @@ class Transport(Protocol):
 
 
 def check_ring(ring_bytes: int) -> None:
-    """A power of two of whole pages: both kernels compare the ring with its mapping."""
+    """Refuse a ring that is no power of two of whole pages: KFD and amdgpu compare it with its mapping."""
     if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
         raise ValueError(f"ring_bytes {ring_bytes}: wanted a power of two, 4096 or more")
 

@@ -64,7 +64,7 @@ class UserqGpu:
     kind = "userq"
 
     def __init__(self, driver: Driver, render_path: str) -> None:
-        """Raises UnsupportedError with the reason where the kernel offers no compute user queues."""
+        """Raises UnsupportedError with the reason where amdgpu offers no compute user queues."""
         self.driver = driver
         self.fallbacks: list[str] = []
         self.node = RenderNode(driver, render_path)

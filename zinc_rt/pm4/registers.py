@@ -32,43 +32,21 @@ USER_DATA_COUNT = 16
 
 
 class Sh(IntEnum):
-    """Offsets for SET_SH_REG."""
+    """The offsets with which SET_SH_REG is told the registers that the runtime and the probes set."""
 
-    DISPATCH_INITIATOR = 0x200
-    DIM_X = 0x201
     START_X = 0x204
     NUM_THREAD_X = 0x207
-    PIPELINESTAT_ENABLE = 0x20A
-    PERFCOUNT_ENABLE = 0x20B
     PGM_LO = 0x20C
     PGM_HI = 0x20D
     DISPATCH_SCRATCH_BASE_LO = 0x210
-    DISPATCH_SCRATCH_BASE_HI = 0x211
     PGM_RSRC1 = 0x212
     PGM_RSRC2 = 0x213
     RESOURCE_LIMITS = 0x215
     STATIC_THREAD_MGMT_SE0 = 0x216
     TMPRING_SIZE = 0x218
-    STATIC_THREAD_MGMT_SE2 = 0x219
     RESTART_X = 0x21B
-    THREAD_TRACE_ENABLE = 0x21E
-    REQ_CTRL = 0x222
-    USER_ACCUM_0 = 0x224
     PGM_RSRC3 = 0x228
-    SHADER_CHKSUM = 0x22A
-    STATIC_THREAD_MGMT_SE4 = 0x22B
-    DISPATCH_INTERLEAVE = 0x22F
     USER_DATA_0 = 0x240
-    DISPATCH_TUNNEL = 0x27D
-
-
-class Uconfig(IntEnum):
-    """Offsets for SET_UCONFIG_REG."""
-
-    SCRATCH_REG0 = 0x040
-    GRBM_GFX_INDEX = 0x200
-    SQ_THREAD_TRACE_USERDATA_0 = 0x340
-    CP_PERFMON_CNTL = 0x1808
 
 
 @dataclass(frozen=True, slots=True)
