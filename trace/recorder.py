@@ -155,7 +155,7 @@ class Recorder(Observer):
         self.writer = LogWriter(path, meta, warn=warn)
 
     def __fspath__(self) -> str:
-        """So that a recorder goes where a log's path goes."""
+        """The log's path, so that a recorder goes where a path goes."""
         return str(self.path)
 
     @property
@@ -247,7 +247,7 @@ class Recorder(Observer):
         self.writer.write(records.Retired(step, seconds, at))
 
     def _times(self, step: int, variant: Variant, at: float) -> None:
-        """Of a step that ended at `at`. Nothing where its program is not timed."""
+        """Records the times of a step that ended at `at`; nothing where its program is not timed."""
         times = variant.built.times()
         if not times.dispatches:
             return
@@ -373,5 +373,5 @@ class Recorder(Observer):
 
 
 def counts_of(data: memoryview) -> tuple[int, ...]:
-    """Of what was written into step.counts, or of a step block, which begins with it."""
+    """The counts in what was written into step.counts, or into a step block, which begins with it."""
     return tuple(int(count) for count in np.frombuffer(data[: 4 * len(SYMBOLS)], np.int32))
