@@ -147,7 +147,7 @@ class Lab:
             side: Any = getattr(backend, "side", None)
             if side is not None:
                 side.create_queue = partial(_noting, side.create_queue, counted.queues)
-            engine = Engine(self.gguf(key[1]), backend, slots=slots, observer=counted, settings=self.settings)
+            engine = Engine(self.gguf(key[1]), backend, slots=slots, observers=(counted,), settings=self.settings)
             self.devices[tier] = backend.device
             self._engines[key] = LabEngine(engine, counted)
         return self._engines[key]

@@ -15,7 +15,7 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS, Node
 from zinc_rt.kernels.launch import COUNTS, Grid, Launch, Ref, Sync, Temp
 from zinc_rt.lower.lowered_graph import Barrier, LoweredGraph
-from zinc_rt.mem.suballocator import align_up
+from zinc_rt.mem.arena import align_up
 
 RESIDENT = ("weight", "constant")  # roles whose buffers are allocations of their own
 GRIDS_KERNEL = "step_grids"  # buffers: counts, specs, grids; constants: how many. One lane a grid

@@ -14,8 +14,8 @@ from zinc_rt.exec import Buffer
 from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
+from zinc_rt.mem.arena import align_up
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.mem.suballocator import align_up
 
 
 @dataclass(frozen=True, slots=True)

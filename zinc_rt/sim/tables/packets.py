@@ -23,7 +23,7 @@ _EVENTS = "7 0x14 0x17 0x18 0x19 0x1a 0x1b 0x1e 0x28 0x2f 0x35 0x37"
 # event_index of RELEASE_MEM and EVENT_WRITE, by the event it belongs to (PAL: MEC_RELEASE_MEM_event_index_enum,
 # MEC_EVENT_WRITE_event_index_enum; kernel soc15d.h EVENT_INDEX's comment)
 END_OF_PIPE, SHADER_DONE = 5, 6
-OTHER, PIPELINESTAT, PARTIAL_FLUSH = 0, 2, 4
+PARTIAL_FLUSH = 4
 RELEASE_INDEX: Mapping[int, int] = {
     CACHE_FLUSH_AND_INV_TS: END_OF_PIPE,
     BOTTOM_OF_PIPE_TS: END_OF_PIPE,

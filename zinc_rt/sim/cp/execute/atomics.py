@@ -90,7 +90,4 @@ def atomic_mem(channel: ComputeChannel, packet: View) -> None:
 
     if packet.command == LOOP and packet.atomic & ~(ATOMIC_NO_RETURN | ATOMIC_QWORD) != CMPSWAP:
         channel.unverified("value-unverified", "looping is known for compare-and-swap only")
-    if once():
-        done()
-        return
-    channel.wait = Wait(once, f"ATOMIC_MEM until 0x{va:x} holds {compare:#x}", not channel.is_user, done)
+    channel.wait_for(Wait(once, f"ATOMIC_MEM until 0x{va:x} holds {compare:#x}", not channel.is_user, done))

@@ -63,7 +63,4 @@ def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:
         for va, _ in packet.fences:
             channel.learned_from(va & ~7)
 
-    if ready():
-        learned()
-        return
-    channel.wait = Wait(ready, f"FENCE_WAIT_MULTI of {len(packet.fences)}", preemptible=False, then=learned)
+    channel.wait_for(Wait(ready, f"FENCE_WAIT_MULTI of {len(packet.fences)}", preemptible=False, then=learned))

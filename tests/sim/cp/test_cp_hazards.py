@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from cp_support import CODE, DATA, FENCE, IB, Bench, FlatSpace, fence
+from sim.cp.cp_support import CODE, DATA, FENCE, IB, Bench, FlatSpace, fence
 
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
