@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.alu.vector import EmitFunction, Value, source
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.alu.vector import Value, source
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I1, I16, I32, I64, constant, type_bits
 
 Test = Callable[[Emitter, Value, Value], Value]

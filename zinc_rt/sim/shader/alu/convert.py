@@ -6,8 +6,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, absolute, op, set_result, source
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.alu.vector import Build, Value, absolute, op, set_result, source
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I8, I16, I32, constant, type_bits
 
 

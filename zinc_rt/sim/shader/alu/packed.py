@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp, vector_float, vector_integer
 from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
-from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, fused, set_result, source
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.alu.vector import Build, Value, fused, set_result, source
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I16, I32, constant, inline_float
 
 

@@ -16,14 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from llvmlite import ir  # type: ignore[import-untyped]
-
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.vector import (
     TYPES,
     Build,
-    EmitFunction,
     Value,
     absolute,
     flushed,
@@ -35,8 +32,8 @@ from zinc_rt.sim.shader.alu.vector import (
     source,
     sum_to_odd,
 )  # fmt: skip
-from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits, vector_of
 
 _LN2 = (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56"))
 _HALF_LN2_SQUARED = (float.fromhex("0x1.ebfbdff82c58fp-3"), float.fromhex("-0x1.5e43a53e44da3p-57"))
@@ -235,7 +232,7 @@ def _perturbed(e: Emitter, value: Value, result: Value) -> Value:
     if type_bits(of) == 64:
         given = b.xor(given, b.lshr(given, 32))
     given = given if type_bits(of) == 32 else (b.trunc if type_bits(of) == 64 else b.zext)(given, words)
-    lanes = ir.Constant(words, [lane * 0xC2B2AE3D & 0xFFFFFFFF for lane in range(e.wave)])
+    lanes = vector_of(lane * 0xC2B2AE3D & 0xFFFFFFFF for lane in range(e.wave))
     mixed = b.xor(b.xor(given, lanes), b.splat(place))
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         mixed = b.xor(mixed, b.lshr(mixed, shift))

@@ -22,7 +22,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.emit.builder import LaneBuilder
-from zinc_rt.sim.shader.emit.emitter import Emitter  # fmt: skip
+from zinc_rt.sim.shader.emit.emitter import Emitter  # fmt: skip, nothing
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
 
 TYPES = {"f": FLOAT, "d": DOUBLE, "h": HALF, "i": I32, "s": I16, "l": I64, "L": I64}
@@ -30,7 +30,6 @@ MINIMUM_NORMAL = {HALF: 2.0**-14, FLOAT: 2.0**-126, DOUBLE: 2.0**-1022}
 
 Value: TypeAlias = ir.Value
 Build = Callable[..., ir.Value]
-EmitFunction = Callable[[Emitter, Instruction], None]
 
 
 @dataclass(frozen=True, slots=True)

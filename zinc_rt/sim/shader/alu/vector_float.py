@@ -11,7 +11,6 @@ from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.vector import (
     MINIMUM_NORMAL,
     Build,
-    EmitFunction,
     Value,
     absolute,
     flushed,
@@ -23,7 +22,7 @@ from zinc_rt.sim.shader.alu.vector import (
     source,
     sum_to_odd,
 )  # fmt: skip
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
 from zinc_rt.sim.shader.layout import VCC_LO
 
@@ -421,10 +420,6 @@ def _mullit(e: Emitter, a: Value, b: Value, c: Value) -> Value:
     return e.b.select(e.b.or_(e.b.or_(unlit[0], unlit[1]), unlit[2]), lowest, e.b.fmul(a, b))
 
 
-def _nothing(e: Emitter, instruction: Instruction) -> None:
-    pass
-
-
 _ROUNDINGS = {"trunc": "llvm.trunc", "ceil": "llvm.ceil", "floor": "llvm.floor", "rndne": "llvm.roundeven"}
 _TYPED = (("f16", "h"), ("f32", "f"), ("f64", "d"))
 
@@ -503,7 +498,7 @@ EMIT: dict[str, EmitFunction] = {
     "v_div_scale_f64": _emit_div_scale("d"),
     "v_div_fmas_f32": _emit_div_fmas("f"),
     "v_div_fmas_f64": _emit_div_fmas("d"),
-    "v_nop": _nothing,
-    "v_pipeflush": _nothing,
+    "v_nop": nothing,
+    "v_pipeflush": nothing,
 }
 __all__ = ["EMIT", "OPS", "half_of_double"]

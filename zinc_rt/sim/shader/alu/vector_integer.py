@@ -8,9 +8,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, op, outlined, set_result, source
-from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
-from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, constant
+from zinc_rt.sim.shader.alu.vector import Build, Value, op, outlined, set_result, source
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, constant, vector_of
 
 
 def _binary(name: str) -> Build:
@@ -172,7 +172,7 @@ def _cls(e: Emitter, value: Value) -> Value:
 def _mbcnt(first: int) -> Build:
     def build(e: Emitter, mask: Value, start: Value) -> Value:
         below = [((1 << lane) - 1) >> first & 0xFFFFFFFF for lane in range(e.wave)]
-        lanes = ir.Constant(e.b.lanes(I32), below)
+        lanes = vector_of(below)
         return e.b.add(e.b.intrinsic("llvm.ctpop", mask.type, e.b.and_(mask, lanes)), start)
 
     return build
@@ -266,7 +266,7 @@ def _perm_constant(e: Emitter, high: Value, low: Value, selects: bytes) -> Value
         byte = selects[at % 4]
         word = 4 * (at // 4)
         index.append(word + byte % 4 + (4 * e.wave if byte & 4 else 0))
-    moved = e.b.shuffle_vector(*parts, ir.Constant(ir.VectorType(I32, 4 * e.wave), index))
+    moved = e.b.shuffled(parts[0], index, parts[1])
     result = e.b.bitcast(moved, e.b.lanes(I32))
     zeros = sum(0xFF << 8 * at for at, byte in enumerate(selects) if byte == 12)
     ones = sum(0xFF << 8 * at for at, byte in enumerate(selects) if byte > 12)
