@@ -223,7 +223,7 @@ def in_the_way(findings: list[DoctorFinding]) -> list[DoctorFinding]:
 
 
 def results_of(path: Path) -> list[Result]:
-    """Of a report that a stage wrote; none where it wrote none."""
+    """The results in a report that a stage wrote; none where it wrote none."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         names = Result.__dataclass_fields__

@@ -66,7 +66,7 @@ class StageCommand:
 
 @dataclass(frozen=True)
 class NightlyStage:
-    """`commands` may be none: `why_not` says what is missing then."""
+    """One stage. `commands` may be none: `why_not` says what is missing then."""
 
     name: str
     commands: Callable[[Night], list[StageCommand]]

@@ -6,7 +6,7 @@ import struct
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-I1, I8, I16, I32, I64, I128 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64, 128))
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 POINTER = ir.PointerType()
 VOID = ir.VoidType()

@@ -20,7 +20,7 @@ from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
 EmitFunction = Callable[[Emitter, Instruction], None]
 
 MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS, MESSAGE_REALTIME = 1, 3, 131
-MODE, GPR_ALLOC, SCHEDULING, HW_ID1, HW_ID2, CYCLES_LO, CYCLES_HI = 1, 5, 26, 23, 24, 29, 30
+MODE, SCHEDULING, HW_ID1, HW_ID2, CYCLES_LO, CYCLES_HI = 1, 26, 23, 24, 29, 30
 TICKS = 100  # SHADER_CYCLES and REALTIME go on by as much at each read, so loops that wait for them end
 WORKGROUP_BARRIER, TRAP_BARRIER = -1, -2
 
