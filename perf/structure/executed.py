@@ -15,8 +15,7 @@ from zinc_rt.ir.graph import SYMBOLS, Builder, Node, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.isa.decode import decode_stream
 from zinc_rt.isa.target import GENERATIONS, target_of
-from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine
-from zinc_rt.perf.structure.measurement import Measurement, prompt_of
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
 from zinc_rt.resident import Resident, Variant
 from zinc_rt.runner import COUNTS
 
