@@ -92,7 +92,7 @@ def _walk(
     from zinc_rt.bringup.walk import Walk
     from zinc_rt.bundle.gather import look
     from zinc_rt.doctor.diagnose import diagnose
-    from zinc_rt.probes.command import describe_device
+    from zinc_rt.probes.device_description import describe_device
     from zinc_rt.probes.journal import Journal, default_path
     from zinc_rt.probes.output.table import header
     from zinc_rt.report import Report

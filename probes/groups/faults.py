@@ -103,26 +103,15 @@ def _settled(case: Case, c: ProbeContext) -> Outcome:
 @fails(symptom("wrong-page", "wrong-kind"), "the kernel decodes the fault otherwise", "please report the kernel")
 @fails_like(NOT_FETCHED)
 def memory_fault(c: ProbeContext) -> Outcome:
-    cases: dict[str, Case] = {"unmapped": _unmapped, "read-only": _read_only}
-    if not no_kernels(generation_apart(c)):
-        cases |= {"unmapped, by a wave": _unmapped_by_wave, "read-only, by a wave": _read_only_by_wave}
+    cases: dict[str, Case] = {}
+    for by_wave in (False,) if no_kernels(generation_apart(c)) else (False, True):
+        for name, place, kind in (
+            ("unmapped", _unmapped_va, "not_present"),
+            ("read-only", _read_only_va, "read_only"),
+        ):
+            case = partial(_fault, place=place, kind=kind, by_wave=by_wave)
+            cases[f"{name}, by a wave" if by_wave else name] = case
     return in_processes(c, cases, 3 * FAULT_SECONDS)
-
-
-def _unmapped(c: ProbeContext) -> dict[str, Any]:
-    return _fault(c, _unmapped_va(c), "not_present", by_wave=False)
-
-
-def _unmapped_by_wave(c: ProbeContext) -> dict[str, Any]:
-    return _fault(c, _unmapped_va(c), "not_present", by_wave=True)
-
-
-def _read_only(c: ProbeContext) -> dict[str, Any]:
-    return _fault(c, _read_only_va(c), "read_only", by_wave=False)
-
-
-def _read_only_by_wave(c: ProbeContext) -> dict[str, Any]:
-    return _fault(c, _read_only_va(c), "read_only", by_wave=True)
 
 
 def _unmapped_va(c: ProbeContext) -> int:
@@ -133,8 +122,9 @@ def _read_only_va(c: ProbeContext) -> int:
     return c.gpu.alloc(4096, Placement.GTT, "read-only page", writable=False).gpu_va + 64
 
 
-def _fault(c: ProbeContext, va: int, kind: str, *, by_wave: bool) -> dict[str, Any]:
-    """A write to `va` faults, and the kernel says so with the page's address."""
+def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, by_wave: bool) -> dict[str, Any]:
+    """A write to the address at `place` faults, and the kernel says so with the page's address."""
+    va = place(c)
     c.expected.add("page-fault")
     queue = c.queue()
     write: list[Packet] = [Nop(), WriteData(va, (0xBAD,), wr_confirm=1)]
@@ -229,17 +219,12 @@ def _illegal(c: ProbeContext) -> dict[str, Any]:
 @fails(symptom("slow-destroy", "deadline", "stuck-in-kernel"), "MES does not let go of the queue", _MES)
 @fails(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice)
 def bad_packet(c: ProbeContext) -> Outcome:
-    cases = {"opcode 0xf2": _bad_opcode, "RELEASE_MEM too long": _too_long}
+    cases: dict[str, Case] = {
+        "opcode 0xf2": partial(_hang, words=[BAD_HEADER, 0]),
+        # data_sel 0 and no address: it would write nothing
+        "RELEASE_MEM too long": partial(_hang, words=[RELEASE_MEM_TOO_LONG, 0x514, 0, 0, 0, 0, 0, 0]),
+    }
     return in_processes(c, cases, RESET_SECONDS * 2)
-
-
-def _bad_opcode(c: ProbeContext) -> dict[str, Any]:
-    return _hang(c, [BAD_HEADER, 0])
-
-
-def _too_long(c: ProbeContext) -> dict[str, Any]:
-    lane_va = 0  # data_sel 0: it would write nothing
-    return _hang(c, [RELEASE_MEM_TOO_LONG, 0x514, 0, lane_va, 0, 0, 0, 0])
 
 
 def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:

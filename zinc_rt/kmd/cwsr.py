@@ -36,7 +36,7 @@ class CwsrSizes:
 
 
 def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
-    """What to offer CREATE_QUEUE, in this order. More than one only where Linux versions differ and do not say."""
+    """The sizes to offer CREATE_QUEUE, in order: more than one only where Linux versions differ unsaid."""
     if node.generation < (10, 1, 0):
         raise UnsupportedError(f"{node.arch}: queues of chips before gfx10 are not built in this version")
     stack, save = (node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size"))

@@ -1,4 +1,4 @@
-"""What a failed system call means and what to do: (call, errno) → sentence → advice, one row each.
+"""What a failed system call means and what to do: a row with a sentence and advice for each call and errno.
 
 Rows follow the driver's own checks: amdkfd (kfd_chardev.c, kfd_queue.c, kfd_events.c, kfd_process_queue_manager.c,
 amdgpu_amdkfd_gpuvm.c) and amdgpu (amdgpu_userq.c, amdgpu_userq_fence.c, amdgpu_gem.c), Linux 6.12 to 7.2.
@@ -17,7 +17,7 @@ ENOTSUPP = 524  # include/linux/errno.h: kernel-only, but amdkfd and amdgpu retu
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`call` is the ioctl's macro, "open PATH" or "mmap WHAT"; "" is any call."""
+    """What `errno` means from `call`: the ioctl's macro, "open PATH" or "mmap WHAT"; "" is any call."""
 
     call: str
     errno: int

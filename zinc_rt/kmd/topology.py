@@ -40,7 +40,7 @@ class TopologyNode:
 
     @property
     def generation(self) -> tuple[int, int, int]:
-        """(major, minor, step): gfx1201 is (12, 0, 1)."""
+        """The chip's (major, minor, step): gfx1201 is (12, 0, 1)."""
         version = self["gfx_target_version"]
         return version // 10000, version // 100 % 100, version % 100
 
@@ -87,13 +87,13 @@ class Topology:
 
 
 def arch_name(generation: tuple[int, int, int]) -> str:
-    """gfx1201 for (12, 0, 1), gfx90a for (9, 0, 10)."""
+    """LLVM's name of a chip: gfx1201 for (12, 0, 1), gfx90a for (9, 0, 10)."""
     major, minor, step = generation
     return f"gfx{major}{minor:x}{step:x}"
 
 
 def read_topology(driver: Driver) -> Topology:
-    """Every GPU node, by index. A node of a CPU is left out; one the device cgroup hides is named."""
+    """Read every GPU node, by index. A node of a CPU is left out; one the device cgroup hides is named."""
     try:
         names = driver.list_dir(NODES)
     except OSError as error:
@@ -142,7 +142,7 @@ def _banks(driver: Driver, path: str) -> list[dict[str, int]]:
 
 
 def _memory(banks: list[dict[str, int]]) -> tuple[dict[int, int], tuple[int, int]]:
-    """Bytes by heap type, and the clock of VRAM."""
+    """The bytes of each heap type, and the clock of VRAM."""
     heaps: dict[int, int] = {}
     clock = (0, 0)
     for bank in banks:

@@ -74,13 +74,13 @@ class DeviceBuffer:
 
     @property
     def host(self) -> Mapping:
-        """The CPU's side. Its address need not equal `gpu_va`."""
+        """The CPU's mapping, whose address need not equal `gpu_va`."""
         if self.mapping is None:
             raise ValueError(f"{self.name} lies in {self.placement.value}: the CPU cannot reach it")
         return self.mapping
 
     def free(self) -> None:
-        """Latest part first. Safe to repeat after a failure."""
+        """Give back its parts, latest first. Safe to repeat after a failure."""
         for held in reversed(self.held):
             held.release()
 
@@ -108,7 +108,7 @@ class Queue:
         return self.ring.size_bytes // 4
 
     def destroy(self) -> None:
-        """Raises `lost` after everything is given back."""
+        """Give everything back, then raise `lost` if there is one."""
         for held in reversed(self.held):
             held.release()
         lost, self.lost = self.lost, None
@@ -124,8 +124,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFault:
-    """A GPU address that could not be used. `status` is the raw register where the transport has no decoded
-    bits."""
+    """A GPU address that could not be used. `status` is the raw register where no bits are decoded."""
 
     va: int  # of the page
     not_present: bool = False
@@ -148,13 +147,12 @@ class Transport(Protocol):
     def alloc(
         self, size_bytes: int, placement: Placement, name: str, *, fallback: Placement | None = None
     ) -> DeviceBuffer:
-        """Mapped for the GPU, and for the CPU where it can be. Without `fallback` a refusal is an error."""
+        """A buffer that GPU and, where it can, CPU reach. Without `fallback` a refusal is an error."""
 
     def create_queue(self, *, ring_bytes: int) -> Queue: ...
 
     def flush_hdp(self) -> None:
-        """CPU writes through the BAR become visible to the GPU. An error where the transport has no way to do
-        it."""
+        """Make CPU writes through the BAR visible to the GPU. An error where the transport cannot."""
 
     def resources(self) -> dict[str, int]: ...
 
@@ -176,7 +174,7 @@ def allocate_or_fall_back(
     refused_by: Ioctl,
     fallbacks: list[str],
 ) -> DeviceBuffer:
-    """A buffer of `placement`; of `fallback` where that ioctl refuses it (EINVAL, ENOMEM), told in `fallbacks`."""
+    """Allocate in `placement`, or where that ioctl refuses (EINVAL, ENOMEM) in `fallback`, told in `fallbacks`."""
     try:
         return allocate(placement)
     except DriverError as error:

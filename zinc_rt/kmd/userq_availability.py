@@ -66,7 +66,7 @@ class UserqAvailability:
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityRow:
-    """`why` and `next` may use the facts, `arch` and `old` (the firmware that is too old)."""
+    """A verdict and `when` it holds. `why` and `next` may use the facts, `arch`, `old` (firmware too old)."""
 
     when: Callable[[UserqFacts], bool]
     usable: bool

@@ -1,4 +1,4 @@
-"""Find what is illegal in a dword stream before a queue sees it. Findings are data; nothing here raises.
+"""The linter: what is illegal in a dword stream before a queue sees it. Findings are data; nothing here raises.
 
 The linter reads as the CP would: it stops at the first packet that would stop the queue.
 """
@@ -54,7 +54,7 @@ def lint(
 
 
 def errors(findings: Sequence[PacketFinding]) -> list[PacketFinding]:
-    """Only what must not reach a queue."""
+    """Those findings for which the stream must not reach a queue."""
     return [finding for finding in findings if finding.severity == "error"]
 
 

@@ -12,7 +12,7 @@ _CODES = {"u8": "B", "u16": "H", "s32": "i", "u32": "I", "s64": "q", "u64": "Q"}
 
 @dataclass(frozen=True, slots=True)
 class StructField:
-    """`at` places a union's member; without it a field follows the one before, aligned as C does on x86-64.
+    """A member of a struct. `at` places a union's; else it follows the one before, aligned as on x86-64.
 
     `c` is the member's path in the header where it is not the name.
     """
@@ -66,7 +66,7 @@ class Struct:
         return f"<{self.c_name}, {self.size_bytes} bytes>"
 
     def new(self, **values: int | tuple[int, ...]) -> StructBytes:
-        """Zeroed, then these fields set."""
+        """A struct of zeros in which these fields are set."""
         record = StructBytes(self, bytearray(self.size_bytes))
         for name, value in values.items():
             record[name] = value

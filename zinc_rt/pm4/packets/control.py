@@ -11,11 +11,10 @@ from dataclasses import field as dataclass_field
 from typing import ClassVar, Self
 
 from zinc_rt.pm4.codec import packet
-from zinc_rt.pm4.fields import Field, Place, Span, address, bits, pair
+from zinc_rt.pm4.fields import CACHE, CACHE_LABELS, FUNCTIONS, Field, Place, Span, address, bits, pair
 from zinc_rt.pm4.generation import BOTH, GFX12, Generation
 from zinc_rt.pm4.lint_rules import Complaint, StreamContext
 from zinc_rt.pm4.packet import Access, EncodeError, Packet, register
-from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 
 IB_ALIGN_BYTES, IB_ALIGN_DWORDS = 32, 8  # INFO's ib_start_alignment and ib_size_alignment for compute
 
