@@ -116,7 +116,7 @@ def user_queue_availability(c: ProbeContext) -> Outcome:
 
 
 def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outcome:
-    """No error, unless the tier was asked for by name."""
+    """The tier is skipped, unless it was asked for by name."""
     reason = f"tier t2 is unavailable: {why}"
     if c.options.forced:
         raise Failed("unavailable", reason, cause=why, advice=advice, measure=measure)

@@ -202,7 +202,7 @@ class ShaderBench:
         self.finish(self.launch(program, buffers, constants, **more), program.zrt.name)
 
     def finish(self, packets: Iterable[Packet], name: str) -> None:
-        """As the queue's, but a first run may take longer. Raises Stuck."""
+        """The queue's `finish`, but a first run may take longer. Raises Stuck."""
         self.queue.finish(packets, name, self.seconds)
 
     def flush(self) -> None:
