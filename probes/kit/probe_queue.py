@@ -118,8 +118,8 @@ class ProbeQueue:
         fence: Callable[[], str] | None = None,
         symptom: str = "",
     ) -> None:
-        """A wait for `reached`. Raises Stuck with the evidence, where it does not come true in time or the kernel says it
-        never will."""
+        """A wait for `reached`. Raises Stuck with the evidence, where it does not come true in time or the kernel
+        says it never will."""
         side = self._side
 
         def over() -> bool:
