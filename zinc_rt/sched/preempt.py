@@ -36,11 +36,21 @@ class Occupancy(Protocol):
 
 
 def victim(s: Occupancy, candidate: Request) -> Request | None:
-    """Of the running requests that may have to give their slot to the candidate the worst: of the lowest class,
+    """The worst of the running requests that may have to give their slot to the candidate: of the lowest class,
     then of the tenant with the largest share, then with the least made."""
+    above = [bound > tenant.slots_guaranteed for bound, tenant in zip(s.bound, s.tenants, strict=True)]
+    guaranteed = s.bound[candidate.tenant] < s.tenants[candidate.tenant].slots_guaranteed
+    may_move: dict[tuple[int, Priority, Priority], bool] = {}  # by what decides it for all of a tenant and class
     worst: Request | None = None
     for request in s.running():
-        if _gives_slot(s, request, candidate) and (worst is None or _worse(s, request, worst)):
+        if not above[request.tenant]:
+            continue
+        kind = request.tenant, request.priority, request.effective
+        if kind not in may_move:
+            may_move[kind] = _kind_gives_slot(s, request, candidate, guaranteed)
+        if (may_move[kind] or _slice_is_over(s, request, candidate)) and (
+            worst is None or _worse(s, request, worst)
+        ):
             worst = request
     return worst
 
@@ -48,30 +58,32 @@ def victim(s: Occupancy, candidate: Request) -> Request | None:
 def _worse(s: Occupancy, one: Request, other: Request) -> bool:
     if one.priority != other.priority:
         return one.priority > other.priority
-    mine, theirs = s.share(one.tenant, one.priority), s.share(other.tenant, other.priority)
-    if less(mine, theirs) or less(theirs, mine):
-        return less(theirs, mine)
+    if one.tenant != other.tenant:
+        mine, theirs = s.share(one.tenant, one.priority), s.share(other.tenant, other.priority)
+        if less(mine, theirs) or less(theirs, mine):
+            return less(theirs, mine)
     return (one.made, one.slot) < (other.made, other.slot)
 
 
-def _gives_slot(s: Occupancy, request: Request, candidate: Request) -> bool:
+def _kind_gives_slot(s: Occupancy, request: Request, candidate: Request, guaranteed: bool) -> bool:
+    """Whether a request of its tenant and class may have to, whatever it has made."""
     mine, theirs = request.tenant, candidate.tenant
-    above = s.bound[mine] > s.tenants[mine].slots_guaranteed
-    if not above:
-        return False
-    if s.bound[theirs] < s.tenants[theirs].slots_guaranteed:
-        return mine != theirs  # a guarantee, whatever the classes
+    if guaranteed:
+        return mine != theirs
     if request.effective > candidate.effective:
         running = sum(each.priority is request.priority for each in s.running())
         return running > s.floors[request.priority] or not s.queues.aged(request.priority, s.now_ns)
     if request.effective != candidate.effective or mine == theirs:
         return False
     after_mine = s.share(mine, request.priority, more_slots=-1)
-    after_theirs = s.share(theirs, candidate.priority, more_slots=1)
-    if not less(after_mine, after_theirs):
-        return True
-    one_each = s.bound[theirs] == 0 and max(s.bound) <= 1
-    return one_each and request.made - request.bound_made >= s.slice_tokens
+    return not less(after_mine, s.share(theirs, candidate.priority, more_slots=1))
+
+
+def _slice_is_over(s: Occupancy, request: Request, candidate: Request) -> bool:
+    """With fewer slots than tenants each gives way when it has made its slice."""
+    if request.effective != candidate.effective or s.bound[candidate.tenant] or max(s.bound) > 1:
+        return False
+    return request.made - request.bound_made >= s.slice_tokens
 
 
 def to_evict(s: Occupancy, needing: Request) -> Request | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-
-import numpy as np
 
 from zinc_rt.sched.kv_cache import Holding
 from zinc_rt.sched.prefix import Namespace
@@ -68,9 +66,6 @@ class Request:
     left_out: int = 0  # steps in a row without a page
     delivered: int = 0
     reason: str = ""  # why it ended
-    array: np.ndarray = field(
-        default_factory=lambda: np.zeros(0, np.int32)
-    )  # of `tokens`, as long as it was needed
 
     @property
     def made(self) -> int:

@@ -263,7 +263,7 @@ class Scheduler:
         return True
 
     def _hold_pages(self, request: Request) -> bool:
-        tokens = self._array(request)
+        tokens = np.array(request.tokens, np.int32)
         match = self.cache.prefix.match(request.digests, tokens, now_ns=self.now_ns)
         request.holding = self.cache.admit(request.tenant, request.within, tokens, request.digests, match)
         return request.holding is not None
@@ -314,11 +314,6 @@ class Scheduler:
         """What it has made counts as its prompt from here."""
         assert request.holding is not None
         request.digests = bytes(request.holding.digests)
-
-    def _array(self, request: Request) -> np.ndarray:
-        if len(request.array) < len(request.tokens):
-            request.array = np.array(request.tokens, np.int32)
-        return request.array
 
     # --- what a step computes
 
@@ -397,7 +392,7 @@ class Scheduler:
             if piece.first < request.prompt and prefill is not None:
                 prefill.charge(min(piece.last, request.prompt) - piece.first, self.now_ns)
             keep = piece.last == len(request.tokens) or piece.last % (16 * self.cache.page_tokens) == 0
-            self.cache.ran(holding, self._array(request)[: piece.last], keep=keep, now_ns=self.now_ns)
+            self.cache.ran(holding, request.tokens, piece.last, keep=keep, now_ns=self.now_ns)
             if piece.draws:
                 if decode is not None:
                     decode.charge(1, self.now_ns)
