@@ -20,7 +20,7 @@ from zinc_rt.errors import OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
     from zinc_rt.bringup.stages import BringupStage
-    from zinc_rt.probes.device import DeviceSpec
+    from zinc_rt.probes.device_spec import DeviceSpec
 
 EPILOG = """\
 Before each stage it says what can happen and what may be lost, and asks. It stops at the first failure, with its
@@ -92,7 +92,7 @@ def _walk(
     from zinc_rt.bringup.walk import Walk
     from zinc_rt.bundle.gather import look
     from zinc_rt.doctor.diagnose import diagnose
-    from zinc_rt.probes.command import describe_device
+    from zinc_rt.probes.device_description import describe_device
     from zinc_rt.probes.journal import Journal, default_path
     from zinc_rt.probes.output.table import header
     from zinc_rt.report import Report

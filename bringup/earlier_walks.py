@@ -25,7 +25,7 @@ class EarlierWalks:
 
 
 def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
-    """By stage, in any setup."""
+    """The earlier walks, by stage, in any setup."""
     found: dict[str, EarlierWalks] = {}
     for row in journal.rows():
         name = str(row.get("probe", ""))

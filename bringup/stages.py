@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.registry import PROBES
 
 MODEL = FOLDER / "qwen3-q.gguf"  # the smallest that has every kind of layer of a dense model
@@ -24,13 +24,13 @@ class BringupTarget:
 
     @property
     def device(self) -> str:
-        """As commands that run models take it."""
+        """The device as commands that run models take it."""
         return "sim" if self.spec.simulated else "hw"
 
 
 @dataclass(frozen=True, slots=True)
 class BringupStage:
-    """`words`: what runs, behind zinc-rt; none for doctor. `may_block`: exit code 77 is an answer."""
+    """One stage. `words`: what runs, behind zinc-rt; none for doctor. `may_block`: exit code 77 is an answer."""
 
     name: str
     title: str

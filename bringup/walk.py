@@ -13,8 +13,8 @@ from zinc_rt.bringup.earlier_walks import PASSED, EarlierWalks, earlier_walks
 from zinc_rt.bringup.stages import DOCTOR, NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.doctor.finding import DoctorFinding
 from zinc_rt.probes.journal import Journal, Suspect
+from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.output.passed import judge
-from zinc_rt.probes.probe import T1, T2
 from zinc_rt.report import Report, Result, to_json, write_text
 
 BROKEN = "broken"  # the severity of what will not work
@@ -223,7 +223,7 @@ def in_the_way(findings: list[DoctorFinding]) -> list[DoctorFinding]:
 
 
 def results_of(path: Path) -> list[Result]:
-    """Of a report that a stage wrote; none where it wrote none."""
+    """The results in a report that a stage wrote; none where it wrote none."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         names = Result.__dataclass_fields__

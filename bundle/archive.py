@@ -82,7 +82,7 @@ def write(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], earlier: list[str]) -> None:
-    """`earlier`: files of the bundle that stood there. Raises OutputError."""
+    """Writes the files. `earlier`: files of the bundle that stood there. Raises OutputError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in earlier:

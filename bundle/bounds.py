@@ -66,7 +66,7 @@ def fit(
 
 
 def shortened(item: BundleFile, most_bytes: int) -> BundleFile:
-    """At most about that long; whole lines, a line that says what is missing, and JSON still JSON."""
+    """The file, at most about that long: whole lines, a line that says what is missing, and JSON still JSON."""
     if len(item.content) <= most_bytes:
         return item
     if item.path.endswith(".json"):

@@ -25,7 +25,7 @@ _TARGET = re.compile(r"^gfx_target_version (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class MachineCombination:
-    """Empty is unknown, never none. `card`: a hash (zinc_rt.checked)."""
+    """What a machine is made of. Empty is unknown, never none. `card`: a hash (zinc_rt.checked)."""
 
     chip: str = ""
     pci_id: str = ""
@@ -46,7 +46,8 @@ class MachineCombination:
 def combination(
     files: Mapping[str, bytes], reports: Iterable[Mapping[str, Any]] = (), *, simulated: bool = False
 ) -> MachineCombination:
-    """`files`: a capture's, before anything was hidden in them: the card's hash needs its unique id."""
+    """What the machine of these files is made of. `files`: a capture's, before anything was hidden in them: the
+    card's hash needs its unique id."""
     device = _gpu(files)
     ids = [_text(files, f"{device}/{name}").removeprefix("0x") for name in ("vendor", "device", "revision")]
     unique = _text(files, f"{device}/unique_id") or _slot(files, device)

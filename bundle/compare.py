@@ -27,7 +27,8 @@ _FILE_BYTES = 400
 
 @dataclass(frozen=True, slots=True)
 class MachineDifference:
-    """`kind`: card, firmware, parameter, package, file, finding or result. `name` says which."""
+    """One difference between two machines. `kind`: card, firmware, parameter, package, file, finding or result.
+    `name` says which."""
 
     kind: str
     name: str
@@ -123,7 +124,7 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
 
 
 def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
-    """For every probe that some pass and some fail: the values that tell them apart."""
+    """For every probe that some pass and some fail, the values that tell them apart."""
     found = []
     for probe, chip, seen in _by_probe(machines):
         passes = [each for each, good in seen if good]

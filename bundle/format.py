@@ -43,7 +43,7 @@ _MEMBERS: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """`files` without bundle.json, each as bundle.json says it is."""
+    """A bundle that was read. `files` without bundle.json, each as bundle.json says it is."""
 
     manifest: Mapping[str, Any]
     files: Mapping[str, bytes]
@@ -61,7 +61,7 @@ class Bundle:
 
     @property
     def reports(self) -> dict[str, dict[str, Any]]:
-        """By file, those that can be read as reports."""
+        """The files that can be read as reports."""
         found = {}
         for name, content in self.files.items():
             if name.startswith("reports/") and name.endswith(".json"):
@@ -89,7 +89,7 @@ _FIELDS = frozenset(MachineCombination.__dataclass_fields__)
 
 
 def write(bundle: Bundle, path: Path) -> int:
-    """As a folder or an archive, by the path's ending; how many bytes it takes. Raises OutputError."""
+    """Writes a folder or an archive, by the path's ending; how many bytes it takes. Raises OutputError."""
     files = {MANIFEST: (json.dumps(bundle.manifest, indent=1) + "\n").encode(), **bundle.files}
     if archive.is_archive(path):
         archive.write(path, files)
@@ -114,7 +114,8 @@ def replaceable(folder: Path) -> list[str]:
 
 
 def read(path: Path) -> Bundle:
-    """Raises InputError in one sentence for what is damaged, cut short, of another version or hostile."""
+    """A bundle from a folder or archive. Raises InputError in one sentence for what is damaged, cut short, of
+    another version or hostile."""
     if path.is_dir():
         try:
             text = (path / MANIFEST).read_bytes()

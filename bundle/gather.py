@@ -20,7 +20,8 @@ from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.errors import InputError
 from zinc_rt.files import state_folder
 from zinc_rt.probes.child import run_apart
-from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.device import open_device
+from zinc_rt.probes.device_spec import DeviceSpec
 
 MACHINE_SECONDS = 30.0
 HANGS = Path("zinc-rt-hangs")  # where models leave them, AmdBackend's default
@@ -29,7 +30,7 @@ _MOST = 64 << 20  # of a single file that is looked at
 
 
 def begin(spec: DeviceSpec) -> Maker:
-    """With the machine in it, and doctor's findings; a simulated device is a machine of its own."""
+    """A bundle with the machine in it, and doctor's findings; a simulated device is a machine of its own."""
     maker = Maker(simulated=spec.simulated, known=known_names())
     machine = look(spec)
     if machine is None:
@@ -40,7 +41,7 @@ def begin(spec: DeviceSpec) -> Maker:
 
 
 def look(spec: DeviceSpec) -> MachineCapture | None:
-    """In a process of its own: reading a sick driver's files may not come back."""
+    """Looks at the machine in a process of its own: reading a sick driver's files may not come back."""
     if spec.simulated:
         ended = run_apart(partial(_simulated, spec), MACHINE_SECONDS)
     else:
@@ -49,11 +50,11 @@ def look(spec: DeviceSpec) -> MachineCapture | None:
 
 
 def _simulated(spec: DeviceSpec) -> MachineCapture:
-    return driver_capture(spec.open())
+    return driver_capture(open_device(spec))
 
 
 def known_names() -> dict[str, list[str]]:
-    """Of this machine and who uses it: to be hidden wherever they stand."""
+    """Names of this machine and of who uses it, to be hidden wherever they stand."""
     users = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")} | {Path("~").expanduser().name}
     with suppress(OSError, KeyError):
         users.add(getpass.getuser())
@@ -132,7 +133,7 @@ def add_paths(maker: Maker, paths: Iterable[Path]) -> None:
 
 
 def _add_some(maker: Maker, path: Path, name: str) -> None:
-    """By what it holds."""
+    """Adds a file by what it holds."""
     if path.suffix == ".json" and path.stat().st_size < _MOST:
         body = parsed(path.read_bytes())
         if isinstance(body, dict) and body.get("schema") == REPORT_SCHEMA:

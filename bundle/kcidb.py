@@ -17,7 +17,8 @@ STATUS = {"pass": "PASS", "fail": "FAIL", "skip": "SKIP", "flake": "DONE", "bloc
 
 
 def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin: str = ORIGIN) -> dict[str, Any]:
-    """`simulated`: those too; they say nothing about a kernel. Raises OutputError where KCIDB would refuse it."""
+    """The store as KCIDB's JSON. `simulated`: those too; they say nothing about a kernel. Raises OutputError where
+    KCIDB would refuse it."""
     checkouts: dict[str, dict[str, Any]] = {}
     builds: dict[str, dict[str, Any]] = {}
     tests = []

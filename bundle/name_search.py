@@ -22,7 +22,7 @@ class NameSearch:
             self._by_start.setdefault(name[:2], []).append(name)
 
     def sub(self, text: str, make: Callable[[str, str], str]) -> str:
-        """`text` with each name replaced by make(the name, as it is written)."""
+        """The `text` with each name replaced by make(the name, as it is written)."""
         if not self._by_start:
             return text
         parts, done = [], 0

@@ -12,7 +12,8 @@ PLACEHOLDER = re.compile(r"<(?:[a-z]+)-\d+>")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`needs`: words in lower case, one of which is in every text that matches; none: no telling.
+    """One kind of secret. `needs`: words in lower case, one of which is in every text that matches; none: no
+    telling.
 
     `learn`: the value is hidden wherever else it stands, too. `keep`: matches that are no secrets.
     """
@@ -38,7 +39,7 @@ def _secret(
     learn: bool = False,
     keep: Callable[[re.Match[str]], bool] = lambda match: False,
 ) -> Secret:
-    """`needs`: with | between them. `pattern`: parts of one."""
+    """A row of the table. `needs`: with | between them. `pattern`: parts of one."""
     return Secret(kind, tuple(filter(None, needs.split("|"))), re.compile("".join(pattern)), learn, keep)
 
 

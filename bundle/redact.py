@@ -47,7 +47,7 @@ def _as_it_is(before: str, after: str) -> str:
 
 
 def _as_long(before: str, after: str) -> str:
-    """`after` in as many bytes as `before` has."""
+    """The text `after` in as many bytes as `before` has."""
     if after == before:
         return before
     size_bytes = len(_encoded(before))
@@ -56,7 +56,7 @@ def _as_long(before: str, after: str) -> str:
 
 @dataclass(slots=True)
 class Redactor:
-    """`known`: names to hide everywhere, by kind, beyond what files give away."""
+    """Takes private things out. `known`: names to hide everywhere, by kind, beyond what files give away."""
 
     known: Mapping[str, Iterable[str]] = field(default_factory=dict)
     hidden: Counter[str] = field(default_factory=Counter)  # replacements, by kind
@@ -175,7 +175,7 @@ class Redactor:
     # --- the second pass ---
 
     def _clean(self, name: str, content: bytes) -> bytes | None:
-        """Until nothing in it would be hidden any more; None where that does not end."""
+        """Redacts until nothing in it would be hidden any more; None where that does not end."""
         for _ in range(_PASSES):
             made = self._file(name, content)
             if made == content:

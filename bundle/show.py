@@ -24,7 +24,7 @@ _CLOSING = (
 
 
 def lines(bundle: Bundle) -> Iterator[str]:
-    """For a terminal or README.txt."""
+    """The lines for a terminal or README.txt."""
     manifest, found = bundle.manifest, bundle.combination
     if manifest["simulated"]:
         yield "SIMULATED device: says nothing about hardware"

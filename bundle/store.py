@@ -92,7 +92,7 @@ class BundleStore:
             raise OutputError(f"{path}: cannot make the store: {error.strerror}") from error
 
     def add(self, bundle: Bundle) -> bool:
-        """Whole or not at all; False where it is there already."""
+        """Adds a bundle, whole or not at all; False where it is there already."""
         found = bundle.combination
         with self._writing():
             row = (
@@ -183,7 +183,8 @@ class BundleStore:
 
 
 def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
-    """Of a bundle's reports, the newest of each command and id last: what is said later replaces it."""
+    """The results of a bundle's reports, the newest of each command and id last: what is said later replaces
+    it."""
     found = []
     for report in sorted(reports.values(), key=lambda each: str(each.get("started", ""))):
         for each in report.get("results", []):

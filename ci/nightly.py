@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def named(models: list[Path]) -> tuple[Path, ...]:
-    """Raises ValueError for a file that is no model, and for two of one name."""
+    """The models that were named. Raises ValueError for a file that is no model, and for two of one name."""
     from zinc_rt.errors import ZincError
 
     found = tuple(model.resolve() for model in models)
@@ -113,7 +113,7 @@ def no_gpu() -> bool:
 
 
 def chosen(names: str | None) -> list[NightlyStage]:
-    """Raises ValueError for an unknown name."""
+    """The stages that were named. Raises ValueError for an unknown name."""
     wanted = names.split(",") if names else [stage.name for stage in STAGES]
     known = {stage.name: stage for stage in STAGES}
     for name in wanted:
@@ -164,7 +164,8 @@ def run(
 
 
 def key_of(night: Night, stages: list[NightlyStage], expected: nightly_expected.ChipExpectations) -> str:
-    """Of the code, the harness included, and of what was asked: results of another key are another run's."""
+    """The key of the code, the harness included, and of what was asked: results of another key are another
+    run's."""
     digest = hashlib.sha256()
     for folder in (
         "zinc_rt",

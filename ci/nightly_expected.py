@@ -56,7 +56,8 @@ class UnusableExpectations(Exception):
 
 @dataclass(frozen=True)
 class ChipExpectations:
-    """`may`: by status, patterns of result ids with the reason; `flakes`: by pattern; `least`: passes by stage."""
+    """What a chip is expected to show. `may`: by status, patterns of result ids with the reason; `flakes`: by
+    pattern; `least`: passes by stage."""
 
     path: Path
     chip: str
@@ -83,8 +84,8 @@ class ChipExpectations:
         known: Mapping[str, tuple[int, int]] | None = None,
         could: Collection[str] = (),
     ) -> Judged:
-        """`whole`: the stage ran all it has. `known`: nights and failures of flakes so far. `could`: results that
-        had all they need, and are excused by nothing where they are blocked."""
+        """Judges a stage's results. `whole`: the stage ran all it has. `known`: nights and failures of flakes so
+        far. `could`: results that had all they need, and are excused by nothing where they are blocked."""
         found = Judged()
         for result in results:
             self._judge_one(result, found, dict(known or {}), could)

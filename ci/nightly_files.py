@@ -13,7 +13,7 @@ FLAKES = "flakes.json"  # nights and failures of each, kept from night to night
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all, also past kill -9."""
+    """Writes JSON, whole or not at all, also past kill -9."""
     part = path.with_suffix(".part")
     with part.open("w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)
@@ -27,7 +27,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """{} for a file that is missing or torn."""
+    """The content; {} for a file that is missing or torn."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

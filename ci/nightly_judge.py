@@ -86,7 +86,7 @@ def summary(
     finished: bool,
     lost: str = "",
 ) -> dict[str, Any]:
-    """`lost`: a head that an earlier night noted and the history does not hold."""
+    """The night's summary. `lost`: a head that an earlier night noted and the history does not hold."""
     ran = [row for row in rows if row["status"] != "SKIP"]
     code = 1 if lost or any(row["status"] == "FAIL" for row in rows) else 0 if ran else 77
     return {

@@ -23,12 +23,12 @@ class Speed:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """The name of its files."""
         tail = f"-{self.slots}slots" if self.slots > 1 else ""
         return f"bench-{self.model.stem}-{self.tier}{tail}{'-peer' if self.beside else ''}"
 
     def words(self) -> list[str]:
-        """Behind `zinc-rt perf bench`."""
+        """The words behind `zinc-rt perf bench`."""
         made = ["--model", str(self.model), "--tier", self.tier, "--ctx", str(self.ctx)]
         made += ["--slots", str(self.slots)] if self.slots > 1 else []
         if self.beside:

@@ -66,7 +66,7 @@ class StageCommand:
 
 @dataclass(frozen=True)
 class NightlyStage:
-    """`commands` may be none: `why_not` says what is missing then."""
+    """One stage. `commands` may be none: `why_not` says what is missing then."""
 
     name: str
     commands: Callable[[Night], list[StageCommand]]
@@ -161,8 +161,7 @@ def perf(night: Night) -> list[StageCommand]:
     for each in [*MODELS, *night.models]:
         line = zinc("perf", "predict", "--model", each, "--json", folder / f"predict-{each.stem}.json")
         found.append(StageCommand(f"predict-{each.stem}", line))
-    line = zinc("perf", "predict", "--original", "--json", folder / "predict-original.json")
-    return [*found, StageCommand("predict-original", line)]
+    return found
 
 
 def gates(night: Night) -> list[StageCommand]:

@@ -82,7 +82,7 @@ def pip() -> list[str]:
 
 
 def install() -> int:
-    """pip into .venv, with what would send it elsewhere taken out of its environment."""
+    """Runs pip for .venv, with what would send it elsewhere taken out of its environment."""
     elsewhere = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
     environment = {name: value for name, value in os.environ.items() if name not in elsewhere}
     environment["PIP_USER"] = "0"

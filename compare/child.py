@@ -19,7 +19,7 @@ GRACE_SECONDS = 2.0  # between asking to end and ending
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """`code` is None where it did not end in time, or could not be started."""
+    """How a program ended. `code` is None where it did not end in time, or could not be started."""
 
     command: str
     seconds: float

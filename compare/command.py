@@ -177,8 +177,8 @@ def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
 
 
 def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:
-    """In the table's order; a family's name ("llama.cpp") stands for every build. The reference is among them
-    where it is there at all."""
+    """The peers to run, in the table's order; a family's name ("llama.cpp") stands for every build. The reference
+    is among them where it is there at all."""
     from zinc_rt.errors import UsageError
 
     if asked is None:

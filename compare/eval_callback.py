@@ -25,7 +25,8 @@ DIGITS = 4
 
 
 def samples(text: str) -> dict[str, Sample]:
-    """By the tensor's name, the first of each name; matrices only. What is not understood is left out."""
+    """The samples by the tensor's name, the first of each name; matrices only. What is not understood is left
+    out."""
     found: dict[str, Sample] = {}
     lines = iter(text.splitlines())
     head = next((made for made in map(HEAD.match, lines) if made), None)

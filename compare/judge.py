@@ -13,8 +13,9 @@ from zinc_rt.validate.measure import agreement
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """`logits`: the largest difference; None where nothing could be compared. `layers`: RMS of the difference over
-    RMS of the reference by layer; of sampled values over the samples. `samples`: how many values, 0 for all."""
+    """How far a peer is from the reference. `logits`: the largest difference; None where nothing could be
+    compared. `layers`: RMS of the difference over RMS of the reference by layer; of sampled values over the
+    samples. `samples`: how many values, 0 for all."""
 
     logits: float | None = None
     kl: float | None = None
@@ -44,7 +45,7 @@ class Distance:
 
 
 def distance(outcome: PeerOutcome, reference: PeerOutcome) -> Distance:
-    """`reference` has logits [T, V] and layers."""
+    """How far one outcome is from another. `reference` has logits [T, V] and layers."""
     want = reference.logits
     assert want is not None
     if outcome.logits is not None:

@@ -1,5 +1,6 @@
-"""llama.cpp by its own programs, one peer a build: llama-bench for the speed; for the values zinc-llama-dump where
-somebody has built it (`zinc-rt golden dumper llama-cpp`), else what llama-eval-callback prints."""
+"""The peers that are llama.cpp's own programs, one peer a build: llama-bench for the speed; for the values
+zinc-llama-dump where somebody has built it (`zinc-rt golden dumper llama-cpp`), else what llama-eval-callback
+prints."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ ALL_LAYERS = "999"
 
 
 def peers(named: Sequence[str]) -> list[ComparedPeer]:
-    """`named`: folders as the user gave them, DIR or NAME=DIR, each with one build or several. Raises UsageError
-    for one without any."""
+    """One peer a build. `named`: folders as the user gave them, DIR or NAME=DIR, each with one build or several.
+    Raises UsageError for one without any."""
     builds: dict[Path, str] = {}
     for text in named:
         name, equals, folder = text.rpartition("=")

@@ -48,8 +48,9 @@ class Sample:
 
 @dataclass(slots=True)
 class PeerOutcome:
-    """`problem`: why there is less than was asked for; `hung`: a program ran out of time. `skipped`: nothing was
-    run, for `problem`; `next` says how to get it. Arrays are f32: logits [T, V], layers [T, D] by number."""
+    """What came back. `problem`: why there is less than was asked for; `hung`: a program ran out of time.
+    `skipped`: nothing was run, for `problem`; `next` says how to get it. Arrays are f32: logits [T, V], layers [T,
+    D] by number."""
 
     peer: str
     version: str = ""
@@ -82,7 +83,8 @@ class PeerOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPeer:
-    """`run` never raises for what a program does; `absent` is why it cannot run here, with how to get it."""
+    """An engine to compare. `run` never raises for what a program does; `absent` is why it cannot run here, with
+    how to get it."""
 
     name: str
     run: Callable[[PeerTask], PeerOutcome]

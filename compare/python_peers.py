@@ -22,7 +22,8 @@ SCRIPTS = {  # peer -> the package it needs, the script
 
 
 def peers(pythons: Mapping[str, str]) -> list[ComparedPeer]:
-    """`pythons`: by peer, the interpreter of an environment that has it; else this one, if it is here."""
+    """One peer a package. `pythons`: by peer, the interpreter of an environment that has it; else this one, if it
+    is here."""
     found = []
     for name, (package, script) in SCRIPTS.items():
         python = pythons.get(name)

@@ -74,7 +74,8 @@ class MachineCapture:
 
     @staticmethod
     def read(folder: Path) -> MachineCapture:
-        """Raises InputError for what is no folder, holds nothing of a machine, or has an index that is none."""
+        """A capture from a folder or archive. Raises InputError for what is no folder, holds nothing of a machine,
+        or has an index that is none."""
         if not folder.exists():
             raise InputError(f"{folder}: no such folder", next="zinc-rt doctor --capture DIR makes one")
         if not folder.is_dir():
@@ -197,7 +198,7 @@ def _safe(name: str) -> str | None:
 
 
 def capture(root: Path = Path("/"), *, ioctls: bool = False) -> MachineCapture:
-    """Read a machine: files below `root` and, where that is this machine's own, what its programs say.
+    """Captures a machine: files below `root` and, where that is this machine's own, what its programs say.
 
     Nothing is written, no queue is opened, a GPU that sleeps is not woken. `ioctls`: also asks open device nodes.
     """

@@ -20,7 +20,7 @@ def denied(reason: str) -> bool:
 
 
 class CapturedFiles:
-    """read_file and list_dir of a Driver, below KFD's topology."""
+    """The read_file and list_dir of a Driver, below KFD's topology."""
 
     def __init__(self, capture: MachineCapture) -> None:
         self._capture = capture
@@ -61,7 +61,7 @@ def _names(capture: MachineCapture) -> list[str]:
 
 
 def topology(capture: MachineCapture) -> tuple[Topology | None, str]:
-    """None, and why, where there is none or it cannot be read."""
+    """KFD's topology in the capture; None, and why, where there is none or it cannot be read."""
     if not any("kfd/kfd/topology" in name for name in _names(capture)):
         return None, ""
     try:

@@ -1,4 +1,4 @@
-"""From a capture to findings: first causes first, each followed by what it explains."""
+"""Turns a capture into findings: first causes first, each followed by what it explains."""
 
 from __future__ import annotations
 

@@ -118,7 +118,8 @@ def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -
 
 
 def _list_nodes(root: Path, files: Files, unreadable: Reasons) -> None:
-    """dev.txt: mode, owner and group of the device nodes, as `ls -ln` prints them; + where an ACL adds to that."""
+    """The file dev.txt: mode, owner and group of the device nodes, as `ls -ln` prints them; + where an ACL adds to
+    that."""
     lines = []
     paths: list[Path] = [
         root / "dev/kfd",

@@ -16,7 +16,8 @@ LOG_RECORDS = 200_000
 
 
 def identity() -> str:
-    """As `id` prints it, of this process: the groups it has now, not those it would have after the next login."""
+    """The identity of this process as `id` prints it: the groups it has now, not those it would have after the
+    next login."""
 
     def user(uid: int) -> str:
         try:
@@ -72,7 +73,7 @@ MANAGERS = (  # the first that answers
 
 
 def packages(files: Files, unreadable: Reasons) -> None:
-    """packages.txt: those that matter for a GPU, `name version` a line."""
+    """The file packages.txt: packages that matter for a GPU, `name version` a line."""
     for command in MANAGERS:
         said = run(command)
         if isinstance(said, bytes):
@@ -85,7 +86,8 @@ def packages(files: Files, unreadable: Reasons) -> None:
 
 
 def firmware(files: Files, unreadable: Reasons, devices: dict[str, Path]) -> None:
-    """firmware.txt from debugfs, which only root reads. `fw_version/` in sysfs says most of it to everybody."""
+    """The file firmware.txt from debugfs, which only root reads. `fw_version/` in sysfs says most of it to
+    everybody."""
     cards = [name for name in devices if name.startswith("card")]
     texts = []
     for card in cards:
@@ -109,7 +111,8 @@ def lspci(files: Files, unreadable: Reasons) -> None:
 
 
 def users(files: Files, devices: dict[str, Path]) -> None:
-    """users.txt: `pid name node` for each process that has a GPU's node open, as far as this user may see."""
+    """The file users.txt: `pid name node` for each process that has a GPU's node open, as far as this user may
+    see."""
     if not devices:
         return
     lines = []
@@ -137,7 +140,7 @@ def container_marks(files: Files) -> None:
 
 
 def ioctls(files: Files, unreadable: Reasons, devices: list[str]) -> None:
-    """ioctl.json: what KFD and the render nodes answer. Nothing is allocated; see kmd/discover.py."""
+    """The file ioctl.json: what KFD and the render nodes answer. Nothing is allocated; see kmd/discover.py."""
     from zinc_rt.kmd.discover import check_kfd, check_user_queues, find_gpus
     from zinc_rt.kmd.linux import LinuxDriver
 

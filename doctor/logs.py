@@ -63,7 +63,8 @@ def without_prefix(line: str) -> str:
 
 
 def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
-    """`near`: PCI addresses of AMD's GPUs and of the bridges above them; a bus error elsewhere is not ours."""
+    """A log as events. `near`: PCI addresses of AMD's GPUs and of the bridges above them; a bus error elsewhere is
+    not ours."""
     raw = text.splitlines()
     if len(raw) > LINES:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]

@@ -1,4 +1,4 @@
-"""`lspci -vvv`, with or without -nn, as functions by address."""
+"""The output of `lspci -vvv`, with or without -nn, as functions by address."""
 
 from __future__ import annotations
 

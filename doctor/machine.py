@@ -14,7 +14,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Of one PCI function: GT/s and lanes, now and at most."""
+    """The link of one PCI function: GT/s and lanes, now and at most."""
 
     address: str
     speed: float | None = None
@@ -64,7 +64,7 @@ class InspectedGpu:
 
     @property
     def started(self) -> bool:
-        """amdgpu drives it: what only a driver that came up can tell is there."""
+        """Whether amdgpu drives it: what only a driver that came up can tell is there."""
         return self.node is not None or (self.driver == "amdgpu" and bool(self.vram_bytes))
 
     @property

@@ -30,7 +30,8 @@ _FW_LINE = re.compile(
 
 
 def of_ioctls(capture: MachineCapture, gpu: InspectedGpu) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
-    """ioctl.json of this GPU: what each tier answered, firmware versions. Empty where it is of another shape."""
+    """What ioctl.json has of this GPU: what each tier answered, firmware versions. Empty where it is of another
+    shape."""
     try:
         of_gpu = json.loads(capture.text("ioctl.json") or "{}")["gpus"][gpu.render]
         answers = {tier: (bool(each["usable"]), str(each["why"])) for tier, each in of_gpu.items()}
@@ -41,7 +42,7 @@ def of_ioctls(capture: MachineCapture, gpu: InspectedGpu) -> tuple[dict[str, tup
 
 
 def of_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
-    """`fw_version/mes_fw_version` and its like, which everybody may read."""
+    """The versions in `fw_version/mes_fw_version` and its like, which everybody may read."""
     found = {}
     for file, name in _FW_FILES.items():
         value = integer(capture.line(f"{folder}/fw_version/{file}_fw_version"))
@@ -51,7 +52,7 @@ def of_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
 
 
 def of_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
-    """amdgpu_firmware_info by card (`# card1` before each), "" where only one is told of."""
+    """The versions in amdgpu_firmware_info by card (`# card1` before each), "" where only one is told of."""
     texts = [capture.text("firmware.txt") or ""]
     for name in sorted(capture.files):
         matched = re.fullmatch(r"sys/kernel/debug/dri/(\d+)/amdgpu_firmware_info", name)

@@ -257,7 +257,8 @@ def _user(capture: MachineCapture) -> User | None:
 
 
 def _nodes(capture: MachineCapture) -> tuple[DeviceNode, ...] | None:
-    """dev.txt, `ls -l` or `ls -ln` of /dev/kfd and /dev/dri. None where the capture does not say."""
+    """The device nodes from dev.txt, `ls -l` or `ls -ln` of /dev/kfd and /dev/dri. None where the capture does not
+    say."""
     text = capture.text("dev.txt")
     if text is None:
         return None
@@ -272,14 +273,14 @@ def _nodes(capture: MachineCapture) -> tuple[DeviceNode, ...] | None:
 
 
 def _users(capture: MachineCapture) -> tuple[str, ...]:
-    """users.txt; else the processes KFD lists, by number only."""
+    """The processes in users.txt; else the processes KFD lists, by number only."""
     said = tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip())
     listed = {name.split("/")[5] for name in capture.files if re.match(r"sys/class/kfd/kfd/proc/\d+/", name)}
     return said or tuple(f"{pid} process /dev/kfd" for pid in sorted(listed))
 
 
 def _packages(capture: MachineCapture) -> dict[str, str] | None:
-    """`name version` a line; also as dpkg -l, rpm -qa and pacman -Q print them."""
+    """Packages from `name version` a line; also as dpkg -l, rpm -qa and pacman -Q print them."""
     text = capture.text("packages.txt")
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Read files and ask programs: what comes back, or why nothing does."""
+"""Reads files and asks programs: what comes back, or why nothing does."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def draws_of(meta: Mapping[str, Any], where: str) -> list[Draw]:
 
 
 def record(llama: ModuleType, logits: np.ndarray, positions: list[int]) -> Iterator[Draw]:
-    """logits f32 [R, V] of these positions of the prompt. A few draws of every way; those too near to the next
-    token are left out."""
+    """Draws to record. logits f32 [R, V] of these positions of the prompt. A few draws of every way; those too
+    near to the next token are left out."""
     for index, (row, position) in enumerate(zip(logits, positions, strict=True)):
         for way, (temperature, top_k, top_p, min_p) in enumerate(WAYS):
             ids, likely = _survivors(llama, row, temperature, top_k, top_p, min_p)
@@ -92,7 +92,7 @@ def _survivors(
 
 
 def _drawn(ids: np.ndarray, likely: np.ndarray, draw: Draw) -> int | None:
-    """None where the draw lies within CLEAR of a border between two tokens."""
+    """The token drawn. None where the draw lies within CLEAR of a border between two tokens."""
     key = (draw.seed & 0xFFFFFFFF, draw.seed >> 32)
     place = (philox((draw.choice, draw.position, 0, 0), key)[0] >> 8) / 2**24
     borders = np.cumsum(likely)[:-1]

@@ -21,7 +21,7 @@ VOCABULARY = Pair(FOLDER / "sentencepiece.gguf", FOLDER / "sentencepiece.json") 
 
 
 def embedded() -> list[Pair]:
-    """Raises InputError where an installation lost them."""
+    """The embedded pairs. Raises InputError where an installation lost them."""
     pairs = [Pair(FOLDER / f"{stem}.gguf", FOLDER / f"{stem}.npz") for stem in STEMS]
     missing = [path for pair in pairs for path in (pair.model, pair.golden) if not path.exists()]
     if missing:

@@ -31,10 +31,10 @@ OURS = "zinc-rt"  # what meta's source begins with where this runtime computed t
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """ids i32 [T], logits f32 [T, V]; where present l_out f32 [L, T, D], greedy_tokens i32 [N] and the logits
-    after each f32 [N, V], experts of layer N i32 [T, k], further values by label f32 [T, ...]. `variant` says
-    which arrays were chosen: dequantised weights, exact GELU, or as they come. Where there are `rows` i32 [R],
-    rising positions of the prompt, any array may hold those tokens alone, R rows of its T."""
+    """A golden's arrays: ids i32 [T], logits f32 [T, V]; where present l_out f32 [L, T, D], greedy_tokens i32 [N]
+    and the logits after each f32 [N, V], experts of layer N i32 [T, k], further values by label f32 [T, ...].
+    `variant` says which arrays were chosen: dequantised weights, exact GELU, or as they come. Where there are
+    `rows` i32 [R], rising positions of the prompt, any array may hold those tokens alone, R rows of its T."""
 
     path: Path
     ids: np.ndarray
@@ -74,7 +74,8 @@ class Golden:
 
 
 def read_golden(path: str | Path) -> Golden:
-    """Raises InputError for a missing, torn, or foreign file, or another format version."""
+    """A golden from its file. Raises InputError for a missing, torn, or foreign file, or another format
+    version."""
     path = Path(path)
     arrays = read_arrays(path)
     meta = _meta(path, arrays)
@@ -124,7 +125,7 @@ def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], 
 
 
 def write_golden(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-    """Whole or not at all. Raises OutputError saying why not."""
+    """Writes the file, whole or not at all. Raises OutputError saying why not."""
     named: dict[str, Any] = {**arrays, "meta": np.array(json.dumps({"format": FORMAT, **meta}))}
     write_whole(path, lambda file: np.savez_compressed(file, **named))
 
@@ -140,7 +141,7 @@ def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray 
 
 
 def _experts(path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int]) -> dict[int, np.ndarray]:
-    """By layer. Those chosen from re-quantised activations say nothing about the dequantised model."""
+    """The experts by layer. Those chosen from re-quantised activations say nothing about the dequantised model."""
     found = {
         int(name.removesuffix(variant).rpartition("-")[2]): array
         for name, array in arrays.items()

@@ -18,7 +18,7 @@ HEADERS = ("golden", "architecture", "source", "state", "arrays", "tokens", "siz
 
 @dataclass(frozen=True, slots=True)
 class GoldenRow:
-    """`problem` is empty for a golden, else why the file is none."""
+    """One golden of a folder. `problem` is empty for a golden, else why the file is none."""
 
     path: str
     architecture: str = ""

@@ -20,7 +20,7 @@ INTEGERS = re.compile(r"ids|greedy_tokens|ffn_moe_topk-\d+")
 
 
 def parse_names(pairs: list[str]) -> dict[str, str]:
-    """`their_name=our_name` each."""
+    """The names of --map, `their_name=our_name` each."""
     names: dict[str, str] = {}
     for pair in pairs:
         theirs, equals, ours = pair.partition("=")
@@ -96,7 +96,7 @@ def _converted(dump: Path, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _stack_layers(dump: Path, arrays: dict[str, np.ndarray]) -> None:
-    """l_out-0, l_out-1, ... become l_out."""
+    """The arrays l_out-0, l_out-1, ... become l_out."""
     layers = {int(found[1]): name for name in arrays if (found := LAYER.fullmatch(name))}
     if not layers:
         return

@@ -68,7 +68,7 @@ def _kind(processor: Any, id: int) -> int:
 
 
 def tokenized(processor: Any) -> list[dict[str, Any]]:
-    """Of each text the rows that a golden's `tokenizer` has."""
+    """For each text the rows that a golden's `tokenizer` has."""
     rows = []
     for text in TEXTS:
         plain = processor.encode(text)
@@ -82,7 +82,7 @@ def tokenized(processor: Any) -> list[dict[str, Any]]:
 
 
 def write(model: Path, golden: Path) -> None:
-    """Both files, whole or not at all."""
+    """Writes both files, whole or not at all."""
     import sentencepiece
 
     processor = learned()

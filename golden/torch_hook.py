@@ -76,12 +76,12 @@ class TorchRecorder:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """f32 [T, ...] by label."""
+        """The values, f32 [T, ...] by label."""
         return {label: np.concatenate(parts) for label, parts in self.parts.items()}
 
     def save(self, path: str, *, ids: Sequence[int], logits: Any, tokens: int | None = None) -> None:
-        """`logits`: [T, V] or [1, T, V]. `tokens`: how many rows of each value belong to the prompt (default: as
-        many as ids). Raises ValueError for values of fewer rows."""
+        """Writes the .npz. `logits`: [T, V] or [1, T, V]. `tokens`: how many rows of each value belong to the
+        prompt (default: as many as ids). Raises ValueError for values of fewer rows."""
         count = len(ids) if tokens is None else tokens
         arrays = {label: array[:count] for label, array in self.arrays.items()}
         short = [label for label, array in arrays.items() if len(array) != count]
@@ -129,7 +129,7 @@ def value_of(label: str, output: Any) -> Any:
 
 
 def rows_of(tensor: Any) -> np.ndarray:
-    """f32 [T, ...]: without the batch that transformers puts in front."""
+    """The rows, f32 [T, ...]: without the batch that transformers puts in front."""
     array: np.ndarray = tensor.detach().float().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
     array = array.astype(np.float32)
     if array.ndim > 2:
@@ -152,8 +152,8 @@ def run_transformers(arguments: argparse.Namespace, ids: list[int]) -> None:
 
 
 def run_vllm(arguments: argparse.Namespace, ids: list[int]) -> None:
-    """In this process, without graphs: hooks of captured graphs are never called. The logits are computed once
-    more from the last norm by the model itself, for vLLM keeps those of the last token only."""
+    """Runs vLLM in this process, without graphs: hooks of captured graphs are never called. The logits are
+    computed once more from the last norm by the model itself, for vLLM keeps those of the last token only."""
     import os
 
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")

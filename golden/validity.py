@@ -14,7 +14,8 @@ State = Literal["current", "recheck", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """`current` holds, `recheck` may not (zinc-rt golden check says), `expired` cannot. `next` mends it."""
+    """A golden's state: `current` holds, `recheck` may not (zinc-rt golden check says), `expired` cannot. `next`
+    mends it."""
 
     state: State
     why: str = ""
@@ -22,7 +23,7 @@ class Validity:
 
 
 def validity(golden: Golden, model_digest: str = "") -> Validity:
-    """`model_digest`: of the model beside it, where there is one.
+    """Whether this golden is still valid. `model_digest`: of the model beside it, where there is one.
 
     Another engine's values do not depend on our arithmetic: they expire with the format or their model alone.
     """

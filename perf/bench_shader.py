@@ -32,10 +32,10 @@ import pytest
 
 from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.shader.layout import Checks
+from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import CompiledKernels, KernelVariant, compiled, loaded, variant_for
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, compiled, loaded, variant_for
 from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 

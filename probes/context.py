@@ -22,10 +22,11 @@ from zinc_rt.kmd.topology import TopologyNode, arch_name, read_topology
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.probes.child import ChildEnd, run_apart
-from zinc_rt.probes.device import DeviceSpec, names
+from zinc_rt.probes.device import names, open_device
+from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.mapped_buffer import MappedBuffer
-from zinc_rt.probes.probe import T1, T2
-from zinc_rt.probes.probe_queue import ProbeQueue, open_queue
+from zinc_rt.probes.outcome import T1, T2
+from zinc_rt.probes.probe_queue import SCRATCH_BYTES, ProbeQueue
 
 if TYPE_CHECKING:
     from zinc_rt.probes.simulated import DeviceNews
@@ -64,7 +65,7 @@ class ProbeContext:
 
     @cached_property
     def driver(self) -> Driver:
-        driver = self.spec.open()
+        driver = open_device(self.spec)
         if self.spec.simulated:
             from zinc_rt.probes.simulated import DeviceNews
 
@@ -147,8 +148,18 @@ class ProbeContext:
     def queue(self, name: str = "ring", *, ring_bytes: int = 1 << 16, priority: int = 0) -> ProbeQueue:
         """A queue of this tier with its ring, fence and scratch memory."""
         kmd_queue: Queue = self.side.create_queue(ring_bytes=ring_bytes, priority=priority)
-        queue = open_queue(self, kmd_queue, name)
-        _ = self.reporter  # from now on it knows what is new in the kernel's log
+        memory = self.memory(SCRATCH_BYTES, f"{name} scratch")
+        for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop):
+            self.addresses.add(part.gpu_va, part.size_bytes, part.name)
+        queue = ProbeQueue(
+            kmd_queue,
+            memory,
+            name=name,
+            side=self.side,
+            reporter=self.reporter,  # made with the first queue: it knows from then on what is new in the log
+            poll_seconds=self.poll_seconds,
+            gone=self.gone,
+        )
         self._stack.callback(queue.close)
         return queue
 

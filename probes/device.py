@@ -4,50 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from zinc_rt.errors import NothingRan, UsageError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.probes.device_spec import DeviceSpec
 
 PCI = "/sys/bus/pci/devices"
 AMD = "0x1002"
 _DISPLAY_CLASSES = ("0x03", "0x12")  # display controllers, processing accelerators
 _RENDER = re.compile(r"/dev/dri/renderD\d+")
-DEFAULT_CHIP = "r9700"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSpec:
-    """`--device`. `render_path` "" takes the first GPU this version supports."""
+def open_device(spec: DeviceSpec) -> Driver:
+    """A driver for this process. Not to be used after a fork."""
+    if not spec.simulated:
+        return LinuxDriver()
+    from zinc_rt.probes import simulated
 
-    simulated: bool = False
-    profile: str = ""
-    render_path: str = ""
-    inject: tuple[str, ...] = ()
-    time_scale: float = 1.0  # of the simulated driver's own time-outs
-    reorder: int | None = None  # a seed for the order in which concurrent work finishes
-    facts: str = ""  # a facts file that a simulated device behaves by
-    force_facts: bool = False
-    flip: tuple[str, ...] = ()  # rows of facts.yaml that a simulated device takes at their other value
-    sanitizer: str = ""  # what a simulated device checks of waves; "" its default
-    shared: str = ""  # the simulated device's name; "" makes one for each driver, in its process
-
-    @property
-    def option(self) -> str:
-        """As --device takes it."""
-        if self.simulated:
-            return f"sim:{self.profile}" if self.profile else "sim"
-        return self.render_path or "auto"
-
-    def open(self) -> Driver:
-        """A driver for this process. Not to be used after a fork."""
-        if not self.simulated:
-            return LinuxDriver()
-        from zinc_rt.probes import simulated
-
-        return simulated.open_driver(self)
+    return simulated.open_driver(spec)
 
 
 def parse(

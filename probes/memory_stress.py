@@ -18,7 +18,8 @@ from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.gpu_access import GpuAccess
 from zinc_rt.probes.groups.memory import write_and_read
 from zinc_rt.probes.mapped_buffer import MappedBuffer, pattern
-from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, Signature, check, passed, symptom
+from zinc_rt.probes.probe import Probe
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 12 * KIB, 64 * KIB, 256 * KIB, MIB, 2 * MIB + 4 * KIB)

@@ -1,80 +1,23 @@
-"""A probe as data: what it proves, what it needs, and what each way to fail most likely means."""
+"""A probe as data: what it proves, what it needs, and how it is known to fail. Each is declared over its function:
+
+    @probe("P20", "32-bit fence (alive)", (T1, T2), hazard=1, needs=("P18",))
+    @proves("the end of the pipe writes memory", passes_when="the value comes in time")
+    @fails(symptom("no-fence"), "the likely cause", "what to do about it")
+    def fence32(c: ProbeContext) -> Outcome:
+        return one_fence(c.queue())
+
+The name is then the probe; `fence32.run` is the function. Of the ways to fail the first that matches counts.
+"""
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
 
-from zinc_rt.errors import ZincError
-from zinc_rt.exec import DeadlineMissed
+from zinc_rt.probes.context import ProbeContext, ProbeOptions
+from zinc_rt.probes.outcome import Outcome, Signature
 
-if TYPE_CHECKING:
-    from zinc_rt.backends.amd.hang import HangReport
-    from zinc_rt.probes.context import ProbeContext, ProbeOptions
-
-HOST, T1, T2 = "host", "t1", "t2"
-TIERS = (HOST, T1, T2)
-
-Status = Literal["pass", "fail", "skip"]
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What every missed deadline is reported with. Positions in dwords; `rptr` on wptr's scale."""
-
-    wptr: int
-    rptr: int
-    ring_dw: int
-    fence: str
-    poison: str
-
-    @property
-    def symptom(self) -> str:
-        """What rptr says: never moved, stopped on the way, or read everything (then nobody finished it)."""
-        if self.wptr and self.rptr <= 0:
-            return "rptr-stuck"
-        return "rptr-stopped" if self.rptr < self.wptr else "no-fence"
-
-    def text(self) -> str:
-        return f"wptr {self.wptr}, rptr {self.rptr}, fence {self.fence}, poison {self.poison}"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one run of a probe came to. Plain data: it crosses from the child to the parent."""
-
-    status: Status
-    reason: str = ""
-    symptom: str = ""  # a short stable word that signatures look for
-    measure: dict[str, Any] = field(default_factory=dict)
-    limit: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    evidence: Evidence | None = None
-    faults: tuple[str, ...] = ()  # page faults and resets seen meanwhile
-    call: str = ""  # the system call that failed
-    errno: int = 0
-    cause: str = ""
-    advice: str = ""
-    report: str = ""  # the hang report, or a traceback
-    hang: HangReport | None = None  # with the bytes of ring and IB, for --bundle
-    log: tuple[str, ...] = ()  # what the kernel logged while this probe ran
-    marks: tuple[str, ...] = ()  # what a simulated device came to meanwhile: zinc_rt/facts.py
-
-    @property
-    def text(self) -> str:
-        """All of its words, for signatures that look for one."""
-        return " ".join((self.reason, *self.faults, *self.notes))
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A way to fail that is known: the first of a probe's that matches names cause and advice."""
-
-    matches: Callable[[Outcome], bool]
-    cause: str
-    advice: str
+Run = Callable[[ProbeContext], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,60 +33,72 @@ class Probe:
     hazard: int
     proves: str
     passes_when: str
-    run: Callable[[ProbeContext], Outcome]
+    run: Run
     needs: tuple[str, ...] = ()
     signatures: tuple[Signature, ...] = ()
     seconds: float = 20.0  # the child's deadline
     more_seconds: Callable[[ProbeOptions], float] = lambda options: 0.0  # that options ask for on top
 
 
-class Failed(ZincError):
-    """A check did not hold. Carries the outcome."""
+@dataclass(frozen=True, slots=True)
+class ProbeDraft:
+    """A probe's function on its way up through the decorators."""
 
-    exit_code = 1
-
-    def __init__(self, symptom: str, reason: str, **more: Any) -> None:
-        super().__init__(reason)
-        self.outcome = Outcome("fail", reason, symptom, **more)
-
-
-class Stuck(DeadlineMissed):
-    """A deadline was missed; what AmdRing raises here."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome.reason)
-        self.outcome = outcome
+    run: Run
+    signatures: tuple[Signature, ...] = ()
+    proves: str = ""
+    passes_when: str = ""
 
 
-def passed(*notes: str, **measure: Any) -> Outcome:
-    return Outcome("pass", measure=measure, notes=notes)
+def probe(
+    id: str,
+    title: str,
+    tiers: tuple[str, ...],
+    *,
+    hazard: int,
+    needs: tuple[str, ...] = (),
+    seconds: float = 20.0,
+    more_seconds: Callable[[ProbeOptions], float] = lambda options: 0.0,
+) -> Callable[[ProbeDraft], Probe]:
+    """The last decorator: its function is this probe."""
+
+    def made(draft: ProbeDraft) -> Probe:
+        return Probe(
+            id,
+            title,
+            tiers,
+            hazard,
+            draft.proves,
+            draft.passes_when,
+            draft.run,
+            needs=needs,
+            signatures=draft.signatures,
+            seconds=seconds,
+            more_seconds=more_seconds,
+        )
+
+    return made
 
 
-def skipped(reason: str, *, cause: str = "", advice: str = "", **measure: Any) -> Outcome:
-    return Outcome("skip", reason, cause=cause, advice=advice, measure=measure)
+def proves(what: str, *, passes_when: str) -> Callable[[Run | ProbeDraft], ProbeDraft]:
+    """What holds where the probe passes, and what it asks for."""
+    return lambda run: replace(_draft(run), proves=what, passes_when=passes_when)
 
 
-def check(holds: bool, symptom: str, reason: str, **more: Any) -> None:
-    if not holds:
-        raise Failed(symptom, reason, **more)
+def fails(matches: Callable[[Outcome], bool], cause: str, advice: str) -> Callable[[Run | ProbeDraft], ProbeDraft]:
+    """A way to fail that is known of this probe."""
+    return fails_like(Signature(matches, cause, advice))
 
 
-# --- what signatures look for ---
+def fails_like(*shared: Signature) -> Callable[[Run | ProbeDraft], ProbeDraft]:
+    """Ways to fail that other probes have, too."""
+
+    def with_them(run: Run | ProbeDraft) -> ProbeDraft:
+        draft = _draft(run)
+        return replace(draft, signatures=shared + draft.signatures)
+
+    return with_them
 
 
-def symptom(*words: str) -> Callable[[Outcome], bool]:
-    return lambda outcome: outcome.symptom in words
-
-
-def failed_call(call: str, *numbers: int) -> Callable[[Outcome], bool]:
-    """`call` is the end of its name, as "CREATE_QUEUE"; without numbers any errno will do."""
-    return lambda o: o.symptom == "errno" and o.call.endswith(call) and (not numbers or o.errno in numbers)
-
-
-def said(word: str, *symptoms: str) -> Callable[[Outcome], bool]:
-    """The reason, a fault or a note has this word in it."""
-    return lambda o: word.lower() in o.text.lower() and (not symptoms or o.symptom in symptoms)
-
-
-def gone(outcome: Outcome) -> bool:
-    return outcome.errno == errno.ENODEV or outcome.symptom == "gpu-gone"
+def _draft(run: Run | ProbeDraft) -> ProbeDraft:
+    return run if isinstance(run, ProbeDraft) else ProbeDraft(run)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zinc_rt.backends.amd import stopped_ring
 from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
+from zinc_rt.backends.amd.hang_reporter import HangReporter
+from zinc_rt.backends.amd.kmd_side import KmdSide
 from zinc_rt.backends.amd.polling import wait_until
 from zinc_rt.backends.amd.publish import publisher
 from zinc_rt.backends.amd.ring import RELEASE_CACHES, AmdRing
-from zinc_rt.exec import DeadlineMissed
-from zinc_rt.kmd.transport import Placement, Queue
+from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import IndirectBuffer, ReleaseMem
 from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer
-from zinc_rt.probes.probe import Evidence, Outcome, Stuck
-
-if TYPE_CHECKING:
-    from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.outcome import Evidence, Outcome, Stuck
 
 FENCE_AT = 0  # in the scratch memory; the rest is free from here
 FREE_AT = 256
@@ -38,13 +36,34 @@ class RawDwords(Packet):
 
 
 class ProbeQueue:
-    """`memory` is poisoned GTT memory of the GPU's; its first 256 bytes belong to the fence."""
+    """A queue with its ring and fence. `memory` is poisoned GTT memory of the GPU's; its first 256 bytes belong to
+    the fence. `gone` says what a plain question to the GPU's driver comes to where it no longer answers."""
 
-    def __init__(self, context: ProbeContext, ring: AmdRing, memory: MappedBuffer) -> None:
-        self.context = context
-        self.ring = ring
+    def __init__(
+        self,
+        kmd_queue: Queue,
+        memory: MappedBuffer,
+        *,
+        name: str,
+        side: KmdSide,
+        reporter: HangReporter,
+        poll_seconds: float,
+        gone: Callable[[], str],
+    ) -> None:
+        memory.poison()
         self.memory = memory
-        self.generation = ring.generation
+        self.generation = generation(kmd_queue)
+        self._side, self._reporter, self._poll_seconds, self._gone = side, reporter, poll_seconds, gone
+        self.ring = AmdRing(
+            kmd_queue,
+            side,
+            name=name,
+            generation=self.generation,
+            slot=(memory.address + FENCE_AT, memory.gpu_va + FENCE_AT),
+            publish=publisher(),
+            make_hang=lambda ring, what: self.stuck(what),
+            full_seconds=poll_seconds,
+        )
 
     @property
     def kmd_queue(self) -> Queue:
@@ -64,7 +83,7 @@ class ProbeQueue:
 
     def finish(self, packets: Iterable[Packet], name: str = "packets", seconds: float | None = None) -> None:
         """Publish behind a fence and wait for it. Raises Stuck."""
-        self.submit(packets, name).wait(self.context.poll_seconds if seconds is None else seconds)
+        self.submit(packets, name).wait(self._poll_seconds if seconds is None else seconds)
 
     def call(self, memory: MappedBuffer, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
         """Put packets into `memory` at `offset`; the packet that runs them."""
@@ -100,12 +119,12 @@ class ProbeQueue:
         symptom: str = "",
     ) -> None:
         """Raises Stuck with the evidence, where it does not come true in time or the kernel says it never will."""
-        side = self.context.side
+        side = self._side
 
         def over() -> bool:
             return reached() or bool(side.incidents)
 
-        limit = self.context.poll_seconds if seconds is None else seconds
+        limit = self._poll_seconds if seconds is None else seconds
         wait_until(over, side.pause, limit)
         if not reached():
             raise self.stuck(f"{what} within {limit:g} s", fence=fence() if fence else "", symptom=symptom)
@@ -135,43 +154,18 @@ class ProbeQueue:
 
     def stuck(self, what: str, *, fence: str = "", symptom: str = "") -> Stuck:
         """The outcome of a missed deadline, with everything that can be seen from here."""
-        side = self.context.side
+        side = self._side
         side.look()
         evidence = self.evidence(fence)
-        hang = self.context.reporter.examine(self.ring, what)
+        hang = self._reporter.examine(self.ring, what)
         seen = tuple(dict.fromkeys(f"{each.kind}: {first_line(each.text)}" for each in side.incidents))
-        lost = next((first_line(each.text) for each in side.incidents if each.kind == "lost"), self.context.gone())
+        lost = next((first_line(each.text) for each in side.incidents if each.kind == "lost"), self._gone())
         word = "gpu-gone" if lost else symptom or evidence.symptom
         reason = f"{what}: {lost or first_line(hang.why)}"
         return Stuck(Outcome("fail", reason, word, evidence=evidence, faults=seen, report=hang.text(), hang=hang))
 
     def close(self) -> None:
         self.ring.close()
-
-
-def open_queue(context: ProbeContext, kmd_queue: Queue, name: str) -> ProbeQueue:
-    memory = context.memory(SCRATCH_BYTES, f"{name} scratch", Placement.GTT)
-    memory.poison()
-    addresses = context.addresses
-    for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop):
-        addresses.add(part.gpu_va, part.size_bytes, part.name)
-    queues: list[ProbeQueue] = []
-
-    def hang(ring: AmdRing, what: str) -> DeadlineMissed:
-        return queues[0].stuck(what)
-
-    ring = AmdRing(
-        kmd_queue,
-        context.side,
-        name=name,
-        generation=generation(kmd_queue),
-        slot=(memory.address + FENCE_AT, memory.gpu_va + FENCE_AT),
-        publish=publisher(),
-        make_hang=hang,
-        full_seconds=context.poll_seconds,
-    )
-    queues.append(ProbeQueue(context, ring, memory))
-    return queues[0]
 
 
 def first_line(text: str) -> str:

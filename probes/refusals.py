@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from zinc_rt.kmd.errors import DriverError, errno_name
-from zinc_rt.probes.probe import Failed, Outcome, passed
+from zinc_rt.probes.outcome import Failed, Outcome, passed
 
 
 @dataclass(frozen=True, slots=True)

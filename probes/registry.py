@@ -1,53 +1,16 @@
-"""All probes, in the order they run. A new one is a row in its group's list, or a new group here."""
+"""All probes, in the order they run: those declared in the modules of probes/groups. A new file there is found."""
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
 
 from zinc_rt.errors import UsageError
-from zinc_rt.probes.groups import (
-    coherence,
-    control_flow,
-    cp_basic,
-    cp_data,
-    cp_order,
-    cu_mask,
-    dispatch,
-    endurance,
-    events,
-    faults,
-    host,
-    kfd_queues,
-    kmd_answers,
-    memory,
-    parity,
-    shader_memory,
-    userq,
-    userq_faults,
-)
+from zinc_rt.probes import groups
 from zinc_rt.probes.probe import Probe
-
-GROUPS: tuple[tuple[Probe, ...], ...] = (
-    host.PROBES,
-    kmd_answers.PROBES,
-    memory.PROBES,
-    events.PROBES,
-    kfd_queues.PROBES,
-    cp_basic.PROBES,
-    cp_data.PROBES,
-    control_flow.PROBES,
-    cp_order.PROBES,
-    dispatch.PROBES,
-    shader_memory.PROBES,
-    coherence.PROBES,
-    faults.PROBES,
-    cu_mask.PROBES,
-    userq.PROBES,
-    parity.PROBES,
-    userq_faults.PROBES,
-    endurance.PROBES,
-)
 
 ALIVE = "P20"  # what is run again after anything hazardous went wrong
 
@@ -74,7 +37,19 @@ def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
     return tuple(done)
 
 
-PROBES = ordered([probe for group in GROUPS for probe in group])
+def declared_in(module: ModuleType) -> list[Probe]:
+    """The probes of one module, those that it imports from others left out."""
+    found = [each for each in vars(module).values() if isinstance(each, Probe)]
+    return [each for each in found if each.run.__module__ == module.__name__]
+
+
+def of_package(package: ModuleType) -> tuple[Probe, ...]:
+    """The probes of every module of a package. Raises ValueError as `ordered`."""
+    names = [f"{package.__name__}.{each.name}" for each in pkgutil.iter_modules(package.__path__)]
+    return ordered([probe for name in names for probe in declared_in(import_module(name))])
+
+
+PROBES = of_package(groups)
 
 
 def select(probes: Sequence[Probe], expression: str, command: str = "zinc-rt-pm4-test") -> tuple[Probe, ...]:

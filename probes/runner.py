@@ -14,11 +14,12 @@ from zinc_rt.facts import leaned_on, table
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import ChildEnd, run_apart
 from zinc_rt.probes.context import ProbeContext, ProbeOptions
-from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.expectations import Expectations
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.layout_differences import difference
-from zinc_rt.probes.probe import HOST, T1, TIERS, Failed, Outcome, Probe, Stuck
+from zinc_rt.probes.outcome import HOST, T1, TIERS, Failed, Outcome, Stuck
+from zinc_rt.probes.probe import Probe
 from zinc_rt.report import Result
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, Se
 from zinc_rt.pm4.registers import WAVE32, WAVE64, Sh
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.mapped_buffer import MappedBuffer
-from zinc_rt.probes.probe import Outcome, skipped
+from zinc_rt.probes.outcome import Outcome, skipped
 from zinc_rt.probes.probe_queue import ProbeQueue
 
 KERNELS = Path(__file__).parent / "kernels"

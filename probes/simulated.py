@@ -13,7 +13,7 @@ from zinc_rt.sim.interfaces import DeviceFinding
 from zinc_rt.sim.serve.client import SimClient
 
 if TYPE_CHECKING:
-    from zinc_rt.probes.device import DeviceSpec
+    from zinc_rt.probes.device_spec import DeviceSpec
 
 CHIP = "r9700"
 LINUX = "7.0"

@@ -1,4 +1,4 @@
-"""Where a tier first diverges from T-CPU on a recorded run: the step, the node, the element.
+"""Finds where a tier first diverges from T-CPU on a recorded run: the step, the node, the element.
 
 Both run the log side by side, from the same state, until a step leaves other bits in an output or in state. That
 step runs once more with every node's result kept. Where only the graph that reuses memory differs, as much of it
@@ -382,7 +382,7 @@ def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
 
 
 def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
-    """Of a GPU tier, in order of launch; T-CPU has none."""
+    """The kernels of a call on a GPU tier, in order of launch; T-CPU has none."""
     return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
 
 

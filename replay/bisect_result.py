@@ -10,9 +10,9 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class FailingNode:
-    """`node` is its place among the graph's calls; `buffer` its result, or what it spoilt. `element`: the first
-    value that differs, None where only the simulated device's findings do. `tapped`: it differs also where no
-    memory is reused."""
+    """The node that fails. `node` is its place among the graph's calls; `buffer` its result, or what it spoilt.
+    `element`: the first value that differs, None where only the simulated device's findings do. `tapped`: it
+    differs also where no memory is reused."""
 
     step: int
     graph: int
@@ -37,9 +37,9 @@ class FailingNode:
 
 @dataclass(slots=True)
 class BisectResult:
-    """`step` is the submission that differs or does not end, -1 where the tier has T-CPU's bits; `cause` how that
-    showed first: other bits, a finding, an error. `where` is None also where no node of the step could be named.
-    `replays` were needed, `allowed` is 2·log2 of the nodes that ran."""
+    """The end of a bisection. `step` is the submission that differs or does not end, -1 where the tier has T-CPU's
+    bits; `cause` how that showed first: other bits, a finding, an error. `where` is None also where no node of the
+    step could be named. `replays` were needed, `allowed` is 2·log2 of the nodes that ran."""
 
     tier: str
     where: FailingNode | None = None

@@ -52,8 +52,9 @@ class ExpectedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class StepCapture:
-    """`words`: the ring's dwords, whose fence stores `fence_value` (64 bits) at `fence_va`. `names`: (VA, bytes,
-    name) of everything that has a name. `listing`: the indirect buffer, disassembled."""
+    """One step, ready to be submitted anywhere. `words`: the ring's dwords, whose fence stores `fence_value` (64
+    bits) at `fence_va`. `names`: (VA, bytes, name) of everything that has a name. `listing`: the indirect buffer,
+    disassembled."""
 
     title: str
     tier: str
@@ -116,7 +117,7 @@ def chosen_step(tape: Tape) -> int:
 
 
 def _expected(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[ExpectedBuffer]:
-    """Of what was recorded, or of the graph's outputs where the step never ended."""
+    """The buffers to expect: of what was recorded, or of the graph's outputs where the step never ended."""
     recorded = {output.buffer: output for output in step.outputs}
     for name in recorded or [spec.name for spec in variant.graph.by_role("output")]:
         place = variant.program.plan.placements[name]

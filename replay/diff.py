@@ -19,7 +19,7 @@ COMPARED = ("tier", "ordering", "ctx", "code", "version", "level", "delta_form",
 
 @dataclass(slots=True)
 class Diff:
-    """`first` says in words where they first diverge; "" where what both hold is the same."""
+    """How two logs differ. `first` says in words where they first diverge; "" where what both hold is the same."""
 
     lines: list[str] = field(default_factory=list)
     compared: int = 0
@@ -80,7 +80,7 @@ def _inputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs:
 
 
 def _written(log: LogReader, step: RecordedStep) -> dict[tuple[str, int, int], str]:
-    """sha256 by buffer, offset and length."""
+    """The sha256 of every write, by buffer, offset and length."""
     found: dict[tuple[str, int, int], str] = {}
     for write in step.writes:
         if all(part.sha256 for part in write.pieces):
@@ -108,7 +108,8 @@ def _outputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs
 
 
 def _elements(found: Diff, a: LogReader, b: LogReader, output: records.Output, other: records.Output) -> None:
-    """Which element, how many and how far, where both logs hold the bytes and they are of one kind."""
+    """A sentence on which element differs, how many and by how much, where both logs hold the bytes and they are
+    of one kind."""
     if (output.dtype, output.shape) != (other.dtype, other.shape):
         found.first += f": {output.dtype} {list(output.shape)} and {other.dtype} {list(other.shape)}"
         return

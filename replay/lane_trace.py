@@ -45,7 +45,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx120
 
 
 def _memory(log: LogReader, tape: Tape, step: RecordedStep, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
-    """u8 [bytes] by buffer, at full capacity, as the host left it."""
+    """The node's memory, u8 [bytes] by buffer, at full capacity, as the host left it."""
     capacity = capacity_of(step.key)
     weights, constants = sources_of(log, tape)
     memory: dict[str, np.ndarray] = {}
@@ -137,7 +137,7 @@ class _TracedNode:
 
 
 def _of_lane(steps: Iterable[Traced], code: bytes, wave: int, lane: int) -> Iterator[str]:
-    """Of a wave's trace what one lane sees: instructions it took part in, registers as it has them."""
+    """What one lane sees of a wave's trace: instructions it took part in, registers as it has them."""
     active, last = True, -1
     for step in steps:
         if step.pc != last or not step.name:

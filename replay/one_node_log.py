@@ -31,7 +31,7 @@ from zinc_rt.trace.writer import LogWriter
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """`command` runs the one node alone."""
+    """What was written for one node. `command` runs the one node alone."""
 
     log: Path
     test: Path
@@ -104,7 +104,7 @@ def one_node(graph: OpGraph, node: Node) -> OpGraph:
 
 
 def _state(graph: OpGraph, step: RecordedStep, before: dict[str, bytes]) -> dict[str, bytes]:
-    """By buffer, from what each allocation of state and tables held."""
+    """The state by buffer, from what each allocation of state and tables held."""
     plan = plan_memory(graph, capacity=capacity_of(step.key))
     places = {spec.name: plan.placements[spec.name] for spec in graph.by_role(*KEPT)}
     return {

@@ -36,7 +36,7 @@ def opener_of(choice: Choice | Opener, *, threads: int = 0) -> Opener:
 
 
 class Rebuilt:
-    """Owns the backend. A context manager.
+    """A recorded run on a backend, which it owns. A context manager.
 
     `tapped`: every node's result stays and can be read, state too; None: as each graph was recorded.
     """
@@ -101,7 +101,7 @@ class Rebuilt:
         return sorted(changed)
 
     def spoilt(self, node: ir.Node) -> Iterator[tuple[str, int]]:
-        """As Resident has it; nothing on a device that was lost."""
+        """Weights that are not what was uploaded, as Resident has it; none on a device that was lost."""
         return iter(()) if self.lost else self._resident.spoilt(node)
 
     def findings(self) -> list[Finding]:

@@ -31,7 +31,7 @@ class OutputDifference:
 
 @dataclass(slots=True)
 class ReplayOutcome:
-    """`live_seconds`: what the recorded run took for the same steps, submission to end."""
+    """What a replay came to. `live_seconds`: what the recorded run took for the same steps, submission to end."""
 
     tier: str
     ordering: str

@@ -94,7 +94,7 @@ def runs_of(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def gfx_target_version(arch: str) -> int:
-    """As KFD's topology writes it: 120001 for gfx1201."""
+    """The chip as KFD's topology writes it: 120001 for gfx1201."""
     return int(arch[3:-2]) * 10000 + int(arch[-2], 16) * 100 + int(arch[-1], 16)
 
 

@@ -426,7 +426,7 @@ def whole_pages(size_bytes: int) -> int:
 
 
 def near(va: int) -> str:
-    """Which recorded buffer an address lies in or behind."""
+    """The recorded buffer that an address lies in or behind."""
     below = [each for each in CASE["names"] if each[0] <= va]
     inside = [each for each in below if va < each[0] + each[1]]
     if inside:

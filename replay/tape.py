@@ -54,14 +54,14 @@ class Tape:
         return str(self.header.get("level", ""))
 
     def role(self, name: str) -> str:
-        """Of a weight or constant."""
+        """The role of a weight or constant."""
         return next(
             (g.graph.buffers[name].role for g in self.graphs.values() if name in g.graph.buffers), "weight"
         )
 
 
 def read_tape(log: LogReader) -> Tape:
-    """Raises InputError for records that contradict each other."""
+    """A log's records in order. Raises InputError for records that contradict each other."""
     tape = Tape(log.header)
     steps: dict[int, RecordedStep] = {}
     for record in log:
@@ -103,7 +103,7 @@ def read_tape(log: LogReader) -> Tape:
 
 
 def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, ...] = (1, 1, 1)) -> None:
-    """Raises InputError for what no graph of the log has."""
+    """Checks what a record refers to. Raises InputError for what no graph of the log has."""
     if graph not in tape.graphs:
         if not log.damage:
             raise InputError(f"{log.path}: a record speaks of graph {graph}, which it lacks")
@@ -114,8 +114,9 @@ def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, 
 
 
 def require_inputs(log: LogReader, tape: Tape) -> None:
-    """Raises InputError for a log that holds too little to run again, or nothing to run, and for one with damage
-    before its end: what is left out could not be told from what went wrong in the run."""
+    """Checks that a log can run again. Raises InputError for a log that holds too little to run again, or nothing
+    to run, and for one with damage before its end: what is left out could not be told from what went wrong in the
+    run."""
     name = log.path
     if log.damage:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Where a replay's weights come from: the log itself, or the model file, every byte of it checked."""
+"""The sources of a replay's weights: the log itself, or the model file, every byte of it checked."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _open(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
 
 
 def _weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
-    """Of every stage the log runs, by the names this build gives them."""
+    """The weights of every stage the log runs, by the names this build gives them."""
     header = tape.header
     try:
         known = {each.name for each in fields(Settings)}

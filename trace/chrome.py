@@ -96,7 +96,7 @@ def timeline(log: LogReader) -> str:
 
 
 def name_of(labels: list[str], node: int) -> str:
-    """ "" for what is no node's; a number where the log lacks the graph."""
+    """A slice's name: "" for what is no node's; a number where the log lacks the graph."""
     return "" if node < 0 else labels[node] if node < len(labels) else f"node {node}"
 
 

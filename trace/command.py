@@ -129,7 +129,7 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
 
 
 def _command(name: str) -> Command:
-    """Raises UsageError for a command there is none of, or that opens no engine."""
+    """The command of that name. Raises UsageError for a command there is none of, or that opens no engine."""
     points = registered()
     if name not in points or name in ("trace", "replay"):
         known = sorted(set(points) - {"trace", "replay"})

@@ -21,12 +21,12 @@ def document(events: list[dict[str, Any]], other: dict[str, Any]) -> str:
 
 
 def named(what: str, thread: int, name: str) -> dict[str, Any]:
-    """`what`: process_name or thread_name."""
+    """The entry that names a track. `what`: process_name or thread_name."""
     return {"ph": "M", "name": what, "pid": 1, "tid": thread, "args": {"name": name}}
 
 
 def slice_of(name: str, thread: int, start: float, seconds: float, about: dict[str, Any]) -> dict[str, Any]:
-    """`start`: seconds on the timeline."""
+    """A slice of a track. `start`: seconds on the timeline."""
     return {
         "ph": "X",
         "name": name,

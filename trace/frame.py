@@ -86,7 +86,7 @@ def body(fields: dict[str, Any], data: bytes | memoryview = b"") -> bytes:
 
 
 def parse_body(payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """Raises ValueError for a payload that `body` did not make."""
+    """The JSON and the binary part of a payload. Raises ValueError for a payload that `body` did not make."""
     if len(payload) < _BODY.size:
         raise ValueError("a payload without fields")
     (size,) = _BODY.unpack_from(payload)
@@ -112,7 +112,7 @@ def head_at(file: BinaryIO, offset: int) -> LogFrame | None:
 
 
 def payload_of(file: BinaryIO, found: LogFrame) -> bytes | None:
-    """None where it is cut off or its checksum fails."""
+    """The payload of a frame. None where it is cut off or its checksum fails."""
     file.seek(found.offset)
     head = file.read(FRAME_BYTES)
     payload = file.read(found.size_bytes)

@@ -19,7 +19,8 @@ from zinc_rt.trace.writer import RAW, ZSTD
 
 
 class LogReader:
-    """`header`: what recorded it. `problems`: sentences about what is missing; none for a whole log.
+    """A log, open for reading. `header`: what recorded it. `problems`: sentences about what is missing; none for a
+    whole log.
 
     Raises InputError for a file that is no log, of another format version, or cut off inside its header.
     """

@@ -100,7 +100,7 @@ class Replayed(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class Retired(LogRecord):
-    """`seconds`: from submission until the host saw the end."""
+    """A step ended. `seconds`: from submission until the host saw the end."""
 
     KIND: ClassVar[int] = 20
     NAME: ClassVar[str] = "Retired"
@@ -233,7 +233,8 @@ def _names(kind: int) -> tuple[str, ...]:
 
 
 def from_fields(kind: int, values: dict[str, Any], data: bytes) -> LogRecord:
-    """Raises ValueError for an unknown kind, a missing or unknown field, or bytes that the kind does not carry."""
+    """The record of these fields. Raises ValueError for an unknown kind, a missing or unknown field, or bytes that
+    the kind does not carry."""
     cls = KINDS.get(kind)
     if cls is None:
         raise ValueError(f"record kind {kind} is unknown")

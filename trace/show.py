@@ -47,10 +47,10 @@ def values(
     model: str | None = None,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> list[StepValue]:
-    """Of the nodes that `wanted` names: a label, a buffer, a node's number, or a pattern of labels or buffers
-    with a star. `step`: default the last. A log of level full holds them; from one of level inputs the steps up to
-    it run again on `tier`. Raises UsageError for a step or node that is not there, InputError for a log that holds
-    too little."""
+    """The values of the nodes that `wanted` names: a label, a buffer, a node's number, or a pattern of labels or
+    buffers with a star. `step`: default the last. A log of level full holds them; from one of level inputs the
+    steps up to it run again on `tier`. Raises UsageError for a step or node that is not there, InputError for a
+    log that holds too little."""
     tape = read_tape(log)
     at = _step(log, tape, step)
     graph = tape.graphs[at.graph].graph
@@ -138,7 +138,7 @@ def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
 
 
 def _chosen(graph: OpGraph, wanted: str) -> list[tuple[int, Node]]:
-    """With their place among the graph's calls. Raises UsageError, naming what is near."""
+    """The nodes named, with their place among the graph's calls. Raises UsageError, naming what is near."""
     nodes = [node for node in graph.nodes if node.op is not Op.BARRIER]
     if wanted.isdigit():
         if int(wanted) >= len(nodes):
@@ -168,7 +168,8 @@ def _results(graph: OpGraph, node: Node) -> list[str]:
 def _kept(
     log: LogReader, graph: OpGraph, step: RecordedStep, chosen: list[tuple[int, Node]]
 ) -> list[StepValue] | None:
-    """From the log itself; None where it lacks one of them. Raises UsageError where there is nothing to show."""
+    """The values from the log itself; None where it lacks one of them. Raises UsageError where there is nothing to
+    show."""
     outputs = named_outputs(step.outputs)
     names = [(number, node, name) for number, node in chosen for name in _results(graph, node)]
     if not names:

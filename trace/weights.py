@@ -19,12 +19,12 @@ from zinc_rt.model.gguf import SETTLED_NS, GGUFFile
 
 
 def bytes_of(weight: Weight) -> np.ndarray:
-    """u8 [bytes]: whole rows in order, a copy only where the view is not contiguous."""
+    """The weight's bytes, u8 [bytes]: whole rows in order, a copy only where the view is not contiguous."""
     return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)
 
 
 def weight_digests(gguf: GGUFFile, weights: Mapping[str, Weight]) -> dict[str, str]:
-    """sha256 (hex) by the weight's name in the IR."""
+    """The sha256 (hex) of each weight, by the weight's name in the IR."""
     place = _cache_file(gguf)
     known: dict[str, str] = {}
     with suppress(OSError, ValueError):

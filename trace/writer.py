@@ -28,13 +28,13 @@ def warn(text: str) -> None:
 
 
 class LogWriter:
-    """Owns the file. A full disk, or any other failure to write, ends the recording with one warning; the run that
-    is recorded goes on, and `failed` says why."""
+    """A log being written, whose file this owns. A full disk, or any other failure to write, ends the recording
+    with one warning; the run that is recorded goes on, and `failed` says why."""
 
     def __init__(
         self, path: str | os.PathLike[str], meta: dict[str, Any], *, warn: Callable[[str], None] = warn
     ) -> None:
-        """Raises OutputError where the file cannot be made."""
+        """Opens the file. Raises OutputError where the file cannot be made."""
         self.path = Path(path)
         self.failed = ""
         self._warn = warn
@@ -54,7 +54,7 @@ class LogWriter:
         return self._end
 
     def write(self, record: LogRecord, *, hold: bool = False) -> None:
-        """`hold`: it goes to the file together with the next that is not held."""
+        """Writes one record. `hold`: it goes to the file together with the next that is not held."""
         fields, data = records.to_fields(record)
         self._record(record.KIND, frame.body(fields, data), hold=hold)
 

@@ -58,7 +58,7 @@ def key_of(**parts: Any) -> str:
 
 
 def load(key: str) -> CapturedRun | None:
-    """None where there is nothing, or nothing readable."""
+    """The result kept under this key. None where there is nothing, or nothing readable."""
     try:
         with np.load(folder() / f"{key}.npz", allow_pickle=False) as archive:
             labels, head_dims, generated, seconds, asked = json.loads(str(archive["about"]))

@@ -16,7 +16,7 @@ from zinc_rt.validate.steps import StepWatch
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which values to keep: nodes whose label matches one of the patterns, in layers [first, last)."""
+    """The values to keep: nodes whose label matches one of the patterns, in layers [first, last)."""
 
     patterns: tuple[str, ...] = ("l_out-*", "ffn_moe_topk-*")
     first: int = 0
@@ -29,7 +29,8 @@ class Selection:
 
 @dataclass(slots=True)
 class CapturedRun:
-    """logits f32 [T + steps, V] (empty where the head did not run), values by label in graph order."""
+    """What one run left: logits f32 [T + steps, V] (empty where the head did not run), values by label in graph
+    order."""
 
     logits: np.ndarray
     values: dict[str, np.ndarray]
@@ -60,8 +61,8 @@ def capture(
     follow: Sequence[int] | None = None,
     watch: StepWatch | None = None,
 ) -> CapturedRun:
-    """`selection` None: nothing tapped, the graph as it runs in production. After the prompt, `steps` greedy
-    tokens, or those of `follow` so that two runs see the same input."""
+    """Runs the prompt and what follows it. `selection` None: nothing tapped, the graph as it runs in production.
+    After the prompt, `steps` greedy tokens, or those of `follow` so that two runs see the same input."""
     parts: dict[tuple[str, str], list[np.ndarray]] = {}  # by label and opcode
     head_dims: dict[tuple[str, str], int] = {}
 
@@ -95,8 +96,8 @@ def capture(
 
 
 def names_of(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """llama.cpp gives Qcur before and after rope one name. The last value keeps it, as it does in a golden; an
-    earlier one carries its opcode: Qcur.matmul-0."""
+    """The names of a node's results. llama.cpp gives Qcur before and after rope one name. The last value keeps it,
+    as it does in a golden; an earlier one carries its opcode: Qcur.matmul-0."""
     last = dict(keys)
     return {key: key[0] if last[key[0]] == key[1] else _with_opcode(*key) for key in keys}
 

@@ -1,4 +1,4 @@
-"""From runs to results: each check compares one thing, with its measure and its limit."""
+"""Checks turn runs into results: each compares one thing, with its measure and its limit."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Reference:
         return got if rows is None or len(want) != len(rows) or len(got) <= len(rows) else got[rows]
 
     def placed(self, bad: dict[str, Any], want: np.ndarray) -> dict[str, Any]:
-        """`bad` of a comparison with `want`, its token counted from the prompt's first."""
+        """The place `bad` of a comparison with `want`, its token counted from the prompt's first."""
         if self.rows is None or len(want) != len(self.rows) or "token" not in bad:
             return bad
         return {**bad, "token": int(self.rows[bad["token"]])}
@@ -174,8 +174,8 @@ def logits_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -
 
 
 def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> CheckResult:
-    """canonical-1-q8 against llama.cpp's own re-quantised path: as near as that path is to plain float32, half
-    as far again."""
+    """The check of canonical-1-q8 against llama.cpp's own re-quantised path: as near as that path is to plain
+    float32, half as far again."""
     if golden.quantised is None:
         return subject.skip("logits", "logits", "the golden has no logits over quantised activations")
 

@@ -20,7 +20,7 @@ WORTH_MEASURING = 100_000_000  # multiply-adds; below it the answer is "a moment
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """seconds None: too little work to be worth measuring."""
+    """What a run will cost. `seconds` None: too little work to be worth measuring."""
 
     seconds: float | None
     memory_bytes: int
@@ -35,7 +35,8 @@ class Estimate:
 
 
 def multiply_adds(model: Model, graph: OpGraph) -> int:
-    """Of one token, over the weights `graph` reads; of stacked experts only those a token uses."""
+    """The multiply-adds of one token, over the weights `graph` reads; of stacked experts only those a token
+    uses."""
     gguf = model.gguf
     count, used = (
         gguf.metadata.get(f"{gguf.architecture}.{key}", 1) for key in ("expert_count", "expert_used_count")

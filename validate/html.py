@@ -44,7 +44,7 @@ class DriftLine:
 
 @dataclass(frozen=True, slots=True)
 class DriftChart:
-    """max abs error of each layer on a logarithmic axis."""
+    """The largest absolute error of each layer on a logarithmic axis."""
 
     lines: list[DriftLine]
     ticks: list[tuple[float, str]]
@@ -57,7 +57,7 @@ class DriftChart:
 
 
 def drift_chart(results: Sequence[CheckResult]) -> DriftChart | None:
-    """None where fewer than two layers have an error to plot."""
+    """The chart of one pair. None where fewer than two layers have an error to plot."""
     layers = [result for result in results if result.kind == "layer" and result.value is not None]
     values = [result.value for result in layers if result.value is not None]
     series = {"free-running": [value.distance.max_abs for value in values]}
@@ -134,7 +134,7 @@ def _row(result: CheckResult) -> dict[str, Any]:
 
 
 def to_html(report: Report, results: Sequence[CheckResult], *, strict: bool = False) -> str:
-    """`results`: the report's, as they were checked."""
+    """The page's text. `results`: the report's, as they were checked."""
     groups = []
     for model, tier, reference in dict.fromkeys((each.model, each.tier, each.reference) for each in results):
         mine = [each for each in results if (each.model, each.tier, each.reference) == (model, tier, reference)]

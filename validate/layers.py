@@ -34,7 +34,8 @@ class Layers:
 
 
 def parse_layers(text: str, total: int) -> Layers:
-    """`all`, `i` or `i:j` (either end may be left out). Raises UsageError outside the model."""
+    """The layers that --layers names: `all`, `i` or `i:j` (either end may be left out). Raises UsageError outside
+    the model."""
     if text == "all":
         return Layers(0, total, total)
     match = re.fullmatch(r"(\d*)(:)?(\d*)", text)
@@ -79,7 +80,8 @@ def random_input(seed: int, tokens: int, width: int) -> Input:
 
 
 def file_input(path: str, layers: Layers, tokens: int, width: int) -> Input:
-    """From an .npz: `input` [T, width], or `l_out` [L, T, width] whose layer before the first is taken."""
+    """The input from an .npz: `input` [T, width], or `l_out` [L, T, width] whose layer before the first is
+    taken."""
     if not Path(path).exists():
         raise InputError(f"--input {path}: no such file", next="oracle, random:SEED, or an .npz file")
     values = read_arrays(Path(path)).get("input")

@@ -28,7 +28,8 @@ QUANTISED_FACTOR, QUANTISED_OFFSET = 1.5, 0.1
 
 
 def against_golden(architecture: str, ordering: str, recorded: str = "") -> Limit:
-    """`recorded`: the ordering the golden was computed in, where this runtime made it."""
+    """The limit against a golden. `recorded`: the ordering the golden was computed in, where this runtime made
+    it."""
     if ordering == recorded == "float32-dequant":  # BLAS picks its summation order by machine and shape
         return ORDERINGS
     if recorded:
@@ -126,7 +127,8 @@ STREAM = 32.0
 
 
 def rounding(width: int) -> float:
-    """Of sums over `width` terms in two orders: errors of single roundings, that add up as a random walk."""
+    """The rounding error of sums over `width` terms in two orders: errors of single roundings, that add up as a
+    random walk."""
     return float(2.0**-23 * np.sqrt(width))
 
 
@@ -134,8 +136,8 @@ OF_PEAK = 2.0**-18
 
 
 def at_scale(limit: Limit, want: np.ndarray) -> Limit:
-    """For values inside the model, where logits are of order one and these of any size: no tighter than some dozen
-    roundings of the largest reference value, whose sums both sides made in their own order."""
+    """The limit for values inside the model, where logits are of order one and these of any size: no tighter than
+    some dozen roundings of the largest reference value, whose sums both sides made in their own order."""
     floor = OF_PEAK * float(np.abs(want).max(initial=0.0))
     if limit.max_abs is None or not floor > limit.max_abs:
         return limit

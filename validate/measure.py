@@ -42,7 +42,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """`rel_rms`: RMS of the difference over RMS of the reference. `max_ulp`: in units in the last place."""
+    """The distance of two arrays. `rel_rms`: RMS of the difference over RMS of the reference. `max_ulp`: in units
+    in the last place."""
 
     max_abs: float
     rel_rms: float
@@ -133,7 +134,8 @@ def _first(bad: np.ndarray, got: np.ndarray, want: np.ndarray, head_dim: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of two sets of logits: KL(want || got) in nats, the mean and the largest over positions, and argmax."""
+    """How two sets of logits agree: KL(want || got) in nats, the mean and the largest over positions, and
+    argmax."""
 
     kl_mean: float
     kl_max: float
@@ -145,7 +147,7 @@ class Agreement:
 
 
 def agreement(got: np.ndarray, want: np.ndarray) -> Agreement:
-    """logits [T, V] each."""
+    """How two sets of logits agree, [T, V] each."""
 
     def log_softmax(logits: np.ndarray) -> np.ndarray:
         shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)

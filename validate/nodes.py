@@ -27,8 +27,8 @@ FEW = 5  # named beyond the first; the rest is counted
 def nodes_check(
     subject: CheckedPair, golden: Golden, reference: Reference, runs: Mapping[str, CapturedRun], *, fed: bool
 ) -> CheckResult:
-    """`runs` by stage, over the prompt at least; `fed`: each layer by the reference. Values that only one side has
-    are in the measure, by name."""
+    """The check of values inside the layers. `runs` by stage, over the prompt at least; `fed`: each layer by the
+    reference. Values that only one side has are in the measure, by name."""
     worst: dict[str, tuple[float, str]] = {"spread": (0.0, ""), "factor": (0.0, "")}
     apart: list[str] = []
     bad: dict[str, Any] = {}
@@ -112,7 +112,7 @@ def _errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
 
 
 def _allowed(subject: CheckedPair, measure: str, label: str, fed: bool, last: int) -> float:
-    """`last`: the largest position compared."""
+    """The limit of one measure. `last`: the largest position compared."""
     if subject.limit.bits:
         return 0.0
     layer = label.rpartition("-")[2]

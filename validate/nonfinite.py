@@ -1,4 +1,5 @@
-"""Where NaN or infinity came into a run: the first value of any node that is not finite, in the order they ran."""
+"""The origin of NaN or infinity in a run: the first value of any node that is not finite, in the order they
+ran."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from zinc_rt.validate.capture import CapturedRun, label_of
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`inputs` says in words whether what the node read was finite, as far as a tap sees it."""
+    """The first value that is not finite. `inputs` says in words whether what the node read was finite, as far as
+    a tap sees it."""
 
     node: str
     token: int
@@ -74,7 +76,7 @@ def first_nonfinite(
 def _origin(
     engine: Engine, node: Node, name: str, array: np.ndarray, end: int, seen: Mapping[str, bool]
 ) -> Origin:
-    """`end`: the position after this pass."""
+    """The first in one pass. `end`: the position after this pass."""
     flat = array.reshape(len(array), -1)
     token, dim = (int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(flat))), flat.shape))
     value = float(flat[token, dim])

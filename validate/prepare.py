@@ -1,4 +1,5 @@
-"""From a command line to jobs: which models, goldens, tokens, layers, tiers; contradictions are refused here."""
+"""Turns a command line into jobs: which models, goldens, tokens, layers, tiers; contradictions are refused
+here."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: in
 
 
 def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, arguments: argparse.Namespace) -> None:
-    """Raises UsageError for a pattern that no value of these layers has: nothing compared is no pass."""
+    """Checks the patterns of --nodes. Raises UsageError for a pattern that no value of these layers has: nothing
+    compared is no pass."""
     backend = open_backend(ORACLE, "canonical-1", threads=1)
     around = observer_of(arguments).around_engine
     with Engine(gguf, backend, ctx=ctx, transform=transform(layers), around=around) as engine:
@@ -150,7 +152,7 @@ def layer_count(gguf: GGUFFile) -> int:
 
 
 def refuse_other_model(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
-    """Raises InputError where the golden cannot be of this model."""
+    """Checks that golden and model belong together. Raises InputError where the golden cannot be of this model."""
     table = gguf.tensors.get("token_embd.weight")
     vocab, width = (0, 0) if table is None else table.shape
     for what, recorded, here in (
@@ -243,7 +245,7 @@ def _first_input(
 def _repro(
     gguf: GGUFFile, golden: Golden | None, tokens: list[int] | None, ctx: int | None, arguments: argparse.Namespace
 ) -> str:
-    """`tokens`, `ctx`: those to name, where they do not follow from the rest."""
+    """The command that runs this again. `tokens`, `ctx`: those to name, where they do not follow from the rest."""
     parts = ["zinc-rt", "validate", "--model", str(gguf.path), "--tiers", arguments.tiers]
     if golden is not None:
         parts += ["--golden", str(golden.path)]

@@ -17,7 +17,7 @@ from zinc_rt.validate.tiers import TierSpec
 def with_repro(
     runner: ValidationRunner, spec: TierSpec, follow: list[int], result: CheckResult, *, folder: Path
 ) -> CheckResult:
-    """`result` with a folder of its own: run.zlog, and node.zlog with its test where one node is at fault.
+    """The `result` with a folder of its own: run.zlog, and node.zlog with its test where one node is at fault.
 
     Raises OutputError where the folder cannot be written.
     """

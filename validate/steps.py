@@ -27,7 +27,8 @@ COUNTED = ("tokens", "sequences", "rows", "entries")
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """`where` in a step's block, or what of the state; `step` counts from the engine's first."""
+    """One difference between a step and what was asked for: `where` in a step's block, or what of the state;
+    `step` counts from the engine's first."""
 
     step: int
     where: str
@@ -44,8 +45,9 @@ class Wrong:
 
 @dataclass(eq=False)
 class StepWatch(Observer):
-    """`begin` a sequence in a slot, `feed` it tokens, each of which is to give logits. What an engine does that
-    nothing was fed for is not looked at. `wrong`: the first thing that is."""
+    """An observer with an account of its own: `begin` a sequence in a slot, `feed` it tokens, each of which is
+    to give logits. What an engine does that nothing was fed for is not looked at. `wrong`: the first thing
+    that is."""
 
     engine: Engine | None = None
     wrong: Wrong | None = None

@@ -38,7 +38,7 @@ def first_bad(result: CheckResult) -> str:
 
 
 def _two_values(got: float, want: float) -> str:
-    """As many digits as it takes to tell them apart, nine at most: a float32 has no more."""
+    """Both values, with as many digits as it takes to tell them apart, nine at most: a float32 has no more."""
     digits = next((digits for digits in (6, 9) if f"{got:.{digits}g}" != f"{want:.{digits}g}"), 9)
     return f"{got:.{digits}g}, not {want:.{digits}g}"
 
@@ -141,7 +141,7 @@ def reason_lines(results: Sequence[CheckResult]) -> Iterator[str]:
 
 
 def _ranges(names: Sequence[str]) -> list[str]:
-    """l_out-0, l_out-1, l_out-2, logits -> l_out-0..2, logits."""
+    """Neighbouring layers as a range: l_out-0, l_out-1, l_out-2, logits -> l_out-0..2, logits."""
     found: list[tuple[str, list[int]]] = []
     for name in names:
         stem, dash, layer = name.rpartition("-")
@@ -216,7 +216,7 @@ def summary(groups: Sequence[Sequence[CheckResult]], simulated: Collection[str] 
 
 
 def _largest(results: Iterable[CheckResult]) -> str:
-    """In words where every bit is the same."""
+    """The largest error; bit-exact where every bit is equal."""
     distances = [result.distance for result in results if result.distance is not None]
     if not distances:
         return ""

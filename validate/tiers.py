@@ -1,4 +1,4 @@
-"""Which tiers a validation runs, as --tiers names them."""
+"""The tiers that a validation runs, as --tiers names them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class TierSpec:
 
     @property
     def name(self) -> str:
-        """As the registry parses it."""
+        """The tier's name as the registry parses it."""
         return f"{self.tier}:{self.kernel_set}" if self.kernel_set else self.tier
 
 
 def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSpec]:
-    """Raises UsageError for an unknown or repeated tier, kernel set or ordering, UnsupportedError for a tier that
-    is not built."""
+    """The tiers that --tiers names. Raises UsageError for an unknown or repeated tier, kernel set or ordering,
+    UnsupportedError for a tier that is not built."""
     specs: list[TierSpec] = []
     for part in text.split(","):
         name, *rest = part.strip().split(":")

@@ -62,7 +62,7 @@ class Engine:
         ctx: int | None = None,
         slots: int = 1,
         delta_form: DeltaForm = "ids",
-        observer: Observer | None = None,
+        observers: abc.Sequence[Observer] = (),
         transform: Transform | None = None,
         settings: Settings | None = None,
         timeout_seconds: float | None = None,
@@ -87,7 +87,7 @@ class Engine:
             self.limits,
             delta_form=delta_form,
             overrides=overrides,
-            observer=observer,
+            observers=observers,
             transform=transform,
             share_arenas=share_arenas,
         )

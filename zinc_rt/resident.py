@@ -158,7 +158,7 @@ class Resident:
         graph: ir.OpGraph,
         *,
         max_variants: int = 0,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         dropped: Callable[[tuple[int, ...]], object] = lambda key: None,
     ) -> Graph:
         """An executable graph to `build` variants into. One that it drops for another gives its memory back, and
@@ -173,7 +173,7 @@ class Resident:
             self.backend,
             max_variants=max_variants or MAX_VARIANTS,
             ir=graph,
-            observer=observer,
+            observers=observers,
             evicted=evicted,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from zinc_rt.backends.base import Backend
@@ -34,7 +34,7 @@ class Variants:
         *,
         delta_form: DeltaForm = "ids",
         overrides: Overrides | None = None,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         transform: Transform | None = None,
         share_arenas: bool = True,
     ) -> None:
@@ -43,7 +43,7 @@ class Variants:
         self.limits = limits
         self.delta_form: DeltaForm = delta_form
         self._overrides = overrides
-        self._observer = observer
+        self.observers = tuple(observers)
         self._transform = transform
         self._share_arenas = share_arenas
         self.tap_always = False  # whatever is asked for: a recorder wants to see every node
@@ -116,7 +116,7 @@ class Variants:
             self._fitting.clear()
 
         def made() -> Graph:
-            return self.resident.graph(graph.name, graph, observer=self._observer, dropped=dropped)
+            return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
 
         graph = self.graph(stage, inject)
         if inject or self._transform is not None:
@@ -150,17 +150,11 @@ class Variants:
                 return table[key]
         raise KeyError(f"{replays.name} {key}")
 
-    @property
-    def observer(self) -> Observer | None:
-        return self._observer
-
-    def observe(self, observer: Observer | None) -> None:
-        """Tell `observer` instead from here on, first of what is built already."""
-        self._observer = observer
-        for replays in {
-            id(v.replays): v.replays for table in self._built.values() for v in table.values()
-        }.values():
-            replays.observe(observer or Observer())
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Tell these from here on; those who are new learn first of what is built already."""
+        self.observers = tuple(observers)
+        for replays in {variant.replays for table in self._built.values() for variant in table.values()}:
+            replays.observe(observers)
 
 
 def _least(count: int) -> int:

@@ -111,7 +111,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _check_words(arguments: argparse.Namespace) -> None:
-    """Raises UsageError for words that do not go together."""
+    """Checks the words of an action. Raises UsageError for words that do not go together."""
     action = arguments.action
     if arguments.simulate == (action is not None):
         raise UsageError("wanted one of: " + ", ".join((*ACTIONS, "--simulate")), next="zinc-rt bisect-env --help")
@@ -283,7 +283,7 @@ def _propose(state: SessionState) -> Proposal:
 
 
 def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
-    """As proposed, but for what --with says."""
+    """The run as proposed, but for what --with says."""
     if session.proposed is None and not arguments.with_:
         raise UsageError("nothing was proposed since the last record", next="zinc-rt bisect-env next")
     run = list(session.proposed or session.now)
@@ -297,7 +297,8 @@ def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignme
 
 
 def _check_set(session: BisectSession, run: Sequence[int]) -> None:
-    """Raises UsageError where a file says that a value is not set: a wrong boot would be taken for evidence."""
+    """Checks what is set. Raises UsageError where a file says that a value is not set: a wrong boot would be taken
+    for evidence."""
     for variable, value in zip(session.problem.variables, run, strict=True):
         if not variable.seen_in:
             continue

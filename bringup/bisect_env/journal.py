@@ -22,7 +22,7 @@ OUTCOMES = ("pass", "fail", "unclear", "could-not")
 
 @dataclass(frozen=True, slots=True)
 class JournalRun:
-    """`refused`: what could not be set up together, where the outcome is could-not."""
+    """One run that was made. `refused`: what could not be set up together, where the outcome is could-not."""
 
     run: Assignment
     outcome: str
@@ -42,7 +42,7 @@ class BisectSession:
 
     @property
     def now(self) -> Assignment:
-        """Where the machine is: as the last run that could be set up left it."""
+        """The machine's present state: as the last run that could be set up left it."""
         for run in reversed(self.runs):
             if run.outcome != "could-not":
                 return run.run
@@ -59,7 +59,7 @@ def default_path() -> Path:
 
 
 def begin(path: Path, document: dict[str, Any], source: str, *, again: bool) -> None:
-    """Raises UsageError where a bisection is under way already, OutputError."""
+    """Begins a bisection. Raises UsageError where a bisection is under way already, OutputError."""
     if path.exists() and not again:
         raise UsageError(
             f"{path}: holds a bisection already",
@@ -75,7 +75,7 @@ def begin(path: Path, document: dict[str, Any], source: str, *, again: bool) -> 
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """On disk when this returns. Raises OutputError."""
+    """Adds a line, which is on disk when this returns. Raises OutputError."""
     row = {**row, "when": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,8 @@ def append(path: Path, row: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> BisectSession:
-    """Raises UsageError where nothing was started, InputError for a file that is no such journal."""
+    """The bisection under way. Raises UsageError where nothing was started, InputError for a file that is no such
+    journal."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:

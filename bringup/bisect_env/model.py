@@ -32,9 +32,10 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class CauseModel:
-    """`patterns`: (variable, [values] bool: which of its values bring the fault). `parts` [hypotheses, 2] are
-    places in `patterns`, twice the same for a single one. Two hypotheses more follow: always, never.
-    `cause_of` [hypotheses] places in `causes`; `prior` [hypotheses]; `rates` and `rate_prior` [rates]."""
+    """Every hypothesis, as arrays. `patterns`: (variable, [values] bool: which of its values bring the fault).
+    `parts` [hypotheses, 2] are places in `patterns`, twice the same for a single one. Two hypotheses more follow:
+    always, never. `cause_of` [hypotheses] places in `causes`; `prior` [hypotheses]; `rates` and `rate_prior`
+    [rates]."""
 
     patterns: tuple[tuple[int, np.ndarray], ...]
     parts: np.ndarray
@@ -137,7 +138,7 @@ def build(problem: Problem) -> CauseModel:
 
 
 def _text(problem: Problem, at: int, bad: frozenset[int]) -> str:
-    """Of an ordered variable also where it begins; of others the name, whatever else is bad."""
+    """A cause in words: of an ordered variable also where it begins; of others the name, whatever else is bad."""
     variable = problem.variables[at]
     if len(variable.values) == 2 or not variable.ordered:
         return f"{variable.name} {variable.values[variable.bad]}"

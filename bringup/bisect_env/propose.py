@@ -1,4 +1,4 @@
-"""Which run to make next: the one expected to tell most for its minutes."""
+"""The run to make next: the one expected to tell most for its minutes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Partial = tuple[tuple[int, int], ...]  # (variable, value) pairs: what could not
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """`bits` it is expected to tell, `minutes` it costs from where the machine is now."""
+    """A run to make. The `bits` it is expected to tell, `minutes` it costs from where the machine is now."""
 
     run: Assignment
     bits: float
@@ -39,7 +39,7 @@ def minutes(problem: Problem, runs: np.ndarray, now: Assignment) -> np.ndarray:
 def propose(
     problem: Problem, model: CauseModel, posterior: np.ndarray, now: Assignment, impossible: Sequence[Partial] = ()
 ) -> Proposal | None:
-    """None where every combination was found impossible. The same for the same question."""
+    """The best run; None where every combination was found impossible. The same for the same question."""
     tried = possible(candidates(problem), impossible)
     best: tuple[float, np.ndarray, float, float] | None = None
     for _ in range(ROUNDS):
@@ -82,7 +82,7 @@ def candidates(problem: Problem) -> np.ndarray:
 
 
 def neighbours(problem: Problem, run: np.ndarray) -> np.ndarray:
-    """`run`, and all that differ from it in one variable."""
+    """The runs next to `run`: itself, and all that differ from it in one variable."""
     here = tuple(int(each) for each in run)
     found = {
         (*here[:at], value, *here[at + 1 :])
@@ -93,7 +93,7 @@ def neighbours(problem: Problem, run: np.ndarray) -> np.ndarray:
 
 
 def possible(runs: np.ndarray, impossible: Sequence[Partial]) -> np.ndarray:
-    """Without those that hold something found impossible."""
+    """The runs without those that hold something found impossible."""
     keep = np.ones(len(runs), bool)
     for each in impossible:
         keep &= ~np.all([runs[:, variable] == value for variable, value in each], axis=0)

@@ -42,7 +42,8 @@ SETTINGS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOutcome:
-    """`runs` [cases] to the end, `right` [cases] whether the cause named is the one made up."""
+    """What many made-up faults came to: `runs` [cases] to the end, `right` [cases] whether the cause named is the
+    one made up."""
 
     runs: np.ndarray
     right: np.ndarray

@@ -53,8 +53,9 @@ KINDS: Mapping[str, VariableKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """`good` and `bad` are places in `values`. `suspect`: how much likelier than another this is thought to be.
-    `seen_in`: a file that holds the value's text once it is set, so that a wrong boot is noticed."""
+    """One variable of the file. `good` and `bad` are places in `values`. `suspect`: how much likelier than another
+    this is thought to be. `seen_in`: a file that holds the value's text once it is set, so that a wrong boot is
+    noticed."""
 
     name: str
     values: tuple[str, ...]
@@ -73,8 +74,8 @@ class Variable:
         return text.replace("{value}", self.values[value]).replace("{name}", self.name)
 
     def patterns(self) -> tuple[frozenset[int], ...]:
-        """Which values may be the bad ones: in an ordered variable everything from some value on, towards `bad`;
-        else any set with `bad` and without `good`."""
+        """The sets of values that may be the bad ones: in an ordered variable everything from some value on,
+        towards `bad`; else any set with `bad` and without `good`."""
         if self.ordered:
             step = 1 if self.bad > self.good else -1
             last = len(self.values) if step > 0 else -1
@@ -93,7 +94,8 @@ Assignment = tuple[int, ...]  # a place in `values` for every variable
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """`bad_passes`: a run with the fault passes by chance; `good_fails`: one without it fails."""
+    """How flaky the test is. `bad_passes`: a run with the fault passes by chance; `good_fails`: one without it
+    fails."""
 
     bad_passes: float
     good_fails: float
@@ -101,7 +103,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`rates` None: nobody knows how flaky the test is, so that is found out on the way."""
+    """A file of variables. `rates` None: nobody knows how flaky the test is, so that is found out on the way."""
 
     variables: tuple[Variable, ...]
     test: str = ""
@@ -118,7 +120,7 @@ class Problem:
         return tuple(variable.bad for variable in self.variables)
 
     def index(self, name: str) -> int:
-        """Raises UsageError naming those there are."""
+        """The variable's place. Raises UsageError naming those there are."""
         for at, variable in enumerate(self.variables):
             if variable.name == name:
                 return at
@@ -126,7 +128,7 @@ class Problem:
         raise UsageError(f"no variable {name!r}", next=f"one of {known}")
 
     def value(self, at: int, text: str) -> int:
-        """Raises UsageError."""
+        """The value's place. Raises UsageError."""
         variable = self.variables[at]
         if text not in variable.values:
             raise UsageError(f"{variable.name} has no value {text!r}", next=f"one of {', '.join(variable.values)}")
@@ -150,7 +152,7 @@ def load(path: Path) -> tuple[Problem, dict[str, Any]]:
 
 
 def parse(document: Any, source: str) -> Problem:
-    """Raises InputError, naming `source` and the row."""
+    """The problem that a document states. Raises InputError, naming `source` and the row."""
 
     def wrong(what: str) -> InputError:
         return InputError(f"{source}: {what}", next=DOCS)

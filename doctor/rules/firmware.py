@@ -26,7 +26,8 @@ GFX12_SINCE = 2024_12_01  # the cards came out in March 2025: no package of an e
 
 
 def _missing(machine: InspectedMachine) -> Iterator[Seen]:
-    """In the way where nothing does without the file, or the start failed; else the driver had another to take."""
+    """A missing file, in the way where nothing does without the file, or the start failed; else the driver had
+    another to take."""
     log = machine.log
     if log is None:
         return
@@ -100,7 +101,8 @@ def _old(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _no_mes(machine: InspectedMachine) -> Iterator[Seen]:
-    """firmware.txt has a MES line of zeros for the only GPU, whose other firmware is there."""
+    """A GPU without MES firmware: firmware.txt has a MES line of zeros for the only GPU, whose other firmware is
+    there."""
     line = re.search(
         r"^MES feature version: \d+, firmware version: 0x0+$", machine.capture.text("firmware.txt") or "", re.M
     )

@@ -85,7 +85,8 @@ def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _dkms_unused(machine: InspectedMachine) -> Iterator[Seen]:
-    """amdgpu-dkms is installed and the kernel's own module runs: it was not built for this kernel."""
+    """An unused module: amdgpu-dkms is installed and the kernel's own module runs: it was not built for this
+    kernel."""
     package = (machine.packages or {}).get("amdgpu-dkms")
     if not package or machine.module.dkms is not False or not machine.module.loaded:
         return

@@ -14,7 +14,7 @@ from zinc_rt.doctor.rule import BOTH, T1, T2, DoctorRule, Seen, logged
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`when` takes the value as a number. Meanings: amdgpu_drv.c of Linux 6.8 to 7.0."""
+    """A parameter of amdgpu. `when` takes the value as a number. Meanings: amdgpu_drv.c of Linux 6.8 to 7.0."""
 
     name: str
     when: Callable[[int], bool]
@@ -86,7 +86,7 @@ _COMMON_VALUES = {"ip_block_mask": (0xFFFFFFFF, -1)}
 
 
 def _value(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
-    """From sysfs; from the command line where that has none."""
+    """The value from sysfs; from the command line where that has none."""
     text, where = machine.module.parameters.get(name), f"sys/module/amdgpu/parameters/{name}"
     if text is None:
         text, where = machine.linux.option(f"amdgpu.{name}"), "proc/cmdline"
@@ -132,7 +132,7 @@ def _options(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
-    """t2 has to be asked for; only a note, for t1 needs none of it."""
+    """User queues, which t2 needs, have to be asked for; only a note, for t1 needs none of it."""
     if not any(gpu.driver == "amdgpu" for gpu in machine.wanted) or not machine.module.parameters:
         return
     found = _value(machine, "user_queue")

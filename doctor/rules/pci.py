@@ -68,7 +68,8 @@ def _slow_now(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 def _small_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """By what amdgpu says in sysfs, else the card's resizable BAR, else the line amdgpu prints at its start."""
+    """A small BAR, by what amdgpu says in sysfs, else the card's resizable BAR, else the line amdgpu prints at its
+    start."""
     if gpu.integrated:
         return None
     visible = gpu.visible_bytes if gpu.visible_bytes is not None else gpu.bar_bytes

@@ -21,7 +21,7 @@ Read = Callable[[int], np.ndarray]
 
 
 class GeluOperands(ctypes.Structure):
-    """struct ggml_tensor of ggml/include/ggml.h up to its operands."""
+    """The struct ggml_tensor of ggml/include/ggml.h up to its operands."""
 
     _fields_ = (
         ("type", ctypes.c_int),

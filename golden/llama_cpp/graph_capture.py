@@ -55,7 +55,7 @@ class GraphCapture:
         self.callback = llama.ggml_backend_sched_eval_callback(self._seen)  # must outlive the context
 
     def _seen(self, tensor: int, ask: bool, _user_data: object) -> bool:
-        """llama.cpp asks whether a node is wanted, and calls again once it is computed."""
+        """The callback: llama.cpp asks whether a node is wanted, and calls again once it is computed."""
         try:
             name = self.lib.ggml_get_name(tensor).decode()
             wanted = self.on and (name in self.labels or CAPTURED.fullmatch(name) is not None)

@@ -105,7 +105,7 @@ class KeptPositions:
     whole: bool
 
     def check(self, tokens: int) -> None:
-        """Raises UsageError for positions outside the prompt."""
+        """Checks the positions. Raises UsageError for positions outside the prompt."""
         if len(set(self.rows)) < len(self.rows) or not all(0 <= row < tokens for row in self.rows):
             raise UsageError(
                 f"rows {', '.join(map(str, self.rows))}: wanted different positions of {tokens} tokens"
@@ -161,7 +161,7 @@ def _version(llama: ModuleType) -> str:
 
 
 def _commit() -> str:
-    """Of the ggml that computes, which is llama.cpp's own."""
+    """The commit of the ggml that computes, which is llama.cpp's own."""
     from llama_cpp._ggml import libggml
 
     libggml.ggml_commit.restype = ctypes.c_char_p
@@ -186,7 +186,8 @@ def _quiet(llama: ModuleType) -> Iterator[list[str]]:
 
 @cache
 def _silence(llama: ModuleType) -> Callable[..., None]:
-    """llama.cpp holds the last log callback until the process ends, so this one does too."""
+    """A log callback that says nothing: llama.cpp holds the last log callback until the process ends, so this one
+    does too."""
     silence: Callable[..., None] = llama.llama_log_callback(lambda *_: None)
     return silence
 

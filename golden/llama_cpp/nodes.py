@@ -1,4 +1,5 @@
-"""Which of llama.cpp's graph nodes are values of this runtime's graph too: by name, and by what computes them."""
+"""The nodes of llama.cpp's graph that are values of this runtime's graph too: by name, and by what computes
+them."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ def values_here(gguf: GGUFFile, context: int) -> list[NodeValue]:
 def matched(
     values: Sequence[NodeValue], seen: Occurrences, tokens: int, rows: Sequence[int]
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
-    """llama.cpp's values of these tokens, f32 [R, ...] under the names here; and what could not be compared:
-    `llama_cpp_only`, names that it alone has, and `here_only`."""
+    """The values that llama.cpp has of these tokens, f32 [R, ...] under the names here; and what could not be
+    compared: `llama_cpp_only`, names that it alone has, and `here_only`."""
     found = {}
     for value in values:
         array = _occurrence(value, seen.get(value.label, ()))

@@ -27,8 +27,8 @@ TEXTS = (
 
 
 def tokenized(llama: ModuleType, vocab: Any, texts: Sequence[str] = TEXTS) -> list[dict[str, Any]]:
-    """Of each text its ids without special tokens added (`plain`) and with (`special`), those in the text parsed,
-    and what `plain` is as text again. A vocabulary that llama.cpp has no tokenizer for gives none."""
+    """Each text's ids without special tokens added (`plain`) and with (`special`), those in the text parsed, and
+    what `plain` is as text again. A vocabulary that llama.cpp has no tokenizer for gives none."""
     if llama.llama_vocab_type(vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
         return []
     rows = []

@@ -16,7 +16,8 @@ from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def deepseek2_with(s: Sizes, w: RandomWeights, *, mla: bool) -> Metadata:
-    """`mla`: absorbed projections, a low-rank query, sigmoid routing in groups. Else V2-Lite's form."""
+    """A deepseek2 model. With `mla`: absorbed projections, a low-rank query, sigmoid routing in groups. Else
+    V2-Lite's form."""
     rope, nope, value = max(2, s.head_dim // 2), s.head_dim, s.head_dim
     rank, q_rank = s.hidden // 2, s.hidden * 3 // 4
     q_out = s.heads * (nope + rope)

@@ -20,7 +20,7 @@ from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def llama(s: Sizes, w: RandomWeights) -> Metadata:
-    """With Llama 3's rope frequency factors."""
+    """A llama model, with Llama 3's rope frequency factors."""
     ends(w, s)
     w.put("rope_freqs.weight", np.geomspace(1, 8, s.head_dim // 2))
     for blk in blocks(s):

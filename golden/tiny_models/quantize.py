@@ -1,4 +1,4 @@
-"""float32 rows to ggml's weight types, plainly: each sub-block's own extremes set its scale.
+"""Turns float32 rows into ggml's weight types, plainly: each sub-block's own extremes set its scale.
 
 The `gguf` package writes the legacy types and mxfp4. K-quants are written here; their layout is that of
 block_q2_K … block_q6_K in ggml/src/ggml-common.h. llama.cpp's quantiser searches for better scales, so its bytes
@@ -20,7 +20,7 @@ SUPER_BLOCK = 256  # QK_K in ggml-common.h
 
 
 def quantize(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """`rows` (…, n) float32 as ggml type `dtype`, laid out as zinc_rt.model.gguf.Tensor.data is.
+    """The `rows` (…, n) float32 as ggml type `dtype`, laid out as zinc_rt.model.gguf.Tensor.data is.
 
     f32 and f16 keep the shape, bf16 becomes uint16 of that shape, blocks become uint8 (…, bytes per row). The same
     rows always give the same bytes. InputError: n is no multiple of the block, or a value cannot be encoded.
@@ -69,12 +69,12 @@ def _half(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _divide(values: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """values / by, and 0 where by is 0."""
+    """The quotient values / by, and 0 where by is 0."""
     return np.divide(values, by, out=np.zeros(np.broadcast(values, by).shape, np.float32), where=by != 0)
 
 
 class _Affine(NamedTuple):
-    """value = d * scale * q - dmin * minimum, scale and minimum per sub-block."""
+    """A block whose value = d * scale * q - dmin * minimum, scale and minimum per sub-block."""
 
     d: np.ndarray  # (blocks, 2) bytes
     dmin: np.ndarray  # (blocks, 2) bytes
@@ -104,7 +104,7 @@ def _affine(blocks: np.ndarray, sub: int, bits: int, scale_bits: int) -> _Affine
 
 
 class _Symmetric(NamedTuple):
-    """value = d * scale * q, scale and q signed."""
+    """A block whose value = d * scale * q, scale and q signed."""
 
     d: np.ndarray  # (blocks, 2) bytes
     scales: np.ndarray  # (blocks, 16) int

@@ -48,7 +48,7 @@ def byte_characters() -> list[str]:
 
 
 def _learn(words: list[tuple[str, ...]], count: int) -> list[tuple[str, str]]:
-    """At most `count` merges: always the commonest pair, ties by text, until no pair is left."""
+    """Learns at most `count` merges: always the commonest pair, ties by text, until no pair is left."""
     merges: list[tuple[str, str]] = []
     counted = Counter(words)
     while len(merges) < count:
@@ -122,7 +122,7 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 def sentencepiece(
     size: int, *, first: tuple[str, ...], special: tuple[str, ...], bos: str, eos: str, space_prefix: bool
 ) -> TinyVocabulary:
-    """`first` (with <unk>), 256 byte tokens, pieces by falling score, characters, `special`."""
+    """The tokens: `first` (with <unk>), 256 byte tokens, pieces by falling score, characters, `special`."""
     room = size - len(first) - 256 - len(_characters()) - len(special)
     pieces = _merge_results(_learn(_words(SPACE), max(0, room)), _characters())
     body = pieces + _characters()
@@ -143,7 +143,8 @@ def sentencepiece(
 
 
 def gemma4(size: int) -> TinyVocabulary:
-    """gemma4's BPE: raw characters, spaces as U+2581, runs of newlines whole, byte tokens for the rest."""
+    """A vocabulary of gemma4's BPE: raw characters, spaces as U+2581, runs of newlines whole, byte tokens for the
+    rest."""
     first, special = ["<pad>", "<eos>", "<bos>", "<unk>"], ["<|turn>", "<turn|>"]
     characters = ["\n", "\n\n", *_characters()]
     room = size - len(first) - 256 - len(characters) - len(special)
@@ -168,7 +169,7 @@ CHATML_SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 
 def vocabulary(kind: str, size: int) -> TinyVocabulary:
-    """`kind` is a row of VOCABULARIES."""
+    """The vocabulary of that kind; `kind` is a row of VOCABULARIES."""
     return VOCABULARIES[kind](size)
 
 

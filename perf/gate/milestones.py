@@ -14,7 +14,7 @@ import yaml
 from zinc_rt.errors import InputError, UsageError
 
 FILE = Path(__file__).resolve().parent / "milestones.yaml"
-SCHEMA = "zinc-rt-milestones/1"
+SCHEMA = "zinc-rt-milestones/2"
 Kind = Literal["structural", "measured", "timed", "manual"]
 RANGES = ("architectures", "parameters", "bits_a_weight")  # lists in the file
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -154,13 +154,14 @@ def read_milestones(path: Path) -> tuple[Milestone, ...]:
             key: WantedModel(key, **{**row, **{name: tuple(row[name]) for name in RANGES}})
             for key, row in document["models"].items()
         }
-        return tuple(_milestone(row, models) for row in document["milestones"])
+        units = {name: unit for unit, names in document["units"].items() for name in names}
+        return tuple(_milestone(row, models, units) for row in document["milestones"])
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error
 
 
-def _milestone(row: Mapping[str, Any], models: Mapping[str, WantedModel]) -> Milestone:
-    criteria = tuple(_criterion(row["id"], each, models) for each in row["criteria"])
+def _milestone(row: Mapping[str, Any], models: Mapping[str, WantedModel], units: Mapping[str, str]) -> Milestone:
+    criteria = tuple(_criterion(row["id"], each, models, units) for each in row["criteria"])
     names = [each.id for each in criteria]
     if len(set(names)) < len(names):
         raise ValueError(f"{row['id']}: a criterion's id is used twice")
@@ -168,9 +169,14 @@ def _milestone(row: Mapping[str, Any], models: Mapping[str, WantedModel]) -> Mil
     return Milestone(row["id"], row["title"], row["scope"], predicted, tuple(row.get("notes", ())), criteria)
 
 
-def _criterion(milestone: str, row: Mapping[str, Any], models: Mapping[str, WantedModel]) -> Criterion:
-    given = dict(row)
+def _criterion(
+    milestone: str, row: Mapping[str, Any], models: Mapping[str, WantedModel], units: Mapping[str, str]
+) -> Criterion:
+    given = {"type": "structural", "compare": "== 0", **row}
     where = f"{milestone}/{given.get('id')}"
+    counted = str(given.get("figure") or given.get("measure"))
+    if counted in units:
+        given.setdefault("unit", units[counted])
     given["bound"] = parse_bound(given.pop("compare"))
     given["arguments"] = given.pop("with", {})
     given["model"] = models[given["model"]] if "model" in given else None

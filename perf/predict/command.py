@@ -8,78 +8,54 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
-from zinc_rt.commands.output import add_json, begin, finish, output_stream
+from zinc_rt.commands.output import begin, finish, output_stream
 
 if TYPE_CHECKING:
-    from zinc_rt.perf.predict.devices import DeviceRow, DeviceTable
+    from zinc_rt.perf.predict.devices import DeviceTable
     from zinc_rt.perf.predict.roofline import Prediction
     from zinc_rt.perf.predict.token_work import TokenWork
     from zinc_rt.report import Report
 
+HELP = "tok/s of a model on a device, what bounds it, what a change is worth"
 EXAMPLES = """\
 From the lowered graph alone: the bytes a token reads and writes, dispatches, barriers, and the instructions that
 the kernels' inner loops spend on a byte. Nothing runs. What no specification says is assumed, by name and with a
-range; both are printed. --original does the original design's arithmetic again, with its own bytes.
+range; both are printed.
 
 examples:
   zinc-rt perf predict --model M.gguf
   zinc-rt perf predict --model M.gguf --device-row "Strix Halo" --position 4095
-  zinc-rt perf predict --original
 
 exit codes: 0, or 2 for a model or a device that is not known.
 """
 
 
-def add(actions: Any) -> None:
-    parser = actions.add_parser(
-        "predict",
-        help="tok/s of a model on a device, what bounds it, what a change is worth",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
-    add_models(parser, required=False)
-    parser.add_argument("--original", action="store_true", help="the original design's figures, done again")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_models(parser)
     parser.add_argument("--device-row", default="R9700", metavar="NAME", help="default R9700; all: every row")
     parser.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: as zinc-rt run)")
     parser.add_argument(
         "--position", type=int, metavar="P", help="of the token (default: the last of the context)"
     )
-    add_json(parser)
-    parser.set_defaults(body=_predict)
 
 
-def _predict(arguments: argparse.Namespace) -> int:
-    from zinc_rt.errors import UsageError
-    from zinc_rt.files import check_writable
-    from zinc_rt.perf.predict.devices import table
-    from zinc_rt.report import Report
-
-    check_writable(report=arguments.json)
-    if not arguments.model and not arguments.original:
-        raise UsageError("nothing to predict", next="--model FILE.gguf, or --original")
-    known = table()
-    rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
-    report = begin(Report("perf predict"), arguments)
-    out = output_stream(arguments)
-    if arguments.original:
-        _original(rows[0], report, out)
-    if arguments.model:
-        _model(arguments, rows, known, report, out)
-    return finish(report, arguments)
-
-
-def _model(
-    arguments: argparse.Namespace, rows: list[DeviceRow], known: DeviceTable, report: Report, out: TextIO
-) -> None:
+def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.code_version import runtime_version
     from zinc_rt.commands.describe import describe_model
     from zinc_rt.commands.options import read_model
     from zinc_rt.commands.output import readable_size
     from zinc_rt.engine import default_ctx
     from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+    from zinc_rt.perf.predict.devices import table
     from zinc_rt.perf.predict.roofline import predict
     from zinc_rt.perf.predict.token_work import work_of
+    from zinc_rt.report import Report
 
+    check_writable(report=arguments.json)
+    known = table()
+    rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
+    report, out = begin(Report("perf predict"), arguments), output_stream(arguments)
     gguf = read_model(arguments.model)
     ctx = default_ctx(gguf, arguments.ctx)
     position = ctx - 1 if arguments.position is None else arguments.position
@@ -108,6 +84,7 @@ def _model(
         for each in known.assumptions.values()
     ]
     terminal.show(terminal.Table(("", "", "", ""), assumed, headings=False), out=out)
+    return finish(report, arguments)
 
 
 def _show(made: Prediction, work: TokenWork, known: DeviceTable, report: Report, out: TextIO) -> None:
@@ -168,37 +145,3 @@ def _work(work: TokenWork) -> dict[str, Any]:
             for name, kernel in work.kernels.items()
         },
     }
-
-
-def _original(device: DeviceRow, report: Report, out: TextIO) -> None:
-    from zinc_rt.perf.original import CEILING, findings, own_ceiling, steps
-    from zinc_rt.report import Result
-
-    found = own_ceiling()
-    off = abs(found - CEILING) / CEILING
-    terminal.show(
-        f"the original's ceiling, from its own bytes: {found:.1f} tok/s, it says {CEILING} ({off:.1%} off)",
-        out=out,
-    )
-    terminal.show("where its arithmetic does not hold:", out=out)
-    for each in findings(device):
-        terminal.show(f"  {each.kind:<6}{each.section:<13}{each.text}", out=out)
-    terminal.show("its milestones for one stream, each structural change put on its own budget:", out=out)
-    for step in steps():
-        wanted = f"asks {step.target:g}" if step.target else ""
-        terminal.show(
-            f"  {step.milestone:<6}{step.tokens_per_second:6.1f} tok/s  {wanted:<10}{step.change}", out=out
-        )
-    report.results.append(
-        Result(
-            "predict/original",
-            "prediction",
-            "pass" if off <= 0.02 else "fail",
-            measure={
-                "ceiling": found,
-                "findings": [asdict(each) for each in findings(device)],
-                "steps": [asdict(step) | {"tokens_per_second": step.tokens_per_second} for step in steps()],
-            },
-            limit={"ceiling": CEILING, "relative": 0.02},
-        )
-    )

@@ -19,13 +19,11 @@ from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.history.chain import History
 from zinc_rt.perf.history.charts import svg
 from zinc_rt.perf.history.trends import series_of
-from zinc_rt.perf.original import steps
 from zinc_rt.perf.report.glossary import TERMS, in_words, source_in_words
 from zinc_rt.perf.report.links import PageLinks
 
 TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
 ARTIFACTS = (".log", ".html", ".xml", ".zlog", ".txt", ".json")
-ORDER = {"fail": 0, "blocked": 1, "skip": 2, "flake": 3, "pass": 4}
 SHOWN = 40  # files of a folder
 UNITS = {"decode": "tok/s", "aggregate": "tok/s", "prefill": "tok/s", "ttft": "s", "power": "W", "against": ""}
 
@@ -64,8 +62,6 @@ def to_html(sources: PageSources) -> str:
         gates=gates,
         speeds=_speeds(sources),
         predictions=_predictions(sources),
-        milestones=_milestones(),
-        findings=_findings(sources),
         trends=_trends(sources),
         probes=_probes(sources),
         validations=_validations(sources),
@@ -211,26 +207,6 @@ def _predictions(sources: PageSources) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def _milestones() -> list[dict[str, Any]]:
-    return [
-        {
-            "id": step.milestone,
-            "change": in_words(step.change),
-            "speed": f"{step.tokens_per_second:.0f}",
-            "target": "" if step.target is None else f"{step.target:g}",
-        }
-        for step in steps()
-    ]
-
-
-def _findings(sources: PageSources) -> list[Mapping[str, Any]]:
-    for each in sources.of("perf predict"):
-        if (result := each.result("predict/original")) is not None:
-            found = result["measure"]["findings"]
-            return [{**row, "section": in_words(row["section"]), "text": in_words(row["text"])} for row in found]
-    return []
 
 
 def _trends(sources: PageSources) -> list[dict[str, Any]]:

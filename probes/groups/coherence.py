@@ -11,7 +11,8 @@ from zinc_rt.pm4.packets import CopyData, ReleaseMem
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
 from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer, pattern
-from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, Stuck, passed, symptom
+from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Stuck, passed, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.probe_queue import FREE_AT
 from zinc_rt.probes.shaders import ShaderBench, on_gfx12
 
@@ -28,9 +29,19 @@ WRITE_BACK = {  # and no invalidation
 PLACEMENTS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR)
 
 
-# --- P40 ---
-
-
+@probe("P40", "code replacement", (T1, T2), hazard=1, needs=("P33",))
+@proves(
+    "other code at the same address is what runs, once the instruction cache was invalidated",
+    passes_when="the second kernel's value behind ACQUIRE_MEM with GLI_INV; without it is only told",
+)
+@fails_like(*SHADER_SHARED)
+@fails(
+    symptom("stale-code"),
+    "the instruction cache still holds the old code: GLI_INV was ignored, or the new code had not "
+    "left the host (HDP)",
+    "-k P41 tells the two apart; load code only at addresses that never held any until this passes",
+)
+@fails(symptom("wrong-code"), "neither kernel's value: half of the new code was seen", "-k P41; then P33")
 @on_gfx12
 def code_replacement(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -57,9 +68,43 @@ def code_replacement(c: ProbeContext) -> Outcome:
     return passed(replaced=hex(SECOND), without_invalidate="fresh" if without == THIRD else "stale")
 
 
-# --- P41 ---
-
-
+@probe("P41", "coherence matrix", (T1, T2), hazard=1, needs=("P33",), seconds=60.0)
+@proves(
+    "what must be flushed so that GPU and host see each other's stores, in each kind of memory",
+    passes_when=(
+        f"uncached and cached host memory, and VRAM through the BAR: {ROUNDS} of {ROUNDS} with the "
+        f"documented recipe"
+    ),
+)
+@fails_like(*SHADER_SHARED)
+@fails(
+    symptom("stale-hdp"),
+    "host stores through the BAR stay in HDP: the flush did nothing",
+    "T1 writes the remapped HDP register, T2 sends HDP_FLUSH; until it works the runtime must stage "
+    "uploads in host memory (P24's DMA_DATA)",
+)
+@fails(
+    symptom("no-write-back"),
+    "GPU stores stay in GL2: GL2_WB of the fence's RELEASE_MEM did nothing",
+    "compare the packet's cache bits with P20's; until it works results must be copied to host memory",
+)
+@fails(
+    symptom("gtt-cached"),
+    "host memory that was asked for uncached is cached by the GPU: rings, fences and step blocks lie "
+    "there, and nothing invalidates them",
+    "compare the flags of ALLOC_MEMORY_OF_GPU (COHERENT, UNCACHED; zinc_rt/kmd/kfd_memory.py) or of GEM_CREATE "
+    "and GEM_VA (zinc_rt/kmd/userq.py) with kfd_ioctl.h and amdgpu_drm.h; on a card also `dmesg | grep -i iommu`",
+)
+@fails(
+    symptom("gpu-stale"),
+    "waves read old host memory: it is cached although it was asked for uncached, or an IOMMU is between",
+    "boot with iommu=pt; `dmesg | grep -i iommu`",
+)
+@fails(
+    symptom("host-stale"),
+    "the host reads its memory before the GPU's stores are there: the fence overtook them",
+    "P20's fence is of type 0x14 at the end of the pipe with GL2_WB; boot with iommu=pt",
+)
 @on_gfx12
 def matrix(c: ProbeContext) -> Outcome:
     """The recipes that must hold, every time; and how often it works without them, which is only told."""
@@ -156,75 +201,3 @@ def gpu_to_host(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, write_
             queue.value32(FREE_AT, number, "the fence without a write-back is not written", bench.seconds)
         fresh += memory.read(0, CELL_BYTES) == want
     return fresh
-
-
-PROBES = (
-    Probe(
-        "P40",
-        "code replacement",
-        (T1, T2),
-        1,
-        "other code at the same address is what runs, once the instruction cache was invalidated",
-        "the second kernel's value behind ACQUIRE_MEM with GLI_INV; without it is only told",
-        code_replacement,
-        needs=("P33",),
-        signatures=(
-            *SHADER_SHARED,
-            Signature(
-                symptom("stale-code"),
-                "the instruction cache still holds the old code: GLI_INV was ignored, or the new code had "
-                "not left "
-                "the host (HDP)",
-                "-k P41 tells the two apart; load code only at addresses that never held any until this passes",
-            ),
-            Signature(
-                symptom("wrong-code"), "neither kernel's value: half of the new code was seen", "-k P41; then P33"
-            ),
-        ),
-    ),
-    Probe(
-        "P41",
-        "coherence matrix",
-        (T1, T2),
-        1,
-        "what must be flushed so that GPU and host see each other's stores, in each kind of memory",
-        f"uncached and cached host memory, and VRAM through the BAR: {ROUNDS} of {ROUNDS} with the "
-        f"documented recipe",
-        matrix,
-        needs=("P33",),
-        seconds=60.0,
-        signatures=(
-            *SHADER_SHARED,
-            Signature(
-                symptom("stale-hdp"),
-                "host stores through the BAR stay in HDP: the flush did nothing",
-                "T1 writes the remapped HDP register, T2 sends HDP_FLUSH; until it works the runtime must stage "
-                "uploads in host memory (P24's DMA_DATA)",
-            ),
-            Signature(
-                symptom("no-write-back"),
-                "GPU stores stay in GL2: GL2_WB of the fence's RELEASE_MEM did nothing",
-                "compare the packet's cache bits with P20's; until it works results must be copied to host memory",
-            ),
-            Signature(
-                symptom("gtt-cached"),
-                "host memory that was asked for uncached is cached by the GPU: rings, fences and step blocks lie "
-                "there, and nothing invalidates them",
-                "compare the flags of ALLOC_MEMORY_OF_GPU (COHERENT, UNCACHED; zinc_rt/kmd/kfd_memory.py) or of "
-                "GEM_CREATE and GEM_VA (zinc_rt/kmd/userq.py) with kfd_ioctl.h and amdgpu_drm.h; on a card also "
-                "`dmesg | grep -i iommu`",
-            ),
-            Signature(
-                symptom("gpu-stale"),
-                "waves read old host memory: it is cached although it was asked for uncached, or an IOMMU "
-                "is between",
-                "boot with iommu=pt; `dmesg | grep -i iommu`",
-            ),
-            Signature(
-                symptom("host-stale"),
-                "the host reads its memory before the GPU's stores are there: the fence overtook them",
-                "P20's fence is of type 0x14 at the end of the pipe with GL2_WB; boot with iommu=pt",
-            ),
-        ),
-    ),
-)

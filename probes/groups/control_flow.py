@@ -10,7 +10,8 @@ from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.groups.cp_data import expect
 from zinc_rt.probes.mapped_buffer import POISON32
-from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, said, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, check, passed, said, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.probe_queue import FREE_AT
 
 FLAG = FREE_AT
@@ -18,7 +19,22 @@ HELD_SECONDS = 0.05
 # function code, reference, value for which (value & mask) FUNCTION reference holds
 _TRUE = ((0, 9, 1), (1, 9, 8), (2, 9, 9), (3, 9, 9), (4, 9, 8), (5, 9, 9), (6, 9, 10))
 
+_SHARED = (NOT_FETCHED, FAULTED)
 
+
+@probe("P26", "WAIT_REG_MEM", (T1, T2), hazard=1, needs=("P23",))
+@proves(
+    "the CP waits for memory, and goes on when the CPU stores",
+    passes_when="seven functions that hold at once; two that hold only after the CPU's store, 50 ms later",
+)
+@fails_like(*_SHARED)
+@fails(symptom("early"), "mask or function is read otherwise", "compare dword 1 with the chip's headers")
+@fails(
+    symptom("rptr-stopped", "no-fence"),
+    "the condition never came true for the CP: the CPU's store is not visible (cached memory), or "
+    "another function code",
+    "the flag must lie in uncached GTT; the packet at rptr is in the report",
+)
 def waits(c: ProbeContext) -> Outcome:
     queue = c.queue()
     va, flag = queue.memory.gpu_va + FLAG, FLAG
@@ -41,6 +57,22 @@ def waits(c: ProbeContext) -> Outcome:
     return passed(functions=len(_TRUE), released_microseconds=round((time.perf_counter() - began) * 1e6, 1))
 
 
+@probe("P27", "INDIRECT_BUFFER", (T1, T2), hazard=1, needs=("P23",))
+@proves(
+    "the CP runs code in a buffer and comes back", passes_when="one, two and a chained buffer: every mark in order"
+)
+@fails(
+    said("page fault"),
+    "the buffer is not mapped (or not executable) in the address space it ran in; on T2 bit 30 is missing",
+    "on T2 see P51; else the fault's address and its allocation are in the report",
+)
+@fails_like(NOT_FETCHED)
+@fails(
+    symptom("rptr-stopped", "no-fence"),
+    "the call does not return: valid bit 23, the size field, or an unaligned buffer",
+    "buffers start at 32 bytes and are multiples of 8 dwords",
+)
+@fails(symptom("nothing-written", "wrong-data"), "buffers run out of order, or not at all", "see dwords")
 def indirect_buffers(c: ProbeContext) -> Outcome:
     queue = c.queue()
     code = c.memory(1 << 16, "ib", Placement.GTT)
@@ -64,6 +96,17 @@ def indirect_buffers(c: ProbeContext) -> Outcome:
     return passed(buffers=5)
 
 
+@probe("P28", "COND_EXEC", (T1, T2), hazard=1, needs=("P23",))
+@proves(
+    "the CP skips exactly the dwords it is told to",
+    passes_when="flag 0 skips, any other runs, and what follows always runs",
+)
+@fails_like(*_SHARED)
+@fails(
+    symptom("wrong-data", "nothing-written", "rptr-stopped"),
+    "exec_count is off by one, or the flag is read otherwise",
+    "compare dword 4 with the chip's headers",
+)
 def conditional(c: ProbeContext) -> Outcome:
     queue = c.queue()
     flag, va = queue.memory.gpu_va + FLAG, queue.memory.gpu_va + FREE_AT + 64
@@ -76,77 +119,3 @@ def conditional(c: ProbeContext) -> Outcome:
         queue.finish([CondExec(flag, count), body, WriteData(va + 4, (2,), wr_confirm=1)], f"COND_EXEC of {value}")
         expect(queue, FREE_AT + 64, (wanted, 2), f"flag {value:#x}")
     return passed(skipped_dw=count)
-
-
-_SHARED = (NOT_FETCHED, FAULTED)
-
-PROBES = (
-    Probe(
-        "P26",
-        "WAIT_REG_MEM",
-        (T1, T2),
-        1,
-        "the CP waits for memory, and goes on when the CPU stores",
-        "seven functions that hold at once; two that hold only after the CPU's store, 50 ms later",
-        waits,
-        needs=("P23",),
-        signatures=(
-            *_SHARED,
-            Signature(
-                symptom("early"), "mask or function is read otherwise", "compare dword 1 with the chip's headers"
-            ),
-            Signature(
-                symptom("rptr-stopped", "no-fence"),
-                "the condition never came true for the CP: the CPU's store is not visible (cached memory), or "
-                "another "
-                "function code",
-                "the flag must lie in uncached GTT; the packet at rptr is in the report",
-            ),
-        ),
-    ),
-    Probe(
-        "P27",
-        "INDIRECT_BUFFER",
-        (T1, T2),
-        1,
-        "the CP runs code in a buffer and comes back",
-        "one, two and a chained buffer: every mark in order",
-        indirect_buffers,
-        needs=("P23",),
-        signatures=(
-            Signature(
-                said("page fault"),
-                "the buffer is not mapped (or not executable) in the address space it ran in; on T2 bit 30 is "
-                "missing",
-                "on T2 see P51; else the fault's address and its allocation are in the report",
-            ),
-            NOT_FETCHED,
-            Signature(
-                symptom("rptr-stopped", "no-fence"),
-                "the call does not return: valid bit 23, the size field, or an unaligned buffer",
-                "buffers start at 32 bytes and are multiples of 8 dwords",
-            ),
-            Signature(
-                symptom("nothing-written", "wrong-data"), "buffers run out of order, or not at all", "see dwords"
-            ),
-        ),
-    ),
-    Probe(
-        "P28",
-        "COND_EXEC",
-        (T1, T2),
-        1,
-        "the CP skips exactly the dwords it is told to",
-        "flag 0 skips, any other runs, and what follows always runs",
-        conditional,
-        needs=("P23",),
-        signatures=(
-            *_SHARED,
-            Signature(
-                symptom("wrong-data", "nothing-written", "rptr-stopped"),
-                "exec_count is off by one, or the flag is read otherwise",
-                "compare dword 4 with the chip's headers",
-            ),
-        ),
-    ),
-)

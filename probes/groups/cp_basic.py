@@ -8,19 +8,8 @@ from zinc_rt.kmd.events import UNSIGNALLED, EventKind
 from zinc_rt.pm4.packets import Nop
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.mapped_buffer import POISON32, POISON64
-from zinc_rt.probes.probe import (
-    T1,
-    T2,
-    Failed,
-    Outcome,
-    Probe,
-    Signature,
-    check,
-    gone,
-    passed,
-    said,
-    symptom,
-)
+from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, gone, passed, said, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 NOPS = 16
@@ -29,7 +18,36 @@ COUNTER_HZ = 100e6
 RATE_SECONDS = 0.1
 RATE_LIMIT = 0.01
 
+NOT_FETCHED = Signature(
+    lambda outcome: outcome.symptom == "rptr-stuck" and not outcome.faults,
+    "the doorbell does not reach the command processor (wrong offset, a 32-bit store, wptr not stored before it), "
+    "or the queue is not on the hardware",
+    "compare with P17 and `dmesg | grep -iE 'evict|mes'`; on T2 the doorbell's index counts 8 bytes (P48)",
+)
+GONE = Signature(
+    gone,
+    "the device vanished when the doorbell was rung: fallen off the bus, or its process ended",
+    "`dmesg | grep -iE 'amdgpu|pcie'`; reseat or power-cycle the card, then run P01 again",
+)
+FAULTED = Signature(
+    said("page fault"),
+    "the GPU used an address that is not mapped for it",
+    "the fault's address and its allocation are in the report; P42 tests faults on purpose",
+)
+_NEEDS = ("P15", "P17", "P48")
 
+
+@probe("P18", "one-dword NOPs", (T1, T2), hazard=1, needs=_NEEDS)
+@proves(
+    "the command processor hears the doorbell and reads the ring",
+    passes_when=f"rptr == wptr after {NOPS} NOPs of one dword",
+)
+@fails_like(GONE, FAULTED, NOT_FETCHED)
+@fails(
+    symptom("rptr-stopped"),
+    "a NOP of one dword (0xFFFF1000) is not skipped: the chip reads its count as a length",
+    "P19 tries NOPs of other sizes; pad with those of two dwords",
+)
 def nops(c: ProbeContext) -> Outcome:
     queue = c.queue()
     queue.run([Nop()] * NOPS, "one-dword NOPs")
@@ -37,6 +55,17 @@ def nops(c: ProbeContext) -> Outcome:
     return passed(wptr=queue.ring.wptr_dw, rptr=queue.ring.rptr_dw)
 
 
+@probe("P19", "sized NOPs", (T1, T2), hazard=1, needs=("P18",))
+@proves(
+    "counts are what we think: a body is skipped, whatever it looks like",
+    passes_when="rptr == wptr after NOPs of 2, 3 and 17 dwords with bodies like illegal packets",
+)
+@fails_like(GONE, NOT_FETCHED)
+@fails(
+    symptom("rptr-stopped"),
+    "a body was taken for a packet: the count is off by one on this chip",
+    "compare the packet at rptr with docs of its generation",
+)
 def sized_nops(c: ProbeContext) -> Outcome:
     queue = c.queue()
     for size_dw in (2, 3, 17):
@@ -45,6 +74,25 @@ def sized_nops(c: ProbeContext) -> Outcome:
     return passed(sizes="2, 3, 17")
 
 
+@probe("P20", "32-bit fence (alive)", (T1, T2), hazard=1, needs=("P18",))
+@proves(
+    "the end of the pipe writes memory: the queue is alive",
+    passes_when="the value in time, the dwords beside it intact",
+)
+@fails_like(GONE, NOT_FETCHED)
+@fails(
+    said("page fault"),
+    "RELEASE_MEM faulted: the queue has no EOP buffer, or the fence's address is not mapped",
+    "the EOP buffer is 4096 bytes on T1, 2048 on T2, mapped before the queue is made; the fault's "
+    "address says which of the two it was",
+)
+@fails(
+    symptom("no-fence"),
+    "everything was read, and no fence came: the end of the pipe does not write (EOP buffer, cache "
+    "policy), or never ends",
+    "`dmesg | grep -iE 'page fault|ring'`; -k P21 tries other widths",
+)
+@fails(symptom("neighbours"), "the write is wider than asked", "compare data_sel with P21")
 def fence32(c: ProbeContext) -> Outcome:
     return one_fence(c.queue())
 
@@ -62,6 +110,21 @@ def one_fence(queue: ProbeQueue) -> Outcome:
     return passed(fence=hex(want), microseconds=round(micros, 1))
 
 
+@probe("P21", "64-bit fence, timestamps, order", (T1, T2), hazard=1, needs=("P20",))
+@proves(
+    "fences of 64 bits and timestamps are exact and in order",
+    passes_when="value exact; counters rise at 100 MHz ±1 %; twenty fences in sequence",
+)
+@fails(
+    symptom("wrong-fence"),
+    "half a value: data_sel 1 (32 bits) where 2 was asked for",
+    "compare the packet's second dword with the disassembly in the report",
+)
+@fails(
+    symptom("wrong-rate"),
+    "another clock than the 100 MHz reference: data_sel 4 (system clock), or a busy host",
+    "run it again on an idle host; 4 in data_sel is the system clock",
+)
 def fence64(c: ProbeContext) -> Outcome:
     queue = c.queue()
     base, want = queue.memory.gpu_va, 0x1234_5678_9ABC_DEF0
@@ -113,6 +176,21 @@ def _rate(c: ProbeContext, queue: ProbeQueue, at: int, ticks: int, seconds: floa
     return best
 
 
+@probe("P22", "interrupt event", (T1,), hazard=1, needs=("P13", "P20"))
+@proves(
+    "an end-of-pipe interrupt ends a host's wait", passes_when="the event fires and the kernel clears its slot"
+)
+@fails(
+    symptom("no-interrupt"),
+    "the slot was written, but no interrupt came: int_sel, message-signalled interrupts, or a full interrupt ring",
+    "boot with amdgpu.msi=1; `grep amdgpu /proc/interrupts` must count; polling works without it",
+)
+@fails(
+    symptom("slot-untouched"),
+    "the event page is not mapped for the GPU, or RELEASE_MEM did not run",
+    "P13 and P20 tell the two apart",
+)
+@fails(symptom("slot-kept"), "a kernel that does not clear slots", "please report the kernel")
 def interrupt(c: ProbeContext) -> Outcome:
     queue = c.queue()
     events = c.process.events
@@ -135,138 +213,3 @@ def interrupt(c: ProbeContext) -> Outcome:
     micros = (time.perf_counter() - began) * 1e6
     event.destroy()
     return passed(event_id=event.event_id, microseconds=round(micros, 1))
-
-
-NOT_FETCHED = Signature(
-    lambda outcome: outcome.symptom == "rptr-stuck" and not outcome.faults,
-    "the doorbell does not reach the command processor (wrong offset, a 32-bit store, wptr not stored before "
-    "it), or "
-    "the queue is not on the hardware",
-    "compare with P17 and `dmesg | grep -iE 'evict|mes'`; on T2 the doorbell's index counts 8 bytes (P48)",
-)
-GONE = Signature(
-    gone,
-    "the device vanished when the doorbell was rung: fallen off the bus, or its process ended",
-    "`dmesg | grep -iE 'amdgpu|pcie'`; reseat or power-cycle the card, then run P01 again",
-)
-FAULTED = Signature(
-    said("page fault"),
-    "the GPU used an address that is not mapped for it",
-    "the fault's address and its allocation are in the report; P42 tests faults on purpose",
-)
-_NEEDS = ("P15", "P17", "P48")
-
-PROBES = (
-    Probe(
-        "P18",
-        "one-dword NOPs",
-        (T1, T2),
-        1,
-        "the command processor hears the doorbell and reads the ring",
-        f"rptr == wptr after {NOPS} NOPs of one dword",
-        nops,
-        needs=_NEEDS,
-        signatures=(
-            GONE,
-            FAULTED,
-            NOT_FETCHED,
-            Signature(
-                symptom("rptr-stopped"),
-                "a NOP of one dword (0xFFFF1000) is not skipped: the chip reads its count as a length",
-                "P19 tries NOPs of other sizes; pad with those of two dwords",
-            ),
-        ),
-    ),
-    Probe(
-        "P19",
-        "sized NOPs",
-        (T1, T2),
-        1,
-        "counts are what we think: a body is skipped, whatever it looks like",
-        "rptr == wptr after NOPs of 2, 3 and 17 dwords with bodies like illegal packets",
-        sized_nops,
-        needs=("P18",),
-        signatures=(
-            GONE,
-            NOT_FETCHED,
-            Signature(
-                symptom("rptr-stopped"),
-                "a body was taken for a packet: the count is off by one on this chip",
-                "compare the packet at rptr with docs of its generation",
-            ),
-        ),
-    ),
-    Probe(
-        "P20",
-        "32-bit fence (alive)",
-        (T1, T2),
-        1,
-        "the end of the pipe writes memory: the queue is alive",
-        "the value in time, the dwords beside it intact",
-        fence32,
-        needs=("P18",),
-        signatures=(
-            GONE,
-            NOT_FETCHED,
-            Signature(
-                said("page fault"),
-                "RELEASE_MEM faulted: the queue has no EOP buffer, or the fence's address is not mapped",
-                "the EOP buffer is 4096 bytes on T1, 2048 on T2, mapped before the queue is made; the fault's "
-                "address says which of the two it was",
-            ),
-            Signature(
-                symptom("no-fence"),
-                "everything was read, and no fence came: the end of the pipe does not write (EOP buffer, cache "
-                "policy), or never ends",
-                "`dmesg | grep -iE 'page fault|ring'`; -k P21 tries other widths",
-            ),
-            Signature(symptom("neighbours"), "the write is wider than asked", "compare data_sel with P21"),
-        ),
-    ),
-    Probe(
-        "P21",
-        "64-bit fence, timestamps, order",
-        (T1, T2),
-        1,
-        "fences of 64 bits and timestamps are exact and in order",
-        "value exact; counters rise at 100 MHz ±1 %; twenty fences in sequence",
-        fence64,
-        needs=("P20",),
-        signatures=(
-            Signature(
-                symptom("wrong-fence"),
-                "half a value: data_sel 1 (32 bits) where 2 was asked for",
-                "compare the packet's second dword with the disassembly in the report",
-            ),
-            Signature(
-                symptom("wrong-rate"),
-                "another clock than the 100 MHz reference: data_sel 4 (system clock), or a busy host",
-                "run it again on an idle host; 4 in data_sel is the system clock",
-            ),
-        ),
-    ),
-    Probe(
-        "P22",
-        "interrupt event",
-        (T1,),
-        1,
-        "an end-of-pipe interrupt ends a host's wait",
-        "the event fires and the kernel clears its slot",
-        interrupt,
-        needs=("P13", "P20"),
-        signatures=(
-            Signature(
-                symptom("no-interrupt"),
-                "the slot was written, but no interrupt came: int_sel, message-signalled interrupts, or a full "
-                "interrupt ring",
-                "boot with amdgpu.msi=1; `grep amdgpu /proc/interrupts` must count; polling works without it",
-            ),
-            Signature(
-                symptom("slot-untouched"),
-                "the event page is not mapped for the GPU, or RELEASE_MEM did not run",
-                "P13 and P20 tell the two apart",
-            ),
-            Signature(symptom("slot-kept"), "a kernel that does not clear slots", "please report the kernel"),
-        ),
-    ),
-)

@@ -10,14 +10,29 @@ from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, WriteData
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.mapped_buffer import POISON32, first_difference, pattern
-from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, check, passed, symptom
+from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, check, passed, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 FILL_BYTES = 4096
 COPY_BYTES = (64 << 10) + 12
 _ADD32, _CMPSWAP32, _SWAP32, _ADD64, _CMPSWAP64 = 15, 8, 7, 47, 40  # returning; +64 does not return
 
+_SHARED = (NOT_FETCHED, FAULTED)
 
+
+@probe("P23", "WRITE_DATA", (T1, T2), hazard=1, needs=("P20",))
+@proves(
+    "the CP writes dwords where it is told",
+    passes_when="1 and 8 dwords exact, with and without a constant address",
+)
+@fails_like(*_SHARED)
+@fails(
+    symptom("nothing-written"),
+    "dst_sel: this chip's memory is another value than 5",
+    "compare the packet's layout with the chip's headers",
+)
+@fails(symptom("wrong-data"), "an unaligned address rounded down, or addr_incr read otherwise", "see dwords")
 def write_data(c: ProbeContext) -> Outcome:
     queue = c.queue()
     va, at = queue.memory.gpu_va, FREE_AT
@@ -50,6 +65,18 @@ def expect(queue: ProbeQueue, offset: int, want: tuple[int, ...], what: str) -> 
     )
 
 
+@probe("P24", "COPY_DATA, DMA_DATA", (T1, T2), hazard=1, needs=("P23",))
+@proves(
+    "the CP copies and fills without a shader",
+    passes_when=f"32 and 64 bits, immediate, clock; DMA of {COPY_BYTES} bytes and a fill of {FILL_BYTES}, to the "
+    "byte",
+)
+@fails_like(*_SHARED)
+@fails(
+    symptom("nothing-written", "wrong-data"),
+    "src_sel (2 is memory, 1 is obsolete), the width of byte_count, or DMA not waited for",
+    "DMA runs beside the CP: a fence waits for it, rptr does not",
+)
 def copies(c: ProbeContext) -> Outcome:
     queue = c.queue()
     va, at = queue.memory.gpu_va, FREE_AT
@@ -84,6 +111,18 @@ def copies(c: ProbeContext) -> Outcome:
     return passed(copied_bytes=COPY_BYTES, filled_bytes=FILL_BYTES)
 
 
+@probe("P25", "ATOMIC_MEM", (T1, T2), hazard=1, needs=("P24",))
+@proves(
+    "atomics of 32 and 64 bits work in VRAM and in host memory",
+    passes_when="add, swap, compare-and-swap, returning or not: every result right",
+)
+@fails_like(*_SHARED)
+@fails(
+    symptom("gtt-atomics"),
+    "the path to host memory has no PCIe atomics (root complex or a switch)",
+    "another slot; `lspci -vv | grep -i atomic`; until then no atomics on host memory",
+)
+@fails(symptom("wrong-data"), "the operation codes are another chip's", "see the result in the message")
 def atomics(c: ProbeContext) -> Outcome:
     queue = c.queue()
     notes = []
@@ -147,71 +186,3 @@ def _atomics_at(queue: ProbeQueue, va: int) -> str:
         if got != want:
             return f"the {bits} bits at {offset} are {got}, not {want}"
     return ""
-
-
-_SHARED = (NOT_FETCHED, FAULTED)
-
-PROBES = (
-    Probe(
-        "P23",
-        "WRITE_DATA",
-        (T1, T2),
-        1,
-        "the CP writes dwords where it is told",
-        "1 and 8 dwords exact, with and without a constant address",
-        write_data,
-        needs=("P20",),
-        signatures=(
-            *_SHARED,
-            Signature(
-                symptom("nothing-written"),
-                "dst_sel: this chip's memory is another value than 5",
-                "compare the packet's layout with the chip's headers",
-            ),
-            Signature(
-                symptom("wrong-data"),
-                "an unaligned address rounded down, or addr_incr read otherwise",
-                "see dwords",
-            ),
-        ),
-    ),
-    Probe(
-        "P24",
-        "COPY_DATA, DMA_DATA",
-        (T1, T2),
-        1,
-        "the CP copies and fills without a shader",
-        f"32 and 64 bits, immediate, clock; DMA of {COPY_BYTES} bytes and a fill of {FILL_BYTES}, to the byte",
-        copies,
-        needs=("P23",),
-        signatures=(
-            *_SHARED,
-            Signature(
-                symptom("nothing-written", "wrong-data"),
-                "src_sel (2 is memory, 1 is obsolete), the width of byte_count, or DMA not waited for",
-                "DMA runs beside the CP: a fence waits for it, rptr does not",
-            ),
-        ),
-    ),
-    Probe(
-        "P25",
-        "ATOMIC_MEM",
-        (T1, T2),
-        1,
-        "atomics of 32 and 64 bits work in VRAM and in host memory",
-        "add, swap, compare-and-swap, returning or not: every result right",
-        atomics,
-        needs=("P24",),
-        signatures=(
-            *_SHARED,
-            Signature(
-                symptom("gtt-atomics"),
-                "the path to host memory has no PCIe atomics (root complex or a switch)",
-                "another slot; `lspci -vv | grep -i atomic`; until then no atomics on host memory",
-            ),
-            Signature(
-                symptom("wrong-data"), "the operation codes are another chip's", "see the result in the message"
-            ),
-        ),
-    ),
-)

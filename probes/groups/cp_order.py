@@ -10,7 +10,8 @@ from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.groups.cp_data import expect
 from zinc_rt.probes.mapped_buffer import POISON32
-from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, skipped, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, check, passed, skipped, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 RING_BYTES = 4096
@@ -23,6 +24,25 @@ _ALL = {
 }
 
 
+@probe("P29", "ring wrap", (T1, T2), hazard=1, needs=("P20",), seconds=60.0)
+@proves(
+    "the ring's end is where both sides think it is",
+    passes_when=(
+        f"a ring of {RING_BYTES} bytes, {2 * LAPS} laps, packets across the end or padded up to it: fences in "
+        "order"
+    ),
+)
+@fails(
+    lambda o: (
+        o.evidence is not None
+        and o.evidence.wptr >= o.evidence.ring_dw // 8
+        and o.symptom in ("rptr-stuck", "rptr-stopped", "no-fence", "wrong-order", "wrong-rptr", "errno")
+    ),
+    "the hardware's ring has another size than ours (MQD: log2 of dwords, less one; bytes for "
+    "dwords), or wptr was wrapped by software",
+    "queue_size is the mapping's exact power of two in bytes; wptr is never wrapped",
+)
+@fails_like(NOT_FETCHED, FAULTED)
 def ring_wrap(c: ProbeContext) -> Outcome:
     queue = c.queue(ring_bytes=RING_BYTES)
     straddling = _laps(queue, pad=False)
@@ -51,6 +71,17 @@ def _laps(queue: ProbeQueue, *, pad: bool) -> int:
     return count
 
 
+@probe("P30", "EVENT_WRITE, ACQUIRE_MEM", (T1, T2), hazard=1, needs=("P20",))
+@proves(
+    "flushes and cache operations end when nothing runs",
+    passes_when="CS_PARTIAL_FLUSH, ACQUIRE_MEM of everything and of a range: a fence behind each",
+)
+@fails_like(NOT_FETCHED)
+@fails(
+    symptom("rptr-stopped", "no-fence"),
+    "ACQUIRE_MEM in the length of another generation (gfx9 has a dword less)",
+    "count 6, GCR_CNTL last, on gfx10 and later",
+)
 def events_and_caches(c: ProbeContext) -> Outcome:
     queue = c.queue()
     everything = _ALL[queue.generation]
@@ -64,6 +95,17 @@ def events_and_caches(c: ProbeContext) -> Outcome:
     return passed(packets=5)
 
 
+@probe("P31", "SET_SH_REG readback", (T1, T2), hazard=1, needs=("P24",))
+@proves(
+    "registers hold what SET_SH_REG gave them",
+    passes_when="USER_DATA_0 to 15 copied to memory are equal; where reads are blocked: unverifiable",
+)
+@fails_like(NOT_FETCHED)
+@fails(
+    symptom("wrong-data", "nothing-written"),
+    "an absolute register address where the packet wants the offset from 0x2C00",
+    "USER_DATA_0 is offset 0x240",
+)
 def registers(c: ProbeContext) -> Outcome:
     queue = c.queue()
     values = tuple(0x5A00_0000 | i * 0x0101 for i in range(USER_DATA_COUNT))
@@ -85,71 +127,3 @@ def registers(c: ProbeContext) -> Outcome:
         )
     expect(queue, FREE_AT, values, "USER_DATA_0 to 15")
     return passed(registers=USER_DATA_COUNT)
-
-
-PROBES = (
-    Probe(
-        "P29",
-        "ring wrap",
-        (T1, T2),
-        1,
-        "the ring's end is where both sides think it is",
-        f"a ring of {RING_BYTES} bytes, {2 * LAPS} laps, packets across the end or padded up to it: fences in "
-        "order",
-        ring_wrap,
-        needs=("P20",),
-        seconds=60.0,
-        signatures=(
-            Signature(
-                lambda o: (
-                    o.evidence is not None
-                    and o.evidence.wptr >= o.evidence.ring_dw // 8
-                    and o.symptom
-                    in ("rptr-stuck", "rptr-stopped", "no-fence", "wrong-order", "wrong-rptr", "errno")
-                ),
-                "the hardware's ring has another size than ours (MQD: log2 of dwords, less one; bytes for "
-                "dwords), or "
-                "wptr was wrapped by software",
-                "queue_size is the mapping's exact power of two in bytes; wptr is never wrapped",
-            ),
-            NOT_FETCHED,
-            FAULTED,
-        ),
-    ),
-    Probe(
-        "P30",
-        "EVENT_WRITE, ACQUIRE_MEM",
-        (T1, T2),
-        1,
-        "flushes and cache operations end when nothing runs",
-        "CS_PARTIAL_FLUSH, ACQUIRE_MEM of everything and of a range: a fence behind each",
-        events_and_caches,
-        needs=("P20",),
-        signatures=(
-            NOT_FETCHED,
-            Signature(
-                symptom("rptr-stopped", "no-fence"),
-                "ACQUIRE_MEM in the length of another generation (gfx9 has a dword less)",
-                "count 6, GCR_CNTL last, on gfx10 and later",
-            ),
-        ),
-    ),
-    Probe(
-        "P31",
-        "SET_SH_REG readback",
-        (T1, T2),
-        1,
-        "registers hold what SET_SH_REG gave them",
-        "USER_DATA_0 to 15 copied to memory are equal; where reads are blocked: unverifiable",
-        registers,
-        needs=("P24",),
-        signatures=(
-            NOT_FETCHED,
-            Signature(
-                symptom("wrong-data", "nothing-written"),
-                "an absolute register address where the packet wants the offset from 0x2C00",
-                "USER_DATA_0 is offset 0x240",
-            ),
-        ),
-    ),
-)

@@ -9,7 +9,8 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
-from zinc_rt.probes.probe import T1, Outcome, Probe, Signature, check, failed_call, passed, symptom
+from zinc_rt.probes.outcome import T1, Outcome, check, failed_call, passed, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.refusals import Refusal, compare, number
 from zinc_rt.probes.shaders import ShaderBench, dwords, on_gfx12
 
@@ -18,6 +19,33 @@ WGP_BITS = 0b1111 << 10 | 1 << 16 | 0b111 << 18  # HW_ID1: WGP_ID, SA_ID, SE_ID
 ONE_PAIR, OTHER_PAIR, FOUR_PAIRS = 0b11, 0b1100, 0xFF
 
 
+@probe("P47", "CU mask", (T1,), hazard=1, needs=("P33", "P15"))
+@proves(
+    "a queue's waves stay on the compute units its mask names",
+    passes_when="half a pair EINVAL, an unknown queue EFAULT; one pair is one workgroup processor, other pairs "
+    "are others",
+)
+@fails_like(*SHADER_SHARED)
+@fails(
+    symptom("split-accepted"),
+    "compute units are not masked in pairs here: a chip before RDNA, or a kernel that does not check",
+    "masks of whole pairs are right everywhere",
+)
+@fails(
+    failed_call("SET_CU_MASK"),
+    "the kernel refuses the mask: its length is not whole dwords, or a debugger holds it",
+    "`dmesg | grep -i kfd`",
+)
+@fails(
+    symptom("mask-ignored"),
+    "the mask did not reach the queue's MQD, or HW_ID1 has its fields elsewhere on this chip",
+    "`zinc-rt-pm4-test --learn F` records which bits of HW_ID1 differ between waves",
+)
+@fails(
+    symptom("one-processor"),
+    "every wave ran in one place: the dispatch was too short to spread, or another mask is in force",
+    "run it again on an idle GPU; HSA_CU_MASK must not be set",
+)
 @on_gfx12
 def cu_mask(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -56,40 +84,3 @@ def cu_mask(c: ProbeContext) -> Outcome:
     )
     check(found["all"] > found["four"], "one-processor", f"with every bit set {found['all']} processors ran waves")
     return passed(**{f"processors_{name}": count for name, count in found.items()}, **refusals.measure)
-
-
-PROBES = (
-    Probe(
-        "P47",
-        "CU mask",
-        (T1,),
-        1,
-        "a queue's waves stay on the compute units its mask names",
-        "half a pair EINVAL, an unknown queue EFAULT; one pair is one workgroup processor, other pairs are others",
-        cu_mask,
-        needs=("P33", "P15"),
-        signatures=(
-            *SHADER_SHARED,
-            Signature(
-                symptom("split-accepted"),
-                "compute units are not masked in pairs here: a chip before RDNA, or a kernel that does not check",
-                "masks of whole pairs are right everywhere",
-            ),
-            Signature(
-                failed_call("SET_CU_MASK"),
-                "the kernel refuses the mask: its length is not whole dwords, or a debugger holds it",
-                "`dmesg | grep -i kfd`",
-            ),
-            Signature(
-                symptom("mask-ignored"),
-                "the mask did not reach the queue's MQD, or HW_ID1 has its fields elsewhere on this chip",
-                "`zinc-rt-pm4-test --learn F` records which bits of HW_ID1 differ between waves",
-            ),
-            Signature(
-                symptom("one-processor"),
-                "every wave ran in one place: the dispatch was too short to spread, or another mask is in force",
-                "run it again on an idle GPU; HSA_CU_MASK must not be set",
-            ),
-        ),
-    ),
-)

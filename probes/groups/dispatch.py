@@ -10,7 +10,8 @@ from typing import Any
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer
-from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, check, gone, passed, said, symptom
+from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, gone, passed, said, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.shaders import TGID_FIELD, ShaderBench, Triple, dwords, on_gfx12
 
 VALUE = 0x1234_5678
@@ -21,10 +22,35 @@ USER_DATA = tuple(0xD0D0_0000 + index for index in range(2, 16))
 Ids = Counter[tuple[Triple, Triple]]
 """(workgroup, work-item) -> how many said so."""
 
+_CACHES = Signature(
+    symptom("nothing-stored"),
+    "the wave ran and its store did not arrive: user data not loaded (its address was another), or L2 not written "
+    "back before the host read",
+    "the fence must write back GL2 (GL2_WB, P41); USER_DATA and USER_SGPR must agree (P34)",
+)
+_GONE = Signature(
+    gone,
+    "the device vanished as waves started: a crash of the card, or of a simulated device's process",
+    "`dmesg | grep -iE 'amdgpu|pcie'`; a simulated device leaves a crash record: send it with --bundle",
+)
+SHADER_SHARED = (_GONE, FAULTED, NOT_FETCHED)
 
-# --- P32 ---
 
-
+@probe("P32", "empty dispatch", (T1, T2), hazard=1, needs=("P20", "P30"))
+@proves("waves start and end", passes_when="a fence behind a kernel of one instruction, in wave32 and wave64")
+@fails_like(_GONE)
+@fails(
+    said("page fault"),
+    "the code's address is wrong: PGM_LO and PGM_HI hold it shifted right by 8, and its memory must be executable",
+    "compare the fault's address with the code's in the report",
+)
+@fails_like(NOT_FETCHED)
+@fails(
+    symptom("no-fence", "rptr-stopped"),
+    "the launch never ends: COMPUTE_SHADER_EN (initiator bit 0), RSRC words, code that is not "
+    "256-byte aligned, or a stale instruction cache",
+    "-k P31 tests the registers; GLI_INV must stand before the first launch; `dmesg | grep -i amdgpu`",
+)
 @on_gfx12
 def empty(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -33,9 +59,24 @@ def empty(c: ProbeContext) -> Outcome:
     return passed(waves="wave32, wave64")
 
 
-# --- P33 ---
-
-
+@probe("P33", "store constant", (T1, T2), hazard=1, needs=("P32",))
+@proves(
+    "a lane's store reaches memory, with an argument and a constant patched into its code",
+    passes_when=f"{VALUE:#x} in its dword, the one behind it untouched",
+)
+@fails_like(_GONE)
+@fails(
+    said("page fault"),
+    "the pointer's halves are swapped, or it was read before the scalar load was waited for",
+    "the fault's address beside the argument's in the report tells which",
+)
+@fails_like(NOT_FETCHED, _CACHES)
+@fails(
+    symptom("wrong-value"),
+    "other code ran than was loaded: a stale instruction cache, or the constant was patched elsewhere",
+    "-k P40; `zinc-rt isa disasm --zrt probes/kernels/store.zrt` shows the slot",
+)
+@fails(symptom("neighbours"), "more than one lane stored", "EXEC is not as the code set it: -k P35")
 @on_gfx12
 def store(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -63,9 +104,34 @@ def result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuff
     return memory
 
 
-# --- P34 ---
-
-
+@probe("P34", "user SGPRs and ids", (T1, T2), hazard=1, needs=("P33",))
+@proves(
+    "waves find their arguments and know which part of a 3-D grid they are",
+    passes_when=f"s0 to s15 as written; every id of a {GRID} grid of {GROUP} workgroups exactly once",
+)
+@fails_like(*SHADER_SHARED, _CACHES)
+@fails(
+    symptom("wrong-user-data"),
+    "USER_SGPR of RSRC2 counts fewer registers than were written, or the offset of USER_DATA_0 differs",
+    "-k P31 reads the registers back",
+)
+@fails(
+    symptom("ids-zero"),
+    "on gfx12 the ids are in ttmp9 and ttmp7 and need TGID_X_EN to TGID_Z_EN; on gfx11 in SGPRs "
+    "behind the user data",
+    "RSRC2 bits 7 to 9; the note `without enables` says what this chip does without them",
+)
+@fails(symptom("ids-swapped"), "y is ttmp7[15:0], z is ttmp7[31:16]", "this chip has them the other way")
+@fails(
+    symptom("wrong-items"),
+    "v0 is packed on gfx11 and later (x 9:0, y 19:10, z 29:20), and needs TIDIG_COMP_CNT 2",
+    "RSRC2 bits 12:11",
+)
+@fails(
+    symptom("wrong-count", "wrong-ids"),
+    "the grid is another than asked: the order of DIM or NUM_THREAD registers",
+    "-k P31; NUM_THREAD stands behind START in one SET_SH_REG",
+)
 @on_gfx12
 def user_data_and_ids(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -154,9 +220,18 @@ def without_enables(bench: ShaderBench) -> str:
     return "zero" if seen == {(0, 0, 0)} else "other"
 
 
-# --- P35 ---
-
-
+@probe("P35", "wave32 and wave64", (T1, T2), hazard=1, needs=("P33",))
+@proves(
+    "the initiator chooses the wave's width, and lanes are numbered",
+    passes_when="EXEC is 32 and 64 lanes wide for the same code; lanes 0 to 31, 0 to 63",
+)
+@fails_like(*SHADER_SHARED, _CACHES)
+@fails(
+    symptom("wrong-width"),
+    "initiator bit 15 (CS_W32_EN) and the code disagree about the wave's width",
+    "0x8005 launches wave32, 0x0005 wave64; RSRC1 counts VGPRs in units of 8 and 4",
+)
+@fails(symptom("wrong-lane"), "v0 or mbcnt counts otherwise in this mode", "please report the chip")
 @on_gfx12
 def lanes(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -178,9 +253,22 @@ def lanes_of(bench: ShaderBench, wave: int) -> bytes:
     return out.read(0, 4 * len(got))
 
 
-# --- P38 ---
-
-
+@probe("P38", "DISPATCH_INDIRECT, START", (T1, T2), hazard=1, needs=("P34",))
+@proves(
+    "the grid can come from memory, and begin elsewhere than at 0",
+    passes_when=f"the ids of {GRID} read from memory; ids from {START} on",
+)
+@fails_like(*SHADER_SHARED)
+@fails(
+    symptom("start-ignored"),
+    "START is not used: FORCE_START_AT_000 (initiator bit 2) is set, or the registers' order differs",
+    "initiator 0x8001 with START_X to START_Z before NUM_THREAD",
+)
+@fails(
+    symptom("wrong-count", "wrong-ids", "wrong-items", "ids-zero", "ids-swapped"),
+    "the packet was read as the graphics engine's form (three dwords, an offset to SET_BASE)",
+    "the compute form has four dwords with a whole address; compare the packet in the report",
+)
 @on_gfx12
 def indirect_and_start(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -200,161 +288,3 @@ def start_means(groups: set[Triple]) -> str:
     first = tuple(min((group[axis] for group in groups), default=-1) for axis in range(3))
     check(first == START, "start-ignored", f"the first workgroup is {first}, START says {START}")
     return "end" if len(groups) == COUNT[0] * COUNT[1] * COUNT[2] else "count"
-
-
-_CACHES = Signature(
-    symptom("nothing-stored"),
-    "the wave ran and its store did not arrive: user data not loaded (its address was another), or L2 not written "
-    "back before the host read",
-    "the fence must write back GL2 (GL2_WB, P41); USER_DATA and USER_SGPR must agree (P34)",
-)
-_GONE = Signature(
-    gone,
-    "the device vanished as waves started: a crash of the card, or of a simulated device's process",
-    "`dmesg | grep -iE 'amdgpu|pcie'`; a simulated device leaves a crash record: send it with --bundle",
-)
-SHADER_SHARED = (_GONE, FAULTED, NOT_FETCHED)
-
-PROBES = (
-    Probe(
-        "P32",
-        "empty dispatch",
-        (T1, T2),
-        1,
-        "waves start and end",
-        "a fence behind a kernel of one instruction, in wave32 and wave64",
-        empty,
-        needs=("P20", "P30"),
-        signatures=(
-            _GONE,
-            Signature(
-                said("page fault"),
-                "the code's address is wrong: PGM_LO and PGM_HI hold it shifted right by 8, and its "
-                "memory must be "
-                "executable",
-                "compare the fault's address with the code's in the report",
-            ),
-            NOT_FETCHED,
-            Signature(
-                symptom("no-fence", "rptr-stopped"),
-                "the launch never ends: COMPUTE_SHADER_EN (initiator bit 0), RSRC words, code that is not "
-                "256-byte "
-                "aligned, or a stale instruction cache",
-                "-k P31 tests the registers; GLI_INV must stand before the first launch; `dmesg | grep -i amdgpu`",
-            ),
-        ),
-    ),
-    Probe(
-        "P33",
-        "store constant",
-        (T1, T2),
-        1,
-        "a lane's store reaches memory, with an argument and a constant patched into its code",
-        f"{VALUE:#x} in its dword, the one behind it untouched",
-        store,
-        needs=("P32",),
-        signatures=(
-            _GONE,
-            Signature(
-                said("page fault"),
-                "the pointer's halves are swapped, or it was read before the scalar load was waited for",
-                "the fault's address beside the argument's in the report tells which",
-            ),
-            NOT_FETCHED,
-            _CACHES,
-            Signature(
-                symptom("wrong-value"),
-                "other code ran than was loaded: a stale instruction cache, or the constant was patched elsewhere",
-                "-k P40; `zinc-rt isa disasm --zrt probes/kernels/store.zrt` shows the slot",
-            ),
-            Signature(
-                symptom("neighbours"), "more than one lane stored", "EXEC is not as the code set it: -k P35"
-            ),
-        ),
-    ),
-    Probe(
-        "P34",
-        "user SGPRs and ids",
-        (T1, T2),
-        1,
-        "waves find their arguments and know which part of a 3-D grid they are",
-        f"s0 to s15 as written; every id of a {GRID} grid of {GROUP} workgroups exactly once",
-        user_data_and_ids,
-        needs=("P33",),
-        signatures=(
-            *SHADER_SHARED,
-            _CACHES,
-            Signature(
-                symptom("wrong-user-data"),
-                "USER_SGPR of RSRC2 counts fewer registers than were written, or the offset of "
-                "USER_DATA_0 differs",
-                "-k P31 reads the registers back",
-            ),
-            Signature(
-                symptom("ids-zero"),
-                "on gfx12 the ids are in ttmp9 and ttmp7 and need TGID_X_EN to TGID_Z_EN; on gfx11 in "
-                "SGPRs behind "
-                "the user data",
-                "RSRC2 bits 7 to 9; the note `without enables` says what this chip does without them",
-            ),
-            Signature(
-                symptom("ids-swapped"), "y is ttmp7[15:0], z is ttmp7[31:16]", "this chip has them the other way"
-            ),
-            Signature(
-                symptom("wrong-items"),
-                "v0 is packed on gfx11 and later (x 9:0, y 19:10, z 29:20), and needs TIDIG_COMP_CNT 2",
-                "RSRC2 bits 12:11",
-            ),
-            Signature(
-                symptom("wrong-count", "wrong-ids"),
-                "the grid is another than asked: the order of DIM or NUM_THREAD registers",
-                "-k P31; NUM_THREAD stands behind START in one SET_SH_REG",
-            ),
-        ),
-    ),
-    Probe(
-        "P35",
-        "wave32 and wave64",
-        (T1, T2),
-        1,
-        "the initiator chooses the wave's width, and lanes are numbered",
-        "EXEC is 32 and 64 lanes wide for the same code; lanes 0 to 31, 0 to 63",
-        lanes,
-        needs=("P33",),
-        signatures=(
-            *SHADER_SHARED,
-            _CACHES,
-            Signature(
-                symptom("wrong-width"),
-                "initiator bit 15 (CS_W32_EN) and the code disagree about the wave's width",
-                "0x8005 launches wave32, 0x0005 wave64; RSRC1 counts VGPRs in units of 8 and 4",
-            ),
-            Signature(
-                symptom("wrong-lane"), "v0 or mbcnt counts otherwise in this mode", "please report the chip"
-            ),
-        ),
-    ),
-    Probe(
-        "P38",
-        "DISPATCH_INDIRECT, START",
-        (T1, T2),
-        1,
-        "the grid can come from memory, and begin elsewhere than at 0",
-        f"the ids of {GRID} read from memory; ids from {START} on",
-        indirect_and_start,
-        needs=("P34",),
-        signatures=(
-            *SHADER_SHARED,
-            Signature(
-                symptom("start-ignored"),
-                "START is not used: FORCE_START_AT_000 (initiator bit 2) is set, or the registers' order differs",
-                "initiator 0x8001 with START_X to START_Z before NUM_THREAD",
-            ),
-            Signature(
-                symptom("wrong-count", "wrong-ids", "wrong-items", "ids-zero", "ids-swapped"),
-                "the packet was read as the graphics engine's form (three dwords, an offset to SET_BASE)",
-                "the compute form has four dwords with a whole address; compare the packet in the report",
-            ),
-        ),
-    ),
-)

@@ -12,7 +12,8 @@ from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, EventWrite, Nop, W
 from zinc_rt.probes.context import ProbeContext, until
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.mapped_buffer import first_difference, pattern
-from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, said, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, check, passed, said, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 FENCES = 10_000
@@ -23,6 +24,32 @@ SUSPEND_SECONDS = 120.0
 MIXED_BYTES = 4096
 
 
+@probe(
+    "P56",
+    "latency and soak",
+    (T1, T2),
+    hazard=1,
+    needs=("P21", "P24", "P25", "P29"),
+    seconds=120.0,
+    more_seconds=lambda o: 60 * o.soak_minutes + (SUSPEND_SECONDS + 60 if o.manual else 0),
+)
+@proves(
+    "fences stay quick, results stay right, nothing leaks",
+    passes_when=f"{FENCES} fences without a trend; with --soak mixed packets, each checked; the same resources "
+    "afterwards",
+)
+@fails(
+    symptom("rising"),
+    "clocks fall or events get lost: power state, temperature, a busy host",
+    "`echo high > /sys/class/drm/card*/device/power_dpm_force_performance_level`, then run it again",
+)
+@fails(symptom("leak"), "something is not given back", "please report it, with the --bundle folder")
+@fails(
+    said("after resume"),
+    "the queue did not survive the suspend (T2 is not promised to)",
+    "open the device again after resume",
+)
+@fails_like(FAULTED, NOT_FETCHED)
 def latency(c: ProbeContext) -> Outcome:
     queue = c.queue()
     before = c.transport.resources()
@@ -109,36 +136,3 @@ def _suspend(c: ProbeContext, queue: ProbeQueue) -> str:
         return "the machine was not suspended: that half was not tested"
     queue.finish([Nop()], "after resume", seconds=10.0)
     return f"survived a suspend of {_slept_seconds() - before:.0f} s"
-
-
-PROBES = (
-    Probe(
-        "P56",
-        "latency and soak",
-        (T1, T2),
-        1,
-        "fences stay quick, results stay right, nothing leaks",
-        f"{FENCES} fences without a trend; with --soak mixed packets, each checked; the same resources afterwards",
-        latency,
-        needs=("P21", "P24", "P25", "P29"),
-        seconds=120.0,
-        more_seconds=lambda o: 60 * o.soak_minutes + (SUSPEND_SECONDS + 60 if o.manual else 0),
-        signatures=(
-            Signature(
-                symptom("rising"),
-                "clocks fall or events get lost: power state, temperature, a busy host",
-                "`echo high > /sys/class/drm/card*/device/power_dpm_force_performance_level`, then run it again",
-            ),
-            Signature(
-                symptom("leak"), "something is not given back", "please report it, with the --bundle folder"
-            ),
-            Signature(
-                said("after resume"),
-                "the queue did not survive the suspend (T2 is not promised to)",
-                "open the device again after resume",
-            ),
-            FAULTED,
-            NOT_FETCHED,
-        ),
-    ),
-)

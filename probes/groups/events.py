@@ -6,10 +6,27 @@ import errno
 
 from zinc_rt.kmd.events import EventKind
 from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.probe import T1, Outcome, Probe, Signature, check, failed_call, passed, symptom
+from zinc_rt.probes.outcome import T1, Outcome, check, failed_call, passed, symptom
+from zinc_rt.probes.probe import fails, probe, proves
 from zinc_rt.probes.refusals import number
 
 
+@probe("P13", "event page", (T1,), hazard=0, needs=("P09",))
+@proves(
+    "events of all kinds can be made, set, waited for and destroyed",
+    passes_when="a wait times out before SET_EVENT and ends after it, auto-reset clears, an unknown id is EINVAL",
+)
+@fails(
+    failed_call("CREATE_EVENT", errno.EINVAL),
+    "the kernel refuses the event page: its handle is no mapped GTT buffer, or the process gave one before",
+    "one KFD user a process; else compare the kernel with those docs/probes.md names",
+)
+@fails(failed_call("CREATE_EVENT", errno.ENOSPC), "all 4095 event slots are used", "close other users of KFD")
+@fails(
+    symptom("early", "no-event", "not-consumed", "wrong-errno"),
+    "this kernel's events behave otherwise than documented",
+    "completion by polled fences does not need them; please report kernel and message",
+)
 def event_page(c: ProbeContext) -> Outcome:
     events = (c.gpu, c.process.events)[1]
     signal = events.create(EventKind.SIGNAL)
@@ -34,35 +51,3 @@ def event_page(c: ProbeContext) -> Outcome:
     unknown = number(lambda: events.wait([signal], 0.0))
     check(unknown == errno.EINVAL, "wrong-errno", f"a wait for a destroyed event: errno {unknown}, not EINVAL")
     return passed(kinds=3)
-
-
-PROBES = (
-    Probe(
-        "P13",
-        "event page",
-        (T1,),
-        0,
-        "events of all kinds can be made, set, waited for and destroyed",
-        "a wait times out before SET_EVENT and ends after it, auto-reset clears, an unknown id is EINVAL",
-        event_page,
-        needs=("P09",),
-        signatures=(
-            Signature(
-                failed_call("CREATE_EVENT", errno.EINVAL),
-                "the kernel refuses the event page: its handle is no mapped GTT buffer, or the process gave one "
-                "before",
-                "one KFD user a process; else compare the kernel with those docs/probes.md names",
-            ),
-            Signature(
-                failed_call("CREATE_EVENT", errno.ENOSPC),
-                "all 4095 event slots are used",
-                "close other users of KFD",
-            ),
-            Signature(
-                symptom("early", "no-event", "not-consumed", "wrong-errno"),
-                "this kernel's events behave otherwise than documented",
-                "completion by polled fences does not need them; please report kernel and message",
-            ),
-        ),
-    ),
-)

@@ -22,11 +22,10 @@ from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
 from zinc_rt.probes.context import ProbeContext, until
 from zinc_rt.probes.groups.cp_basic import NOT_FETCHED
 from zinc_rt.probes.mapped_buffer import MappedBuffer
-from zinc_rt.probes.probe import (
+from zinc_rt.probes.outcome import (
     T1,
     Failed,
     Outcome,
-    Probe,
     Signature,
     Stuck,
     check,
@@ -36,6 +35,7 @@ from zinc_rt.probes.probe import (
     skipped,
     symptom,
 )
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 from zinc_rt.probes.shaders import ShaderBench, generation_apart, no_kernels
 
@@ -51,6 +51,13 @@ RELEASE_MEM_TOO_LONG = (
 QUEUES = (2, 8, 32)
 Case = Callable[[ProbeContext], dict[str, Any]]
 FENCES_EACH = 20
+
+_MES = "update linux-firmware; `dmesg | grep -i mes`"
+_RESET_LATE = Signature(
+    symptom("not-back"),
+    "the reset failed: the GPU stays lost",
+    "boot again; amdgpu.gpu_recovery=1 and newer firmware; keep --hazard 1 on this machine until then",
+)
 
 
 def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> Outcome:
@@ -79,30 +86,32 @@ def _settled(case: Case, c: ProbeContext) -> Outcome:
     return run_in(c, lambda context: passed(**case(context)))
 
 
-# --- P42 ---
-
-
+@probe("P42", "memory fault", (T1,), hazard=2, needs=("P22", "P23"), seconds=60.0)
+@proves(
+    "a wrong address is reported, not swallowed",
+    passes_when=(
+        f"a MEMORY event within {FAULT_SECONDS:g} s with the page's address: NotPresent, ReadOnly; P20 passes "
+        "after it"
+    ),
+)
+@fails(
+    symptom("no-event"),
+    "the fault was not delivered: retry faults (amdgpu.noretry), XNACK, or a dropped interrupt",
+    "boot with amdgpu.noretry=1; without the event a wrong address shows only as a fence that never comes",
+)
+@fails(symptom("whole-reset"), "the driver reset the whole GPU for a page fault", "newer kernel and firmware")
+@fails(symptom("wrong-page", "wrong-kind"), "the kernel decodes the fault otherwise", "please report the kernel")
+@fails_like(NOT_FETCHED)
 def memory_fault(c: ProbeContext) -> Outcome:
-    cases: dict[str, Case] = {"unmapped": _unmapped, "read-only": _read_only}
-    if not no_kernels(generation_apart(c)):
-        cases |= {"unmapped, by a wave": _unmapped_by_wave, "read-only, by a wave": _read_only_by_wave}
+    cases: dict[str, Case] = {}
+    for by_wave in (False,) if no_kernels(generation_apart(c)) else (False, True):
+        for name, place, kind in (
+            ("unmapped", _unmapped_va, "not_present"),
+            ("read-only", _read_only_va, "read_only"),
+        ):
+            case = partial(_fault, place=place, kind=kind, by_wave=by_wave)
+            cases[f"{name}, by a wave" if by_wave else name] = case
     return in_processes(c, cases, 3 * FAULT_SECONDS)
-
-
-def _unmapped(c: ProbeContext) -> dict[str, Any]:
-    return _fault(c, _unmapped_va(c), "not_present", by_wave=False)
-
-
-def _unmapped_by_wave(c: ProbeContext) -> dict[str, Any]:
-    return _fault(c, _unmapped_va(c), "not_present", by_wave=True)
-
-
-def _read_only(c: ProbeContext) -> dict[str, Any]:
-    return _fault(c, _read_only_va(c), "read_only", by_wave=False)
-
-
-def _read_only_by_wave(c: ProbeContext) -> dict[str, Any]:
-    return _fault(c, _read_only_va(c), "read_only", by_wave=True)
 
 
 def _unmapped_va(c: ProbeContext) -> int:
@@ -113,8 +122,9 @@ def _read_only_va(c: ProbeContext) -> int:
     return c.gpu.alloc(4096, Placement.GTT, "read-only page", writable=False).gpu_va + 64
 
 
-def _fault(c: ProbeContext, va: int, kind: str, *, by_wave: bool) -> dict[str, Any]:
-    """A write to `va` faults, and the kernel says so with the page's address."""
+def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, by_wave: bool) -> dict[str, Any]:
+    """A write to the address at `place` faults, and the kernel says so with the page's address."""
+    va = place(c)
     c.expected.add("page-fault")
     queue = c.queue()
     write: list[Packet] = [Nop(), WriteData(va, (0xBAD,), wr_confirm=1)]
@@ -149,9 +159,24 @@ def _fault(c: ProbeContext, va: int, kind: str, *, by_wave: bool) -> dict[str, A
     return found
 
 
-# --- P43 ---
-
-
+@probe("P43", "illegal instruction", (T1,), hazard=2, needs=("P33", "P13"), seconds=90.0)
+@proves(
+    "a wave that cannot go on harms its queue only",
+    passes_when=f"its fence never comes, DESTROY takes the queue away in under {DESTROY_SECONDS:g} s; P20 passes "
+    "after it",
+)
+@fails(
+    symptom("accepted", "ran-on"),
+    "this chip knows the instruction, or skips what it does not know",
+    "0xbfff0000 is no test of illegal instructions here; please report the chip",
+)
+@fails(
+    symptom("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel"),
+    "a dead wave cannot be saved: MES did not answer, and the driver had to reset (ETIME)",
+    _MES,
+)
+@fails(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice)
+@fails_like(NOT_FETCHED)
 def illegal_instruction(c: ProbeContext) -> Outcome:
     reason = no_kernels(generation_apart(c))
     return skipped(reason) if reason else in_processes(c, {"illegal": _illegal}, RESET_SECONDS * 2)
@@ -177,21 +202,29 @@ def _illegal(c: ProbeContext) -> dict[str, Any]:
     return {"rptr": evidence.rptr, **preempted(c, queue, "a queue with a dead wave")}
 
 
-# --- P44 ---
-
-
+@probe("P44", "bad packet", (T1,), hazard=2, needs=("P20", "P13"), seconds=120.0)
+@proves(
+    "an illegal packet stops one queue, not the machine",
+    passes_when=(
+        f"rptr freezes, DESTROY returns, a reset is told by HW_EXCEPTION within {RESET_SECONDS:g} s; P20 passes "
+        "after it"
+    ),
+)
+@fails_like(_RESET_LATE)
+@fails(gone, "the GPU was lost in the reset", _RESET_LATE.advice)
+@fails(symptom("accepted"), "this chip knows the packet", "it is no test of illegal packets here; use 0xCC")
+@fails(
+    symptom("no-exception"), "a reset that no process hears of", "newer kernel; amdgpu.gpu_recovery must not be 0"
+)
+@fails(symptom("slow-destroy", "deadline", "stuck-in-kernel"), "MES does not let go of the queue", _MES)
+@fails(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice)
 def bad_packet(c: ProbeContext) -> Outcome:
-    cases = {"opcode 0xf2": _bad_opcode, "RELEASE_MEM too long": _too_long}
+    cases: dict[str, Case] = {
+        "opcode 0xf2": partial(_hang, words=[BAD_HEADER, 0]),
+        # data_sel 0 and no address: it would write nothing
+        "RELEASE_MEM too long": partial(_hang, words=[RELEASE_MEM_TOO_LONG, 0x514, 0, 0, 0, 0, 0, 0]),
+    }
     return in_processes(c, cases, RESET_SECONDS * 2)
-
-
-def _bad_opcode(c: ProbeContext) -> dict[str, Any]:
-    return _hang(c, [BAD_HEADER, 0])
-
-
-def _too_long(c: ProbeContext) -> dict[str, Any]:
-    lane_va = 0  # data_sel 0: it would write nothing
-    return _hang(c, [RELEASE_MEM_TOO_LONG, 0x514, 0, lane_va, 0, 0, 0, 0])
 
 
 def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
@@ -270,9 +303,28 @@ def back(c: ProbeContext) -> None:
     )
 
 
-# --- P45 ---
-
-
+@probe("P45", "endless wait, endless shader", (T1,), hazard=2, needs=("P26",), seconds=120.0)
+@proves(
+    "a queue that waits or spins can be released and can be taken off the hardware (CWSR)",
+    passes_when=(
+        f"held {HELD_SECONDS:g} s, then released; DESTROY while waiting and while spinning in under "
+        f"{DESTROY_SECONDS:g} s without a reset"
+    ),
+)
+@fails(
+    lambda o: (
+        o.symptom in ("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel")
+        or failed_call("DESTROY_QUEUE", errno.ETIME, errno.EIO)(o)
+    ),
+    "MES failed to respond to REMOVE_QUEUE: the queue was not saved, it was reset",
+    f"{_MES}; gfx11 needs the PRIV workaround in RSRC1 for shaders",
+)
+@fails(symptom("early"), "see P26, and P33 for the shader", "-k P26,P33")
+@fails(
+    symptom("not-started", "lost-store"),
+    "the wave's stores of system scope do not reach the host while it runs",
+    "-k P41: host memory must be uncached for the GPU",
+)
 def endless_wait(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {"released": _released, "destroyed": _destroyed_while_waiting}
     no_shaders = no_kernels(generation_apart(c))
@@ -360,9 +412,16 @@ def _destroyed_while_spinning(c: ProbeContext) -> dict[str, Any]:
     return preempted(c, queue, "a spinning queue")
 
 
-# --- P46 ---
-
-
+@probe("P46", "many queues", (T1,), hazard=1, needs=("P26",), seconds=90.0)
+@proves(
+    "more queues than hardware has make progress together, one of them waiting",
+    passes_when=f"{', '.join(map(str, QUEUES))} queues of three priorities: every counter reaches {FENCES_EACH}",
+)
+@fails(
+    symptom("starved", "rptr-stuck", "rptr-stopped", "no-fence"),
+    "starvation: a queue that waits is not preempted (CWSR off), or the scheduler's policy",
+    "amdgpu.cwsr_enable=1 and amdgpu.sched_policy=0; `dmesg | grep -i mes`",
+)
 def many_queues(c: ProbeContext) -> Outcome:
     measure: dict[str, Any] = {}
     waiting = c.queue("waiting", ring_bytes=4096)
@@ -389,146 +448,3 @@ def many_queues(c: ProbeContext) -> Outcome:
     waiting.memory.put32(FREE_AT, 1)
     held.wait(c.poll_seconds)
     return passed(**measure)
-
-
-_MES = "update linux-firmware; `dmesg | grep -i mes`"
-_RESET_LATE = Signature(
-    symptom("not-back"),
-    "the reset failed: the GPU stays lost",
-    "boot again; amdgpu.gpu_recovery=1 and newer firmware; keep --hazard 1 on this machine until then",
-)
-
-PROBES = (
-    Probe(
-        "P42",
-        "memory fault",
-        (T1,),
-        2,
-        "a wrong address is reported, not swallowed",
-        f"a MEMORY event within {FAULT_SECONDS:g} s with the page's address: NotPresent, ReadOnly; P20 passes "
-        "after it",
-        memory_fault,
-        needs=("P22", "P23"),
-        seconds=60.0,
-        signatures=(
-            Signature(
-                symptom("no-event"),
-                "the fault was not delivered: retry faults (amdgpu.noretry), XNACK, or a dropped interrupt",
-                "boot with amdgpu.noretry=1; without the event a wrong address shows only as a fence that never "
-                "comes",
-            ),
-            Signature(
-                symptom("whole-reset"),
-                "the driver reset the whole GPU for a page fault",
-                "newer kernel and firmware",
-            ),
-            Signature(
-                symptom("wrong-page", "wrong-kind"),
-                "the kernel decodes the fault otherwise",
-                "please report the kernel",
-            ),
-            NOT_FETCHED,
-        ),
-    ),
-    Probe(
-        "P43",
-        "illegal instruction",
-        (T1,),
-        2,
-        "a wave that cannot go on harms its queue only",
-        f"its fence never comes, DESTROY takes the queue away in under {DESTROY_SECONDS:g} s; P20 passes after it",
-        illegal_instruction,
-        needs=("P33", "P13"),
-        seconds=90.0,
-        signatures=(
-            Signature(
-                symptom("accepted", "ran-on"),
-                "this chip knows the instruction, or skips what it does not know",
-                "0xbfff0000 is no test of illegal instructions here; please report the chip",
-            ),
-            Signature(
-                symptom("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel"),
-                "a dead wave cannot be saved: MES did not answer, and the driver had to reset (ETIME)",
-                _MES,
-            ),
-            Signature(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice),
-            NOT_FETCHED,
-        ),
-    ),
-    Probe(
-        "P44",
-        "bad packet",
-        (T1,),
-        2,
-        "an illegal packet stops one queue, not the machine",
-        f"rptr freezes, DESTROY returns, a reset is told by HW_EXCEPTION within {RESET_SECONDS:g} s; P20 passes "
-        "after it",
-        bad_packet,
-        needs=("P20", "P13"),
-        seconds=120.0,
-        signatures=(
-            _RESET_LATE,
-            Signature(gone, "the GPU was lost in the reset", _RESET_LATE.advice),
-            Signature(
-                symptom("accepted"),
-                "this chip knows the packet",
-                "it is no test of illegal packets here; use 0xCC",
-            ),
-            Signature(
-                symptom("no-exception"),
-                "a reset that no process hears of",
-                "newer kernel; amdgpu.gpu_recovery must not be 0",
-            ),
-            Signature(
-                symptom("slow-destroy", "deadline", "stuck-in-kernel"), "MES does not let go of the queue", _MES
-            ),
-            Signature(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice),
-        ),
-    ),
-    Probe(
-        "P45",
-        "endless wait, endless shader",
-        (T1,),
-        2,
-        "a queue that waits or spins can be released and can be taken off the hardware (CWSR)",
-        f"held {HELD_SECONDS:g} s, then released; DESTROY while waiting and while spinning in under "
-        f"{DESTROY_SECONDS:g} s without a reset",
-        endless_wait,
-        needs=("P26",),
-        seconds=120.0,
-        signatures=(
-            Signature(
-                lambda o: (
-                    o.symptom in ("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel")
-                    or failed_call("DESTROY_QUEUE", errno.ETIME, errno.EIO)(o)
-                ),
-                "MES failed to respond to REMOVE_QUEUE: the queue was not saved, it was reset",
-                f"{_MES}; gfx11 needs the PRIV workaround in RSRC1 for shaders",
-            ),
-            Signature(symptom("early"), "see P26, and P33 for the shader", "-k P26,P33"),
-            Signature(
-                symptom("not-started", "lost-store"),
-                "the wave's stores of system scope do not reach the host while it runs",
-                "-k P41: host memory must be uncached for the GPU",
-            ),
-        ),
-    ),
-    Probe(
-        "P46",
-        "many queues",
-        (T1,),
-        1,
-        "more queues than hardware has make progress together, one of them waiting",
-        f"{', '.join(map(str, QUEUES))} queues of three priorities: every counter reaches {FENCES_EACH}",
-        many_queues,
-        needs=("P26",),
-        seconds=90.0,
-        signatures=(
-            Signature(
-                symptom("starved", "rptr-stuck", "rptr-stopped", "no-fence"),
-                "starvation: a queue that waits is not preempted (CWSR off), or the scheduler's policy",
-                "amdgpu.cwsr_enable=1 and amdgpu.sched_policy=0; `dmesg | grep -i mes`",
-            ),
-        ),
-    ),
-)

@@ -13,21 +13,27 @@ from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.topology import read_topology
 from zinc_rt.probes.context import SUPPORTED, ProbeContext, render_nodes
 from zinc_rt.probes.device import AMD, PCI, amd_gpus, names, read
-from zinc_rt.probes.probe import (
-    HOST,
-    T1,
-    Failed,
-    Outcome,
-    Probe,
-    Signature,
-    check,
-    passed,
-    symptom,
-)
+from zinc_rt.probes.outcome import HOST, T1, Failed, Outcome, check, passed, symptom
+from zinc_rt.probes.probe import fails, probe, proves
 
 MODULE = "/sys/module/amdgpu"
 
+_RENDER_FIRST = "for T2 only the render node is needed"
 
+
+@probe("P01", "platform", (HOST,), hazard=0)
+@proves("Linux on x86-64 with an AMD GPU bound to amdgpu", passes_when="an AMD display device is bound to amdgpu")
+@fails(
+    symptom("no-module"),
+    "amdgpu is not loaded: blacklisted, nomodeset, or a container without /sys",
+    "`sudo modprobe amdgpu`, then `dmesg | grep amdgpu`; missing firmware: update linux-firmware",
+)
+@fails(
+    symptom("not-bound"),
+    "another driver holds the GPU (vfio-pci), or amdgpu refused it",
+    "`dmesg | grep amdgpu`: `failed to load ... .bin` asks for a newer linux-firmware",
+)
+@fails(symptom("no-gpu"), "no AMD GPU, or /sys is hidden from here", "--device sim needs none")
 def platform_(c: ProbeContext) -> Outcome:
     driver = c.driver
     release = read(driver, "/proc/sys/kernel/osrelease") or ""
@@ -46,6 +52,16 @@ def _driver_of(uevent: str) -> str:
     return next((line[7:] for line in uevent.splitlines() if line.startswith("DRIVER=")), "none")
 
 
+@probe("P02", "node access", (HOST,), hazard=0, needs=("P01",))
+@proves(
+    "this user may open /dev/kfd and the render nodes",
+    passes_when="every node opens; no capability and no root is needed",
+)
+@fails(
+    lambda o: o.symptom == "errno" and not o.call,
+    "amdgpu made no render node, or the container has none",
+    f"load amdgpu; in a container add --device=/dev/dri ({_RENDER_FIRST})",
+)
 def nodes(c: ProbeContext) -> Outcome:
     wanted = [KFD_PATH] if T1 in c.options.tiers else []
     wanted += [c.spec.render_path] if c.spec.render_path else render_nodes(c.driver)
@@ -68,6 +84,31 @@ def nodes(c: ProbeContext) -> Outcome:
     return passed(opened=", ".join(wanted))
 
 
+@probe("P04", "topology and allow-list", (T1,), hazard=0, needs=("P02",))
+@proves(
+    "KFD lists a GPU this version supports, and DRM knows the same one",
+    passes_when="a node with a known gfx_target_version whose render node and PCI address agree with DRM",
+)
+@fails(
+    symptom("hidden"),
+    "the device cgroup of a container hides the GPU's topology node",
+    "run it outside, or pass --device=/dev/kfd --device=/dev/dri to the container",
+)
+@fails(
+    symptom("cpu-only"),
+    "KFD left the GPU out: switched off for that chip, or PCIe atomics are missing",
+    "`dmesg | grep 'kfd'` says why it skipped the device",
+)
+@fails(
+    symptom("unknown-target"),
+    "a chip this version has no packets for",
+    "--device /dev/dri/renderDN takes it all the same, at your own risk",
+)
+@fails(
+    symptom("inconsistent", "no-node"),
+    "KFD and DRM mean different GPUs (more than one, or an integrated one)",
+    "name the one you mean: --device /dev/dri/renderDN",
+)
 def topology(c: ProbeContext) -> Outcome:
     found = read_topology(c.driver)
     if not found.gpus:
@@ -93,6 +134,16 @@ def topology(c: ProbeContext) -> Outcome:
     )
 
 
+@probe("P14", "context save area arithmetic", (T1,), hazard=0, needs=("P04",))
+@proves(
+    "our sizes of the context save area are the kernel's",
+    passes_when="the computed sizes equal cwsr_size and ctl_stack_size of the topology node, where it has them",
+)
+@fails(
+    symptom("cwsr-mismatch"),
+    "the kernel counts VGPRs of this chip otherwise (gfx1151 differs between kernels)",
+    "queues take the node's figures, so they work; please report chip, kernel and both figures",
+)
 def save_area(c: ProbeContext) -> Outcome:
     node = c.node
     shown = [node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size")]
@@ -109,97 +160,3 @@ def save_area(c: ProbeContext) -> Outcome:
         + " or ".join(f"{each.control_stack_bytes:#x}, {each.save_bytes:#x}" for each in computed),
     )
     return passed(control_stack=hex(shown[0]), save_area=hex(shown[1]), buffer_bytes=match[0].buffer_bytes)
-
-
-_RENDER_FIRST = "for T2 only the render node is needed"
-
-PROBES = (
-    Probe(
-        "P01",
-        "platform",
-        (HOST,),
-        0,
-        "Linux on x86-64 with an AMD GPU bound to amdgpu",
-        "an AMD display device is bound to amdgpu",
-        platform_,
-        signatures=(
-            Signature(
-                symptom("no-module"),
-                "amdgpu is not loaded: blacklisted, nomodeset, or a container without /sys",
-                "`sudo modprobe amdgpu`, then `dmesg | grep amdgpu`; missing firmware: update linux-firmware",
-            ),
-            Signature(
-                symptom("not-bound"),
-                "another driver holds the GPU (vfio-pci), or amdgpu refused it",
-                "`dmesg | grep amdgpu`: `failed to load ... .bin` asks for a newer linux-firmware",
-            ),
-            Signature(symptom("no-gpu"), "no AMD GPU, or /sys is hidden from here", "--device sim needs none"),
-        ),
-    ),
-    Probe(
-        "P02",
-        "node access",
-        (HOST,),
-        0,
-        "this user may open /dev/kfd and the render nodes",
-        "every node opens; no capability and no root is needed",
-        nodes,
-        needs=("P01",),
-        signatures=(
-            Signature(
-                lambda o: o.symptom == "errno" and not o.call,
-                "amdgpu made no render node, or the container has none",
-                f"load amdgpu; in a container add --device=/dev/dri ({_RENDER_FIRST})",
-            ),
-        ),
-    ),
-    Probe(
-        "P04",
-        "topology and allow-list",
-        (T1,),
-        0,
-        "KFD lists a GPU this version supports, and DRM knows the same one",
-        "a node with a known gfx_target_version whose render node and PCI address agree with DRM",
-        topology,
-        needs=("P02",),
-        signatures=(
-            Signature(
-                symptom("hidden"),
-                "the device cgroup of a container hides the GPU's topology node",
-                "run it outside, or pass --device=/dev/kfd --device=/dev/dri to the container",
-            ),
-            Signature(
-                symptom("cpu-only"),
-                "KFD left the GPU out: switched off for that chip, or PCIe atomics are missing",
-                "`dmesg | grep 'kfd'` says why it skipped the device",
-            ),
-            Signature(
-                symptom("unknown-target"),
-                "a chip this version has no packets for",
-                "--device /dev/dri/renderDN takes it all the same, at your own risk",
-            ),
-            Signature(
-                symptom("inconsistent", "no-node"),
-                "KFD and DRM mean different GPUs (more than one, or an integrated one)",
-                "name the one you mean: --device /dev/dri/renderDN",
-            ),
-        ),
-    ),
-    Probe(
-        "P14",
-        "context save area arithmetic",
-        (T1,),
-        0,
-        "our sizes of the context save area are the kernel's",
-        "the computed sizes equal cwsr_size and ctl_stack_size of the topology node, where it has them",
-        save_area,
-        needs=("P04",),
-        signatures=(
-            Signature(
-                symptom("cwsr-mismatch"),
-                "the kernel counts VGPRs of this chip otherwise (gfx1151 differs between kernels)",
-                "queues take the node's figures, so they work; please report chip, kernel and both figures",
-            ),
-        ),
-    ),
-)

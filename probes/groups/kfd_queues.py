@@ -12,23 +12,22 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.probe import (
-    T1,
-    Outcome,
-    Probe,
-    Signature,
-    check,
-    failed_call,
-    passed,
-    said,
-    symptom,
-)
+from zinc_rt.probes.outcome import T1, Outcome, Signature, check, failed_call, passed, said, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.queue_rules import refusals_explained
 from zinc_rt.probes.refusals import Refusal, compare, number
 
 ROUNDS = 10
 RING_BYTES = 1 << 16
 _PAGE = 4096
+
+_FIRMWARE = "`dmesg | grep -i mes`; update linux-firmware and boot again"
+DOORBELL_REFUSED = Signature(
+    lambda o: o.call == "mmap doorbell",
+    "the doorbell's offset did not reach the kernel as it gave it (mangled sign or low bits), or names another "
+    "GPU",
+    "the offset is used raw, masked with ~0x1fff; a 32-bit or seccomp layer in between changes it",
+)
 
 
 class KfdQueueBuffers:
@@ -73,6 +72,37 @@ class KfdQueueBuffers:
         self.destroy(self.create(**changed)["queue_id"])
 
 
+@probe("P15", "create and destroy a queue", (T1,), hazard=1, needs=("P08", "P09", "P13"), seconds=60.0)
+@proves(
+    "the kernel and MES take a PM4 compute queue and give it back",
+    passes_when=f"{ROUNDS} times: a queue id, a doorbell offset, no id lost",
+)
+@fails(
+    said("the context save area:", "queue-rule"),
+    "this kernel sizes the context save area otherwise than it shows (gfx1151, ROCm issue 5151), or "
+    "an old kernel has another table of VGPR sizes",
+    "update the kernel; compare cwsr_size and ctl_stack_size of the topology node with P14",
+)
+@fails(
+    symptom("queue-rule"),
+    "a part of the request is not exactly as the kernel wants it: the message names it, found by "
+    "putting each part into a request that is taken",
+    "compare zinc_rt/kmd/kfd_queue.py with amdkfd/kfd_queue.c of this kernel; P16 tries each rule",
+)
+@fails_like(DOORBELL_REFUSED)
+@fails(
+    failed_call("CREATE_QUEUE", errno.EIO, errno.ETIME, errno.ETIMEDOUT),
+    "the MES firmware refused or did not answer ADD_QUEUE",
+    _FIRMWARE,
+)
+@fails(failed_call("DESTROY_QUEUE", errno.EIO, errno.ETIME), "MES did not answer REMOVE_QUEUE", _FIRMWARE)
+@fails(failed_call("CREATE_QUEUE", errno.ESRCH), "no GPU address space is bound", "P07 looks at that alone")
+@fails(failed_call("CREATE_QUEUE", ENOTSUPP), "the kernel has no PM4 queues (type 0)", "use a newer kernel")
+@fails(
+    failed_call("CREATE_QUEUE", errno.EPERM, errno.ENOSPC),
+    "queues or hardware slots are used up, and the scheduler may not oversubscribe",
+    "boot without amdgpu.sched_policy; close other programs that use this GPU",
+)
 def create_destroy(c: ProbeContext) -> Outcome:
     """As the runtime makes them; what is refused is taken apart."""
     ids = []
@@ -88,6 +118,11 @@ def create_destroy(c: ProbeContext) -> Outcome:
     return passed(rounds=ROUNDS, queue_id=ids[0], doorbell_offset=hex(made["doorbell_offset"]))
 
 
+@probe("P16", "queue negatives", (T1,), hazard=0, needs=("P15",), seconds=60.0)
+@proves(
+    "the kernel refuses wrong queues as documented",
+    passes_when="the errno of each; a deviation is a kernel's variant (before 6.12 buffers are not checked)",
+)
 def negatives(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
     gpu = c.gpu
@@ -135,6 +170,13 @@ def negatives(c: ProbeContext) -> Outcome:
     )
 
 
+@probe("P17", "doorbell map", (T1,), hazard=0, needs=("P15",))
+@proves(
+    "the doorbells of this process can be mapped, and only exactly",
+    passes_when="8192 bytes map, twice over; 4096 and 16384 are refused",
+)
+@fails_like(DOORBELL_REFUSED)
+@fails(said("mmap of"), "a kernel that maps other sizes", "nothing depends on it; please report the kernel")
 def doorbells(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
     made = parts.create()
@@ -165,94 +207,3 @@ def doorbells(c: ProbeContext) -> Outcome:
         )
     finally:
         parts.destroy(made["queue_id"])
-
-
-_FIRMWARE = "`dmesg | grep -i mes`; update linux-firmware and boot again"
-DOORBELL_REFUSED = Signature(
-    lambda o: o.call == "mmap doorbell",
-    "the doorbell's offset did not reach the kernel as it gave it (mangled sign or low bits), or names another "
-    "GPU",
-    "the offset is used raw, masked with ~0x1fff; a 32-bit or seccomp layer in between changes it",
-)
-
-PROBES = (
-    Probe(
-        "P15",
-        "create and destroy a queue",
-        (T1,),
-        1,
-        "the kernel and MES take a PM4 compute queue and give it back",
-        f"{ROUNDS} times: a queue id, a doorbell offset, no id lost",
-        create_destroy,
-        needs=("P08", "P09", "P13"),
-        seconds=60.0,
-        signatures=(
-            Signature(
-                said("the context save area:", "queue-rule"),
-                "this kernel sizes the context save area otherwise than it shows (gfx1151, ROCm issue 5151), or "
-                "an "
-                "old kernel has another table of VGPR sizes",
-                "update the kernel; compare cwsr_size and ctl_stack_size of the topology node with P14",
-            ),
-            Signature(
-                symptom("queue-rule"),
-                "a part of the request is not exactly as the kernel wants it: the message names it, found by "
-                "putting each part into a request that is taken",
-                "compare zinc_rt/kmd/kfd_queue.py with amdkfd/kfd_queue.c of this kernel; P16 tries each rule",
-            ),
-            DOORBELL_REFUSED,
-            Signature(
-                failed_call("CREATE_QUEUE", errno.EIO, errno.ETIME, errno.ETIMEDOUT),
-                "the MES firmware refused or did not answer ADD_QUEUE",
-                _FIRMWARE,
-            ),
-            Signature(
-                failed_call("DESTROY_QUEUE", errno.EIO, errno.ETIME), "MES did not answer REMOVE_QUEUE", _FIRMWARE
-            ),
-            Signature(
-                failed_call("CREATE_QUEUE", errno.ESRCH),
-                "no GPU address space is bound",
-                "P07 looks at that alone",
-            ),
-            Signature(
-                failed_call("CREATE_QUEUE", ENOTSUPP),
-                "the kernel has no PM4 queues (type 0)",
-                "use a newer kernel",
-            ),
-            Signature(
-                failed_call("CREATE_QUEUE", errno.EPERM, errno.ENOSPC),
-                "queues or hardware slots are used up, and the scheduler may not oversubscribe",
-                "boot without amdgpu.sched_policy; close other programs that use this GPU",
-            ),
-        ),
-    ),
-    Probe(
-        "P16",
-        "queue negatives",
-        (T1,),
-        0,
-        "the kernel refuses wrong queues as documented",
-        "the errno of each; a deviation is a kernel's variant (before 6.12 buffers are not checked)",
-        negatives,
-        needs=("P15",),
-        seconds=60.0,
-    ),
-    Probe(
-        "P17",
-        "doorbell map",
-        (T1,),
-        0,
-        "the doorbells of this process can be mapped, and only exactly",
-        "8192 bytes map, twice over; 4096 and 16384 are refused",
-        doorbells,
-        needs=("P15",),
-        signatures=(
-            DOORBELL_REFUSED,
-            Signature(
-                said("mmap of"),
-                "a kernel that maps other sizes",
-                "nothing depends on it; please report the kernel",
-            ),
-        ),
-    ),
-)

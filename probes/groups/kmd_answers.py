@@ -16,13 +16,11 @@ from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.userq_availability import MINIMA, userq_availability
 from zinc_rt.probes.context import SUPPORTED, ProbeContext
-from zinc_rt.probes.probe import (
+from zinc_rt.probes.outcome import (
     T1,
     T2,
     Failed,
     Outcome,
-    Probe,
-    Signature,
     check,
     failed_call,
     gone,
@@ -30,11 +28,25 @@ from zinc_rt.probes.probe import (
     skipped,
     symptom,
 )
+from zinc_rt.probes.probe import fails, probe, proves
 
 AMDGPU_NEEDED = (3, 64)  # user queues' INFO queries, Linux 6.16
 _CLOCKS_APART_SECONDS = 0.05
 
+_BUSY = "this process, or a library in it (ROCr, HIP, PyTorch), already uses KFD on that GPU through another fd"
 
+
+@probe("P03", "KFD version", (T1,), hazard=0, needs=("P02",))
+@proves(
+    "/dev/kfd is KFD, of an interface this version was written for",
+    passes_when=f"major 1, minor {NEEDED[1]} or more",
+)
+@fails(
+    symptom("old-kfd"),
+    "the kernel is older than event ages and RUNTIME_ENABLE (KFD 1.14)",
+    "use Linux 6.6 or newer",
+)
+@fails(failed_call("GET_VERSION", errno.ENOTTY), "the node is not KFD's", "look at what made /dev/kfd")
 def kfd_version(c: ProbeContext) -> Outcome:
     fd = c.driver.open("/dev/kfd", os.O_RDWR)
     try:
@@ -50,6 +62,17 @@ def kfd_version(c: ProbeContext) -> Outcome:
     return passed(version=f"{found[0]}.{found[1]}")
 
 
+@probe("P05", "DRM identity", (T2,), hazard=0, needs=("P01",))
+@proves(
+    "the render node is amdgpu's and means the GPU KFD means",
+    passes_when="amdgpu 3.64 or later; family, CUs and firmware answer, and agree with KFD's node",
+)
+@fails(
+    symptom("other-gpu", "wrong-driver"),
+    "the render node of another GPU (an integrated one is present)",
+    "name the right one: --device /dev/dri/renderDN",
+)
+@fails(symptom("unknown-target"), "a chip this version has no packets for", "--tiers t1 may know more of it")
 def drm_identity(c: ProbeContext) -> Outcome:
     node = c.render
     check(node.driver_name == "amdgpu", "wrong-driver", f"{node.path} is driven by {node.driver_name}")
@@ -87,6 +110,11 @@ def drm_identity(c: ProbeContext) -> Outcome:
     )
 
 
+@probe("P06", "user-queue availability", (T2,), hazard=0, needs=("P05",))
+@proves(
+    "the kernel offers compute user queues",
+    passes_when="DEV_INFO.userq_ip_mask has bit 1; else tier t2 is unavailable, with the reason",
+)
 def user_queue_availability(c: ProbeContext) -> Outcome:
     found = userq_availability(c.driver, c.render)
     facts = found.facts
@@ -106,6 +134,23 @@ def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outco
     return skipped(reason, cause=why, advice=advice, **measure)
 
 
+@probe("P07", "VM acquisition", (T1,), hazard=0, needs=("P03", "P04"))
+@proves(
+    "the GPU's address space binds to this process, once",
+    passes_when="same fd again succeeds, a second fd EBUSY, an unknown GPU EINVAL",
+)
+@fails(gone, "the GPU is gone: it does not answer its driver", "see P08; else boot again")
+@fails(failed_call("ACQUIRE_VM", errno.EBUSY), _BUSY, "do not load ROCm into the process that runs this")
+@fails(
+    failed_call("ACQUIRE_VM", errno.EINVAL),
+    "the render node belongs to another GPU",
+    "compare drm_render_minor of the topology node with /dev/dri",
+)
+@fails(
+    symptom("wrong-errno"),
+    "a kernel that differs from those this was written for",
+    "note kernel and errnos; queues may work all the same (-k P15)",
+)
 def vm_acquisition(c: ProbeContext) -> Outcome:
     """The first call by the transport; then the same and a second fd, and a bad GPU."""
     gpu = c.gpu
@@ -135,6 +180,23 @@ def _name(number: int) -> str:
     return errno.errorcode.get(number, str(number)) if number else "success"
 
 
+@probe("P08", "apertures, clocks, memory", (T1,), hazard=0, needs=("P03", "P04"))
+@proves(
+    "the GPU answers: its clock runs, it has memory",
+    passes_when="windows do not overlap, clocks rise, the counter runs near 100 MHz, memory is available",
+)
+@fails(
+    gone,
+    "the GPU is gone: fallen off the bus, or lost in a reset",
+    "`dmesg | grep -i amdgpu`; reseat or power-cycle it; /sys/bus/pci/rescan finds it again",
+)
+@fails(
+    symptom("counter-stuck"),
+    "the GPU is suspended (runtime power management) or dead",
+    "boot with amdgpu.runpm=0 and look at `dmesg | grep -i amdgpu`",
+)
+@fails(symptom("no-memory"), "all VRAM is taken", "close other programs that use this GPU")
+@fails(symptom("wrong-rate"), "not the 100 MHz reference counter", "P21 measures it again by packets")
 def apertures(c: ProbeContext) -> Outcome:
     gpu = c.gpu
     windows = gpu.apertures
@@ -154,113 +216,3 @@ def apertures(c: ProbeContext) -> Outcome:
     memory = gpu.available_memory()
     check(memory > 0, "no-memory", "no VRAM is available")
     return passed(gpu_mhz=round(mhz, 2), system_hz=second.system_hz, available_mib=memory >> 20)
-
-
-_BUSY = "this process, or a library in it (ROCr, HIP, PyTorch), already uses KFD on that GPU through another fd"
-
-PROBES = (
-    Probe(
-        "P03",
-        "KFD version",
-        (T1,),
-        0,
-        "/dev/kfd is KFD, of an interface this version was written for",
-        f"major 1, minor {NEEDED[1]} or more",
-        kfd_version,
-        needs=("P02",),
-        signatures=(
-            Signature(
-                symptom("old-kfd"),
-                "the kernel is older than event ages and RUNTIME_ENABLE (KFD 1.14)",
-                "use Linux 6.6 or newer",
-            ),
-            Signature(
-                failed_call("GET_VERSION", errno.ENOTTY), "the node is not KFD's", "look at what made /dev/kfd"
-            ),
-        ),
-    ),
-    Probe(
-        "P05",
-        "DRM identity",
-        (T2,),
-        0,
-        "the render node is amdgpu's and means the GPU KFD means",
-        "amdgpu 3.64 or later; family, CUs and firmware answer, and agree with KFD's node",
-        drm_identity,
-        needs=("P01",),
-        signatures=(
-            Signature(
-                symptom("other-gpu", "wrong-driver"),
-                "the render node of another GPU (an integrated one is present)",
-                "name the right one: --device /dev/dri/renderDN",
-            ),
-            Signature(
-                symptom("unknown-target"),
-                "a chip this version has no packets for",
-                "--tiers t1 may know more of it",
-            ),
-        ),
-    ),
-    Probe(
-        "P06",
-        "user-queue availability",
-        (T2,),
-        0,
-        "the kernel offers compute user queues",
-        "DEV_INFO.userq_ip_mask has bit 1; else tier t2 is unavailable, with the reason",
-        user_queue_availability,
-        needs=("P05",),
-    ),
-    Probe(
-        "P07",
-        "VM acquisition",
-        (T1,),
-        0,
-        "the GPU's address space binds to this process, once",
-        "same fd again succeeds, a second fd EBUSY, an unknown GPU EINVAL",
-        vm_acquisition,
-        needs=("P03", "P04"),
-        signatures=(
-            Signature(gone, "the GPU is gone: it does not answer its driver", "see P08; else boot again"),
-            Signature(
-                failed_call("ACQUIRE_VM", errno.EBUSY), _BUSY, "do not load ROCm into the process that runs this"
-            ),
-            Signature(
-                failed_call("ACQUIRE_VM", errno.EINVAL),
-                "the render node belongs to another GPU",
-                "compare drm_render_minor of the topology node with /dev/dri",
-            ),
-            Signature(
-                symptom("wrong-errno"),
-                "a kernel that differs from those this was written for",
-                "note kernel and errnos; queues may work all the same (-k P15)",
-            ),
-        ),
-    ),
-    Probe(
-        "P08",
-        "apertures, clocks, memory",
-        (T1,),
-        0,
-        "the GPU answers: its clock runs, it has memory",
-        "windows do not overlap, clocks rise, the counter runs near 100 MHz, memory is available",
-        apertures,
-        needs=("P03", "P04"),
-        signatures=(
-            Signature(
-                gone,
-                "the GPU is gone: fallen off the bus, or lost in a reset",
-                "`dmesg | grep -i amdgpu`; reseat or power-cycle it; /sys/bus/pci/rescan finds it again",
-            ),
-            Signature(
-                symptom("counter-stuck"),
-                "the GPU is suspended (runtime power management) or dead",
-                "boot with amdgpu.runpm=0 and look at `dmesg | grep -i amdgpu`",
-            ),
-            Signature(symptom("no-memory"), "all VRAM is taken", "close other programs that use this GPU"),
-            Signature(
-                symptom("wrong-rate"), "not the 100 MHz reference counter", "P21 measures it again by packets"
-            ),
-        ),
-    ),
-)

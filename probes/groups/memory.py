@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
 from zinc_rt.kmd.kfd import KfdGpu
@@ -12,20 +13,9 @@ from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.host_memory import u32_array
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.gpu_access import GpuAccess
-from zinc_rt.probes.mapped_buffer import MappedBuffer, first_difference, pattern
-from zinc_rt.probes.probe import (
-    T1,
-    T2,
-    Failed,
-    Outcome,
-    Probe,
-    Signature,
-    check,
-    failed_call,
-    gone,
-    passed,
-    symptom,
-)
+from zinc_rt.probes.mapped_buffer import MappedBuffer, first_difference, first_lost, pattern
+from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, failed_call, gone, passed, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.refusals import Refusal, compare
 
 SIZE_BYTES = 256 << 10
@@ -38,14 +28,20 @@ _WRONG_DATA = Signature(
     "`dmesg | grep -iE 'amdgpu|iommu'`; try iommu=pt on the kernel command line",
 )
 
+_VRAM_TAKEN = Signature(
+    lambda o: o.errno == errno.ENOMEM,
+    "memory is taken by other clients, or a limit is reached",
+    "close other programs that use this GPU; `cat /sys/class/drm/card*/device/mem_info_vram_used`",
+)
+
 
 def write_and_read(memory: MappedBuffer, name: str) -> None:
-    """A pattern over the whole buffer, and a second one, so that old content does not pass."""
-    for seed in (1, 2):
-        want = pattern(memory.size_bytes, seed)
-        memory.put(0, want)
-        bad = first_difference(memory.read(0, memory.size_bytes), want)
-        check(bad is None, "wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
+    """What the CPU writes over the whole buffer, it reads back."""
+    size_bytes = memory.size_bytes
+    lost = first_lost(partial(memory.put, 0), partial(memory.read, 0, size_bytes), size_bytes, (1, 2))
+    if lost is not None:
+        seed, bad = lost
+        raise Failed("wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
 
 
 def nothing_left(c: ProbeContext, before: dict[str, int]) -> None:
@@ -53,6 +49,23 @@ def nothing_left(c: ProbeContext, before: dict[str, int]) -> None:
     check(after == before, "leak", f"held before {before}, afterwards {after}")
 
 
+@probe("P09", "GTT buffer", (T1,), hazard=0, needs=("P07",))
+@proves(
+    "host memory can be made, mapped for CPU and GPU, and given back",
+    passes_when="two patterns come back, and nothing is held afterwards",
+)
+@fails_like(_VRAM_TAKEN)
+@fails(
+    failed_call("mmap buffer", errno.EINVAL),
+    "the offset is not the one ALLOC gave, or /dev/kfd was mapped instead of the render node",
+    "the kernel refuses to show the buffer: `dmesg | grep -i amdgpu`",
+)
+@fails(
+    failed_call("ALLOC_MEMORY_OF_GPU", errno.EADDRINUSE),
+    "the address range is taken by shared memory (SVM) of a library in this process",
+    "run it in a process without ROCm",
+)
+@fails_like(_WRONG_DATA)
 def gtt(c: ProbeContext) -> Outcome:
     c.side.settle()
     before = c.transport.resources()
@@ -64,6 +77,28 @@ def gtt(c: ProbeContext) -> Outcome:
     return passed(largest_bytes=4 << 20)
 
 
+@probe("P10", "VRAM buffer and BAR", (T1,), hazard=1, needs=("P09", "P24"), seconds=60.0)
+@proves(
+    "VRAM can be made, the GPU holds what is written there, and the CPU sees the same bytes",
+    passes_when="patterns by DMA_DATA over ordinary VRAM come back; through the BAR CPU and GPU read each other's",
+)
+@fails(
+    symptom("gpu-wrong-data"),
+    "VRAM does not hold what the GPU wrote: another buffer's pages, a mapping of the wrong size, or "
+    "defective memory",
+    "`dmesg | grep -iE 'amdgpu|ras|ecc'`; zinc-rt mem-test goes over more of it",
+)
+@fails(
+    symptom("bar-differs"),
+    "CPU and GPU reach other pages at the same buffer, or one sees the other's writes too late (HDP, GL2)",
+    "P41 tells stale from wrong; `dmesg | grep -iE 'amdgpu|iommu'`",
+)
+@fails(
+    symptom("small-bar"),
+    "a small BAR: the CPU reaches only 256 MiB of VRAM",
+    "enable Resizable BAR and Above-4G decoding in the firmware set-up; until then ZINC_RT stages through GTT",
+)
+@fails_like(_VRAM_TAKEN, _WRONG_DATA)
 def vram(c: ProbeContext) -> Outcome:
     """From the CPU where it reaches, from the GPU everywhere."""
     gpu = GpuAccess(c)
@@ -100,6 +135,12 @@ def vram(c: ProbeContext) -> Outcome:
     return passed(bytes=SIZE_BYTES, small_bar=str(c.node.small_bar))
 
 
+@probe("P11", "allocation negatives", (T1,), hazard=0, needs=("P09",))
+@proves(
+    "the kernel refuses wrong calls as documented",
+    passes_when="the errno of each; a deviation is a kernel's variant, named and no failure",
+)
+@fails(gone, "the GPU is gone", "see P08")
 def negatives(c: ProbeContext) -> Outcome:
     gpu = c.gpu
     aside = c.driver.mmap(ANONYMOUS, 16 * _PAGE, 0, PROT_NONE)
@@ -157,6 +198,24 @@ def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
     ]
 
 
+@probe("P12", "DRM memory", (T2,), hazard=0, needs=("P05", "P06"))
+@proves(
+    "GEM buffers of all domains user queues need, at addresses of our choice",
+    passes_when="patterns in GTT and VRAM come back once the page tables' timeline is reached; a doorbell page "
+    "is made",
+)
+@fails(
+    lambda o: failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" in o.reason,
+    "the kernel has no doorbell domain: older than 6.16",
+    "use Linux 6.17 or newer, or --tiers t1",
+)
+@fails_like(_VRAM_TAKEN)
+@fails(
+    failed_call("GEM_VA", errno.EINVAL),
+    "the address lies in a hole or a reserved range, or is not aligned to pages",
+    "note the address in the message and the ranges P05 shows; please report it",
+)
+@fails_like(_WRONG_DATA)
 def drm_memory(c: ProbeContext) -> Outcome:
     gpu = c.userq
     before = gpu.resources()
@@ -173,105 +232,3 @@ def drm_memory(c: ProbeContext) -> Outcome:
     gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), "doorbell")
     nothing_left(c, before)
     return passed(placements=3, doorbell="made")
-
-
-_VRAM_TAKEN = Signature(
-    lambda o: o.errno == errno.ENOMEM,
-    "memory is taken by other clients, or a limit is reached",
-    "close other programs that use this GPU; `cat /sys/class/drm/card*/device/mem_info_vram_used`",
-)
-
-PROBES = (
-    Probe(
-        "P09",
-        "GTT buffer",
-        (T1,),
-        0,
-        "host memory can be made, mapped for CPU and GPU, and given back",
-        "two patterns come back, and nothing is held afterwards",
-        gtt,
-        needs=("P07",),
-        signatures=(
-            _VRAM_TAKEN,
-            Signature(
-                failed_call("mmap buffer", errno.EINVAL),
-                "the offset is not the one ALLOC gave, or /dev/kfd was mapped instead of the render node",
-                "the kernel refuses to show the buffer: `dmesg | grep -i amdgpu`",
-            ),
-            Signature(
-                failed_call("ALLOC_MEMORY_OF_GPU", errno.EADDRINUSE),
-                "the address range is taken by shared memory (SVM) of a library in this process",
-                "run it in a process without ROCm",
-            ),
-            _WRONG_DATA,
-        ),
-    ),
-    Probe(
-        "P10",
-        "VRAM buffer and BAR",
-        (T1,),
-        1,
-        "VRAM can be made, the GPU holds what is written there, and the CPU sees the same bytes",
-        "patterns by DMA_DATA over ordinary VRAM come back; through the BAR CPU and GPU read each other's",
-        vram,
-        needs=("P09", "P24"),
-        seconds=60.0,
-        signatures=(
-            Signature(
-                symptom("gpu-wrong-data"),
-                "VRAM does not hold what the GPU wrote: another buffer's pages, a mapping of the wrong size, or "
-                "defective memory",
-                "`dmesg | grep -iE 'amdgpu|ras|ecc'`; zinc-rt mem-test goes over more of it",
-            ),
-            Signature(
-                symptom("bar-differs"),
-                "CPU and GPU reach other pages at the same buffer, or one sees the other's writes too late (HDP, "
-                "GL2)",
-                "P41 tells stale from wrong; `dmesg | grep -iE 'amdgpu|iommu'`",
-            ),
-            Signature(
-                symptom("small-bar"),
-                "a small BAR: the CPU reaches only 256 MiB of VRAM",
-                "enable Resizable BAR and Above-4G decoding in the firmware set-up; until then ZINC_RT stages "
-                "through GTT",
-            ),
-            _VRAM_TAKEN,
-            _WRONG_DATA,
-        ),
-    ),
-    Probe(
-        "P11",
-        "allocation negatives",
-        (T1,),
-        0,
-        "the kernel refuses wrong calls as documented",
-        "the errno of each; a deviation is a kernel's variant, named and no failure",
-        negatives,
-        needs=("P09",),
-        signatures=(Signature(gone, "the GPU is gone", "see P08"),),
-    ),
-    Probe(
-        "P12",
-        "DRM memory",
-        (T2,),
-        0,
-        "GEM buffers of all domains user queues need, at addresses of our choice",
-        "patterns in GTT and VRAM come back once the page tables' timeline is reached; a doorbell page is made",
-        drm_memory,
-        needs=("P05", "P06"),
-        signatures=(
-            Signature(
-                lambda o: failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" in o.reason,
-                "the kernel has no doorbell domain: older than 6.16",
-                "use Linux 6.17 or newer, or --tiers t1",
-            ),
-            _VRAM_TAKEN,
-            Signature(
-                failed_call("GEM_VA", errno.EINVAL),
-                "the address lies in a hole or a reserved range, or is not aligned to pages",
-                "note the address in the message and the ranges P05 shows; please report it",
-            ),
-            _WRONG_DATA,
-        ),
-    ),
-)

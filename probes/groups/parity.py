@@ -20,13 +20,38 @@ from zinc_rt.probes.groups.dispatch import (
 )
 from zinc_rt.probes.groups.shader_memory import LDS_SIZES, lds_of, spilled
 from zinc_rt.probes.mapped_buffer import first_difference
-from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, passed, skipped, symptom
+from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, passed, skipped, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.runner import outcome_of, run_in
 from zinc_rt.probes.shaders import ShaderBench, generation_apart, kernel, no_kernels, scratch_for
 
 SECONDS = 60.0  # of one tier's kernels
 
 
+@probe(
+    "P54",
+    "dispatch, and parity with t1",
+    (T2,),
+    hazard=1,
+    needs=("P33", "P34", "P35", "P36", "P37"),
+    seconds=2 * SECONDS + 30,
+)
+@proves(
+    "the kernels of P33 to P37 do the same on user queues, byte for byte",
+    passes_when="every result right, and equal to that of a KFD queue",
+)
+@fails_like(*SHADER_SHARED)
+@fails(
+    symptom("differs"),
+    "the tiers do not see the same memory or state: cache bits of the fence (GL2 write-back), "
+    "scratch, or the EOP buffer of user queues",
+    "-k P41 and -k P37 on both tiers tell which",
+)
+@fails(
+    symptom("nothing-stored", "mixed", "wrong-ids", "wrong-count"),
+    "a kernel that is right on its own is wrong here",
+    "run that tier's P33 to P37; they passed before this probe",
+)
 def parity(c: ProbeContext) -> Outcome:
     """Each tier in a process of its own: this one opens nothing."""
     reason = no_kernels(generation_apart(c))
@@ -75,33 +100,3 @@ def results(bench: ShaderBench) -> dict[str, Any]:
         **{f"lds{size}": lds_of(bench, size) for size in LDS_SIZES},
         "scratch": spilled(bench, room),
     }
-
-
-PROBES = (
-    Probe(
-        "P54",
-        "dispatch, and parity with t1",
-        (T2,),
-        1,
-        "the kernels of P33 to P37 do the same on user queues, byte for byte",
-        "every result right, and equal to that of a KFD queue",
-        parity,
-        needs=("P33", "P34", "P35", "P36", "P37"),
-        seconds=2 * SECONDS + 30,
-        signatures=(
-            *SHADER_SHARED,
-            Signature(
-                symptom("differs"),
-                "the tiers do not see the same memory or state: cache bits of the fence (GL2 write-back), "
-                "scratch, or "
-                "the EOP buffer of user queues",
-                "-k P41 and -k P37 on both tiers tell which",
-            ),
-            Signature(
-                symptom("nothing-stored", "mixed", "wrong-ids", "wrong-count"),
-                "a kernel that is right on its own is wrong here",
-                "run that tier's P33 to P37; they passed before this probe",
-            ),
-        ),
-    ),
-)

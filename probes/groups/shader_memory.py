@@ -10,7 +10,8 @@ from zinc_rt.isa.occupancy import waves_per_simd
 from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
 from zinc_rt.probes.mapped_buffer import POISON32
-from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, check, passed, symptom
+from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, passed, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.shaders import Scratch, ShaderBench, compute_units, kernel, on_gfx12, scratch_for
 
 LDS_SIZES = (512, 32 << 10, 64 << 10)
@@ -24,10 +25,30 @@ VGPR_STEP = 0x0100_0193
 SIMDS_PER_CU = 2
 LIMIT_WAVES = 1  # RESOURCE_LIMITS.WAVES_PER_SH, in units of 16 waves on gfx10 and later (PAL)
 
+_NOTHING = Signature(
+    symptom("nothing-stored"),
+    "not every workgroup ran, or its stores did not arrive",
+    "-k P33 tests one store alone",
+)
 
-# --- P36 ---
 
-
+@probe("P36", "LDS and barrier", (T1, T2), hazard=1, needs=("P34",))
+@proves(
+    "workgroups have the LDS they ask for, and their barrier holds all waves",
+    passes_when=f"what one wave writes another reads, over {', '.join(map(str, LDS_SIZES))} bytes",
+)
+@fails_like(*SHADER_SHARED)
+@fails(
+    symptom("lds-zero"),
+    "reads out of range are 0: LDS_SIZE of RSRC2 counts 512 bytes on this chip, and was too small",
+    "bits 23:15 of RSRC2; 64 KiB are 128 units",
+)
+@fails(
+    symptom("lds-mixed"),
+    "the barrier let waves through before all had written, or two workgroups share LDS",
+    "LDS_SIZE too small makes neighbours overlap; without it look at s_barrier_signal and s_barrier_wait",
+)
+@fails_like(_NOTHING)
 @on_gfx12
 def lds(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -51,16 +72,25 @@ def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
         raise Failed(
             word,
             f"{size_bytes} bytes: element {element} of workgroup {group} is {value:#x}, not "
-            f"{int(want[element]):#x}; "
-            f"{len(wrong)} of {got.size} are wrong",
+            f"{int(want[element]):#x}; {len(wrong)} of {got.size} are wrong",
             measure={"size_bytes": size_bytes, "wrong": len(wrong)},
         )
     return raw
 
 
-# --- P37 ---
-
-
+@probe("P37", "scratch", (T1, T2), hazard=1, needs=("P34",))
+@proves(
+    "lanes spill to memory of their own",
+    passes_when=f"256 bytes of each of {64 * SCRATCH_GROUPS} work-items come back as they were",
+)
+@fails_like(*SHADER_SHARED)
+@fails(
+    symptom("mixed"),
+    "waves share scratch: WAVESIZE counts 256 bytes a wave, WAVES counts a shader engine's waves, and "
+    "the base is shifted right by 8",
+    "TMPRING_SIZE = waves | wavesize << 12; the buffer holds waves x engines x wavesize",
+)
+@fails_like(_NOTHING)
 @on_gfx12
 def scratch(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -95,9 +125,26 @@ def spilled(bench: ShaderBench, room: Scratch) -> bytes:
     return raw
 
 
-# --- P39 ---
-
-
+@probe("P39", "registers and occupancy", (T1, T2), hazard=1, needs=("P34",))
+@proves(
+    "waves have the registers they declare, in groups of any size",
+    passes_when=(
+        f"{', '.join(map(str, VGPR_COUNTS))} VGPRs keep their values; 1,024 work-items in a group; RESOURCE_LIMITS"
+    ),
+)
+@fails_like(*SHADER_SHARED)
+@fails(
+    symptom("registers-mixed"),
+    "waves share registers: RSRC1 counts VGPRs in other units on this chip (8 in wave32, 4 in wave64)",
+    "compare RSRC1 bits 5:0 with the chip's granule",
+)
+@fails(
+    symptom("too-many-waves"),
+    "more waves at once than registers allow: the chip has more of them than we believe",
+    "zinc_rt/isa/occupancy.py has the figures; please report the chip",
+)
+@fails(symptom("waves-lost"), "a wave ended without its last instruction", "-k P33; -k P41")
+@fails_like(_NOTHING)
 @on_gfx12
 def registers(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -147,84 +194,3 @@ def filled(bench: ShaderBench, vgprs: int, threads: int, groups: int, limits: in
     left, peak = struct.unpack("<2I", waves.read(0, 8))
     check(left == 0 and peak > 0, "waves-lost", f"{left} waves never ended, {peak} were the most at once")
     return peak
-
-
-_NOTHING = Signature(
-    symptom("nothing-stored"),
-    "not every workgroup ran, or its stores did not arrive",
-    "-k P33 tests one store alone",
-)
-
-PROBES = (
-    Probe(
-        "P36",
-        "LDS and barrier",
-        (T1, T2),
-        1,
-        "workgroups have the LDS they ask for, and their barrier holds all waves",
-        f"what one wave writes another reads, over {', '.join(map(str, LDS_SIZES))} bytes",
-        lds,
-        needs=("P34",),
-        signatures=(
-            *SHADER_SHARED,
-            Signature(
-                symptom("lds-zero"),
-                "reads out of range are 0: LDS_SIZE of RSRC2 counts 512 bytes on this chip, and was too small",
-                "bits 23:15 of RSRC2; 64 KiB are 128 units",
-            ),
-            Signature(
-                symptom("lds-mixed"),
-                "the barrier let waves through before all had written, or two workgroups share LDS",
-                "LDS_SIZE too small makes neighbours overlap; without it look at s_barrier_signal and "
-                "s_barrier_wait",
-            ),
-            _NOTHING,
-        ),
-    ),
-    Probe(
-        "P37",
-        "scratch",
-        (T1, T2),
-        1,
-        "lanes spill to memory of their own",
-        f"256 bytes of each of {64 * SCRATCH_GROUPS} work-items come back as they were",
-        scratch,
-        needs=("P34",),
-        signatures=(
-            *SHADER_SHARED,
-            Signature(
-                symptom("mixed"),
-                "waves share scratch: WAVESIZE counts 256 bytes a wave, WAVES counts a shader engine's waves, and "
-                "the base is shifted right by 8",
-                "TMPRING_SIZE = waves | wavesize << 12; the buffer holds waves x engines x wavesize",
-            ),
-            _NOTHING,
-        ),
-    ),
-    Probe(
-        "P39",
-        "registers and occupancy",
-        (T1, T2),
-        1,
-        "waves have the registers they declare, in groups of any size",
-        f"{', '.join(map(str, VGPR_COUNTS))} VGPRs keep their values; 1,024 work-items in a group; "
-        f"RESOURCE_LIMITS",
-        registers,
-        needs=("P34",),
-        signatures=(
-            *SHADER_SHARED,
-            Signature(
-                symptom("registers-mixed"),
-                "waves share registers: RSRC1 counts VGPRs in other units on this chip (8 in wave32, 4 in wave64)",
-                "compare RSRC1 bits 5:0 with the chip's granule",
-            ),
-            Signature(
-                symptom("too-many-waves"),
-                "more waves at once than registers allow: the chip has more of them than we believe",
-                "zinc_rt/isa/occupancy.py has the figures; please report the chip",
-            ),
-            Signature(symptom("waves-lost"), "a wave ended without its last instruction", "-k P33; -k P41"),
-            _NOTHING,
-        ),
-    ),
-)

@@ -15,7 +15,8 @@ from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import GONE, NOPS, NOT_FETCHED, one_fence
 from zinc_rt.probes.groups.cp_data import expect
 from zinc_rt.probes.mapped_buffer import POISON32
-from zinc_rt.probes.probe import T2, Outcome, Probe, Signature, check, failed_call, passed, said, symptom
+from zinc_rt.probes.outcome import T2, Outcome, Signature, check, failed_call, passed, said, symptom
+from zinc_rt.probes.probe import fails, fails_like, probe, proves
 from zinc_rt.probes.probe_queue import FREE_AT
 from zinc_rt.probes.refusals import Refusal, compare
 
@@ -25,7 +26,32 @@ FENCE_SECONDS = 1.0
 HELD_SECONDS = 0.05
 _PAGE = 4096
 
+_VMID = Signature(
+    lambda o: "page fault" in o.text,
+    "the IB ran in VMID 0: bit 30 of INDIRECT_BUFFER (inherit the queue's VMID) is missing or ignored",
+    "size | 1 << 23 | 1 << 30; where the packet in the report has it, the firmware is too old: update "
+    "linux-firmware",
+)
 
+
+@probe("P48", "create and free a user queue", (T2,), hazard=1, needs=("P06", "P12"), seconds=60.0)
+@proves(
+    "the kernel and MES take a user queue and give it back",
+    passes_when=f"{ROUNDS} times: an id of 1 or more, nothing held afterwards",
+)
+@fails(failed_call("USERQ", ENOTSUPP), "user queues are switched off", "see P06: amdgpu.user_queue=1")
+@fails(
+    failed_call("USERQ", errno.EINVAL),
+    "a buffer is refused: wptr must be a GTT buffer of exactly one page, every address mapped, mqd_size 8",
+    "-k P49 tries each; P06 says whether the feature is on",
+)
+@fails(
+    failed_call("USERQ", errno.EIO, errno.ETIMEDOUT),
+    "MES refused ADD_QUEUE",
+    "`dmesg | grep -i mes`; update linux-firmware",
+)
+@fails(failed_call("USERQ", errno.ENOMEM), "a bad MQD pointer (the kernel says ENOMEM), or MES memory", "-k P49")
+@fails(failed_call("USERQ", errno.EACCES), "high priority needs CAP_SYS_NICE", "normal priority")
 def create_free(c: ProbeContext) -> Outcome:
     ids = []
     gpu = c.userq
@@ -82,6 +108,12 @@ class UserqBuffers:
         self.gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=self.doorbell), "doorbell")
 
 
+@probe("P49", "create negatives", (T2,), hazard=0, needs=("P48",))
+@proves(
+    "the kernel refuses wrong user queues as documented",
+    passes_when="the errno of each, as its version has it; a deviation is named and no failure",
+)
+@fails_like(GONE)
 def negatives(c: ProbeContext) -> Outcome:
     parts = UserqBuffers(c)
     old = 0  # kernels that do not check it: 6.16 to 7.0 differ (userq.md §6)
@@ -117,6 +149,23 @@ def negatives(c: ProbeContext) -> Outcome:
         parts.close()
 
 
+@probe("P50", "NOP and fence", (T2,), hazard=1, needs=("P48",))
+@proves(
+    "a user queue reads its ring and writes a fence",
+    passes_when="rptr == wptr; the fence's value, its neighbours intact",
+)
+@fails_like(GONE)
+@fails(
+    said("page fault"),
+    "an address was not in the GPU's page tables yet (GEM_VA not awaited), or belongs to another VMID",
+    "the timeline's point is waited for before a queue is made; the fault's address says what was missing",
+)
+@fails(
+    symptom("rptr-stuck"),
+    "the doorbell's index (8-byte units), or page-table updates that were not awaited",
+    "-k P49 checks the doorbell's bounds; `dmesg | grep -iE 'mes|userq'`",
+)
+@fails(symptom("no-fence"), "EOP buffer, or cache policy", "-k P20 --tiers t1 tells the tiers apart")
 def nop_and_fence(c: ProbeContext) -> Outcome:
     queue = c.queue()
     queue.run([Nop()] * NOPS, "one-dword NOPs")
@@ -124,6 +173,13 @@ def nop_and_fence(c: ProbeContext) -> Outcome:
     return one_fence(queue)
 
 
+@probe("P51", "IB with VMID inherit", (T2,), hazard=1, needs=("P50",))
+@proves(
+    "indirect buffers run in the queue's own address space",
+    passes_when="WRITE_DATA in an IB called with bits 23 and 30",
+)
+@fails_like(_VMID, NOT_FETCHED)
+@fails(symptom("rptr-stopped", "no-fence"), _VMID.cause, _VMID.advice)
 def vmid(c: ProbeContext) -> Outcome:
     queue = c.queue()
     code = c.memory(_PAGE, "ib")
@@ -135,6 +191,26 @@ def vmid(c: ProbeContext) -> Outcome:
     return passed(ib_dw=call.size_dw)
 
 
+@probe("P52", "kernel fence", (T2,), hazard=1, needs=("P50",))
+@proves(
+    "the kernel sees a user queue's work end: no sooner, no later",
+    passes_when=(
+        f"a syncobj stays unsignalled while work is held back, and is signalled within {FENCE_SECONDS:g} s after "
+        "it; a SIGNAL without new work at once"
+    ),
+)
+@fails(
+    symptom("early"),
+    "USERQ_SIGNAL saw a wptr from before the submission: it must follow the wptr store",
+    "publish, then SIGNAL; where that order holds, wptr's buffer is cached for the kernel (GTT, uncached)",
+)
+@fails(
+    symptom("no-signal"),
+    "PROTECTED_FENCE_SIGNAL completed nothing: not the last packet before the doorbell, or its "
+    "end-of-pipe interrupt was lost",
+    "`grep amdgpu /proc/interrupts` must count; `dmesg | grep -iE 'userq|mes'`; update linux-firmware",
+)
+@fails_like(NOT_FETCHED)
 def kernel_fence(c: ProbeContext) -> Outcome:
     queue, gpu = c.queue(), c.userq
     queue.memory.put32(FREE_AT, 0)
@@ -166,6 +242,14 @@ def arrived(idle: object, syncobj: Syncobj, c: ProbeContext) -> None:
     )
 
 
+@probe("P53", "cross-queue wait", (T2,), hazard=1, needs=("P52",))
+@proves(
+    "one user queue waits for another on the GPU",
+    passes_when="USERQ_WAIT gives (address, value); the second queue runs only after the first",
+)
+@fails(symptom("early"), "the value is compared otherwise, or was reached before", "compare with P52")
+@fails(symptom("no-fences"), "the fence was complete before it was asked for", "see P52")
+@fails_like(NOT_FETCHED)
 def cross_queue(c: ProbeContext) -> Outcome:
     first, second, gpu = c.queue("first"), c.queue("second"), c.userq
     flag = first.memory.gpu_va + FREE_AT
@@ -185,141 +269,3 @@ def cross_queue(c: ProbeContext) -> Outcome:
     expect(second, FREE_AT, (2,), "the second queue's mark")
     done.destroy()
     return passed(fences=len(pairs))
-
-
-_VMID = Signature(
-    lambda o: "page fault" in o.text,
-    "the IB ran in VMID 0: bit 30 of INDIRECT_BUFFER (inherit the queue's VMID) is missing or ignored",
-    "size | 1 << 23 | 1 << 30; where the packet in the report has it, the firmware is too old: update "
-    "linux-firmware",
-)
-
-PROBES = (
-    Probe(
-        "P48",
-        "create and free a user queue",
-        (T2,),
-        1,
-        "the kernel and MES take a user queue and give it back",
-        f"{ROUNDS} times: an id of 1 or more, nothing held afterwards",
-        create_free,
-        needs=("P06", "P12"),
-        seconds=60.0,
-        signatures=(
-            Signature(
-                failed_call("USERQ", ENOTSUPP), "user queues are switched off", "see P06: amdgpu.user_queue=1"
-            ),
-            Signature(
-                failed_call("USERQ", errno.EINVAL),
-                "a buffer is refused: wptr must be a GTT buffer of exactly one page, every address mapped, "
-                "mqd_size 8",
-                "-k P49 tries each; P06 says whether the feature is on",
-            ),
-            Signature(
-                failed_call("USERQ", errno.EIO, errno.ETIMEDOUT),
-                "MES refused ADD_QUEUE",
-                "`dmesg | grep -i mes`; update linux-firmware",
-            ),
-            Signature(
-                failed_call("USERQ", errno.ENOMEM),
-                "a bad MQD pointer (the kernel says ENOMEM), or MES memory",
-                "-k P49",
-            ),
-            Signature(failed_call("USERQ", errno.EACCES), "high priority needs CAP_SYS_NICE", "normal priority"),
-        ),
-    ),
-    Probe(
-        "P49",
-        "create negatives",
-        (T2,),
-        0,
-        "the kernel refuses wrong user queues as documented",
-        "the errno of each, as its version has it; a deviation is named and no failure",
-        negatives,
-        needs=("P48",),
-        signatures=(GONE,),
-    ),
-    Probe(
-        "P50",
-        "NOP and fence",
-        (T2,),
-        1,
-        "a user queue reads its ring and writes a fence",
-        "rptr == wptr; the fence's value, its neighbours intact",
-        nop_and_fence,
-        needs=("P48",),
-        signatures=(
-            GONE,
-            Signature(
-                said("page fault"),
-                "an address was not in the GPU's page tables yet (GEM_VA not awaited), or belongs to another VMID",
-                "the timeline's point is waited for before a queue is made; the fault's address says what was "
-                "missing",
-            ),
-            Signature(
-                symptom("rptr-stuck"),
-                "the doorbell's index (8-byte units), or page-table updates that were not awaited",
-                "-k P49 checks the doorbell's bounds; `dmesg | grep -iE 'mes|userq'`",
-            ),
-            Signature(
-                symptom("no-fence"), "EOP buffer, or cache policy", "-k P20 --tiers t1 tells the tiers apart"
-            ),
-        ),
-    ),
-    Probe(
-        "P51",
-        "IB with VMID inherit",
-        (T2,),
-        1,
-        "indirect buffers run in the queue's own address space",
-        "WRITE_DATA in an IB called with bits 23 and 30",
-        vmid,
-        needs=("P50",),
-        signatures=(_VMID, NOT_FETCHED, Signature(symptom("rptr-stopped", "no-fence"), _VMID.cause, _VMID.advice)),
-    ),
-    Probe(
-        "P52",
-        "kernel fence",
-        (T2,),
-        1,
-        "the kernel sees a user queue's work end: no sooner, no later",
-        f"a syncobj stays unsignalled while work is held back, and is signalled within {FENCE_SECONDS:g} s "
-        "after it; "
-        "a SIGNAL without new work at once",
-        kernel_fence,
-        needs=("P50",),
-        signatures=(
-            Signature(
-                symptom("early"),
-                "USERQ_SIGNAL saw a wptr from before the submission: it must follow the wptr store",
-                "publish, then SIGNAL; where that order holds, wptr's buffer is cached for the kernel (GTT, "
-                "uncached)",
-            ),
-            Signature(
-                symptom("no-signal"),
-                "PROTECTED_FENCE_SIGNAL completed nothing: not the last packet before the doorbell, or its "
-                "end-of-pipe "
-                "interrupt was lost",
-                "`grep amdgpu /proc/interrupts` must count; `dmesg | grep -iE 'userq|mes'`; update linux-firmware",
-            ),
-            NOT_FETCHED,
-        ),
-    ),
-    Probe(
-        "P53",
-        "cross-queue wait",
-        (T2,),
-        1,
-        "one user queue waits for another on the GPU",
-        "USERQ_WAIT gives (address, value); the second queue runs only after the first",
-        cross_queue,
-        needs=("P52",),
-        signatures=(
-            Signature(
-                symptom("early"), "the value is compared otherwise, or was reached before", "compare with P52"
-            ),
-            Signature(symptom("no-fences"), "the fence was complete before it was asked for", "see P52"),
-            NOT_FETCHED,
-        ),
-    ),
-)

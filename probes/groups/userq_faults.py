@@ -12,13 +12,35 @@ from zinc_rt.kmd.errors import DriverError
 from zinc_rt.pm4.packets import Nop, WriteData
 from zinc_rt.probes.context import ProbeContext, until
 from zinc_rt.probes.groups.faults import BAD_HEADER, FROZEN_SECONDS, RESET_SECONDS, Case, in_processes, spin
-from zinc_rt.probes.probe import T2, Outcome, Probe, Signature, check, gone, symptom
+from zinc_rt.probes.outcome import T2, Outcome, check, gone, symptom
+from zinc_rt.probes.probe import fails, probe, proves
 from zinc_rt.probes.probe_queue import ProbeQueue
 from zinc_rt.probes.shaders import generation_apart, no_kernels
 
 BAD_ADDRESS = 0xDEADBEE0  # IGT's
 
 
+@probe("P55", "user-queue hang", (T2,), hazard=2, needs=("P52",), seconds=150.0)
+@proves(
+    "a hung user queue is noticed, ended, and harms nobody else",
+    passes_when=(
+        f"its kernel fence ends within {RESET_SECONDS:g} s, a bad address is in GPUVM_FAULT, VRAM survives; P20 "
+        "passes after it; so for an illegal packet, a bad address and a shader without an end"
+    ),
+)
+@fails(
+    symptom("vram-lost"),
+    "the driver reset the whole GPU instead of the queue, and VRAM's content is gone",
+    "newer kernel (6.19 resets the queue alone) and linux-firmware; keep --hazard 1 while others use it",
+)
+@fails(
+    symptom("no-end", "deadline", "stuck-in-kernel"),
+    "the kernel does not detect hung user queues (before 6.19), or MES did not let go of it",
+    "a newer kernel; on this one only a reboot or /sys/kernel/debug/dri/*/amdgpu_gpu_recover ends it",
+)
+@fails(symptom("no-fault-record"), "the fault was not recorded", "please report the kernel")
+@fails(symptom("accepted"), "this chip knows the packet, or the address is mapped", "see the report")
+@fails(gone, "the GPU was lost in the reset", "boot again; newer kernel and firmware")
 def hangs(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {"opcode 0xf2": _bad_opcode, "bad address": _bad_address}
     no_shaders = no_kernels(generation_apart(c))
@@ -89,37 +111,3 @@ def _how_it_ended(syncobj: Any, seconds: float) -> str:
         return "signalled" if syncobj.wait(seconds) else ""
     except DriverError as error:
         return errno.errorcode.get(error.errno, str(error.errno))
-
-
-PROBES = (
-    Probe(
-        "P55",
-        "user-queue hang",
-        (T2,),
-        2,
-        "a hung user queue is noticed, ended, and harms nobody else",
-        f"its kernel fence ends within {RESET_SECONDS:g} s, a bad address is in GPUVM_FAULT, VRAM survives; P20 "
-        "passes after it; so for an illegal packet, a bad address and a shader without an end",
-        hangs,
-        needs=("P52",),
-        seconds=150.0,
-        signatures=(
-            Signature(
-                symptom("vram-lost"),
-                "the driver reset the whole GPU instead of the queue, and VRAM's content is gone",
-                "newer kernel (6.19 resets the queue alone) and linux-firmware; keep --hazard 1 while others "
-                "use it",
-            ),
-            Signature(
-                symptom("no-end", "deadline", "stuck-in-kernel"),
-                "the kernel does not detect hung user queues (before 6.19), or MES did not let go of it",
-                "a newer kernel; on this one only a reboot or /sys/kernel/debug/dri/*/amdgpu_gpu_recover ends it",
-            ),
-            Signature(symptom("no-fault-record"), "the fault was not recorded", "please report the kernel"),
-            Signature(
-                symptom("accepted"), "this chip knows the packet, or the address is mapped", "see the report"
-            ),
-            Signature(gone, "the GPU was lost in the reset", "boot again; newer kernel and firmware"),
-        ),
-    ),
-)

@@ -29,7 +29,8 @@ from zinc_rt.probes.groups.cp_basic import COUNTER_HZ, RATE_SECONDS
 from zinc_rt.probes.groups.dispatch import indirect_and_start, result, without_enables
 from zinc_rt.probes.groups.faults import spin
 from zinc_rt.probes.mapped_buffer import POISON32
-from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, check, passed, skipped
+from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, check, passed, skipped
+from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.probe_queue import FREE_AT
 from zinc_rt.probes.shaders import ShaderBench, dwords, generation_apart, no_kernels, on_gfx12
 
@@ -225,7 +226,7 @@ def lds_beyond(c: ProbeContext) -> Outcome:
 
 @on_gfx12
 def code_without_invalidate(c: ProbeContext) -> Outcome:
-    found = code_replacement(c)
+    found = code_replacement.run(c)
     return fact(
         found.measure["without_invalidate"], "code replaced in uncached host memory, run again without GLI_INV"
     )
@@ -233,7 +234,7 @@ def code_without_invalidate(c: ProbeContext) -> Outcome:
 
 @on_gfx12
 def bar_without_flush(c: ProbeContext) -> Outcome:
-    found = matrix(c).measure
+    found = matrix.run(c).measure
     counts = {}
     for name in ("without hdp flush", "without gl2 write-back"):
         if name not in found:
@@ -246,7 +247,7 @@ def bar_without_flush(c: ProbeContext) -> Outcome:
 
 @on_gfx12
 def dims_with_start(c: ProbeContext) -> Outcome:
-    found = indirect_and_start(c)
+    found = indirect_and_start.run(c)
     return fact(
         found.measure["dims_with_start"], "DISPATCH with START and without FORCE_START_AT_000: which ids ran"
     )

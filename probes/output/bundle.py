@@ -8,7 +8,7 @@ from typing import Any
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.bundle import archive, gather
 from zinc_rt.bundle import format as bundles
-from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.report import Report, to_json
 
 

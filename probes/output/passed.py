@@ -11,7 +11,7 @@ from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.journal import Suspect
-from zinc_rt.probes.probe import HOST, T1, T2
+from zinc_rt.probes.outcome import HOST, T1, T2
 from zinc_rt.report import Report, Result
 
 # What a step of a model stands on: fences, indirect buffers, a ring that wraps, dispatches that read and write

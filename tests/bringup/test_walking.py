@@ -13,7 +13,7 @@ from zinc_rt.bringup.earlier_walks import earlier_walks
 from zinc_rt.bringup.stages import NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.bringup.walk import Walk
 from zinc_rt.doctor.finding import DoctorFinding
-from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal, Suspect
 from zinc_rt.probes.output.passed import NEEDED
 from zinc_rt.report import Report, Result, to_json

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ir_text_reader import from_text
 
 from zinc_rt.commands.inspect import main
-from zinc_rt.ir.text import from_text
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.model.gguf import read_gguf
 

@@ -74,7 +74,7 @@ def _text(edit: Edit, tree: Path) -> None:
 
 
 def _bytes(edit: Edit, tree: Path) -> None:
-    """`write` (hex), `skip` bytes behind the text `after`."""
+    """Overwrites bytes: `write` (hex), `skip` bytes behind the text `after`."""
     path = _own(edit, tree)
     content = bytearray(path.read_bytes())
     after = str(edit.options["after"]).encode()
@@ -85,7 +85,8 @@ def _bytes(edit: Edit, tree: Path) -> None:
 
 
 def _tensor(edit: Edit, tree: Path) -> None:
-    """`write` (hex) at byte `at` of a tensor; or its bytes for those of the tensor `swap`, of the same size."""
+    """Overwrites bytes of a tensor: `write` (hex) at byte `at` of a tensor; or its bytes for those of the tensor
+    `swap`, of the same size."""
     path = _own(edit, tree)
     places = _tensors(path)
     content = bytearray(path.read_bytes())
@@ -109,7 +110,7 @@ def _cut(edit: Edit, tree: Path) -> None:
 
 
 def _array(edit: Edit, tree: Path) -> None:
-    """`write` (a number) at the place `at` of an array of an .npz, or `add` to what is there."""
+    """Changes a number: `write` (a number) at the place `at` of an array of an .npz, or `add` to what is there."""
     path = _own(edit, tree)
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
@@ -137,7 +138,7 @@ def _own(edit: Edit, tree: Path) -> Path:
 
 
 def _tensors(path: Path) -> dict[str, tuple[int, int]]:
-    """Where each tensor's bytes lie in a GGUF file: first byte, and how many."""
+    """The place of each tensor's bytes in a GGUF file: first byte, and how many."""
     from gguf import GGUFReader
 
     return {tensor.name: (int(tensor.data_offset), int(tensor.n_bytes)) for tensor in GGUFReader(path).tensors}

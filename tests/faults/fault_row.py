@@ -27,7 +27,8 @@ class BadRow(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`kind` of EDITS, `file` below the tree; of a `copy` the file that it is made from first."""
+    """One change of the tree. `kind` of EDITS, `file` below the tree; of a `copy` the file that it is made from
+    first."""
 
     kind: str
     file: str
@@ -36,9 +37,9 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`run`: commands one after the other, as behind `zinc-rt`, until one fails. `follow`: how many of those
-    that a failure advises are run too. `place`, `named`: regexes that must all be found for the fault to count as
-    located, or named. `innocent`: what no output may accuse."""
+    """One fault. `run`: commands one after the other, as behind `zinc-rt`, until one fails. `follow`: how many of
+    those that a failure advises are run too. `place`, `named`: regexes that must all be found for the fault to
+    count as located, or named. `innocent`: what no output may accuse."""
 
     name: str
     room: str

@@ -3,9 +3,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ir_text_reader import from_text
+
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.ir.serial import HEADER, MAGIC, VERSION
-from zinc_rt.ir.text import from_text
 from zinc_rt.ir.verify import verify
 
 DOC = (Path(__file__).parents[2] / "docs" / "ir.md").read_text(encoding="utf-8")

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 from graphs import same
+from ir_text_reader import from_text
 from model_graphs import FORMS, MODELS, model_graph
 
 from zinc_rt.ir.graph import ABSENT, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.serial import from_bytes, to_bytes
-from zinc_rt.ir.text import from_text, to_text
+from zinc_rt.ir.text import to_text
 from zinc_rt.ir.verify import verify, violations
 
 EVERY = [(name, form) for name in MODELS for form in FORMS]

@@ -6,6 +6,7 @@ nothing: no packets, no page tables. `fail` makes the n-th call of a run fail, `
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 from collections.abc import Callable, Sequence
@@ -13,7 +14,6 @@ from typing import Any
 
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE, Mapping
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.kmd.uapi.host_memory import read_host, write_host
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 
 GPU_ID = 0x51D2
@@ -44,6 +44,14 @@ R9700 = {  # as Linux 6.17 describes it; the save-area sizes are not there befor
     "max_slots_scratch_cu": 32,
     "local_mem_size": 0,
 }
+
+
+def read_host(address: int, size_bytes: int) -> bytes:
+    return ctypes.string_at(address, size_bytes)
+
+
+def write_host(address: int, content: bytes) -> None:
+    ctypes.memmove(address, content, len(content))
 
 
 def properties(values: dict[str, int]) -> bytes:

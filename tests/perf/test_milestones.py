@@ -63,9 +63,9 @@ def test_a_bound_holds_nothing_that_is_no_number() -> None:
 
 
 SPOILT = {
-    "another schema": ("zinc-rt-milestones/1", "zinc-rt-milestones/2", "schema"),
-    "an unknown field": ("unit: opcodes", "units: opcodes", "unknown ['units'], missing ['unit']"),
-    "an unknown type": ("type: structural", "type: structure", "type 'structure'"),
+    "another schema": ("zinc-rt-milestones/2", "zinc-rt-milestones/1", "schema"),
+    "an unknown field": ("unit: statement", "unity: statement", "unknown ['unity'], missing ['unit']"),
+    "an unknown type": ("type: manual", "type: by hand", "type 'by hand'"),
     "no number": ('compare: "== 28"', 'compare: "== many"', "many"),
     "an unknown operator": ('compare: "== 28"', 'compare: "~ 28"', "wanted one of"),
     "no source": ('source: ["§9", "Appendix B"]', "source: []", "no source"),

@@ -1,4 +1,4 @@
-"""Prediction: the original's ceiling from its bytes, its units flagged, its order kept; the graph's own figure."""
+"""Prediction: a figure from the lowered graph, its devices and its assumptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from zinc_rt.errors import InputError, UsageError
 from zinc_rt.facts import Fact
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf import original
 from zinc_rt.perf.predict import devices
 from zinc_rt.perf.predict.devices import CASES, read_table, table
 from zinc_rt.perf.predict.roofline import parts_of, predict, worth
@@ -25,31 +24,6 @@ R9700 = table().device("R9700")
 @pytest.fixture(scope="module")
 def work() -> TokenWork:
     return work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100)
-
-
-def test_the_originals_bytes_give_the_originals_ceiling() -> None:
-    assert original.own_ceiling() == pytest.approx(365, rel=0.02)
-
-
-def test_mixed_units_are_flagged_with_what_they_hide() -> None:
-    units = [each.text for each in original.findings(R9700) if each.kind == "units"]
-    assert any("GiB as if it were GB" in text and "which gives 341" in text for text in units)
-    assert any("640 GB/s" in text and "378 tok/s" in text for text in units)
-
-
-def test_a_card_with_the_originals_bandwidth_would_not_be_flagged_for_another() -> None:
-    slower = replace(R9700, gbps_a_pin=18)  # 576 GB/s
-    assert "378" not in " ".join(each.text for each in original.findings(slower))
-
-
-def test_milestones_come_in_the_originals_order_and_none_reaches_its_target_by_structure() -> None:
-    made = original.steps()
-    speeds = [step.tokens_per_second for step in made]
-    assert [step.milestone for step in made] == ["today", "M1", "M2", "M3", "M4", "M5"]
-    assert speeds == sorted(speeds) and len(set(speeds)) == len(speeds)
-    targets = [step.target for step in made if step.target]
-    assert targets == sorted(targets) == [140, 165, 195, 220, 240]
-    assert all(step.tokens_per_second < step.target for step in made if step.target)
 
 
 def test_bandwidths_follow_from_bus_and_data_rate() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.pm4 import Generation, Packet, Sh, Uconfig, decode
+from zinc_rt.pm4 import Generation, Packet, Sh, decode
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.packets import (
     PACKETS,
@@ -76,7 +76,7 @@ GOLDEN: list[tuple[tuple[Generation, ...], Packet, list[int]]] = [
     # IGT writes 0x30000216 for the CU masks: index 3 and STATIC_THREAD_MGMT_SE0
     (BOTH, SetShRegIndex(Sh.STATIC_THREAD_MGMT_SE0, (0xFFFF,)), [0xC0019B00, 0x30000216, 0xFFFF]),
     # GRBM_GFX_INDEX at 0xC200, base 0xC000
-    (BOTH, SetUconfigReg(Uconfig.GRBM_GFX_INDEX, (0xE0000000,)), [0xC0017900, 0x200, 0xE0000000]),
+    (BOTH, SetUconfigReg(0x200, (0xE0000000,)), [0xC0017900, 0x200, 0xE0000000]),
     (BOTH, SetConfigReg(0x10, (1, 2)), [0xC0026800, 0x10, 1, 2]),
     (BOTH, SetQueueReg(0x12, (9,), queue=3, defer_exec=1), [0xC0017800, 3 << 16 | 1 << 15 | 0x12, 9]),
     ((G12,), SetShRegPairs(((0x20C, 1), (0x240, 2))), [0xC003BA00, 0x20C, 1, 0x240, 2]),

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.probes.context import ProbeContext, ProbeOptions
-from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
-from zinc_rt.probes.probe import T1, Failed, Outcome, Probe, Signature, passed, symptom
+from zinc_rt.probes.outcome import T1, Failed, Outcome, Signature, passed, symptom
+from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.report import Result
 

@@ -15,8 +15,8 @@ from fake_probes import probe, run
 from zinc_rt.errors import UsageError
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.outcome import HOST, T1, T2
 from zinc_rt.probes.output import table
-from zinc_rt.probes.probe import HOST, T1, T2
 from zinc_rt.probes.registry import PROBES, ordered, select
 from zinc_rt.probes.runner import ProbeRunner
 

@@ -10,9 +10,10 @@ import pytest
 
 from zinc_rt.probes import memory_stress
 from zinc_rt.probes.context import ProbeOptions
-from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
-from zinc_rt.probes.probe import T1, T2, Probe
+from zinc_rt.probes.outcome import T1, T2
+from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.registry import ALIVE, PROBES, select
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.report import Result

@@ -9,8 +9,9 @@ import pytest
 
 from zinc_rt.probes.groups import coherence, cu_mask, dispatch, parity, shader_memory
 from zinc_rt.probes.groups.dispatch import GRID, GROUP, START, Ids, expect_ids, product, start_means
-from zinc_rt.probes.probe import Failed, Probe
-from zinc_rt.probes.registry import PROBES
+from zinc_rt.probes.outcome import Failed
+from zinc_rt.probes.probe import Probe
+from zinc_rt.probes.registry import PROBES, declared_in
 from zinc_rt.probes.runner import explained
 from zinc_rt.sim.chips import CHIPS
 
@@ -55,7 +56,7 @@ def test_dims_with_start_are_recognised_either_way() -> None:
 
 
 SHADER_PROBES = [
-    each for module in (dispatch, shader_memory, coherence, cu_mask, parity) for each in module.PROBES
+    each for module in (dispatch, shader_memory, coherence, cu_mask, parity) for each in declared_in(module)
 ]
 
 

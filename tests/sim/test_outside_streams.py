@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from sim.cp_support import Bench
+from sim.cp.cp_support import Bench
 from sim.outside_streams import CODE, IB, SDMA, STREAMS, Stream
 
 from zinc_rt.pm4 import Generation

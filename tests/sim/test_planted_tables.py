@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from sim.cp_support import FENCE, Bench, fence
+from sim.cp.cp_support import FENCE, Bench, fence
 from sim.lives import Swap, kfd_life, passed_unseen, plant_struct, swapped, user_queue_life
 
 from zinc_rt.kmd.uapi import amdgpu, kfd

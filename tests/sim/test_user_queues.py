@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -203,7 +204,7 @@ def test_signal_samples_the_write_pointer_and_the_fence_follows_the_position() -
         assert c.call(amdgpu.IOCTL_USERQ_WAIT, **wait)["num_fences"] == 1
         fences = HostArray(bytes(16))
         c.call(amdgpu.IOCTL_USERQ_WAIT, **wait, num_fences=1, out_fences=fences.address)
-        va, value = fences.u64()
+        va, value = struct.unpack("<2Q", fences.bytes())
         assert value == 64 and hardware.space.read(va, 8) == bytes(8)
         c.gpu.fence_signal(hardware, 64)
         assert signalled(c, syncobj) == 0 and int.from_bytes(hardware.space.read(va, 8), "little") == 64

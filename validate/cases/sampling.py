@@ -1,4 +1,4 @@
-"""From logits to tokens, what a draft was worth, and the upkeep of rings and page tables."""
+"""Cases of sampling: from logits to tokens, what a draft was worth, and the upkeep of rings and page tables."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ FAMILIES: dict[str, Sequence[Sweep]] = {
 
 
 def cases(family: str) -> Iterator[Case]:
-    """Of one family, each once."""
+    """The cases of one family, each once."""
     seen = set()
     for sweep in FAMILIES[family]:
         for case in sweep.cases():

@@ -16,7 +16,7 @@ DEFAULT_ORDERING = "canonical-1"
 
 
 def kernel_file(kernel: str) -> str:
-    """Where the kernel's code lies; "" for one that is none of ours."""
+    """The file of the kernel's code; "" for one that is none of ours."""
     found = sorted(Path(kernels.__file__).parent.glob(f"*/{BUILT}/{kernel}.zrt")) if kernel else []
     return str(found[0]) if found else ""
 
@@ -62,6 +62,6 @@ def judged(job: ValidationJob) -> list[str]:
 
 
 def _input(job: ValidationJob) -> list[str]:
-    """As it was asked for."""
+    """The --input that was asked for."""
     words = shlex.split(job.repro)
     return ["--input", words[words.index("--input") + 1]] if "--input" in words else []

@@ -53,7 +53,7 @@ def vocabulary_diagnosis(result: CheckResult) -> Iterator[str]:
 
 
 def agreement(groups: Sequence[Sequence[str]]) -> str:
-    """Which tiers agree with which."""
+    """A sentence that says which tiers agree with which."""
     if not groups:
         return "nothing ran"
     if len(groups) == 1:
@@ -67,7 +67,7 @@ def agreement(groups: Sequence[Sequence[str]]) -> str:
 
 
 def _places(evidence: ModelFailures) -> Iterator[CheckResult]:
-    """For each pair of a tier and what it was held against, the failure that says best where."""
+    """The failure that says best where, for each pair of a tier and what it was held against."""
     yield evidence.place
     for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
         mine = [r for r in evidence.failed if (r.tier, r.reference) == pair]

@@ -114,7 +114,7 @@ class ModelFailures:
 
     @cached_property
     def nodes(self) -> list[CheckResult]:
-        """Where values inside the layers are off the golden's: not those that a torn golden fed."""
+        """The results in which values inside the layers are off the golden's: not those that a torn golden fed."""
         found = [result for result in self.failed if result.id.endswith("/nodes")]
         return [] if found and self.agree and self.golden_recovers else found
 
@@ -168,7 +168,7 @@ class ModelFailures:
 
 
 def layer_of(result: CheckResult) -> str:
-    """From the node's name, else the value's."""
+    """The layer's number, from the node's name, else the value's."""
     name = str(result.first_bad.get("node", result.name))
     found = re.search(r"[-\[](\d+)\]?$", name)
     return found[1] if found else ""

@@ -16,7 +16,7 @@ Predicate = Callable[[ModelFailures], bool]
 
 @dataclass(frozen=True, slots=True)
 class FailurePattern:
-    """`sentence` and `command` name the words of ModelFailures."""
+    """One row of the table. `sentence` and `command` name the words of ModelFailures."""
 
     fits: Predicate
     sentence: str

@@ -67,7 +67,8 @@ class OracleAnswer:
 
 
 class CaseBench:
-    """Owns the backend that `opened` gives, and opens another where a case stopped one. A context manager."""
+    """A bench for cases. Owns the backend that `opened` gives, and opens another where a case stopped one. A
+    context manager."""
 
     def __init__(self, opened: Callable[[], Backend]) -> None:
         self._opened = opened
@@ -276,7 +277,7 @@ def _compared(
 
 
 def _reason(error: UnsupportedError) -> str:
-    """Of lower's error about one node: what the table says."""
+    """What the kernel table says, out of lower's error about one node."""
     return re.sub(r"^.*?\n\s*[^:\n]*: ", "", str(error), count=1, flags=re.S)
 
 

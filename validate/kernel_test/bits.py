@@ -1,4 +1,4 @@
-"""Where two arrays' bits diverge, and how far apart the values are."""
+"""The place where two arrays' bits diverge, and how far apart the values are."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[in
 
 
 def _apart(mine: np.ndarray, theirs: np.ndarray, got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """i64 for each element: ulp, -1 where that means nothing."""
+    """The distance, i64 for each element: ulp, -1 where that means nothing."""
     if want.dtype != np.float32:
         return np.full(len(mine), -1, np.int64)
     far = np.abs(_place(mine) - _place(theirs))
@@ -68,6 +68,6 @@ def _apart(mine: np.ndarray, theirs: np.ndarray, got: np.ndarray, want: np.ndarr
 
 
 def _place(bits: np.ndarray) -> np.ndarray:
-    """Where a float stands in the order of all: neighbours are one apart, both zeros are 0."""
+    """A float's place in the order of all: neighbours are one apart, both zeros are 0."""
     wide = bits.astype(np.int64)
     return np.where(wide & SIGN, -(wide & (SIGN - 1)), wide)

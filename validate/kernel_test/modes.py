@@ -151,7 +151,8 @@ def _result(side: Side, verdict: KernelVerdict, shown: Smallest | None) -> Resul
 
 
 def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle: bool = False) -> list[Side]:
-    """Raises NothingRan where no tier can run its kernels, UsageError for options that none of them takes."""
+    """The tiers to test. Raises NothingRan where no tier can run its kernels, UsageError for options that none of
+    them takes."""
 
     def unusable(tier: str, why: str) -> None:
         terminal.show(f"{tier} cannot run here: {why}", out=out)

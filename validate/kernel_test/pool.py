@@ -44,7 +44,7 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, case: Case, kernels: tuple[str, ...] = (), timeout_seconds: float = TIMEOUT_SECONDS) -> CaseRun:
-        """Raises ZincError where the tier cannot be opened. A process that dies is an outcome."""
+        """Runs one case. Raises ZincError where the tier cannot be opened. A process that dies is an outcome."""
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
         with suppress(BrokenPipeError):  # it has died: what it said last is still there
@@ -60,7 +60,7 @@ class Worker:
         return CaseRun(case, from_json(said), said["seconds"])
 
     def close(self) -> None:
-        """At once where it is at work."""
+        """Ends the process, at once where it is at work."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None and process.stdout is not None

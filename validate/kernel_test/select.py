@@ -1,4 +1,4 @@
-"""Which kernels a case comes to on a kernel set, without computing anything."""
+"""The kernels a case comes to on a kernel set, without computing anything."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PlannedCase:
 
 
 def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[PlannedCase]:
-    """`planned` of each. Cases that differ in their values alone come to the same kernels."""
+    """What each case comes to. Cases that differ in their values alone come to the same kernels."""
     known: dict[str, PlannedCase] = {}
     made = []
     for case in cases:
@@ -47,7 +47,7 @@ def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Plan
 
 
 def planned(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
-    """Raises UnsupportedError never: a refusal is an answer."""
+    """What one case comes to. Raises UnsupportedError never: a refusal is an answer."""
     node = skeleton(case)
     entry = choose(node.node, node.graph, kernels.entries, ordering)
     if isinstance(entry, str):
@@ -106,7 +106,7 @@ def matches(kernel: str, globs: Sequence[str]) -> bool:
 
 
 def check_globs(globs: Sequence[str], sets: Iterable[KernelSet]) -> None:
-    """Raises UsageError for a name that no kernel of these sets has."""
+    """Checks the patterns of --kernel. Raises UsageError for a name that no kernel of these sets has."""
     known = sorted({name for kernels in sets for name in kernels.names()})
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in known):
@@ -120,7 +120,7 @@ def check_globs(globs: Sequence[str], sets: Iterable[KernelSet]) -> None:
 
 
 def all_cases(families: Sequence[str]) -> list[Case]:
-    """Raises UsageError for a family there is not."""
+    """Every case of these families. Raises UsageError for a family there is not."""
     for name in families:
         if name not in FAMILIES:
             raise UsageError(f"--family {name}: no family is called that", next=f"one of {', '.join(FAMILIES)}")
@@ -128,7 +128,8 @@ def all_cases(families: Sequence[str]) -> list[Case]:
 
 
 def thinned(plans: Sequence[PlannedCase], most: int) -> list[PlannedCase]:
-    """At most so many of each group of kernels, each from the middle of its part of them; refused ones stay."""
+    """A sample: at most so many of each group of kernels, each from the middle of its part of them; refused ones
+    stay."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for number, each in enumerate(plans):
         groups.setdefault(each.kernels, []).append(number)

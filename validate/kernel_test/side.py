@@ -1,4 +1,4 @@
-"""Where cases run: a tier in an ordering, opened in a process of its own."""
+"""The tier on which cases run, in an ordering, opened in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """As a worker is told. `simulated`: on the simulated device. `replaced`: .zrt files that take the place of the
-    set's kernels of their names."""
+    """What a worker is told of its tier. `simulated`: on the simulated device. `replaced`: .zrt files that take
+    the place of the set's kernels of their names."""
 
     tier: str
     ordering: str
@@ -82,9 +82,10 @@ def sides(
     unusable: Callable[[str, str], None] = lambda tier, why: None,
     oracle: bool = False,
 ) -> list[Side]:
-    """Of the tiers `asked` for, comma between; "" is one tier for each kernel set but the oracle's own. Without an
-    AMD GPU in this machine a GPU tier is simulated unless `device` is hw. `unusable` hears of a tier nobody asked
-    for that cannot run. Raises UsageError for the oracle unless `oracle`, and what choose_tier raises."""
+    """The sides of the tiers `asked` for, comma between; "" is one tier for each kernel set but the oracle's own.
+    Without an AMD GPU in this machine a GPU tier is simulated unless `device` is hw. `unusable` is told of a tier
+    nobody asked for that cannot run. Raises UsageError for the oracle unless `oracle`, and what choose_tier
+    raises."""
     found: list[Side] = []
     for tiers in [[part.strip()] for part in asked.split(",")] if asked else _by_set():
         reasons = []
@@ -155,8 +156,8 @@ def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
 
 
 def _by_set() -> list[list[str]]:
-    """For each kernel set but the oracle's the tiers that run it, the one that leans on least first: a kernel's
-    bits do not depend on the queue, so the first that can run is enough."""
+    """The tiers that run each kernel set but the oracle's, the one that leans on least first: a kernel's bits do
+    not depend on the queue, so the first that can run is enough."""
     tiers: dict[str, list[str]] = {}
     for row in reversed(registry.preferred()):
         for name in row.kernel_sets if row.tier != registry.ORACLE else ():

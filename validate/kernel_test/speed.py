@@ -47,7 +47,7 @@ class Timing:
 
     @property
     def share(self) -> float | None:
-        """Of the device's memory bandwidth."""
+        """The share of the device's memory bandwidth."""
         rate = self.bytes_per_second
         return rate / self.memory_bytes_per_second if rate and self.memory_bytes_per_second else None
 
@@ -89,7 +89,8 @@ def timings(side: Side, chosen: Sequence[PlannedCase]) -> Iterator[Timing]:
 
 
 def touched_bytes(case: Case) -> int:
-    """Of every operand and output once, weights as the file has them. Of experts those that were chosen."""
+    """The bytes of every operand and output once, weights as the file has them. Of experts those that were
+    chosen."""
     node = skeleton(case)
     total = sum(array.nbytes for array in node.operands.values())
     for name, weight in node.weights.items():

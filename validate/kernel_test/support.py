@@ -1,4 +1,4 @@
-"""Which opcode a kernel set runs with which type of weights, and why not, as its tables say: nothing is run."""
+"""The opcodes that a kernel set runs with each type of weights, and why not, as its tables say: nothing is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From cases to kernels: which ran, which failed, and whose fault a failing case is."""
+"""Verdicts on kernels from their cases: which ran, which failed, and whose fault a failing case is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KernelVerdict:
 
 
 def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, KernelVerdict]:
-    """Of each of these kernels, and of others at whose fault a case failed."""
+    """The verdict on each of these kernels, and of others at whose fault a case failed."""
     blamed = blame(ran, kernels)
     made = {name: KernelVerdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
     for number, each in enumerate(ran):

@@ -1,10 +1,10 @@
-"""A table of ready-built variants by exact shape key, and the buffers the host reaches through named ports."""
+"""A graph: ready-built variants by exact shape key, and the buffers the host reaches through named ports."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from zinc_rt.errors import ZincError
 from zinc_rt.exec.buffer import Buffer, Usage
 from zinc_rt.exec.fence import Fence
-from zinc_rt.exec.observer import Observer
 from zinc_rt.exec.stream import Stream
 
 ShapeKey = tuple[int, ...]
@@ -32,6 +31,36 @@ class Launcher(Protocol):
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
         """Zeros, after the stream's earlier submissions."""
+
+
+class Observer:
+    """Learns what happens to a graph, in order: what tracing and statistics attach to.
+
+    It ignores everything: override what you need. Called on the host thread that drives the graph.
+
+    An observer that raises stops the run: a log that lost a record must not look whole.
+    """
+
+    def created(self, graph: Graph, ir: Any) -> None:
+        """`ir` is whatever the graph was lowered from, opaque here; None where it was not given."""
+
+    def added(self, graph: Graph, key: ShapeKey) -> None:
+        """A variant was adopted under this key."""
+
+    def bound(self, graph: Graph, port: str, buffer: Buffer) -> None:
+        """The port names this buffer from here on."""
+
+    def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        """The host wrote `data` (read-only view, valid during the call)."""
+
+    def replayed(self, graph: Graph, key: ShapeKey, stream: Stream, fence: Fence) -> None:
+        """Submitted, not finished."""
+
+    def retired(self, fence: Fence, seconds: float) -> None:
+        """Finished well. `seconds`: from submission until the host saw the end, an upper bound."""
+
+    def fault(self, report: BaseException) -> None:
+        """A replay failed or missed its deadline: the very error its waiter gets."""
 
 
 class MissingVariant(ZincError):
@@ -65,7 +94,7 @@ class Graph:
         *,
         max_variants: int = 64,
         ir: Any = None,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         evicted: Callable[[ShapeKey, Any], None] | None = None,
     ) -> None:
         if max_variants < 1:
@@ -73,23 +102,25 @@ class Graph:
         self.name = name
         self.max_variants = max_variants
         self._launcher = launcher
-        self._observer = observer or Observer()
+        self._observers: tuple[Observer, ...] = ()
         self._evicted = evicted
         self._variants: OrderedDict[ShapeKey, _Entry] = OrderedDict()  # least recently used first
         self._ports: dict[str, Buffer] = {}
         self._usages: tuple[Usage, ...] | None = ()  # of the ports, each once; None: to be gathered
         self._replays: deque[tuple[Fence, float]] = deque()  # with time.monotonic() at submission
         self._ir = ir
-        self._observer.created(self, ir)
+        self.observe(observers)
 
-    def observe(self, observer: Observer) -> None:
-        """Tell `observer` instead from here on, first of what there is already."""
-        self._observer = observer
-        observer.created(self, self._ir)
-        for key in self._variants:
-            observer.added(self, key)
-        for port, buffer in self._ports.items():
-            observer.bound(self, port, buffer)
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Tell these from here on, in this order. Those who are new learn first of what there is already."""
+        new = [observer for observer in observers if observer not in self._observers]
+        self._observers = tuple(observers)
+        for observer in new:
+            observer.created(self, self._ir)
+            for key in self._variants:
+                observer.added(self, key)
+            for port, buffer in self._ports.items():
+                observer.bound(self, port, buffer)
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self._variants)} variants)"
@@ -113,7 +144,8 @@ class Graph:
         if len(self._variants) >= self.max_variants:
             self._evict_one()
         self._variants[key] = _Entry(variant)
-        self._observer.added(self, key)
+        for observer in self._observers:
+            observer.added(self, key)
 
     def remove(self, key: ShapeKey) -> Any:
         """Give the variant back to the caller, who frees it: `evicted` is not called.
@@ -157,7 +189,8 @@ class Graph:
             usages = self._usages = tuple(dict.fromkeys(buffer.usage for buffer in self._ports.values()))
         for usage in usages:
             usage.used_until(fence)
-        self._observer.replayed(self, key, stream, fence)
+        for observer in self._observers:
+            observer.replayed(self, key, stream, fence)
         return fence
 
     def _entry(self, key: ShapeKey) -> _Entry:
@@ -179,7 +212,8 @@ class Graph:
         """Name a buffer the variants were built over, for the host to write and read. Binding again replaces."""
         self._ports[port] = buffer
         self._usages = None
-        self._observer.bound(self, port, buffer)
+        for observer in self._observers:
+            observer.bound(self, port, buffer)
 
     def unbind(self, port: str) -> Buffer:
         """Forget the name; the buffer, which others may bind too, is returned. Its replays still count for it."""
@@ -199,7 +233,8 @@ class Graph:
         if not 0 <= offset_bytes <= buffer.size_bytes - source.nbytes:
             buffer.check_inside(offset_bytes, source.nbytes, f"graph {self.name}, write to {port}")
         self._launcher.write(buffer, offset_bytes, source)
-        self._observer.wrote(buffer, offset_bytes, source)
+        for observer in self._observers:
+            observer.wrote(buffer, offset_bytes, source)
 
     def fill(self, port: str, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
         """Zeros into a part of a bound buffer, by the device and in the stream's order. The observer is told of a
@@ -209,7 +244,8 @@ class Graph:
         fence = self._launcher.fill(buffer, offset_bytes, size_bytes, stream)
         stream.advanced(fence)
         buffer.usage.used_until(fence)
-        self._observer.wrote(buffer, offset_bytes, memoryview(bytes(size_bytes)))
+        for observer in self._observers:
+            observer.wrote(buffer, offset_bytes, memoryview(bytes(size_bytes)))
         return fence
 
     def view(self, port: str, offset_bytes: int = 0, size_bytes: int | None = None) -> memoryview:
@@ -261,11 +297,13 @@ class Graph:
             except Exception as error:
                 if fence.done():
                     replays.popleft()
-                self._observer.fault(error)
+                for observer in self._observers:
+                    observer.fault(error)
                 raise
             replays.popleft()
             now = time.monotonic()
-            self._observer.retired(fence, now - started)
+            for observer in self._observers:
+                observer.retired(fence, now - started)
             left = max(0.0, deadline - now)
 
     def retire(self) -> None:
@@ -273,16 +311,18 @@ class Graph:
         that is for whoever waits on its fence."""
         replays = self._replays
         while replays and replays[0][0].done():
-            self._tell(*replays.popleft())
+            self._retire_one(*replays.popleft())
         if len(replays) > 1:  # another stream may have finished later ones
             for replay in [each for each in replays if each[0].done()]:
                 replays.remove(replay)
-                self._tell(*replay)
+                self._retire_one(*replay)
 
-    def _tell(self, fence: Fence, started: float) -> None:
+    def _retire_one(self, fence: Fence, started: float) -> None:
         try:
             fence.wait(0.0)
         except Exception as error:
-            self._observer.fault(error)
+            for observer in self._observers:
+                observer.fault(error)
         else:
-            self._observer.retired(fence, time.monotonic() - started)
+            for observer in self._observers:
+                observer.retired(fence, time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""The flat byte form of a graph: fixed-size little-endian records, mapped and read in place. See docs/ir.md.
+"""The flat byte form of a graph: fixed-size little-endian records, read in place. See docs/ir.md.
 
 Lossless: what comes back equals what went in, floats to the bit. Reading checks the form (every count, index and
 reserved field); whether the graph makes sense is verify's question.
@@ -7,16 +7,14 @@ reserved field); whether the graph makes sense is verify's question.
 from __future__ import annotations
 
 import hashlib
-import mmap
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
 
 import numpy as np
 
-from zinc_rt.errors import InputError, OutputError
+from zinc_rt.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Node, OpGraph, Role, Stage
 from zinc_rt.ir.op import Op
 
@@ -71,27 +69,7 @@ def to_bytes(graph: OpGraph) -> bytes:
     return _Writer(graph).form()
 
 
-def save(graph: OpGraph, path: Path) -> None:
-    """Raises OutputError where the file cannot be written."""
-    try:
-        path.write_bytes(to_bytes(graph))
-    except OSError as error:
-        raise OutputError(f"{path}: cannot write the graph: {error.strerror}") from error
-
-
-def load(path: Path) -> OpGraph:
-    """Map a saved graph and read it. Raises InputError."""
-    try:
-        with path.open("rb") as file:
-            if file.seek(0, 2) == 0:
-                raise InputError(f"{path}: empty, not a saved graph")
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror}") from error
-    return from_bytes(data, name=str(path))
-
-
-def from_bytes(data: bytes | bytearray | memoryview | mmap.mmap, *, name: str = "graph") -> OpGraph:
+def from_bytes(data: bytes | bytearray | memoryview, *, name: str = "graph") -> OpGraph:
     """The graph in `data`, copied out. `name` is what errors call it. Raises InputError for anything amiss."""
     return _Reader(data, name).graph()
 
@@ -185,7 +163,7 @@ class _Writer:
 
 
 class _Reader:
-    def __init__(self, data: bytes | bytearray | memoryview | mmap.mmap, name: str) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview, name: str) -> None:
         self._name = name
         view = memoryview(data).cast("B").toreadonly()
         if len(view) < HEADER.itemsize:

@@ -1,1 +1,1 @@
-"""The driver seam: kernel structs, the Driver protocol and its Linux implementation, queue transports on top."""
+"""The driver seam: structs of KFD and amdgpu, the Driver protocol and Linux behind it, queue transports on top."""

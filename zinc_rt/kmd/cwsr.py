@@ -1,4 +1,4 @@
-"""How large the context save area of a compute queue must be. The kernel wants its own sizes, to the byte.
+"""How large the context save area of a compute queue must be. KFD wants its own sizes, to the byte.
 
 The arithmetic of kfd_queue_ctx_save_restore_size in amdkfd/kfd_queue.c; where the topology node carries the
 results (Linux 6.19), those are taken instead.
@@ -29,14 +29,14 @@ _WAVES_PER_CU = 32
 
 @dataclass(frozen=True, slots=True)
 class CwsrSizes:
-    control_stack_bytes: int  # ctl_stack_size: equal to the kernel's
-    save_bytes: int  # ctx_save_restore_size, control stack included: not below the kernel's
+    control_stack_bytes: int  # ctl_stack_size: equal to KFD's
+    save_bytes: int  # ctx_save_restore_size, control stack included: not below KFD's
     buffer_bytes: int  # the buffer: exactly this
     source: str
 
 
 def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
-    """What to offer CREATE_QUEUE, in this order. More than one only where kernels differ and do not say."""
+    """The sizes to offer CREATE_QUEUE, in order: more than one only where Linux versions differ unsaid."""
     if node.generation < (10, 1, 0):
         raise UnsupportedError(f"{node.arch}: queues of chips before gfx10 are not built in this version")
     stack, save = (node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size"))
@@ -44,8 +44,8 @@ def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
         return (_with_debug(node, stack, save, "topology node"),)
     if node.generation in _EITHER:
         return (
-            _computed(node, _VGPR, "computed, older kernels"),
-            _computed(node, _VGPR_LARGE, "computed, newer kernels"),
+            _computed(node, _VGPR, "computed, older Linux"),
+            _computed(node, _VGPR_LARGE, "computed, newer Linux"),
         )
     return (_computed(node, _VGPR_LARGE if node.generation in _LARGE else _VGPR, "computed"),)
 

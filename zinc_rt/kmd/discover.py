@@ -1,6 +1,6 @@
-"""AMD GPUs of a machine and what each tier says of them, without leaving anything behind.
+"""The AMD GPUs of a machine and what each tier says of them, without leaving anything behind.
 
-Only asks: nodes are opened and closed, nothing is allocated, no address space is bound.
+Nodes are opened and closed; nothing is allocated, no address space is bound.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TierAnswer:
 
 
 def find_gpus(driver: Driver) -> GpuInventory:
-    """Every AMD GPU, by render node. No GPU, no driver or no sysfs is no error: `notes` says what was seen."""
+    """Find AMD GPUs, by render node. No GPU, no driver or no sysfs is no error: `notes` says what was seen."""
     notes: list[str] = []
     topology = Topology((), ())
     try:
@@ -78,7 +78,7 @@ def find_gpus(driver: Driver) -> GpuInventory:
 
 
 def check_kfd(driver: Driver, gpu: Gpu) -> TierAnswer:
-    """What t1 needs: a KFD new enough, a topology node, both device nodes, packets we can write."""
+    """Whether t1 has what it needs: a KFD new enough, a topology node, both device nodes, packets we can write."""
     if gpu.node is None:
         return TierAnswer(
             False,
@@ -105,7 +105,7 @@ def check_kfd(driver: Driver, gpu: Gpu) -> TierAnswer:
 
 
 def check_user_queues(driver: Driver, gpu: Gpu) -> TierAnswer:
-    """What t2 needs: the availability table's verdict."""
+    """Whether t2 has what it needs: the verdict of the availability table."""
     try:
         node = RenderNode(driver, gpu.render_path)
         try:

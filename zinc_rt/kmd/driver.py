@@ -1,8 +1,8 @@
-"""The seam between ZINC_RT and whatever owns the GPU: the Linux kernel, or a simulated device (design §3).
+"""The seam between ZINC_RT and whatever owns the GPU: Linux, or a simulated device (design §3).
 
-A Driver does system calls and nothing else. It keeps the kernel's rules exactly: an ioctl dispatches on type and
-number and tolerates other struct sizes, files under /sys hold the kernel's text, a failure is an OSError whose
-`errno` is the kernel's. 524 (ENOTSUPP) is a kernel-only errno that amdgpu does let out.
+A Driver does system calls and nothing else. It keeps the rules of Linux exactly: an ioctl dispatches on type and
+number and tolerates other struct sizes, files under /sys hold Linux's text, a failure is an OSError whose
+`errno` is Linux's. 524 (ENOTSUPP) is an errno inside Linux that amdgpu does let out.
 
 Pointers. Some ioctl arguments hold user-space addresses of arrays. They are addresses in this process, kept
 alive by the caller for the length of the call. Linux follows them itself; a driver in another process cannot, and
@@ -38,7 +38,7 @@ class Mapping:
     __slots__ = ("_store", "address", "covers", "set_aside", "size_bytes", "view")
 
     def __init__(self, address: int, size_bytes: int, prot: int, *, covers: bool = False) -> None:
-        """The bytes exist already; nothing is owned yet. For the Driver's use."""
+        """A Driver makes this over bytes that exist already; nothing is owned yet."""
         self.address = address
         self.size_bytes = size_bytes
         self.covers = covers  # lies over an address range set aside before, and gives it back
@@ -48,7 +48,7 @@ class Mapping:
         self._store = weakref.ref(store)  # alive as long as any view or array of these bytes
 
     def release(self) -> None:
-        """End `view`. BufferError while an array or slice made from it lives: it would point into nothing."""
+        """`view` ends. BufferError while an array or slice made from it lives: it would point into nothing."""
         self.view.release()
         if self._store() is not None:
             raise BufferError(f"{self} is still looked at: drop the arrays and slices made from its view")
@@ -70,14 +70,14 @@ class KernelToCompile:
 
 @runtime_checkable
 class SideChannel(Protocol):
-    """What a simulated device takes and tells beside the system calls: its Driver has this too, the kernel's not.
+    """What a simulated device takes and tells beside the system calls: its Driver has this too, Linux's not.
     Addresses are those of the process behind the Driver."""
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         """A suballocation [va, va + size_bytes), for bounds checks; size 0 takes it back."""
 
     def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
-        """As `announce` for each (VA, bytes, name), in order."""
+        """The same as `announce` for each (VA, bytes, name), in order."""
 
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Kernels about to be dispatched, which it may compile beforehand."""
@@ -89,7 +89,7 @@ class SideChannel(Protocol):
         """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
 
     def watchpoint_hits(self) -> Sequence[Any]:
-        """What was noted since, in order."""
+        """The stores to watched bytes since the last question, in order."""
 
     def findings(self) -> Sequence[Any]:
         """What it found wrong so far, in order; also what other clients of the device did."""
@@ -124,7 +124,7 @@ class Driver(Protocol):
         """
 
     def munmap(self, mapping: Mapping) -> None:
-        """Ends the mapping and its `view`: BufferError while something still looks at the bytes."""
+        """This ends the mapping and its `view`: BufferError while something still looks at the bytes."""
 
     def close(self, fd: int) -> None: ...
 
@@ -135,4 +135,4 @@ class Driver(Protocol):
         """A whole file of /sys, /proc or /dev. OSError where it is missing or not allowed."""
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a folder, sorted. OSError where it is missing or not allowed."""
+        """The names in a folder, sorted. OSError where it is missing or not allowed."""

@@ -1,6 +1,6 @@
-"""What a failed system call means and what to do: (call, errno) → sentence → advice, one row each.
+"""What a failed system call means and what to do: a row with a sentence and advice for each call and errno.
 
-Rows follow the kernel's own checks: amdkfd (kfd_chardev.c, kfd_queue.c, kfd_events.c, kfd_process_queue_manager.c,
+Rows follow the driver's own checks: amdkfd (kfd_chardev.c, kfd_queue.c, kfd_events.c, kfd_process_queue_manager.c,
 amdgpu_amdkfd_gpuvm.c) and amdgpu (amdgpu_userq.c, amdgpu_userq_fence.c, amdgpu_gem.c), Linux 6.12 to 7.2.
 """
 
@@ -17,7 +17,7 @@ ENOTSUPP = 524  # include/linux/errno.h: kernel-only, but amdkfd and amdgpu retu
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`call` is the ioctl's macro, "open PATH" or "mmap WHAT"; "" is any call."""
+    """What `errno` means from `call`: the ioctl's macro, "open PATH" or "mmap WHAT"; "" is any call."""
 
     call: str
     errno: int
@@ -38,8 +38,8 @@ ADVICE = (
     Advice(
         "open /dev/kfd",
         errno.ENOENT,
-        "the kernel offers no KFD device",
-        "load amdgpu, use a kernel with CONFIG_HSA_AMD; in a container add --device=/dev/kfd",
+        "Linux offers no KFD device",
+        "load amdgpu, use a Linux with CONFIG_HSA_AMD; in a container add --device=/dev/kfd",
     ),
     Advice("open /dev/kfd", errno.EACCES, "this user may not open it; root is never needed", _GROUP),
     Advice(
@@ -114,12 +114,12 @@ ADVICE = (
         f"{KFD}CREATE_QUEUE",
         errno.EINVAL,
         "a buffer is not mapped exactly as wanted: ring = ring_size, rptr and wptr their own page in GTT, EOP "
-        "4096 bytes, context save area as the kernel sizes it (gfx1151 differs between kernels)",
+        "4096 bytes, context save area as KFD sizes it (gfx1151 differs between Linux versions)",
         "compare cwsr_size and ctl_stack_size in the topology node with `zinc-rt devices --json -`",
     ),
     Advice(f"{KFD}CREATE_QUEUE", errno.EFAULT, "an address is no user address", _BUG),
     Advice(f"{KFD}CREATE_QUEUE", errno.ESRCH, "the process has no GPU address space: ACQUIRE_VM", _BUG),
-    Advice(f"{KFD}CREATE_QUEUE", ENOTSUPP, "this kernel has no such queue type", _BUG),
+    Advice(f"{KFD}CREATE_QUEUE", ENOTSUPP, "this KFD has no such queue type", _BUG),
     Advice(
         f"{KFD}CREATE_QUEUE",
         errno.ENOSPC,
@@ -132,7 +132,7 @@ ADVICE = (
         "hardware queues are full and the scheduler may not oversubscribe",
         "boot without amdgpu.sched_policy, or close other programs that use this GPU",
     ),
-    Advice(f"{KFD}CREATE_QUEUE", errno.ENOMEM, "no kernel memory, or all 1024 queue ids used", "close queues"),
+    Advice(f"{KFD}CREATE_QUEUE", errno.ENOMEM, "no memory in Linux, or all 1024 queue ids used", "close queues"),
     Advice(f"{KFD}CREATE_QUEUE", errno.EIO, "the MES firmware refused the queue", _FIRMWARE),
     Advice(f"{KFD}CREATE_QUEUE", errno.ETIMEDOUT, "the MES firmware did not answer", _FIRMWARE),
     Advice(f"{KFD}DESTROY_QUEUE", errno.EINVAL, "unknown queue", _BUG),
@@ -174,7 +174,7 @@ ADVICE = (
     Advice(
         f"{DRM}USERQ",
         errno.ENOMEM,
-        "no memory, 512 queues open, or the MQD could not be read (the kernel reports that so)",
+        "no memory, 512 queues open, or the MQD could not be read (amdgpu reports that so)",
         "close queues",
     ),
     Advice(f"{DRM}USERQ", errno.ETIMEDOUT, "the MES firmware did not answer", _FIRMWARE),
@@ -184,26 +184,26 @@ ADVICE = (
     Advice(
         f"{DRM}GEM_CREATE",
         errno.EINVAL,
-        "domain or flags unknown to this kernel (doorbell buffers came with 6.16)",
-        "use a newer kernel, or --tier t1",
+        "domain or flags unknown to this amdgpu (doorbell buffers came with Linux 6.16)",
+        "use a newer Linux, or --tier t1",
     ),
     Advice(f"{DRM}GEM_CREATE", errno.ENOMEM, "no memory in that domain", _VRAM),
     Advice(f"{DRM}GEM_VA", errno.EINVAL, "the address is unaligned, taken, or outside the valid ranges", _BUG),
     Advice(f"{DRM}GEM_VA", errno.ENOENT, "unknown buffer or syncobj", _BUG),
     Advice(f"{DRM}GEM_VA", errno.EBUSY, "a live queue still uses this buffer", _BUG),
-    Advice(f"{DRM}INFO", errno.EINVAL, "this kernel does not know the question", "use a newer kernel"),
+    Advice(f"{DRM}INFO", errno.EINVAL, "this amdgpu does not know the question", "use a newer Linux"),
     Advice("DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT", errno.ETIME, "not reached in time", _RESET),
     Advice("DRM_IOCTL_SYNCOBJ_WAIT", errno.ETIME, "not reached in time", _RESET),
     # --- any call ---
     Advice("", errno.ENODEV, "the GPU is gone: reset, unplugged or its driver unloaded", _RESET),
     Advice("", errno.EIO, "the GPU does not answer", _RESET),
     Advice("", errno.EBADF, "the fd is closed, or another process's: KFD ends at fork", _BUG),
-    Advice("", errno.ENOTTY, "this kernel does not know the call", "use a newer kernel"),
+    Advice("", errno.ENOTTY, "this Linux does not know the call", "use a newer Linux"),
     Advice("", errno.EFAULT, "an address in the request is not readable or writable", _BUG),
     Advice("", errno.ENOMEM, "no memory", _VRAM),
     Advice("", errno.EMFILE, "too many open files", "raise `ulimit -n`"),
     Advice("", errno.EACCES, "not allowed", _GROUP),
-    Advice("", ENOTSUPP, "this kernel or GPU does not support it", "see `zinc-rt devices`"),
+    Advice("", ENOTSUPP, "this Linux or GPU does not support it", "see `zinc-rt devices`"),
 )
 
 _TABLE = {(row.call, row.errno): row for row in ADVICE}

@@ -19,7 +19,7 @@ from zinc_rt.kmd.uapi.structs import StructBytes
 SLOT_BYTES = 8
 PAGE_SIZE_BYTES = kfd.KFD_SIGNAL_EVENT_LIMIT * SLOT_BYTES
 UNSIGNALLED = (1 << 64) - 1  # amdkfd/kfd_events.c, UNSIGNALED_EVENT_SLOT
-_LONGEST_MS = 0x7FFFFFFF  # longer waits are cut to this by the kernel; all ones would have no end
+_LONGEST_MS = 0x7FFFFFFF  # longer waits are cut to this by KFD; all ones would have no end
 
 
 class EventKind(Enum):
@@ -40,8 +40,8 @@ class GpuReset:
 
 @dataclass(eq=False, slots=True)
 class KfdEvent:
-    """`slot_va`: RELEASE_MEM writes anything but UNSIGNALLED there, then interrupts with `trigger` as context
-    id."""
+    """A KFD event. RELEASE_MEM writes anything but UNSIGNALLED to its `slot_va`, then interrupts with `trigger` as
+    context id."""
 
     kind: EventKind
     event_id: int
@@ -81,7 +81,7 @@ class KfdEvents:
         self.page = page
 
     def create(self, kind: EventKind, *, auto_reset: bool = True) -> KfdEvent:
-        """With `auto_reset` a wait that sees the event clears it."""
+        """Make an event. With `auto_reset` a wait that sees it clears it."""
         request = kfd.CREATE_EVENT.new(event_type=kind.value, auto_reset=int(auto_reset))
         page = self.page
         if kind is EventKind.SIGNAL:
@@ -102,16 +102,16 @@ class KfdEvents:
         return KfdEvent(kind, event_id, made["event_trigger_data"], slot, 1, held)
 
     def set(self, event: KfdEvent) -> None:
-        """From the CPU; only SIGNAL events can be."""
+        """The CPU sets the event, which must be a SIGNAL one."""
         self._file.ioctl(kfd.IOC_SET_EVENT, kfd.SET_EVENT.new(event_id=event.event_id))
 
     def reset(self, event: KfdEvent) -> None:
         self._file.ioctl(kfd.IOC_RESET_EVENT, kfd.RESET_EVENT.new(event_id=event.event_id))
 
     def wait(self, events: Sequence[KfdEvent], timeout_seconds: float, *, every: bool = False) -> list[FiredEvent]:
-        """Those that fired; none when the time is over. Waits for one of `events`, or for `every` one.
+        """Wait for one of `events`, or for `every` one: those that fired, none when the time is over.
 
-        Raises DriverError where the kernel fails the wait: an event was destroyed, or the device is lost.
+        Raises DriverError where KFD fails the wait: an event was destroyed, or the device is lost.
         """
         array = record_array(
             kfd.EVENT_DATA.new(
@@ -132,7 +132,7 @@ class KfdEvents:
 
 
 def _fired(events: Sequence[KfdEvent], array: HostArray, *, alone: bool) -> list[FiredEvent]:
-    """The kernel fills the entries that fired: a GPU id, or for a signal its new age."""
+    """The events whose entries KFD filled: with a GPU id, or for a signal with its new age."""
     fired = []
     for index, event in enumerate(events):
         data = array.record(kfd.EVENT_DATA, index)

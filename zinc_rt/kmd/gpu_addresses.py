@@ -8,7 +8,7 @@ from zinc_rt.errors import ZincError
 
 
 class GpuAddresses:
-    """Addresses `first` to `last`, both usable."""
+    """The addresses from `first` to `last`, both usable, and which of them are free."""
 
     def __init__(self, first: int, last: int) -> None:
         self.first, self.last = first, last

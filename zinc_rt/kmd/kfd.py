@@ -117,7 +117,7 @@ class KfdGpu:
         fallback: Placement | None = None,
         writable: bool = True,
     ) -> DeviceBuffer:
-        """Zeroed where it lies in host memory. `writable`: for the GPU.
+        """A buffer, zeroed where it lies in host memory. `writable`: for the GPU.
 
         With `fallback` a refusal (EINVAL: small BAR; ENOMEM) takes that placement and adds a line to `fallbacks`.
         """
@@ -131,11 +131,11 @@ class KfdGpu:
         )
 
     def create_queue(self, *, ring_bytes: int, priority: int = 7) -> Queue:
-        """`priority` 0 to 15, 7 is normal. The ring is host memory."""
+        """A queue with its ring in host memory. `priority` is 0 to 15, 7 is normal."""
         return self.queues.create(ring_bytes=ring_bytes, priority=priority)
 
     def flush_hdp(self) -> None:
-        """What the CPU wrote through the BAR reaches VRAM. Any value into the register does it."""
+        """Push what the CPU wrote through the BAR out to VRAM. Any value into the register does it."""
         if self._hdp is None:
             self._hdp = self.memory.mmio_page()
         store_u32(self._hdp.host.address + kfd.KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, 1)
@@ -151,7 +151,7 @@ class KfdGpu:
         )
 
     def available_memory(self) -> int:
-        """Bytes of VRAM this process may still take."""
+        """The bytes of VRAM that this process may still take."""
         request = kfd.GET_AVAILABLE_MEMORY.new(gpu_id=self.node.gpu_id)
         return self.file.ioctl(kfd.IOC_AVAILABLE_MEMORY, request, self._about)["available"]
 
@@ -159,7 +159,7 @@ class KfdGpu:
         return self.ledger.counts()
 
     def close(self) -> None:
-        """Queues, buffers, doorbells and the render node, latest first. On a real kernel the GPU cannot be opened
-        again in this process."""
+        """Give back queues, buffers, doorbells and the render node, latest first. On a real device the GPU cannot
+        be opened again in this process."""
         if self.held is not None:
             self.held.release()

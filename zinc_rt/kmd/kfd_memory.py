@@ -60,7 +60,7 @@ class KfdMemory:
             if placement is Placement.USERPTR:
                 self._map_for_cpu(buffer, ledger, ANONYMOUS, 0)
             flags = FLAGS[placement] | USABLE | (kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE if writable else 0)
-            offset = self._make(buffer, ledger, flags, kept_by_kfd)
+            offset = self._allocate(buffer, ledger, flags, kept_by_kfd)
             if placement in HOST_VISIBLE and placement is not Placement.USERPTR:
                 self._map_for_cpu(buffer, ledger, self.render_fd, offset)
             self._map_for_gpu(buffer, ledger)
@@ -73,7 +73,7 @@ class KfdMemory:
         flags |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
         with self.ledger.all_or_nothing():
             self._set_aside(buffer, self.ledger)
-            offset = self._make(buffer, self.ledger, flags, lambda: False)
+            offset = self._allocate(buffer, self.ledger, flags, lambda: False)
             self._map_for_cpu(buffer, self.ledger, self.file.fd, offset)
         return buffer
 
@@ -91,8 +91,8 @@ class KfdMemory:
             raise DriverError("mmap address range", 0, f"{va:#x} lies outside the GPU's {first:#x} to {last:#x}")
         buffer.gpu_va = va
 
-    def _make(self, buffer: DeviceBuffer, ledger: Ledger, flags: int, kept_by_kfd: Callable[[], bool]) -> int:
-        """ALLOC_MEMORY_OF_GPU; returns the offset to map it at."""
+    def _allocate(self, buffer: DeviceBuffer, ledger: Ledger, flags: int, kept_by_kfd: Callable[[], bool]) -> int:
+        """Allocate with ALLOC_MEMORY_OF_GPU; the offset to map the buffer at."""
         request = kfd.ALLOC_MEMORY_OF_GPU.new(
             va_addr=buffer.gpu_va, size=buffer.size_bytes, gpu_id=self.gpu_id, flags=flags
         )

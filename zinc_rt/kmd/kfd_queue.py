@@ -70,7 +70,10 @@ class KfdQueues:
         return self._doorbells
 
     def set_cu_mask(self, queue: Queue, words: tuple[int, ...]) -> None:
-        """32 CUs a word. gfx10 and later switch CUs in pairs: bits 2n and 2n+1 alike."""
+        """Keep a queue to the CUs whose bits are set, 32 a word.
+
+        gfx10 and later switch CUs in pairs: bits 2n and 2n+1 alike.
+        """
         mask = u32_array(words)
         request = kfd.SET_CU_MASK.new(
             queue_id=queue.queue_id, num_cu_mask=32 * len(words), cu_mask_ptr=mask.address
@@ -78,7 +81,7 @@ class KfdQueues:
         self.memory.file.ioctl(kfd.IOC_SET_CU_MASK, request, f"queue {queue.queue_id}")
 
     def _create(self, queue: Queue, priority: int) -> int:
-        """CREATE_QUEUE with each size of save area in turn; the doorbell's offset on /dev/kfd."""
+        """Try CREATE_QUEUE with each size of save area in turn; the doorbell's offset on /dev/kfd."""
         candidates = cwsr_sizes(self.node)
         for number, sizes in enumerate(candidates):
             # host memory comes zeroed, which the header of the save area wants

@@ -1,4 +1,4 @@
-"""The Linux kernel as a Driver."""
+"""Linux as a Driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGAIN_SECONDS = 1.0  # libdrm and libhsakmt repeat EAGAIN for ever; a GPU in re
 
 
 class LinuxDriver:
-    """Real system calls. Counts what it handed out: `open_fds` and `live_mappings` are empty after a clean end."""
+    """Real system calls. `open_fds` and `live_mappings` count what they gave: nothing after a clean end."""
 
     simulated = False
 

@@ -17,7 +17,7 @@ NEEDED = (1, 14)  # event ages and RUNTIME_ENABLE
 
 @dataclass(frozen=True, slots=True)
 class Apertures:
-    """First and last address of each window. LDS and scratch matter only to flat addressing."""
+    """The first and the last address of each window. LDS and scratch matter only to flat addressing."""
 
     lds: tuple[int, int]
     scratch: tuple[int, int]
@@ -25,7 +25,7 @@ class Apertures:
 
 
 class OpenKfd:
-    """What everything of a process goes through. Counted in `ledger`, as is what outlives a single GPU."""
+    """What all that a process does with KFD goes through. `ledger` counts it, and what outlives a single GPU."""
 
     def __init__(self, driver: Driver, ledger: Ledger) -> None:
         self.driver = driver
@@ -59,7 +59,7 @@ class OpenKfd:
 
 
 def check_interface(version: tuple[int, int]) -> None:
-    """Raises UnsupportedError for a KFD too old, or of a major version nobody has seen."""
+    """Refuse (UnsupportedError) a KFD that is too old, or of a major version nobody has seen."""
     if version[0] != NEEDED[0] or version < NEEDED:
         raise UnsupportedError(
             f"KFD interface {_dotted(version)}: wanted {_dotted(NEEDED)} or later of {NEEDED[0]}.x",

@@ -48,7 +48,7 @@ class RenderNode:
         return send_ioctl(self.driver, self.fd, command, record, about)
 
     def info(self, query: int, answer: Struct, about: str, **arguments: int) -> StructBytes:
-        """What the kernel knows of `answer`; fields newer than the kernel stay zero."""
+        """Ask amdgpu for `answer`; fields newer than this amdgpu stay zero."""
         array = HostArray(bytes(answer.size_bytes))
         request = amdgpu.INFO.new(
             return_pointer=array.address, return_size=answer.size_bytes, query=query, **arguments
@@ -71,7 +71,7 @@ class RenderNode:
         return self.info(amdgpu.AMDGPU_INFO_MEMORY, amdgpu.INFO_MEMORY, "MEMORY")
 
     def firmware(self) -> dict[str, Firmware]:
-        """By name; a name this kernel does not know is left out."""
+        """Firmware versions by name; a name that this amdgpu does not know is left out."""
         versions = {}
         for name, kind in FIRMWARE.items():
             try:
@@ -92,12 +92,12 @@ class RenderNode:
         return MemoryFault(last["addr"], status=last["status"]) if last["addr"] or last["status"] else None
 
     def vram_lost_count(self) -> int:
-        """Rises when a reset lost what VRAM held."""
+        """How often a reset lost what VRAM held."""
         counter = Struct("uint32_t", u32("count"))
         return self.info(amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER, counter, "VRAM_LOST_COUNTER")["count"]
 
     def eop_bytes(self) -> int:
-        """Size of a compute user queue's EOP buffer. Kernels up to 7.0 do not say: 2048."""
+        """The size of a compute user queue's EOP buffer. Linux up to 7.0 does not say: 2048."""
         try:
             areas = self.info(
                 amdgpu.AMDGPU_INFO_UQ_FW_AREAS,
@@ -123,6 +123,6 @@ class RenderNode:
 
 
 def ip_version(answer: StructBytes) -> tuple[int, int, int]:
-    """(major, minor, revision) of an IP as discovery found it: (12, 0, 1) is gfx1201."""
+    """An IP's (major, minor, revision) as discovery found it: (12, 0, 1) is gfx1201."""
     packed = answer["ip_discovery_version"]
     return packed >> 16 & 0xFF, packed >> 8 & 0xFF, packed & 0xFF

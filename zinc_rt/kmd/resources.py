@@ -1,4 +1,4 @@
-"""What is held of the kernel, counted, and given back in reverse order, on error paths too."""
+"""What is held of the driver, counted, and given back in reverse order, on error paths too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Held:
         self._ledger, self.kind, self.name, self._give_back = ledger, kind, name, give_back
 
     def release(self) -> None:
-        """Where giving back fails it stays held, so that it is counted and can be tried again."""
+        """Give it back. Where that fails it stays held, so that it is counted and can be tried again."""
         if self in self._ledger.items:
             self._give_back()
             del self._ledger.items[self]
@@ -51,7 +51,7 @@ class Ledger:
 
     @contextmanager
     def close_on_error(self) -> Iterator[None]:
-        """As `all_or_nothing`, and what was held before goes too: for an owner that cannot be finished."""
+        """Everything is given back if the block fails: for an owner that cannot be finished."""
         try:
             yield
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""DRM sync objects: what the kernel signals for page-table updates and for user-queue fences."""
+"""DRM sync objects: what amdgpu signals for page-table updates and for user-queue fences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUBMITTED = drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL | drm.DRM_SYNCOBJ_WAIT_FLAGS_WA
 
 
 class Syncobj:
-    """Binary, or a timeline: the ways to wait differ, the object does not."""
+    """A sync object, binary or a timeline: the ways to wait differ, the object does not."""
 
     def __init__(self, node: RenderNode, name: str) -> None:
         self._node = node
@@ -26,7 +26,7 @@ class Syncobj:
         self.held: Held = node.ledger.hold("syncobj", name, self._destroy)
 
     def wait(self, timeout_seconds: float) -> bool:
-        """The fence in it is signalled; False when the time is over. DriverError: it ended with an error."""
+        """Whether its fence was signalled in time. DriverError where the fence ended with an error."""
         handles = u32_array([self.handle])
         request = drm.SYNCOBJ_WAIT.new(
             handles=handles.address,
@@ -37,7 +37,7 @@ class Syncobj:
         return self._in_time(drm.IOCTL_SYNCOBJ_WAIT, request, self.held.name)
 
     def wait_point(self, point: int, timeout_seconds: float) -> bool:
-        """As `wait`, for a point of the timeline; it may not even be submitted yet."""
+        """The same for a point of the timeline, which may not even be submitted yet."""
         handles, points = u32_array([self.handle]), u64_array([point])
         request = drm.SYNCOBJ_TIMELINE_WAIT.new(
             handles=handles.address,
@@ -65,5 +65,5 @@ class Syncobj:
 
 
 def _deadline_ns(timeout_seconds: float) -> int:
-    """The kernel takes a time of CLOCK_MONOTONIC, not a length."""
+    """The time at which a wait ends: DRM takes one of CLOCK_MONOTONIC, not a length."""
     return time.monotonic_ns() + math.ceil(max(0.0, timeout_seconds) * 1e9)

@@ -15,7 +15,7 @@ KFD_PATH = "/dev/kfd"
 
 
 def send_ioctl(driver: Driver, fd: int, command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
-    """Send `record`; it holds the answer afterwards, also where DriverError is raised."""
+    """Send `record`, which holds the answer afterwards, also where DriverError is raised."""
     try:
         driver.ioctl(fd, command.request, record.raw)
     except OSError as error:
@@ -24,7 +24,7 @@ def send_ioctl(driver: Driver, fd: int, command: Ioctl, record: StructBytes, abo
 
 
 def _with_loss(about: str, error: OSError) -> str:
-    """A device that is gone may say how: the simulated one knows where it left a record."""
+    """`about`, with what a device that is gone says of its end: the simulated one knows where it left a record."""
     said = error.strerror or ""
     if error.errno != errno.ENODEV or said in ("", os.strerror(errno.ENODEV)):
         return about
@@ -61,5 +61,5 @@ def map_memory(
 
 
 def whole_pages_bytes(size_bytes: int) -> int:
-    """Rounded up to whole pages, in bytes."""
+    """The size rounded up to whole pages."""
     return size_bytes + -size_bytes % PAGE_BYTES

@@ -35,12 +35,12 @@ class TopologyNode:
         except KeyError:
             raise InputError(
                 f"{NODES}/{self.index}/properties has no {name}",
-                next="use a newer kernel: amdkfd has had it since 5.x",
+                next="use a newer Linux: amdkfd has had it since 5.x",
             ) from None
 
     @property
     def generation(self) -> tuple[int, int, int]:
-        """(major, minor, step): gfx1201 is (12, 0, 1)."""
+        """The chip's (major, minor, step): gfx1201 is (12, 0, 1)."""
         version = self["gfx_target_version"]
         return version // 10000, version // 100 % 100, version % 100
 
@@ -87,13 +87,13 @@ class Topology:
 
 
 def arch_name(generation: tuple[int, int, int]) -> str:
-    """gfx1201 for (12, 0, 1), gfx90a for (9, 0, 10)."""
+    """LLVM's name of a chip: gfx1201 for (12, 0, 1), gfx90a for (9, 0, 10)."""
     major, minor, step = generation
     return f"gfx{major}{minor:x}{step:x}"
 
 
 def read_topology(driver: Driver) -> Topology:
-    """Every GPU node, by index. A node of a CPU is left out; one the device cgroup hides is named."""
+    """Read every GPU node, by index. A node of a CPU is left out; one the device cgroup hides is named."""
     try:
         names = driver.list_dir(NODES)
     except OSError as error:
@@ -131,7 +131,7 @@ def parse_properties(text: bytes, where: str) -> dict[str, int]:
 
 
 def _banks(driver: Driver, path: str) -> list[dict[str, int]]:
-    """None where the kernel or a container hides them."""
+    """The memory banks of a node; none where Linux or a container hides them."""
     try:
         return [
             parse_properties(driver.read_file(f"{path}/mem_banks/{bank}/properties"), f"{path}/mem_banks/{bank}")
@@ -142,7 +142,7 @@ def _banks(driver: Driver, path: str) -> list[dict[str, int]]:
 
 
 def _memory(banks: list[dict[str, int]]) -> tuple[dict[int, int], tuple[int, int]]:
-    """Bytes by heap type, and the clock of VRAM."""
+    """The bytes of each heap type, and the clock of VRAM."""
     heaps: dict[int, int] = {}
     clock = (0, 0)
     for bank in banks:

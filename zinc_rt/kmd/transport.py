@@ -9,7 +9,7 @@ A transport owns one GPU's memory and queues through a Driver. The ring room
         queue.rptr.host.address       # what the command processor has fetched
 
 and reads two facts where the tiers differ: `inherits_vmid` (indirect buffers carry the bit) and `kmd_fence` (a
-submission the kernel is to wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Everything is given
+submission that amdgpu is to wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Everything is given
 back by closing: buffers, queues and fds are counted in `resources()`, which is empty afterwards.
 """
 
@@ -74,13 +74,13 @@ class DeviceBuffer:
 
     @property
     def host(self) -> Mapping:
-        """The CPU's side. Its address need not equal `gpu_va`."""
+        """The CPU's mapping, whose address need not equal `gpu_va`."""
         if self.mapping is None:
             raise ValueError(f"{self.name} lies in {self.placement.value}: the CPU cannot reach it")
         return self.mapping
 
     def free(self) -> None:
-        """Latest part first. Safe to repeat after a failure."""
+        """Give back its parts, latest first. Safe to repeat after a failure."""
         for held in reversed(self.held):
             held.release()
 
@@ -101,14 +101,14 @@ class Queue:
     kmd_fence: bool
     save_area: DeviceBuffer | None = None
     held: list[Held] = field(default_factory=list, repr=False)
-    lost: DriverError | None = None  # the kernel tore the queue down but said so with an error
+    lost: DriverError | None = None  # KFD tore the queue down but said so with an error
 
     @property
     def ring_dw(self) -> int:
         return self.ring.size_bytes // 4
 
     def destroy(self) -> None:
-        """Raises `lost` after everything is given back."""
+        """Give everything back, then raise `lost` if there is one."""
         for held in reversed(self.held):
             held.release()
         lost, self.lost = self.lost, None
@@ -124,8 +124,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFault:
-    """A GPU address that could not be used. `status` is the raw register where the transport has no decoded
-    bits."""
+    """A GPU address that could not be used. `status` is the raw register where no bits are decoded."""
 
     va: int  # of the page
     not_present: bool = False
@@ -148,13 +147,12 @@ class Transport(Protocol):
     def alloc(
         self, size_bytes: int, placement: Placement, name: str, *, fallback: Placement | None = None
     ) -> DeviceBuffer:
-        """Mapped for the GPU, and for the CPU where it can be. Without `fallback` a refusal is an error."""
+        """A buffer that GPU and, where it can, CPU reach. Without `fallback` a refusal is an error."""
 
     def create_queue(self, *, ring_bytes: int) -> Queue: ...
 
     def flush_hdp(self) -> None:
-        """CPU writes through the BAR become visible to the GPU. An error where the transport has no way to do
-        it."""
+        """Make CPU writes through the BAR visible to the GPU. An error where the transport cannot."""
 
     def resources(self) -> dict[str, int]: ...
 
@@ -162,7 +160,7 @@ class Transport(Protocol):
 
 
 def check_ring(ring_bytes: int) -> None:
-    """A power of two of whole pages: both kernels compare the ring with its mapping."""
+    """Refuse a ring that is no power of two of whole pages: KFD and amdgpu compare it with its mapping."""
     if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
         raise ValueError(f"ring_bytes {ring_bytes}: wanted a power of two, 4096 or more")
 
@@ -176,7 +174,7 @@ def allocate_or_fall_back(
     refused_by: Ioctl,
     fallbacks: list[str],
 ) -> DeviceBuffer:
-    """A buffer of `placement`; of `fallback` where that ioctl refuses it (EINVAL, ENOMEM), told in `fallbacks`."""
+    """Allocate in `placement`, or where that ioctl refuses (EINVAL, ENOMEM) in `fallback`, told in `fallbacks`."""
     try:
         return allocate(placement)
     except DriverError as error:

@@ -64,7 +64,7 @@ class UserqGpu:
     kind = "userq"
 
     def __init__(self, driver: Driver, render_path: str) -> None:
-        """Raises UnsupportedError with the reason where the kernel offers no compute user queues."""
+        """Open the GPU. UnsupportedError with the reason where amdgpu offers no compute user queues."""
         self.driver = driver
         self.fallbacks: list[str] = []
         self.node = RenderNode(driver, render_path)
@@ -92,7 +92,7 @@ class UserqGpu:
         fallback: Placement | None = None,
         writable: bool = True,
     ) -> DeviceBuffer:
-        """Zeroed. Reaches the GPU's page tables by `settle`, which every new queue calls.
+        """A zeroed buffer. It reaches the GPU's page tables by `settle`, which every new queue calls.
 
         With `fallback` a refusal (ENOMEM, EINVAL) takes that placement and adds a line to `fallbacks`.
         """
@@ -106,7 +106,7 @@ class UserqGpu:
         )
 
     def settle(self, timeout_seconds: float = PAGE_TABLES_SECONDS) -> None:
-        """Every address mapped or unmapped so far is so for the GPU too."""
+        """Wait until every address mapped or unmapped so far is so for the GPU too."""
         if not self._point:
             return
         if self._stuck or not self._timeline.wait_point(self._point, timeout_seconds):
@@ -120,7 +120,7 @@ class UserqGpu:
         ring_bytes: int,
         priority: int = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_NORMAL_LOW,
     ) -> Queue:
-        """`priority` is AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_*; HIGH needs CAP_SYS_NICE."""
+        """A compute queue. `priority` is AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_*; HIGH needs CAP_SYS_NICE."""
         check_ring(ring_bytes)
         with self.ledger.all_or_nothing():
             parts = [
@@ -173,7 +173,7 @@ class UserqGpu:
         reads: Sequence[DeviceBuffer] = (),
         writes: Sequence[DeviceBuffer] = (),
     ) -> None:
-        """`syncobjs` are signalled when the queue's fence reaches the wptr that memory holds now.
+        """Have `syncobjs` signalled when the queue's fence reaches the wptr that memory holds now.
 
         So: after the wptr store, and with PROTECTED_FENCE_SIGNAL as the last packet before it.
         """
@@ -189,7 +189,7 @@ class UserqGpu:
         reads: Sequence[DeviceBuffer] = (),
         writes: Sequence[DeviceBuffer] = (),
     ) -> tuple[tuple[int, int], ...]:
-        """(va, value) pairs: `queue` waits until the 64 bits at each va have reached the value.
+        """The (va, value) pairs for `queue` to wait for, until the 64 bits at each va have reached the value.
 
         Fences of other drivers are waited for in here. Blocks on a syncobj that nothing was submitted to.
         """
@@ -280,7 +280,7 @@ class UserqGpu:
         self._point += 1
 
     def _unmap(self, buffer: DeviceBuffer) -> None:
-        """The address is taken by nothing else before the GPU has forgotten it."""
+        """Unmap, and wait: nothing else may take the address before the GPU has forgotten it."""
         self._update_va(buffer, amdgpu.AMDGPU_VA_OP_UNMAP, 0)
         self.settle()
 

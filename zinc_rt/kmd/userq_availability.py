@@ -1,7 +1,7 @@
 """Can this GPU take compute user queues, why not, and what to do: facts first, then one row of a table.
 
 The conditions are those of amdgpu (amdgpu_kms.c, gfx_v11_0.c, gfx_v12_0.c, mes_userqueue.c, Linux 6.16 to 7.0).
-`userq_ip_mask` is the kernel's own verdict; the rows below it only say why the bit is clear.
+`userq_ip_mask` is amdgpu's own verdict; the rows below it only say why the bit is clear.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ EXCLUDED: frozenset[IpVersion] = frozenset(  # switched off in the code, through
 @dataclass(frozen=True, slots=True)
 class UserqFacts:
     generation: IpVersion
-    ip_mask: int  # DEV_INFO.userq_ip_mask; 0 also where the kernel is older than the field (6.16)
+    ip_mask: int  # DEV_INFO.userq_ip_mask; 0 also where Linux is older than the field (6.16)
     slots: int  # HW_IP_INFO(COMPUTE).userq_num_slots; 0 also before 6.17
-    parameter: int | None  # amdgpu.user_queue; None where this kernel has no such parameter
+    parameter: int | None  # amdgpu.user_queue; None where this amdgpu has no such parameter
     firmware: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -66,7 +66,7 @@ class UserqAvailability:
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityRow:
-    """`why` and `next` may use the facts, `arch` and `old` (the firmware that is too old)."""
+    """A verdict and `when` it holds. `why` and `next` may use the facts, `arch`, `old` (firmware too old)."""
 
     when: Callable[[UserqFacts], bool]
     usable: bool
@@ -78,7 +78,7 @@ ROWS = (
     AvailabilityRow(
         lambda f: f.offered and f.slots > 0, True, "{f.slots} compute slots (user_queue={f.parameter})", ""
     ),
-    AvailabilityRow(lambda f: f.offered, True, "offered; this kernel does not count slots (6.16)", ""),
+    AvailabilityRow(lambda f: f.offered, True, "offered; this amdgpu does not count slots (Linux 6.16)", ""),
     AvailabilityRow(
         lambda f: f.generation[0] < 11,
         False,
@@ -88,13 +88,13 @@ ROWS = (
     AvailabilityRow(
         lambda f: f.parameter is None,
         False,
-        "this kernel's amdgpu has no user queues (they came with Linux 6.16)",
+        "this amdgpu has no user queues (they came with Linux 6.16)",
         f"use Linux 6.17 or newer; {T1}",
     ),
     AvailabilityRow(
         lambda f: f.generation in EXCLUDED,
         False,
-        "the kernel leaves {arch} out of user queues (through 7.0), whatever amdgpu.user_queue says",
+        "amdgpu leaves {arch} out of user queues (through Linux 7.0), whatever amdgpu.user_queue says",
         "use --tier t1",
     ),
     AvailabilityRow(
@@ -112,7 +112,7 @@ ROWS = (
     AvailabilityRow(
         lambda f: True,
         False,
-        "amdgpu.user_queue={f.parameter} and {f.slots} slots, but the kernel does not offer compute",
+        "amdgpu.user_queue={f.parameter} and {f.slots} slots, but amdgpu does not offer compute",
         f"`dmesg | grep -iE 'mes|userq'` may say why; {T1}",
     ),
 )

@@ -17,9 +17,9 @@ from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.kernels.launch import COUNTS
 from zinc_rt.kernels.weight import Weight
+from zinc_rt.mem.arena import align_up
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import Allocation, BufferPlacement, MemoryPlan
-from zinc_rt.mem.suballocator import align_up
 
 SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows", "E": "entries"}  # how ir/op.py writes them first
 GARBAGE = 0xFF  # bytes of NaN, and of index -1

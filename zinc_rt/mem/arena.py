@@ -15,6 +15,10 @@ class Lifetime:
     size_bytes: int
 
 
+def align_up(size_bytes: int, alignment: int) -> int:
+    return -(-size_bytes // alignment) * alignment
+
+
 # No order is best for every graph: chains of equal layers like one, wide temporaries another.
 _ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
     lambda life: (-life.size_bytes, life.first),

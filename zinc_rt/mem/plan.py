@@ -18,9 +18,8 @@ from typing import Any
 from zinc_rt.errors import InputError
 from zinc_rt.ir.dtypes import row_bytes
 from zinc_rt.ir.graph import ABSENT, BufferSpec, OpGraph, Role, most
-from zinc_rt.mem.arena import Lifetime, floor_bytes, pack
+from zinc_rt.mem.arena import Lifetime, align_up, floor_bytes, pack
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
-from zinc_rt.mem.suballocator import align_up
 
 FORMAT = 1
 STEP = "step"

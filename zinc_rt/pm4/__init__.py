@@ -13,7 +13,7 @@ from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode, decode_stream
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.pm4.opcodes import BAD_OPCODE
 from zinc_rt.pm4.packet import EncodeError, Packet
-from zinc_rt.pm4.registers import Sh, Uconfig
+from zinc_rt.pm4.registers import Sh
 
 __all__ = [
     "BAD_OPCODE",
@@ -23,7 +23,6 @@ __all__ = [
     "Generation",
     "Packet",
     "Sh",
-    "Uconfig",
     "decode",
     "decode_stream",
     "generation_of",

@@ -10,7 +10,7 @@ from zinc_rt.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """`name` is bits [high:low]. `values` names what it can hold, where that is known."""
+    """A field `name` in bits [high:low]. `values` names what it can hold, where that is known."""
 
     name: str
     high: int
@@ -26,7 +26,7 @@ class Bits:
 
 
 def bit_table(text: str) -> tuple[Bits, ...]:
-    """`"A 5:0, B 6"` as Bits, lowest first."""
+    """The Bits that a text like `"A 5:0, B 6"` names, lowest first."""
     rows = []
     for part in text.split(","):
         name, place = part.split()
@@ -36,7 +36,7 @@ def bit_table(text: str) -> tuple[Bits, ...]:
 
 
 def mask_of(fields: Iterable[Bits]) -> int:
-    """Every bit that has a name."""
+    """The mask of every bit that has a name."""
     mask = 0
     for field in fields:
         mask |= field.mask
@@ -58,7 +58,7 @@ def pack(fields: Iterable[Bits], **values: int) -> int:
 
 
 def describe(fields: Iterable[Bits], dword: int) -> str:
-    """`A=1 B=name(2)` for every field that is not 0, then the bits no field has."""
+    """A text like `A=1 B=name(2)` of every field that is not 0, then the bits no field has."""
     shown = []
     named = 0
     for field in fields:

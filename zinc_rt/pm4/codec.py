@@ -66,7 +66,7 @@ def _compiled(cls: type[Packet], method: str, text: str) -> Callable[..., Any]:
 
 
 def _init_text(cls: type[Packet]) -> str:
-    """dataclass's own __init__ goes through object.__setattr__; the slot's descriptor takes half as long."""
+    """An __init__ that uses the slots' descriptors: dataclass's, with object.__setattr__, takes twice as long."""
     names = [f for f in fields(cls) if not f.kw_only]
     arguments = [n.name if n.default is MISSING else f"{n.name}=_default_{n.name}" for n in names]
     text = f"def __init__({', '.join(['self', *arguments, '*', 'reserved=()'])}):\n"
@@ -74,7 +74,7 @@ def _init_text(cls: type[Packet]) -> str:
 
 
 def _words_text(cls: type[Packet]) -> str:
-    """Branches on the generation only where the layouts differ."""
+    """The encoder, which branches on the generation only where the layouts differ."""
     lines = ["def words(self, generation):"]
     lines += [f" {f.name} = self.{f.name}" for f in cls.FIELDS]
     newest, older = _encode_lines(cls, Generation.GFX12), _encode_lines(cls, Generation.GFX11)
@@ -104,7 +104,7 @@ def _encode_lines(cls: type[Packet], generation: Generation) -> list[str]:
 def _encode_body(
     cls: type[Packet], generation: Generation, size: int, skip: str = "", rare: Sequence[str] = ()
 ) -> list[str]:
-    """`rare` fields are known to be 0, and so is `reserved` if there are any: the short way for most packets."""
+    """One way to encode. `rare` fields and then `reserved` are known to be 0: short, for most packets."""
     overflow: list[str] = []
     parts: list[list[str]] = [[] for _ in range(size)]
     grown = ""

@@ -51,10 +51,10 @@ RELEASE: Mapping[Generation, tuple[Bits, ...]] = {
 
 
 def acquire(generation: Generation, **fields: int) -> int:
-    """GCR_CNTL for ACQUIRE_MEM: `acquire(gfx12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1)`."""
+    """The GCR_CNTL for ACQUIRE_MEM: `acquire(gfx12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1)`."""
     return pack(ACQUIRE[generation], **fields)
 
 
 def release(generation: Generation, **fields: int) -> int:
-    """gcr_cntl for RELEASE_MEM: `release(gfx12, GL2_WB=1, SEQ=1)`."""
+    """The gcr_cntl for RELEASE_MEM: `release(gfx12, GL2_WB=1, SEQ=1)`."""
     return pack(RELEASE[generation], **fields)

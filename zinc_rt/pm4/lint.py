@@ -1,4 +1,4 @@
-"""Find what is illegal in a dword stream before a queue sees it. Findings are data; nothing here raises.
+"""The linter: what is illegal in a dword stream before a queue sees it. Findings are data; nothing here raises.
 
 The linter reads as the CP would: it stops at the first packet that would stop the queue.
 """
@@ -54,7 +54,7 @@ def lint(
 
 
 def errors(findings: Sequence[PacketFinding]) -> list[PacketFinding]:
-    """Only what must not reach a queue."""
+    """Those findings for which the stream must not reach a queue."""
     return [finding for finding in findings if finding.severity == "error"]
 
 
@@ -70,7 +70,7 @@ def _packet(packet: Packet | BadPacket, context: StreamContext) -> Iterator[Comp
     yield from _values(packet, context.generation)
     yield from _memory(packet, context)
     if packet.PRIVILEGED:
-        yield 0, "privileged", f"{packet.NAME} is for the kernel's own queues", "leave it out"
+        yield 0, "privileged", f"{packet.NAME} is for the driver's own queues", "leave it out"
     yield from packet.lint(context)
 
 
@@ -156,7 +156,7 @@ def _fence_order(items: Sequence[DecodedPacket], position: int, context: StreamC
     after = [item for item in items[position + 1 :] if type(item.packet) is not Nop]
     if after:
         text = "PROTECTED_FENCE_SIGNAL is not the last packet"
-        yield 0, "fence-order", text, "what follows it is in no kernel fence before the next one"
+        yield 0, "fence-order", text, "what follows it is in no fence of the driver before the next one"
     if position == 0 or type(items[position - 1].packet) is not ReleaseMem:
         text = "PROTECTED_FENCE_SIGNAL without a RELEASE_MEM right before it"
         yield 0, "fence-order", text, "put a RELEASE_MEM before it: whether it waits for dispatches is unverified"

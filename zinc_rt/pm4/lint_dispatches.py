@@ -39,7 +39,7 @@ NEEDED = {
 
 @dataclass(slots=True)
 class DispatchState:
-    """What the packets so far have set. `elsewhere`: packets that are not seen here may have set the rest."""
+    """What the packets so far have set. `elsewhere`: packets not seen here may have set the rest."""
 
     generation: Generation
     registers: dict[int, int] = field(default_factory=dict)  # SH offset -> value
@@ -54,7 +54,7 @@ class DispatchState:
         return None if x is None or y is None or z is None else (x, y, z)
 
     def apply(self, item: DecodedPacket) -> None:
-        """What the packet changes."""
+        """Take in what the packet changes."""
         packet = item.packet
         match packet:
             case IndirectBuffer() | LoadShRegIndex():

@@ -34,7 +34,7 @@ def register_complaints(packet: Packet, generation: Generation) -> Iterator[Comp
             text = f"{packet.NAME} offset {write.address - space.base:#x} has no name on {generation.name.lower()}"
             yield write.dword, "register-unknown", text, "check the offset against docs/pm4.md"
         elif register.privileged:
-            yield write.dword, "register-privileged", f"{register.name} is the kernel's", "leave it out"
+            yield write.dword, "register-privileged", f"{register.name} is the driver's", "leave it out"
         else:
             extra = write.value & ~mask_of(register.fields) if register.fields else 0
             if extra:

@@ -40,7 +40,7 @@ RULES: Mapping[str, Rule] = {
     # headers
     "type": Rule("error", "not a type-3 packet"),
     "opcode": Rule("error", "no engine knows the opcode"),
-    "other-engine": Rule("error", "a packet for the graphics engines or the kernel's own queue"),
+    "other-engine": Rule("error", "a packet for the graphics engines or the driver's own queue"),
     "generation": Rule("error", "a compute packet, but not of this chip"),
     "count": Rule("error", "the header's count fits no form of the packet"),
     "truncated": Rule("error", "the stream ends inside the packet"),
@@ -62,7 +62,7 @@ RULES: Mapping[str, Rule] = {
     "ib-inherit-vmid-kfd": Rule(
         "finding", "INDIRECT_BUFFER on a KFD queue with bit 30, which only user queues need"
     ),
-    "ib-vmid": Rule("error", "INDIRECT_BUFFER naming a VMID or privileged mode: the kernel's"),
+    "ib-vmid": Rule("error", "INDIRECT_BUFFER naming a VMID or privileged mode: the driver's"),
     "ib-size": Rule("error", "INDIRECT_BUFFER of no dwords"),
     "ib-alignment": Rule("finding", "INFO asks for IBs that start and end on 32 bytes"),
     "ib-nesting": Rule("finding", "an IB calls an IB: deeper than one level is unverified"),
@@ -84,7 +84,7 @@ RULES: Mapping[str, Rule] = {
     "skip-range": Rule("error", "the skipped dwords end past the stream or inside a packet"),
     "pred-exec-ring": Rule("error", "PRED_EXEC in the ring: it is for IBs"),
     "unlisted": Rule("finding", "a packet that AMD's compute tables do not list"),
-    "privileged": Rule("error", "a packet for the kernel's own queues"),
+    "privileged": Rule("error", "a packet for the driver's own queues"),
     "fence-write-back": Rule("finding", "a fence behind a dispatch whose stores may still lie in L2"),
     "fence-queue": Rule("error", "PROTECTED_FENCE_SIGNAL on a KFD queue: its MQD has no fence address"),
     "fence-order": Rule("finding", "PROTECTED_FENCE_SIGNAL should be last, right behind a RELEASE_MEM"),

@@ -21,7 +21,7 @@ class EncodeError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`size_bytes` at `va`, which must be a multiple of `align`; `dword` is where in the packet it stands."""
+    """The CP uses `size_bytes` at `va`, a multiple of `align`; `dword` is where in the packet that stands."""
 
     va: int
     size_bytes: int
@@ -74,7 +74,7 @@ class Packet:
 
     @classmethod
     def sizes(cls) -> str:
-        """`5`, `2 or 4`, `3 or more`, in words."""
+        """The sizes it can have as a text: `5`, `2 or 4`, `3 or more`."""
         text = " or ".join(map(str, cls.DWORDS))
         if not cls.GROUP:
             return text
@@ -93,7 +93,7 @@ class Packet:
         return iter(())
 
     def payload_texts(self) -> Iterator[tuple[int, str]]:
-        """(dword, text) for each item of the payload, as the disassembler shows it."""
+        """The dword and the text for each item of the payload, as the disassembler shows it."""
         for each in self.FIELDS:
             if each.place.payload:
                 first = each.place.spans[0].dword

@@ -16,7 +16,7 @@ from zinc_rt.pm4.generation import BOTH, GFX11, GFX12, Generation
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Registers [base, end) that one SET packet reaches, as absolute dword addresses."""
+    """The registers [base, end) that one SET packet reaches, as absolute dword addresses."""
 
     name: str
     base: int
@@ -32,48 +32,26 @@ USER_DATA_COUNT = 16
 
 
 class Sh(IntEnum):
-    """Offsets for SET_SH_REG."""
+    """The offsets with which SET_SH_REG is told the registers that the runtime and the probes set."""
 
-    DISPATCH_INITIATOR = 0x200
-    DIM_X = 0x201
     START_X = 0x204
     NUM_THREAD_X = 0x207
-    PIPELINESTAT_ENABLE = 0x20A
-    PERFCOUNT_ENABLE = 0x20B
     PGM_LO = 0x20C
     PGM_HI = 0x20D
     DISPATCH_SCRATCH_BASE_LO = 0x210
-    DISPATCH_SCRATCH_BASE_HI = 0x211
     PGM_RSRC1 = 0x212
     PGM_RSRC2 = 0x213
     RESOURCE_LIMITS = 0x215
     STATIC_THREAD_MGMT_SE0 = 0x216
     TMPRING_SIZE = 0x218
-    STATIC_THREAD_MGMT_SE2 = 0x219
     RESTART_X = 0x21B
-    THREAD_TRACE_ENABLE = 0x21E
-    REQ_CTRL = 0x222
-    USER_ACCUM_0 = 0x224
     PGM_RSRC3 = 0x228
-    SHADER_CHKSUM = 0x22A
-    STATIC_THREAD_MGMT_SE4 = 0x22B
-    DISPATCH_INTERLEAVE = 0x22F
     USER_DATA_0 = 0x240
-    DISPATCH_TUNNEL = 0x27D
-
-
-class Uconfig(IntEnum):
-    """Offsets for SET_UCONFIG_REG."""
-
-    SCRATCH_REG0 = 0x040
-    GRBM_GFX_INDEX = 0x200
-    SQ_THREAD_TRACE_USERDATA_0 = 0x340
-    CP_PERFMON_CNTL = 0x1808
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """`address` is absolute, in dwords; `fields` are none where the whole dword is one value."""
+    """A register. `address` is absolute, in dwords; `fields` are none where the whole dword is one value."""
 
     name: str
     address: int
@@ -142,8 +120,8 @@ def _threads_gfx12(axis: str) -> tuple[Bits, ...]:
     return bit_table(f"NUM_THREAD_FULL 12:0, INTERLEAVE_BITS_{axis} 15:13, NUM_THREAD_PARTIAL 31:16")
 
 
-def _two(name: str, offset: int, fields: Mapping[Generation, tuple[Bits, ...]]) -> list[Register]:
-    """One name, a layout a generation."""
+def _per_generation(name: str, offset: int, fields: Mapping[Generation, tuple[Bits, ...]]) -> list[Register]:
+    """A register whose layout differs by generation."""
     return [Register(f"COMPUTE_{name}", 0x2C00 + offset, fields[g], (g,)) for g in BOTH]
 
 
@@ -159,7 +137,7 @@ def _sh(
 
 
 REGISTERS: tuple[Register, ...] = (
-    *_two("DISPATCH_INITIATOR", 0x200, DISPATCH_INITIATOR),
+    *_per_generation("DISPATCH_INITIATOR", 0x200, DISPATCH_INITIATOR),
     *(_sh(f"DIM_{axis}", 0x201 + index) for index, axis in enumerate("XYZ")),
     *(_sh(f"START_{axis}", 0x204 + index) for index, axis in enumerate("XYZ")),
     *(_sh(f"NUM_THREAD_{axis}", 0x207 + index, _THREADS, GFX11) for index, axis in enumerate("XYZ")),
@@ -173,13 +151,13 @@ REGISTERS: tuple[Register, ...] = (
     _sh("DISPATCH_PKT_ADDR_HI", 0x20F, _HIGH8),
     _sh("DISPATCH_SCRATCH_BASE_LO", 0x210),
     _sh("DISPATCH_SCRATCH_BASE_HI", 0x211, _HIGH8),
-    *_two("PGM_RSRC1", 0x212, PGM_RSRC1),
-    *_two("PGM_RSRC2", 0x213, PGM_RSRC2),
+    *_per_generation("PGM_RSRC1", 0x212, PGM_RSRC1),
+    *_per_generation("PGM_RSRC2", 0x213, PGM_RSRC2),
     _sh("VMID", 0x214, bit_table("DATA 3:0"), privileged=True),
     _sh("RESOURCE_LIMITS", 0x215, _LIMITS),
     _sh("STATIC_THREAD_MGMT_SE0", 0x216, _MASKS),
     _sh("STATIC_THREAD_MGMT_SE1", 0x217, _MASKS),
-    *_two("TMPRING_SIZE", 0x218, TMPRING_SIZE),
+    *_per_generation("TMPRING_SIZE", 0x218, TMPRING_SIZE),
     _sh("STATIC_THREAD_MGMT_SE2", 0x219, _MASKS),
     _sh("STATIC_THREAD_MGMT_SE3", 0x21A, _MASKS),
     *(_sh(f"RESTART_{axis}", 0x21B + index) for index, axis in enumerate("XYZ")),
@@ -191,7 +169,7 @@ REGISTERS: tuple[Register, ...] = (
     _sh("REQ_CTRL", 0x222, _REQUESTS),
     _sh("STATIC_THREAD_MGMT_SE8", 0x223, _MASKS, GFX12),
     *(_sh(f"USER_ACCUM_{index}", 0x224 + index, bit_table("CONTRIBUTION 6:0")) for index in range(4)),
-    *_two("PGM_RSRC3", 0x228, PGM_RSRC3),
+    *_per_generation("PGM_RSRC3", 0x228, PGM_RSRC3),
     _sh("DDID_INDEX", 0x229, bit_table("INDEX 10:0")),
     _sh("SHADER_CHKSUM", 0x22A),
     *(_sh(f"STATIC_THREAD_MGMT_SE{4 + index}", 0x22B + index, _MASKS) for index in range(4)),
@@ -236,7 +214,7 @@ def register_at(address: int, generation: Generation) -> Register | None:
 
 
 def register_name(address: int, generation: Generation) -> str:
-    """The name, or `SH+0x2ff`, `UCONFIG+0x10`, `register 0x1234`."""
+    """The register's name, or `SH+0x2ff`, `UCONFIG+0x10`, `register 0x1234`."""
     register = register_at(address, generation)
     if register is not None:
         return register.name

@@ -214,7 +214,7 @@ def _mapped(choice: Random, code: bytearray, name: str) -> None:
 @functools.cache
 def kernels() -> tuple[tuple[str, bytes], ...]:
     folder = Path(zinc_rt.kernels.gfx1201.__file__).parent
-    return tuple((file.stem, read_zrt(file.read_bytes()).code) for file in sorted(folder.glob("*.zrt")))
+    return tuple((file.stem, read_zrt(file.read_bytes()).code) for file in sorted(folder.glob("built/*.zrt")))
 
 
 @functools.cache

@@ -11,18 +11,33 @@ from zinc_rt.sim.shader.layout import (
     CONTEXT,
     EXEC_LO,
     FINDING,
+    NO_PHASE,
     SITE_STATE,
+    STATE,
     TRACE,
     Checks,
+    KernelVariant,
     Status,
-    new_state,
+    state_bytes,
 )
 from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
-from zinc_rt.sim.shader.run.record_block import RecordBlock
+from zinc_rt.sim.shader.run.record_block import RecordBlock, aligned
 from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 PROGRAM_VA = 0x7000_0000_1000
 _Function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def _new_state(wave: int, vgprs: int) -> tuple[np.ndarray, np.ndarray]:
+    """(header, registers) of a zeroed, aligned state: a 0-dimensional record and [vgprs, wave] uint32, one memory.
+
+    Its address is `header.ctypes.data`; both arrays keep the memory alive.
+    """
+    memory = aligned(state_bytes(wave, vgprs))
+    header = memory[: STATE.size_bytes].view(STATE.dtype).reshape(())
+    registers = memory[STATE.size_bytes :].view(np.uint32).reshape(vgprs, wave)
+    header["barrier_phase"] = NO_PHASE
+    return header, registers
 
 
 class Wave:
@@ -44,19 +59,12 @@ class Wave:
     ) -> None:
         full = (1 << wave) - 1
         execution = full if execution is None else execution
-        self.translation: Translation = translate(
-            code,
-            wave=wave,
-            full=execution == full,
-            checks=Checks(level, trace=trace, profile=profile),
-            vgprs=vgprs,
-            sgprs=106,
-            user_sgprs=len(user_data),
-            entry=entry,
-        )
+        checks = Checks(level, trace=trace, profile=profile)
+        variant = KernelVariant(code, wave, execution == full, checks, vgprs, len(user_data), entry)
+        self.translation: Translation = translate(variant)
         self._library = Loaded(compile_ir(self.translation.text), [self.translation.function])
         self._call = _Function(self._library.at[self.translation.function])
-        self.header, self.vgprs = new_state(wave, vgprs)
+        self.header, self.vgprs = _new_state(wave, vgprs)
         self.vgprs[0] = np.arange(wave)
         self.header["sgprs"][: len(user_data)] = user_data
         self.header["sgprs"][EXEC_LO : EXEC_LO + 2] = execution & 0xFFFFFFFF, execution >> 32

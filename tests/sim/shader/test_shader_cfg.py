@@ -6,7 +6,7 @@ from machine_words import ENDPGM, EXEC, code_of, constant, move, sop1, sop2, sop
 
 from zinc_rt.isa import Target
 from zinc_rt.isa.control_flow import Flow, control_flow
-from zinc_rt.sim.shader.layout import CONTEXT, STATE, Checks, RecordLayout
+from zinc_rt.sim.shader.layout import CONTEXT, STATE, Checks, KernelVariant, RecordLayout
 from zinc_rt.sim.shader.translate.translation import translate
 
 WAVE32 = Target(12, 32)
@@ -66,7 +66,7 @@ def test_a_jump_by_the_program_counter_is_followed() -> None:
 
 def _masks(*parts: int | list[int], full: bool = True) -> bool:
     """Whether the vector moves of the code mask their writes."""
-    made = translate(code_of(*parts), wave=32, full=full, checks=Checks("off"), vgprs=8, sgprs=106, user_sgprs=0)
+    made = translate(KernelVariant(code_of(*parts), 32, full, Checks("off"), vgprs=8, user_sgprs=0))
     return "select" in made.text
 
 
@@ -100,7 +100,7 @@ def test_only_what_is_live_is_saved_at_a_suspension() -> None:
         v_mov(4, 259),
         ENDPGM,
     )
-    text = translate(code, wave=32, full=True, checks=Checks("off"), vgprs=8, sgprs=106, user_sgprs=1).text
+    text = translate(KernelVariant(code, 32, True, Checks("off"), vgprs=8, user_sgprs=1)).text
     suspended = text.split("suspend.8:")[1].split("ret")[0]
     registers = [line for line in suspended.splitlines() if "store <32 x i32>" in line]
     assert len(registers) == 1

@@ -7,7 +7,7 @@ import pytest
 from shader_launch import code, halves
 
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.shader.layout import Checks
+from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, of_arrays
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.sim.shader.run.group_runner import Stop
@@ -101,9 +101,9 @@ def test_sums_are_what_the_elements_say(kernel: str, turns: int, level: str) -> 
 
 def test_the_loop_takes_no_load_apart() -> None:
     whole = "<128 x float>"
-    text = translate(PLAIN, wave=32, full=True, checks=Checks("off"), vgprs=24, sgprs=106, user_sgprs=3).text
+    text = translate(KernelVariant(PLAIN, 32, True, Checks("off"), vgprs=24, user_sgprs=3)).text
     assert f"fmul {whole}" in text and f"fadd {whole}" in text
-    text = translate(CROSSED, wave=32, full=True, checks=Checks("off"), vgprs=24, sgprs=106, user_sgprs=3).text
+    text = translate(KernelVariant(CROSSED, 32, True, Checks("off"), vgprs=24, user_sgprs=3)).text
     assert f"fadd {whole}" not in text
 
 

@@ -1,6 +1,10 @@
 """ModelDevice: gfx12 kernels, one instruction at a time over NumPy arrays. Slow and plain: an oracle.
 
 Same interface as zinc_rt.sim.shader.run.engine_device.EngineDevice.
+
+What instructions compute was written apart from the shader engine and shares no arithmetic with it. Decoding is
+common to both: zinc_rt.isa makes the instructions that either runs, and is held against LLVM's own vectors. The
+facts of an instruction's row (implicit registers, where control goes) are not used here: the model has its own.
 """
 
 from __future__ import annotations

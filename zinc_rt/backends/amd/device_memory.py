@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from zinc_rt.backends.amd.addresses import AddressMap, Region
 from zinc_rt.exec import Buffer
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Transport
+from zinc_rt.mem.arena import align_up
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.mem.suballocator import align_up
 
 ALIGNMENT = 256  # of suballocations: code needs it, and no two buffers share a cache line
 POOL_BYTES = 1 << 30  # larger allocations are one buffer's own

@@ -1,4 +1,4 @@
-"""Kernels in GPU memory: each once, with its constants patched, as long as a program dispatches it."""
+"""Kernels in GPU memory: each once, with its constants patched, as long as an executable dispatches it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from zinc_rt.exec import Buffer
 from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
+from zinc_rt.mem.arena import align_up
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.mem.suballocator import align_up
 
 
 @dataclass(frozen=True, slots=True)

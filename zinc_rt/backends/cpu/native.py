@@ -93,9 +93,9 @@ class NativeBackend(HostMemory):
         self._read_ahead = read_ahead or ReadAhead()
         self._helpers = Helpers(code.handle, threads, affinity)
 
-    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
-        made = tasks.build(program, buffers, self._code.address, self._splitting)
-        return replace(made, followed=self._read_ahead.add(program, buffers, [node for node, _ in made.tasks]))
+    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
+        made = tasks.build(lowered, buffers, self._code.address, self._splitting)
+        return replace(made, followed=self._read_ahead.add(lowered, buffers, [node for node, _ in made.tasks]))
 
     def unload(self, executable: tasks.NativeExecutable) -> None:
         self._helpers.settle()

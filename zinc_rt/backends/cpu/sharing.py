@@ -15,8 +15,7 @@ from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.launch import Launch, Temp
 from zinc_rt.lower.dispatch_plan import GRIDS_KERNEL, TEMP_ALIGNMENT, Dispatch, DispatchPlan
 from zinc_rt.lower.lowered_graph import Barrier
-from zinc_rt.mem.arena import Lifetime, pack
-from zinc_rt.mem.suballocator import align_up
+from zinc_rt.mem.arena import Lifetime, align_up, pack
 
 SHARED_KERNELS = frozenset({"quantise32", "quantise256", "dequantise"})
 

@@ -26,14 +26,6 @@ class HostArray:
         start = index * struct.size_bytes
         return struct.read(self.bytes()[start : start + struct.size_bytes])
 
-    def u32(self) -> tuple[int, ...]:
-        raw = self.bytes()
-        return tuple(int.from_bytes(raw[i : i + 4], "little") for i in range(0, len(raw), 4))
-
-    def u64(self) -> tuple[int, ...]:
-        raw = self.bytes()
-        return tuple(int.from_bytes(raw[i : i + 8], "little") for i in range(0, len(raw), 8))
-
 
 def u32_array(values: Iterable[int]) -> HostArray:
     return HostArray(b"".join(value.to_bytes(4, "little") for value in values))
@@ -47,19 +39,6 @@ def record_array(items: Iterable[StructBytes]) -> HostArray:
     return HostArray(b"".join(bytes(item.raw) for item in items))
 
 
-def read_host(address: int, size_bytes: int) -> bytes:
-    """Bytes of this process; for a Driver that lives in it or marshals for one that does not."""
-    return ctypes.string_at(address, size_bytes)
-
-
-def write_host(address: int, content: bytes) -> None:
-    ctypes.memmove(address, content, len(content))
-
-
 def store_u32(address: int, value: int) -> None:
     """One aligned 32-bit store, for device registers."""
     ctypes.c_uint32.from_address(address).value = value
-
-
-def load_u64(address: int) -> int:
-    return ctypes.c_uint64.from_address(address).value

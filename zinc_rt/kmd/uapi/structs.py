@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct as packing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 _CODES = {"u8": "B", "u16": "H", "s32": "i", "u32": "I", "s64": "q", "u64": "Q"}
 
 
 @dataclass(frozen=True, slots=True)
 class StructField:
-    """`at` places a union's member; without it a field follows the one before, aligned as C does on x86-64.
+    """A member of a struct. `at` places a union's; else it follows the one before, aligned as on x86-64.
 
     `c` is the member's path in the header where it is not the name.
     """
@@ -36,24 +36,11 @@ class StructField:
         return self.c or self.name
 
 
-def u16(name: str, **more: Any) -> StructField:
-    return StructField(name, "u16", **more)
-
-
-def u32(name: str, **more: Any) -> StructField:
-    return StructField(name, "u32", **more)
-
-
-def s32(name: str, **more: Any) -> StructField:
-    return StructField(name, "s32", **more)
-
-
-def u64(name: str, **more: Any) -> StructField:
-    return StructField(name, "u64", **more)
-
-
-def s64(name: str, **more: Any) -> StructField:
-    return StructField(name, "s64", **more)
+u16 = partial(StructField, kind="u16")
+u32 = partial(StructField, kind="u32")
+s32 = partial(StructField, kind="s32")
+u64 = partial(StructField, kind="u64")
+s64 = partial(StructField, kind="s64")
 
 
 class Struct:
@@ -79,14 +66,14 @@ class Struct:
         return f"<{self.c_name}, {self.size_bytes} bytes>"
 
     def new(self, **values: int | tuple[int, ...]) -> StructBytes:
-        """Zeroed, then these fields set."""
+        """A struct of zeros in which these fields are set."""
         record = StructBytes(self, bytearray(self.size_bytes))
         for name, value in values.items():
             record[name] = value
         return record
 
     def read(self, raw: bytes | bytearray | memoryview) -> StructBytes:
-        """A copy, as the kernel takes it: what `raw` lacks is zero, what it has beyond this struct is dropped."""
+        """A copy, as the driver takes it: what `raw` lacks is zero, what it has beyond this struct is dropped."""
         body = bytearray(raw[: self.size_bytes])
         return StructBytes(self, body + bytes(self.size_bytes - len(body)))
 
@@ -134,7 +121,7 @@ _DIRECTIONS = {"": _NONE, "w": _WRITE, "r": _READ, "rw": _WRITE | _READ}
 
 
 def ioc(direction: str, type_: str, number: int, size_bytes: int) -> int:
-    """The kernel's _IOC. `direction` is the caller's: "w" it writes the argument, "r" it reads it back."""
+    """_IOC: the number of an ioctl. `direction` is the caller's: "w" it writes the argument, "r" it reads it."""
     return _DIRECTIONS[direction] << 30 | size_bytes << 16 | ord(type_) << 8 | number
 
 
@@ -153,7 +140,7 @@ class Ioctl:
 
 
 def by_key(declared: Mapping[str, object]) -> dict[tuple[str, int], Ioctl]:
-    """The ioctls among a module's names, by what the kernel dispatches on: type and number, never the size."""
+    """The ioctls among a module's names, by what the driver dispatches on: type and number, never the size."""
     ioctls = [value for value in declared.values() if isinstance(value, Ioctl)]
     table = {(each.type_, each.number): each for each in ioctls}
     if len(table) != len(ioctls):

@@ -11,11 +11,10 @@ from dataclasses import field as dataclass_field
 from typing import ClassVar, Self
 
 from zinc_rt.pm4.codec import packet
-from zinc_rt.pm4.fields import Field, Place, Span, address, bits, pair
+from zinc_rt.pm4.fields import CACHE, CACHE_LABELS, FUNCTIONS, Field, Place, Span, address, bits, pair
 from zinc_rt.pm4.generation import BOTH, GFX12, Generation
 from zinc_rt.pm4.lint_rules import Complaint, StreamContext
 from zinc_rt.pm4.packet import Access, EncodeError, Packet, register
-from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 
 IB_ALIGN_BYTES, IB_ALIGN_DWORDS = 32, 8  # INFO's ib_start_alignment and ib_size_alignment for compute
 
@@ -107,7 +106,7 @@ class IndirectBuffer(Packet):
 
 @packet(0x5C, dwords=5, privileged=True)
 class IndirectBufferPasid(Packet):
-    """INDIRECT_BUFFER in another process's address space: the kernel's, not ours."""
+    """INDIRECT_BUFFER in another process's address space: for the driver, not for us."""
 
     address: int = address(1)
     size_dw: int = bits(3, 19, 0)
@@ -160,7 +159,7 @@ class CondExec(Packet):
 class PredExec(Packet):
     """Run the next `exec_count` dwords on the selected compute dies only.
 
-    Not in PAL's MEC lists; layout from the kernel's soc15d.h, used by tinygrad on multi-die gfx9 inside IBs.
+    Not in PAL's MEC lists; layout from amdgpu's soc15d.h, used by tinygrad on multi-die gfx9 inside IBs.
     """
 
     exec_count: int = bits(1, 13, 0)
@@ -181,4 +180,4 @@ class Rewind(Packet):
 
 @packet(0xD2, dwords=2, on=GFX12, privileged=True)
 class CleanerShader(Packet):
-    """Run the kernel's LDS and register cleaning shader."""
+    """Run the driver's LDS and register cleaning shader."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zinc_rt.pm4.codec import packet
-from zinc_rt.pm4.fields import address, bits, pair, payload, word
+from zinc_rt.pm4.fields import CACHE, CACHE_LABELS, FUNCTIONS, address, bits, pair, payload, word
 from zinc_rt.pm4.generation import GFX12
 from zinc_rt.pm4.lint_rules import Complaint, StreamContext
 from zinc_rt.pm4.packet import Access, Packet
-from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 
 SRC_LABELS = ("src_cache_policy", "src_temporal")
 DST_LABELS = ("dst_cache_policy", "dst_temporal")

@@ -74,7 +74,7 @@ class SetShReg(_SetsConsecutive):
 
 @packet(0x9B, dwords=3, group=1, sets=SH)
 class SetShRegIndex(_SetsConsecutive):
-    """SET_SH_REG in a special way: index 3 combines a CU mask with the kernel's."""
+    """SET_SH_REG in a special way: index 3 combines a CU mask with the driver's."""
 
     register: int = bits(1, 15, 0)
     values: tuple[int, ...] = payload(2)
@@ -102,7 +102,7 @@ class SetConfigReg(_SetsConsecutive):
 
 @packet(0x78, dwords=3, group=1, privileged=True)
 class SetQueueReg(Packet):
-    """Set registers of a hardware queue: the kernel's, not ours."""
+    """Set registers of a hardware queue: for the driver, not for us."""
 
     register: int = bits(1, 7, 0)
     values: tuple[int, ...] = payload(2)

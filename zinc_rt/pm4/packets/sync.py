@@ -11,11 +11,10 @@ from typing import ClassVar, Self
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.bits import mask_of
 from zinc_rt.pm4.codec import packet
-from zinc_rt.pm4.fields import address, bits, pair, word
+from zinc_rt.pm4.fields import CACHE, CACHE_LABELS, FUNCTIONS, address, bits, pair, word
 from zinc_rt.pm4.generation import GFX11
 from zinc_rt.pm4.lint_rules import Complaint, StreamContext
 from zinc_rt.pm4.packet import Access, Packet
-from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 
 EVERYTHING_256B = (1 << 40) - 1
 

@@ -39,7 +39,7 @@ class PrimeUtcl2(Packet):
 
 @packet(0x98, dwords=2, privileged=True)
 class InvalidateTlbs(Packet):
-    """Drop cached translations: the kernel's, not ours."""
+    """Drop cached translations: for the driver, not for us."""
 
     invalidate_sel: int = bits(1, 2, 0, default=0, values={0: "invalidate", 1: "use_pasid"})
     mmhub_invalidate_sel: int = bits(1, 4, 3, default=0, values={0: "no", 1: "mmhub_type", 2: "gfx_type"})

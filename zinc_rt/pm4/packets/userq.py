@@ -18,7 +18,7 @@ FENCE_WAIT_MAX = 32
 
 @packet(0xD0, dwords=2)
 class ProtectedFenceSignal(Packet):
-    """The CP writes the queue's progress to the kernel's fence, and interrupts. Last before a doorbell."""
+    """The CP writes the queue's progress to the driver's fence, and interrupts. Last before a doorbell."""
 
     dummy: int = word(1, default=0)
 

@@ -45,7 +45,6 @@ class Channel:
         self.messages = device.messages
         self.generation = device.generation
         self.hazards = device.hazards(queue.space)
-        self.caches = device.caches(queue.space)
         self.is_user = queue.kind is QueueKind.USERQ_COMPUTE
         start = queue.rptr // self.UNIT
         self.ring = Ring(queue.space, queue.ring_va, max(queue.ring_size_bytes // 4, 1), start, start)
@@ -239,20 +238,7 @@ class Channel:
         abandon: Callable[[], None] | None = None,
     ) -> None:
         """Work of the packet being executed. `advance` gives its accesses once it has finished."""
-        self._counts[kind] += 1
-        record = AccessRecord(
-            (self.number, kind),
-            self._counts[kind],
-            self.device.issue(),
-            self.seen,
-            NOTHING,
-            self.label(),
-            self.queue.queue_id,
-            self.at[1] * self.UNIT,
-            self.at[0].va(self.at[1]),
-            past_l2,
-            code,
-        )
+        record = self._record(kind, NOTHING, past_l2, code)
 
         def step() -> bool:
             accesses = advance()
@@ -268,23 +254,34 @@ class Channel:
         self, *, reads: Ranges = (), writes: Ranges = (), atomics: Ranges = (), past_l2: bool = False
     ) -> None:
         """The CP itself accessed memory for the packet being executed."""
-        self._counts[WorkKind.CP] += 1
-        record = AccessRecord(
-            (self.number, WorkKind.CP),
-            self._counts[WorkKind.CP],
+        self.hazards.add(self._record(WorkKind.CP, Accesses(reads, (), writes, atomics), past_l2))
+        for va, size in (*writes, *atomics):
+            if size <= 8:
+                self.device.flags.wrote(self.space, va, self.clock())
+
+    def _record(self, kind: WorkKind, accesses: Accesses, past_l2: bool, code: Ranges = ()) -> AccessRecord:
+        """The next work of that kind, of the packet being executed."""
+        self._counts[kind] += 1
+        return AccessRecord(
+            (self.number, kind),
+            self._counts[kind],
             self.device.issue(),
             self.seen,
-            Accesses(reads, (), writes, atomics),
+            accesses,
             self.label(),
             self.queue.queue_id,
             self.at[1] * self.UNIT,
             self.at[0].va(self.at[1]),
             past_l2,
+            code,
         )
-        self.hazards.add(record)
-        for va, size in (*writes, *atomics):
-            if size <= 8:
-                self.device.flags.wrote(self.space, va, self.clock())
+
+    def wait_for(self, wait: Wait) -> None:
+        """Ask once now; the queue asks again later, and goes on then."""
+        if not wait.ready():
+            self.wait = wait
+        elif wait.then is not None:
+            wait.then()
 
     def learned_from(self, va: int) -> None:
         """A wait on that location is over: whoever wrote it had finished what its clock says."""

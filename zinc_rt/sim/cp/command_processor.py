@@ -149,21 +149,6 @@ class CommandProcessor:
             channel.rung(value)
         self._rung.set()
 
-    def waiting_for(self, queue: HardwareQueue) -> str:
-        """What the queue stands at, for a hang report: "" where it is idle, gone or running."""
-        with self._lock:
-            channel = self._channels.get(id(queue))
-            if channel is None:
-                return ""
-            if channel.wait is not None:
-                frame, position = channel.at
-                return f"waits at {frame.place(position)} for {channel.wait.text}"
-            if channel.pending.busy():
-                return f"waits for {channel.pending.oldest()}"
-            if channel.ring.available() > 0:
-                return f"at {channel.ring.place(channel.ring.position)}, {channel.ring.available()} dwords to go"
-            return ""
-
     # --- running ----------------------------------------------------------------------------------------------
 
     def step(self, budget: int) -> int:

@@ -32,9 +32,6 @@ class Scheduler:
         self._mapped.pop(channel, None)
         self._waiting.pop(channel, None)
 
-    def on_hardware(self, channel: Channel) -> bool:
-        return channel in self._mapped
-
     def turn(self) -> list[tuple[Channel, int, bool]]:
         """(channel, packets it may run, whether it just got its slot) for one round, highest priority first."""
         fresh = self._remap()

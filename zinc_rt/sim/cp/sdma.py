@@ -69,10 +69,8 @@ class SdmaChannel(Channel):
     def copied(self, advance: Callable[[], bool], accesses: Accesses) -> None:
         """Start a copy; the next packet waits for it."""
         self.launch(WorkKind.DMA, lambda: accesses if advance() else None)
-        if self.pending.busy():
-            self.wait = Wait(lambda: not self.pending.busy(), "its own copy", then=lambda: self.saw(WorkKind.DMA))
-        else:
-            self.saw(WorkKind.DMA)
+        over = Wait(lambda: not self.pending.busy(), "its own copy", then=lambda: self.saw(WorkKind.DMA))
+        self.wait_for(over)
 
     def packet_dwords(self, header: int) -> int:
         return packets.length_at_most(header)
@@ -163,14 +161,8 @@ def _poll_regmem(channel: SdmaChannel, words: Sequence[int]) -> None:
         channel.space.invalidate_gl2((va, 4))
         return compare(int.from_bytes(channel.space.read(va, 4), "little") & mask, reference)
 
-    if ready():
-        channel.learned_from(va)
-        return
-    channel.wait = Wait(
-        ready,
-        f"memory 0x{va:x} ({channel.space.describe(va)}) & {mask:#x} against {reference:#x}",
-        then=lambda: channel.learned_from(va),
-    )
+    text = f"memory 0x{va:x} ({channel.space.describe(va)}) & {mask:#x} against {reference:#x}"
+    channel.wait_for(Wait(ready, text, then=lambda: channel.learned_from(va)))
 
 
 def _cond_exe(channel: SdmaChannel, words: Sequence[int]) -> None:
@@ -197,10 +189,7 @@ def _atomic(channel: SdmaChannel, words: Sequence[int]) -> None:
     def done() -> None:
         channel.touched(atomics=((va, size),))
 
-    if once():
-        done()
-    else:
-        channel.wait = Wait(once, f"an atomic until 0x{va:x} holds {compare:#x}", then=done)
+    channel.wait_for(Wait(once, f"an atomic until 0x{va:x} holds {compare:#x}", then=done))
 
 
 def _timestamp(channel: SdmaChannel, words: Sequence[int]) -> None:

@@ -63,9 +63,6 @@ class Pending:
         """Work that no end-of-pipe event stands behind."""
         return bool(self._items) and self._items[-1].kind is not None
 
-    def oldest(self) -> str:
-        return self._items[0].label if self._items else ""
-
     def run(self, steps: int) -> int:
         """At most that many steps of work; how many were used. Raises FaultIn."""
         used = 0

@@ -17,7 +17,6 @@ VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
 VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
 VA_HOLE_END = (1 << 64) - (1 << 47)
 VA_TOP_RESERVED = (1 << 64) - (1 << 21)  # csa, seq64 and trap buffers lie on top
-ADDRESS_END = 1 << 64
 FREED_KEPT = 1024  # names of what was unmapped or taken back, for reports of faults
 
 

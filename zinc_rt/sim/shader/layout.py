@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 VGPR_LIMIT = 256
-SGPR_COUNT = 128  # numbered as in the encoding: s0 to s105, vcc, ttmp0 to ttmp15, null, m0, exec
-VCC_LO, VCC_HI, TTMP0, NULL, M0, EXEC_LO, EXEC_HI = 106, 107, 108, 124, 125, 126, 127
+# SGPRs are numbered as in the encoding: s0 to s105, vcc, ttmp0 to ttmp15, null, m0, exec
+VCC_LO, TTMP0, NULL, M0, EXEC_LO, EXEC_HI = 106, 108, 124, 125, 126, 127
 SCC = 128  # beside the SGPRs, wherever registers are numbered
 NO_PHASE = 0xFFFFFFFF  # of a wave that has not signalled the barrier it may wait at
 
@@ -68,6 +68,23 @@ class Checks:
     @property
     def full(self) -> bool:
         return self.level == "full"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelVariant:
+    """Machine code, and what it is compiled for.
+
+    `full`: EXEC is all ones at the entry, and the function is for such waves only. `vgprs`: how many it has;
+    others do not exist. `user_sgprs`: how many hold user data. `entry`: byte offset of the first instruction.
+    """
+
+    code: bytes
+    wave: int
+    full: bool
+    checks: Checks
+    vgprs: int
+    user_sgprs: int
+    entry: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,18 +310,3 @@ NO_SLOT = 0xFFFFFFFF
 def state_bytes(wave: int, vgprs: int) -> int:
     """Size of a wave's state with its registers; to be 64-byte aligned."""
     return STATE.size_bytes + vgprs * wave * 4
-
-
-def new_state(wave: int, vgprs: int) -> tuple[np.ndarray, np.ndarray]:
-    """(header, registers) of a zeroed, aligned state: a 0-dimensional record and [vgprs, wave] uint32, one memory.
-
-    Its address is `header.ctypes.data`; both arrays keep the memory alive.
-    """
-    size = state_bytes(wave, vgprs)
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    memory = raw[start : start + size]
-    header = memory[: STATE.size_bytes].view(STATE.dtype).reshape(())
-    registers = memory[STATE.size_bytes :].view(np.uint32).reshape(vgprs, wave)
-    header["barrier_phase"] = NO_PHASE
-    return header, registers

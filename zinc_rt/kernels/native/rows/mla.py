@@ -10,7 +10,8 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.attention import WIDEST, attention_launches
-from zinc_rt.kernels.native.rows.projections import Heads, projection, projection_refusal
+from zinc_rt.kernels.native.rows.projections import project, projection_refusal
+from zinc_rt.kernels.rows.projections import Heads, Part, ProjectionInput
 from zinc_rt.kernels.rows.tuning import Tuning
 
 Launches = Iterator[Launch | Sync]
@@ -29,17 +30,8 @@ def absorb(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int
     heads, nope, rope, latent = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "latent"))
     wide, narrow = nope + rope, latent + rope
     yield from _copy(q, y, heads, rope, (nope, wide, heads * wide), (latent, narrow, heads * narrow))
-    yield from projection(
-        graph,
-        capacity,
-        ordering,
-        Ref(q),
-        k_b,
-        Ref(y),
-        x_stride=heads * wide,
-        y_stride=heads * narrow,
-        heads=Heads(heads, wide, narrow),
-    )
+    source = ProjectionInput(Ref(q), heads=Heads(heads, wide, narrow), x_stride=heads * wide)
+    yield from project(ordering, graph, capacity, source, [Part(k_b, Ref(y))], y_stride=heads * narrow)
 
 
 def expand(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
@@ -71,17 +63,9 @@ def flash_attn(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str,
         operands=(q, position, slot, page_table),
     )
     yield SYNC
-    yield from projection(
-        graph,
-        capacity,
-        ordering,
-        latents,
-        v_b,
-        Ref(node.outputs[0]),
-        x_stride=heads * latent,
-        y_stride=heads * value_dim,
-        heads=Heads(heads, latent, value_dim),
-    )
+    source = ProjectionInput(latents, heads=Heads(heads, latent, value_dim), x_stride=heads * latent)
+    out = Part(v_b, Ref(node.outputs[0]))
+    yield from project(ordering, graph, capacity, source, [out], y_stride=heads * value_dim)
 
 
 def _matrix_refusal(node: Node, graph: OpGraph) -> str | None:

@@ -9,8 +9,9 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.rows.projections import projection, projection_refusal
+from zinc_rt.kernels.native.rows.projections import project, projection_refusal
 from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
+from zinc_rt.kernels.rows.projections import Part, ProjectionInput
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
@@ -18,7 +19,7 @@ def gate_topk(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, 
     x, gate_w, bias = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts = int(graph.buffers[gate_w].shape[0])
-    yield from projection(graph, capacity, ordering, Ref(x), gate_w, logits)
+    yield from project(ordering, graph, capacity, ProjectionInput(Ref(x)), [Part(gate_w, logits)])
     yield SYNC
     room = Temp("routing", 4 * 4 * experts * capacity["tokens"])
     topk = Launch(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
+from zinc_rt.sim.tables.layout import View
 from zinc_rt.sim.tables.packets import ATOMIC_NO_RETURN, ATOMIC_QWORD
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
 
 READ, CMPSWAP = 0, 8
 WRITE = 32  # without the 64-bit offset: it would be 64-bit "read"
@@ -90,7 +87,4 @@ def atomic_mem(channel: ComputeChannel, packet: View) -> None:
 
     if packet.command == LOOP and packet.atomic & ~(ATOMIC_NO_RETURN | ATOMIC_QWORD) != CMPSWAP:
         channel.unverified("value-unverified", "looping is known for compare-and-swap only")
-    if once():
-        done()
-        return
-    channel.wait = Wait(once, f"ATOMIC_MEM until 0x{va:x} holds {compare:#x}", not channel.is_user, done)
+    channel.wait_for(Wait(once, f"ATOMIC_MEM until 0x{va:x} holds {compare:#x}", not channel.is_user, done))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.execute.compare import function
 from zinc_rt.sim.cp.execute.data import REGISTER_MASK
-from zinc_rt.sim.cp.execute.kind import View
 from zinc_rt.sim.cp.hazards import NO_CACHE, Cache
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.cp.work import Work
 from zinc_rt.sim.interfaces import AccessKind, Fault, Severity
 from zinc_rt.sim.tables import caches as bits
+from zinc_rt.sim.tables.layout import View
 from zinc_rt.sim.tables.packets import (
     CS_PARTIAL_FLUSH,
     END_OF_PIPE,
@@ -24,9 +24,6 @@ from zinc_rt.sim.tables.packets import (
     SAMPLE_PIPELINESTAT,
     SHADER_DONE,
 )
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
 
 
 def acquire_mem(channel: ComputeChannel, packet: View) -> None:
@@ -44,7 +41,6 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
     inside = None if whole else (packet.base_256b << 8, packet.size_256b << 8)
     if caches & Cache.GL2_INV:
         channel.space.invalidate_gl2(inside)
-    channel.caches.invalidate(caches, inside)
     channel.hazards.cleaned(caches, channel.clock(), channel.device.issue(), inside)
 
 
@@ -84,7 +80,6 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             channel.space.write_back()
         if caches & Cache.GL2_INV:
             channel.space.invalidate_gl2()
-        channel.caches.invalidate(caches)
         channel.hazards.cleaned(caches, clock, issue)
         device = channel.device
         if size and not device.kmd.injected("fence-never-written"):
@@ -174,10 +169,7 @@ def event_write(channel: ComputeChannel, packet: View) -> None:
         channel.saw(WorkKind.WAVES)
         channel.pending.settle()
 
-    if not channel.pending.busy(WorkKind.WAVES):
-        flushed()
-        return
-    channel.wait = Wait(lambda: not channel.pending.busy(WorkKind.WAVES), "CS_PARTIAL_FLUSH", then=flushed)
+    channel.wait_for(Wait(lambda: not channel.pending.busy(WorkKind.WAVES), "CS_PARTIAL_FLUSH", then=flushed))
 
 
 def hdp_flush(channel: ComputeChannel, packet: View) -> None:
@@ -186,14 +178,12 @@ def hdp_flush(channel: ComputeChannel, packet: View) -> None:
 
 def wait_reg_mem(channel: ComputeChannel, packet: View) -> None:
     compare = function(packet.function)
-    space = channel.space
     if packet.operation == 1:  # write a register, poll another: known as an HDP flush only
         channel.unverified(
             "register-pair", "a register pair is taken for an HDP flush, whatever the registers are"
         )
-        space.flush_hdp()
+        channel.space.flush_hdp()
         return
-    preemptible = packet.operation == 3 or not channel.is_user
     if packet.operation == 2:
         raise Illegal("operation 2 does not exist: wait (0), write-wait-write (1) and preemptible wait (3) do")
     if packet.mem_space == 0:
@@ -203,47 +193,36 @@ def wait_reg_mem(channel: ComputeChannel, packet: View) -> None:
         def ready() -> bool:
             return compare(channel.registers.read(address) & packet.mask, packet.reference)
 
-        _wait(channel, Wait(ready, f"register {address:#x}", preemptible))
+        channel.wait_for(Wait(ready, f"register {address:#x}", _preemptible(channel, packet)))
         return
     if packet.mem_space != 1:
         raise Illegal(f"mem_space {packet.mem_space} is neither register (0) nor memory (1)")
-    va = channel.aligned(packet.address, 4)
-    mask, reference = packet.mask, packet.reference
-    _wait(
-        channel,
-        Wait(
-            lambda: compare(int.from_bytes(space.read(va, 4), "little") & mask, reference),
-            f"memory 0x{va:x} ({space.describe(va)}) & {mask:#x} {_SIGNS[packet.function]} {reference:#x}",
-            preemptible,
-            lambda: channel.learned_from(va),
-        ),
-    )
+    _wait_for_memory(channel, packet, 4)
 
 
 def wait_reg_mem64(channel: ComputeChannel, packet: View) -> None:
-    compare = function(packet.function)
-    space = channel.space
+    function(packet.function)
     if packet.mem_space != 1 or packet.operation not in (0, 3):
         raise Illegal("64-bit waits are known for memory, waiting (0) or preemptible (3)")
-    va = channel.aligned(packet.address, 8)
-    mask, reference = packet.mask, packet.reference
-    _wait(
-        channel,
-        Wait(
-            lambda: compare(int.from_bytes(space.read(va, 8), "little") & mask, reference),
-            f"memory 0x{va:x} ({space.describe(va)}) & {mask:#x} {_SIGNS[packet.function]} {reference:#x}",
-            packet.operation == 3 or not channel.is_user,
-            lambda: channel.learned_from(va),
-        ),
-    )
+    _wait_for_memory(channel, packet, 8)
+
+
+def _preemptible(channel: ComputeChannel, packet: View) -> bool:
+    return packet.operation == 3 or not channel.is_user
 
 
 _SIGNS = ("always", "<", "<=", "==", "!=", ">=", ">")
 
 
-def _wait(channel: ComputeChannel, wait: Wait) -> None:
-    """Ask once now; the channel asks again later."""
-    if not wait.ready():
-        channel.wait = wait
-    elif wait.then is not None:
-        wait.then()
+def _wait_for_memory(channel: ComputeChannel, packet: View, size: int) -> None:
+    compare, space = function(packet.function), channel.space
+    va = channel.aligned(packet.address, size)
+    mask, reference = packet.mask, packet.reference
+    channel.wait_for(
+        Wait(
+            lambda: compare(int.from_bytes(space.read(va, size), "little") & mask, reference),
+            f"memory 0x{va:x} ({space.describe(va)}) & {mask:#x} {_SIGNS[packet.function]} {reference:#x}",
+            _preemptible(channel, packet),
+            lambda: channel.learned_from(va),
+        )
+    )

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.cp.work import Work
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
+from zinc_rt.sim.tables.layout import View
 
 
 def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
@@ -63,7 +59,4 @@ def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:
         for va, _ in packet.fences:
             channel.learned_from(va & ~7)
 
-    if ready():
-        learned()
-        return
-    channel.wait = Wait(ready, f"FENCE_WAIT_MULTI of {len(packet.fences)}", preemptible=False, then=learned)
+    channel.wait_for(Wait(ready, f"FENCE_WAIT_MULTI of {len(packet.fences)}", preemptible=False, then=learned))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
@@ -12,7 +14,7 @@ from zinc_rt.sim.shader.emit.registers import Registers
 from zinc_rt.sim.shader.emit.reports import Reports
 from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.values import DOUBLE, I1, I32, I64, constant, inline_float, type_bits
-from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, Checks
+from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, KernelVariant
 from zinc_rt.sim.shader.translate.flow import BlockFlow
 
 
@@ -32,23 +34,16 @@ class Emitter:
     instruction: Instruction
 
     def __init__(
-        self,
-        module: ir.Module,
-        name: str,
-        wave: int,
-        checks: Checks,
-        vgprs: int,
-        unproven: UnprovenReads,
-        forms: QuadForms,
+        self, module: ir.Module, name: str, variant: KernelVariant, unproven: UnprovenReads, forms: QuadForms
     ) -> None:
-        self.wave, self.checks = wave, checks
-        self.frame = Frame(module, name, wave)
+        self.wave, self.checks = variant.wave, variant.checks
+        self.frame = Frame(module, name, variant.wave)
         self.b = self.frame.b
         self.slots = RegisterSlots(self.frame, unproven)
         self.exec = ExecMask(self.slots)
         self.reports = Reports(self.frame, self.exec)
         self.quads = Quads(self.slots, forms)
-        self.regs = Registers(self.slots, self.exec, self.reports, self.quads, checks, vgprs)
+        self.regs = Registers(self.slots, self.exec, self.reports, self.quads, variant)
         self.counts: dict[str, int] = {}
 
     def begin(self, pc: int, instruction: Instruction, *, exec_full: bool) -> Touched:
@@ -193,3 +188,19 @@ class Emitter:
         if self.exec.limit is not None or not self.exec.full:
             value = self.b.and_(value, self.exec.written())
         self.set_scalar(operand, self.b.bitcast(value, self.b.mask_bits))
+
+
+EmitFunction = Callable[[Emitter, Instruction], None]
+
+
+def nothing(e: Emitter, i: Instruction) -> None:
+    """A hint, or a wait for what is there already: no code."""
+
+
+def not_built(why: str) -> EmitFunction:
+    """The emit function of instructions that the simulator leaves out; `why` follows the mnemonic."""
+
+    def emit(e: Emitter, i: Instruction) -> None:
+        raise NotSimulated(f"is {i.mnemonic}{why}")
+
+    return emit

@@ -14,7 +14,7 @@ from zinc_rt.sim.shader.emit.quads import Quads
 from zinc_rt.sim.shader.emit.reports import Reports
 from zinc_rt.sim.shader.emit.slots import RegisterSlots, register_name
 from zinc_rt.sim.shader.emit.values import I1, constant
-from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, SCC, VGPR_LIMIT, Checks
+from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, SCC, VGPR_LIMIT, KernelVariant
 
 _VIRTUAL = 1 << 16  # indices of virtual vector registers start here
 
@@ -23,11 +23,11 @@ class Registers:
     """`vgprs`: how many the kernel has; others do not exist."""
 
     def __init__(
-        self, slots: RegisterSlots, exec_mask: ExecMask, reports: Reports, quads: Quads, checks: Checks, vgprs: int
+        self, slots: RegisterSlots, exec_mask: ExecMask, reports: Reports, quads: Quads, variant: KernelVariant
     ) -> None:
         self._slots, self._exec, self._reports, self._quads = slots, exec_mask, reports, quads
-        self._b, self._checks = slots.frame.b, checks
-        self.vgprs = vgprs
+        self._b, self._checks = slots.frame.b, variant.checks
+        self.vgprs = variant.vgprs
         self._virtual: dict[int, ir.Value] = {}
         self._deferred: list[tuple[int, ir.Value, bool]] | None = None
         self._checked: set[int] = set()

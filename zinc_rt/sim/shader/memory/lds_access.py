@@ -21,8 +21,6 @@ from zinc_rt.sim.shader.memory.lane_access import copy
 
 LDS_LANES = ir.FunctionType(VOID, [POINTER, POINTER, I32, I64, POINTER, POINTER, POINTER])
 """(state, context, number of the first rule's site, lanes, addresses, data, second data)"""
-Body = Callable[[ir.Value, ir.Value], None]
-"""(lane, LDS address)"""
 RULES = ("lds-out-of-bounds", "uninitialised-lds", "misaligned", "lds-race")
 OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE = range(4)
 _QUICK_SPAN = 1 << 12  # bytes whose shadow is worth looking through at once

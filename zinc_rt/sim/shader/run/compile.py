@@ -55,12 +55,6 @@ def compile_ir(text: str, level: int = PASSES_LEVEL) -> bytes:
     return bytes(target.emit_object(module))
 
 
-def assembly(text: str, level: int = PASSES_LEVEL) -> str:
-    """What the compiler made of it, to look at."""
-    module, target = optimised(text, level)
-    return str(target.emit_assembly(module))
-
-
 def optimised(text: str, level: int = PASSES_LEVEL) -> tuple[Any, Any]:
     """The module after LLVM's passes, and the target machine it was optimised for."""
     target = machine()

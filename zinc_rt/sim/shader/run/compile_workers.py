@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.shader.run.kernels import CompiledKernels, KernelVariant, compiled
+from zinc_rt.sim.shader.layout import KernelVariant
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, cache_key, compiled
 
 
 def prepare(kernels: CompiledKernels, variants: Sequence[KernelVariant], processes: int | None = None) -> int:
@@ -41,7 +42,7 @@ def main() -> None:
     cache, variants = pickle.load(sys.stdin.buffer)
     assert isinstance(cache, ObjectCache)
     for each in variants:
-        cache.store(each.key(), compiled(each))
+        cache.store(cache_key(each), compiled(each))
 
 
 if __name__ == "__main__":

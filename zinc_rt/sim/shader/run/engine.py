@@ -19,12 +19,12 @@ from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
 from zinc_rt.sim.shader.checks.static_lint import static_findings
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
-from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site
 from zinc_rt.sim.shader.memory.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run.compile_workers import prepare
 from zinc_rt.sim.shader.run.crash import CrashRecord
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, KernelVariant, variant_for
+from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
 from zinc_rt.sim.shader.run.launch import LaunchSetup, Refused, setup_of_dispatch, setup_of_registers
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader.run.profile import KernelCounters
@@ -365,8 +365,3 @@ class GfxEngine:
             launch.start,
             describe or space.describe,
         )
-
-
-def variant_of(dispatch: ShaderDispatch, code: bytes, checks: Checks) -> KernelVariant:
-    """What a dispatch of `code` would be compiled as. Raises Refused."""
-    return variant_for(setup_of_dispatch(dispatch), code, checks)

@@ -15,6 +15,9 @@ from enum import IntEnum
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.object_cache import ObjectCache
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
+from zinc_rt.sim.shader.emit.frame import WAVE_FUNCTION
+from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I1, I8, I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import (
     CONTEXT,
     EXEC_HI,
@@ -82,8 +85,6 @@ u64 lds
 u64 lds_shadow
 u64 states
 u64 scratch             # host address of wave 0's
-u64 groups_done         # since the slot was made
-u64 waves_done
 """)
 
 
@@ -98,84 +99,51 @@ class Stop(IntEnum):
     HALT = Status.HALT
 
 
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-PTR = ir.PointerType()
-WAVE_FUNCTION = ir.FunctionType(I32, [PTR, PTR])
-_TYPES = {"u8": I8, "u32": I32, "i32": I32, "u64": I64, "i64": I64, "ptr": PTR}
-
-
-class _Code:
-    """A builder that knows fields by name."""
+class _GroupBuilder(CodeBuilder):
+    """Writes a function of the runner from its entry."""
 
     def __init__(self, function: ir.Function) -> None:
-        self.function = function
-        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        super().__init__(function.append_basic_block("entry"))
 
-    def at(self, base: ir.Value, layout: RecordLayout, name: str, index: ir.Value | int = 0) -> ir.Value:
-        field = layout.fields[name]
-        start = self.b.gep(base, [I64(field.offset)], source_etype=I8)
-        if isinstance(index, int):
-            index = I64(index)
-        elif index.type != I64:
-            index = self.b.zext(index, I64)
-        return self.b.gep(start, [index], source_etype=_TYPES[field.type])
+    def item(self, base: ir.Value, layout: RecordLayout, name: str, index: ir.Value | int) -> ir.Value:
+        """Pointer to an element of a field that is an array."""
+        if not isinstance(index, int) and index.type != I64:
+            index = self.zext(index, I64)
+        return self.element(self.at(base, layout, name), index, FIELD_TYPES[layout.fields[name].type])
 
-    def get(self, base: ir.Value, layout: RecordLayout, name: str, index: ir.Value | int = 0) -> ir.Value:
-        return self.b.load(self.at(base, layout, name, index), typ=_TYPES[layout.fields[name].type])
+    def get_item(self, base: ir.Value, layout: RecordLayout, name: str, index: ir.Value | int) -> ir.Value:
+        return self.load(self.item(base, layout, name, index), typ=FIELD_TYPES[layout.fields[name].type])
 
-    def put(
-        self, base: ir.Value, layout: RecordLayout, name: str, value: ir.Value | int, index: ir.Value | int = 0
-    ) -> None:
-        kind = _TYPES[layout.fields[name].type]
-        self.b.store(kind(value) if isinstance(value, int) else value, self.at(base, layout, name, index))
-
-    def local(self, value: ir.Value) -> ir.Value:
-        with self.b.goto_entry_block():
-            slot = self.b.alloca(value.type)
-        self.b.store(value, slot)
-        return slot
-
-    def load(self, slot: ir.Value) -> ir.Value:
-        return self.b.load(slot, typ=slot.allocated_type)
-
-    def forever(self, body: Callable[[ir.Block], None]) -> ir.Block:
+    def forever(self, body: Callable[[ir.Block], None]) -> None:
         """Loop: `body(after)` branches out itself or falls through to the next turn. Leaves the builder after."""
-        turn = self.function.append_basic_block("turn")
-        after = self.function.append_basic_block("after")
-        self.b.branch(turn)
-        self.b.position_at_end(turn)
+        turn, after = self.append_basic_block("turn"), self.append_basic_block("after")
+        self.branch(turn)
+        self.position_at_end(turn)
         body(after)
-        if not self.b.block.is_terminated:
-            self.b.branch(turn)
-        self.b.position_at_end(after)
-        return after
+        if not self.block.is_terminated:
+            self.branch(turn)
+        self.position_at_end(after)
 
     def count(self, end: ir.Value, body: Callable[[ir.Value], None]) -> None:
         """body(index) for index in 0 .. end - 1, i32."""
-        index = self.local(I32(0))
+        index = self.local(I32, 0)
 
         def turn(after: ir.Block) -> None:
-            now = self.load(index)
-            inside = self.function.append_basic_block("inside")
-            self.b.cbranch(self.b.icmp_unsigned("<", now, end), inside, after)
-            self.b.position_at_end(inside)
-            self.b.store(self.b.add(now, I32(1)), index)
+            now = self.load(index, typ=I32)
+            inside = self.append_basic_block("inside")
+            self.cbranch(self.below(now, end), inside, after)
+            self.position_at_end(inside)
+            self.store(self.add(now, 1), index)
             body(now)
 
         self.forever(turn)
 
-    def call_intrinsic(self, name: str, kinds: list[ir.Type], *arguments: ir.Value) -> None:
-        self.b.call(self.function.module.declare_intrinsic(name, kinds), arguments)
-
     def copy(self, to: ir.Value, source: ir.Value, size: ir.Value) -> None:
-        self.call_intrinsic("llvm.memcpy", [PTR, PTR, I64], to, source, size, I1(0))
+        self.intrinsic("llvm.memcpy", VOID, to, source, size, I1(0), types=(POINTER, POINTER, I64))
 
     def fill(self, to: ir.Value, byte: ir.Value, size: ir.Value) -> None:
-        with self.b.if_then(self.b.icmp_unsigned("!=", size, I64(0)), likely=False):
-            self.call_intrinsic("llvm.memset", [PTR, I64], to, byte, size, I1(0))
-
-    def pointer(self, value: ir.Value) -> ir.Value:
-        return self.b.inttoptr(value, PTR)
+        with self.if_then(self.unequal(size, 0), likely=False):
+            self.intrinsic("llvm.memset", VOID, to, byte, size, I1(0), types=(POINTER, I64))
 
 
 def _function(module: ir.Module, name: str, result: ir.Type, *kinds: ir.Type) -> ir.Function:
@@ -184,22 +152,21 @@ def _function(module: ir.Module, name: str, result: ir.Type, *kinds: ir.Type) ->
 
 def _start_group(module: ir.Module, wave: int) -> ir.Function:
     """void(job, slot, group): the slot's group is this one, none of its waves has run."""
-    function = _function(module, f"start_group{wave}", ir.VoidType(), PTR, PTR, I32)
+    function = _function(module, f"start_group{wave}", ir.VoidType(), POINTER, POINTER, I32)
     function.linkage = "internal"
-    c = _Code(function)
-    b = c.b
+    b = _GroupBuilder(function)
     job, slot, group = function.args
     ids, last = [], I64(0)
     rest = group
     for axis, name in enumerate("xyz"):
-        dim = c.get(job, JOB, f"groups_{name}")
+        dim = b.get(job, JOB, f"groups_{name}")
         at = rest if axis == 2 else b.urem(rest, dim)
         rest = b.udiv(rest, dim)
-        is_last = b.zext(b.icmp_unsigned("==", b.add(at, I32(1)), dim), I64)
-        last = b.or_(last, b.shl(is_last, I64(axis)))
-        ids.append(b.add(at, c.get(job, JOB, f"start_{name}")))
-    shape = c.get(job, JOB, "shapes", last)
-    waves = c.get(shape, SHAPE, "waves")
+        is_last = b.zext(b.equal(b.add(at, 1), dim), I64)
+        last = b.or_(last, b.shl(is_last, axis))
+        ids.append(b.add(at, b.get(job, JOB, f"start_{name}")))
+    shape = b.get_item(job, JOB, "shapes", last)
+    waves = b.get(shape, SHAPE, "waves")
     for name, value in {
         "active": 1,
         "group": group,
@@ -209,34 +176,34 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
         "barrier_phase": 0,
         "first_end": NO_PHASE,
     }.items():
-        c.put(slot, SLOT, name, value)
-    lds = c.get(slot, SLOT, "lds")
-    shadow = c.get(slot, SLOT, "lds_shadow")
-    size = b.zext(c.get(job, JOB, "lds_bytes"), I64)
-    c.fill(c.pointer(lds), b.trunc(c.get(job, JOB, "lds_fill"), I8), size)
-    shadow_size = b.zext(c.get(job, JOB, "lds_shadow_bytes"), I64)
-    c.fill(c.pointer(shadow), b.trunc(c.get(job, JOB, "lds_shadow_fill"), I8), shadow_size)
-    states = c.get(slot, SLOT, "states")
-    template = c.get(job, JOB, "template")
-    state_bytes = b.zext(c.get(job, JOB, "state_bytes"), I64)
-    scratch = c.get(slot, SLOT, "scratch")
-    scratch_step = b.zext(c.get(job, JOB, "scratch_wave_bytes"), I64)
-    scratch_data = b.zext(c.get(job, JOB, "scratch_data_bytes"), I64)
+        b.put(slot, SLOT, name, value)
+    lds = b.get(slot, SLOT, "lds")
+    shadow = b.get(slot, SLOT, "lds_shadow")
+    size = b.zext(b.get(job, JOB, "lds_bytes"), I64)
+    b.fill(b.pointer(lds), b.trunc(b.get(job, JOB, "lds_fill"), I8), size)
+    shadow_size = b.zext(b.get(job, JOB, "lds_shadow_bytes"), I64)
+    b.fill(b.pointer(shadow), b.trunc(b.get(job, JOB, "lds_shadow_fill"), I8), shadow_size)
+    states = b.get(slot, SLOT, "states")
+    template = b.get(job, JOB, "template")
+    state_bytes = b.zext(b.get(job, JOB, "state_bytes"), I64)
+    scratch = b.get(slot, SLOT, "scratch")
+    scratch_step = b.zext(b.get(job, JOB, "scratch_wave_bytes"), I64)
+    scratch_data = b.zext(b.get(job, JOB, "scratch_data_bytes"), I64)
     scratch_size = b.mul(b.zext(waves, I64), scratch_step)
-    c.fill(c.pointer(scratch), I8(0), scratch_size)
-    x = b.and_(ids[0], c.get(job, JOB, "ids_x_mask"))
-    yz = b.or_(b.and_(ids[1], I32(0xFFFF)), b.shl(ids[2], I32(16)))
-    yz = b.and_(yz, c.get(job, JOB, "ids_yz_mask"))
-    turn = b.zext(b.urem(group, c.get(job, JOB, "places_count")), I64)
-    place = b.gep(c.get(job, JOB, "places"), [turn], source_etype=I32)
-    c.put(slot, SLOT, "hw_id1", b.load(place, typ=I32))
-    full_waves = c.get(c.get(job, JOB, "shapes", 0), SHAPE, "waves")
+    b.fill(b.pointer(scratch), I8(0), scratch_size)
+    x = b.and_(ids[0], b.get(job, JOB, "ids_x_mask"))
+    yz = b.or_(b.and_(ids[1], 0xFFFF), b.shl(ids[2], 16))
+    yz = b.and_(yz, b.get(job, JOB, "ids_yz_mask"))
+    turn = b.zext(b.urem(group, b.get(job, JOB, "places_count")), I64)
+    place = b.gep(b.get(job, JOB, "places"), [turn], source_etype=I32)
+    b.put(slot, SLOT, "hw_id1", b.load(place, typ=I32))
+    full_waves = b.get(b.get_item(job, JOB, "shapes", 0), SHAPE, "waves")
     first_wave = b.mul(group, full_waves)
 
     def each(index: ir.Value) -> None:
         wide = b.zext(index, I64)
-        state = c.pointer(b.add(states, b.mul(wide, state_bytes)))
-        c.copy(state, template, I64(STATE.fields["sgpr_written"].offset))  # what follows needs no contents
+        state = b.pointer(b.add(states, b.mul(wide, state_bytes)))
+        b.copy(state, template, I64(STATE.fields["sgpr_written"].offset))  # what follows needs no contents
         mine = b.add(scratch, b.mul(wide, scratch_step))
         for name, value in {
             "status": int(Status.FUEL),
@@ -251,17 +218,17 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
             "scratch_base": mine,
             "scratch_shadow": b.add(mine, scratch_data),
         }.items():
-            c.put(state, STATE, name, value)
-        lanes = c.get(shape, SHAPE, "exec", index)
-        c.put(state, STATE, "sgprs", b.trunc(lanes, I32), EXEC_LO)
-        c.put(state, STATE, "sgprs", b.trunc(b.lshr(lanes, I64(32)), I32), EXEC_HI)
-        c.put(state, STATE, "sgprs", x, TTMP0 + 9)
-        c.put(state, STATE, "sgprs", yz, TTMP0 + 7)
-        c.put(state, STATE, "sgprs", b.shl(index, I32(25)), TTMP0 + 8)
+            b.put(state, STATE, name, value)
+        lanes = b.get_item(shape, SHAPE, "exec", index)
+        b.store(b.trunc(lanes, I32), b.item(state, STATE, "sgprs", EXEC_LO))
+        b.store(b.trunc(b.lshr(lanes, 32), I32), b.item(state, STATE, "sgprs", EXEC_HI))
+        b.store(x, b.item(state, STATE, "sgprs", TTMP0 + 9))
+        b.store(yz, b.item(state, STATE, "sgprs", TTMP0 + 7))
+        b.store(b.shl(index, 25), b.item(state, STATE, "sgprs", TTMP0 + 8))
         registers = b.gep(state, [I64(STATE.size_bytes)], source_etype=I8)
-        c.copy(registers, c.at(shape, SHAPE, "v0", b.mul(wide, I64(wave))), I64(4 * wave))
+        b.copy(registers, b.item(shape, SHAPE, "v0", b.mul(wide, wave)), I64(4 * wave))
 
-    c.count(waves, each)
+    b.count(waves, each)
     b.ret_void()
     return function
 
@@ -271,160 +238,154 @@ _KEPT = ("group_waves", "barrier_signals", "barrier_phase")  # of a group, in th
 
 def _run_group(module: ir.Module, wave: int) -> ir.Function:
     """i32(job, context, slot): the slot's waves by turns, until all have ended or something stops them."""
-    function = _function(module, f"run_group{wave}", I32, PTR, PTR, PTR)
+    function = _function(module, f"run_group{wave}", I32, POINTER, POINTER, POINTER)
     function.linkage = "internal"
-    c = _Code(function)
-    b = c.b
+    b = _GroupBuilder(function)
     job, context, slot = function.args
     for name in _KEPT:
-        c.put(context, CONTEXT, name, c.get(slot, SLOT, name))
-    states = c.get(slot, SLOT, "states")
-    state_bytes = b.zext(c.get(job, JOB, "state_bytes"), I64)
-    waves = c.get(slot, SLOT, "waves")
-    place = c.get(slot, SLOT, "hw_id1")
-    entry = b.inttoptr(c.get(job, JOB, "wave"), WAVE_FUNCTION.as_pointer())
-    result = c.local(I32(0))
+        b.put(context, CONTEXT, name, b.get(slot, SLOT, name))
+    states = b.get(slot, SLOT, "states")
+    state_bytes = b.zext(b.get(job, JOB, "state_bytes"), I64)
+    waves = b.get(slot, SLOT, "waves")
+    place = b.get(slot, SLOT, "hw_id1")
+    entry = b.inttoptr(b.get(job, JOB, "wave"), WAVE_FUNCTION.as_pointer())
+    result = b.local(I32, 0)
     leave = function.append_basic_block("leave")
 
     def release_if_complete() -> None:
         """A wave that ends takes no part any more: those that wait may go on."""
-        signals = c.get(context, CONTEXT, "barrier_signals")
-        left = c.get(context, CONTEXT, "group_waves")
-        complete = b.and_(b.icmp_unsigned("!=", signals, I32(0)), b.icmp_unsigned(">=", signals, left))
+        signals = b.get(context, CONTEXT, "barrier_signals")
+        left = b.get(context, CONTEXT, "group_waves")
+        complete = b.and_(b.unequal(signals, 0), b.icmp_unsigned(">=", signals, left))
         with b.if_then(complete):
-            c.put(context, CONTEXT, "barrier_signals", 0)
-            phase = c.get(context, CONTEXT, "barrier_phase")
-            c.put(context, CONTEXT, "barrier_phase", b.add(phase, I32(1)))
+            b.put(context, CONTEXT, "barrier_signals", 0)
+            phase = b.get(context, CONTEXT, "barrier_phase")
+            b.put(context, CONTEXT, "barrier_phase", b.add(phase, 1))
 
     def ended(state: ir.Value) -> None:
-        phase = c.get(context, CONTEXT, "barrier_phase")
-        signalled = b.icmp_unsigned("==", c.get(state, STATE, "barrier_phase"), phase)
+        phase = b.get(context, CONTEXT, "barrier_phase")
+        signalled = b.equal(b.get(state, STATE, "barrier_phase"), phase)
         end = b.add(phase, b.zext(signalled, I32))
-        first = c.get(slot, SLOT, "first_end")
-        c.put(slot, SLOT, "first_end", b.select(b.icmp_unsigned("<", end, first), end, first))
+        first = b.get(slot, SLOT, "first_end")
+        b.put(slot, SLOT, "first_end", b.select(b.below(end, first), end, first))
         with b.if_then(signalled):  # it signalled this phase and ended before its wait: it still counts as one
-            signals = c.get(context, CONTEXT, "barrier_signals")
-            c.put(context, CONTEXT, "barrier_signals", b.sub(signals, I32(1)))
-        left = b.sub(c.get(context, CONTEXT, "group_waves"), I32(1))
-        c.put(context, CONTEXT, "group_waves", left)
+            signals = b.get(context, CONTEXT, "barrier_signals")
+            b.put(context, CONTEXT, "barrier_signals", b.sub(signals, 1))
+        left = b.sub(b.get(context, CONTEXT, "group_waves"), 1)
+        b.put(context, CONTEXT, "group_waves", left)
         release_if_complete()
 
     def round_(_: ir.Block) -> None:
-        live, moved = c.local(I32(0)), c.local(I1(0))
+        live, moved = b.local(I32, 0), b.local(I1, 0)
         b.store(I32(0), live)
         b.store(I1(0), moved)
 
         def each(index: ir.Value) -> None:
             wide = b.zext(index, I64)
-            state = c.pointer(b.add(states, b.mul(wide, state_bytes)))
-            status = c.get(state, STATE, "status")
+            state = b.pointer(b.add(states, b.mul(wide, state_bytes)))
+            status = b.get(state, STATE, "status")
             runs, next_ = function.append_basic_block("runs"), function.append_basic_block("next")
-            b.cbranch(b.icmp_unsigned("==", status, I32(Status.DONE)), next_, runs)
+            b.cbranch(b.equal(status, Status.DONE), next_, runs)
             b.position_at_end(runs)
-            b.store(b.add(c.load(live), I32(1)), live)
-            phase = c.get(context, CONTEXT, "barrier_phase")
-            same = b.icmp_unsigned("==", c.get(state, STATE, "barrier_phase"), phase)
-            blocked = b.and_(b.icmp_unsigned("==", status, I32(Status.BARRIER)), same)
+            b.store(b.add(b.load(live, typ=I32), 1), live)
+            phase = b.get(context, CONTEXT, "barrier_phase")
+            same = b.equal(b.get(state, STATE, "barrier_phase"), phase)
+            blocked = b.and_(b.equal(status, Status.BARRIER), same)
             free = function.append_basic_block("free")
             b.cbranch(blocked, next_, free)
             b.position_at_end(free)
             # its share of the fuel
-            fuel = c.get(context, CONTEXT, "fuel")
-            slice_ = b.select(b.icmp_signed("<", fuel, I64(SLICE_FUEL)), fuel, I64(SLICE_FUEL))
-            c.put(context, CONTEXT, "fuel", slice_)
-            simd = b.shl(b.and_(index, I32(SIMDS - 1)), I32(SIMD_SHIFT))
-            wave_slot = b.udiv(index, I32(SIMDS))
-            c.put(context, CONTEXT, "hw_id1", b.or_(b.or_(place, simd), wave_slot))
+            fuel = b.get(context, CONTEXT, "fuel")
+            slice_ = b.select(b.icmp_signed("<", fuel, SLICE_FUEL), fuel, SLICE_FUEL)
+            b.put(context, CONTEXT, "fuel", slice_)
+            simd = b.shl(b.and_(index, SIMDS - 1), SIMD_SHIFT)
+            wave_slot = b.udiv(index, SIMDS)
+            b.put(context, CONTEXT, "hw_id1", b.or_(b.or_(place, simd), wave_slot))
             outcome = b.call(entry, [state, context])
-            c.put(state, STATE, "status", outcome)
-            used = b.sub(slice_, c.get(context, CONTEXT, "fuel"))
-            remaining = b.sub(b.sub(fuel, used), I64(WAVE_FUEL))
-            c.put(context, CONTEXT, "fuel", remaining)
-            waits = b.icmp_unsigned("==", outcome, I32(Status.BARRIER))
-            later = b.icmp_unsigned("!=", c.get(context, CONTEXT, "barrier_phase"), phase)
-            b.store(b.or_(c.load(moved), b.or_(b.not_(waits), later)), moved)
-            with b.if_then(b.icmp_unsigned("==", outcome, I32(Status.DONE))):
+            b.put(state, STATE, "status", outcome)
+            used = b.sub(slice_, b.get(context, CONTEXT, "fuel"))
+            remaining = b.sub(b.sub(fuel, used), WAVE_FUEL)
+            b.put(context, CONTEXT, "fuel", remaining)
+            waits = b.equal(outcome, Status.BARRIER)
+            later = b.unequal(b.get(context, CONTEXT, "barrier_phase"), phase)
+            b.store(b.or_(b.load(moved, typ=I1), b.or_(b.not_(waits), later)), moved)
+            with b.if_then(b.equal(outcome, Status.DONE)):
                 ended(state)
             stops = function.append_basic_block("stops")
             going = function.append_basic_block("going")
-            b.cbranch(b.icmp_unsigned(">", outcome, I32(Status.FUEL)), stops, going)
+            b.cbranch(b.icmp_unsigned(">", outcome, Status.FUEL), stops, going)
             b.position_at_end(stops)
-            c.put(slot, SLOT, "failed", index)
+            b.put(slot, SLOT, "failed", index)
             b.store(outcome, result)
             b.branch(leave)
             b.position_at_end(going)
             empty = function.append_basic_block("empty")
-            b.cbranch(b.icmp_signed("<=", remaining, I64(0)), empty, next_)
+            b.cbranch(b.icmp_signed("<=", remaining, 0), empty, next_)
             b.position_at_end(empty)
             b.store(I32(Stop.FUEL), result)
             b.branch(leave)
             b.position_at_end(next_)
 
-        c.count(waves, each)
-        with b.if_then(b.icmp_unsigned("==", c.load(live), I32(0))):
+        b.count(waves, each)
+        with b.if_then(b.equal(b.load(live, typ=I32), 0)):
             b.store(I32(Stop.DONE), result)
             b.branch(leave)
-        with b.if_then(b.not_(c.load(moved))):
+        with b.if_then(b.not_(b.load(moved, typ=I1))):
             b.store(I32(Stop.STUCK), result)
             b.branch(leave)
 
-    c.forever(round_)
+    b.forever(round_)
     b.unreachable()
     b.position_at_end(leave)
     for name in _KEPT:
-        c.put(slot, SLOT, name, c.get(context, CONTEXT, name))
-    b.ret(c.load(result))
+        b.put(slot, SLOT, name, b.get(context, CONTEXT, name))
+    b.ret(b.load(result, typ=I32))
     return function
 
 
-def _finished(c: _Code, context: ir.Value, slot: ir.Value) -> None:
+def _finished(b: _GroupBuilder, context: ir.Value, slot: ir.Value) -> None:
     """Count the group, and note a barrier that some wave never came to."""
-    b = c.b
-    c.put(slot, SLOT, "active", 0)
-    waves = c.get(slot, SLOT, "waves")
-    c.put(slot, SLOT, "groups_done", b.add(c.get(slot, SLOT, "groups_done"), I64(1)))
-    c.put(slot, SLOT, "waves_done", b.add(c.get(slot, SLOT, "waves_done"), b.zext(waves, I64)))
-    phase, first = c.get(slot, SLOT, "barrier_phase"), c.get(slot, SLOT, "first_end")
-    with b.if_then(b.icmp_unsigned("<", first, phase), likely=False):
-        number = c.get(context, CONTEXT, "findings_count")
-        c.put(context, CONTEXT, "findings_count", b.add(number, I32(1)))
-        with b.if_then(b.icmp_unsigned("<", number, c.get(context, CONTEXT, "findings_capacity"))):
-            offset = b.mul(b.zext(number, I64), I64(FINDING.size_bytes))
-            record = b.gep(c.get(context, CONTEXT, "findings"), [offset], source_etype=I8)
+    b.put(slot, SLOT, "active", 0)
+    phase, first = b.get(slot, SLOT, "barrier_phase"), b.get(slot, SLOT, "first_end")
+    with b.if_then(b.below(first, phase), likely=False):
+        number = b.get(context, CONTEXT, "findings_count")
+        b.put(context, CONTEXT, "findings_count", b.add(number, 1))
+        with b.if_then(b.below(number, b.get(context, CONTEXT, "findings_capacity"))):
+            offset = b.mul(b.zext(number, I64), FINDING.size_bytes)
+            record = b.gep(b.get(context, CONTEXT, "findings"), [offset], source_etype=I8)
             values = {"site": SITE_BARRIER, "wave": 0, "reserved": 0, "lanes": 0, "address": 0}
             for name, value in values.items():
-                c.put(record, FINDING, name, value)
-            c.put(record, FINDING, "group", c.get(slot, SLOT, "group"))
+                b.put(record, FINDING, name, value)
+            b.put(record, FINDING, "group", b.get(slot, SLOT, "group"))
 
 
 def _run_groups(module: ir.Module, wave: int) -> None:
     start, run = _start_group(module, wave), _run_group(module, wave)
-    function = _function(module, f"run_groups{wave}", I32, PTR, PTR, PTR)
-    c = _Code(function)
-    b = c.b
+    function = _function(module, f"run_groups{wave}", I32, POINTER, POINTER, POINTER)
+    b = _GroupBuilder(function)
     job, context, slot = function.args
 
     def turn(after: ir.Block) -> None:
-        stop = b.load_atomic(c.at(job, JOB, "stop"), "monotonic", 4, typ=I32)
-        with b.if_then(b.icmp_unsigned("!=", stop, I32(0))):
+        stop = b.load_atomic(b.at(job, JOB, "stop"), "monotonic", 4, typ=I32)
+        with b.if_then(b.unequal(stop, 0)):
             b.ret(I32(Stop.FUEL))
-        idle = b.icmp_unsigned("==", c.get(slot, SLOT, "active"), I32(0))
+        idle = b.equal(b.get(slot, SLOT, "active"), 0)
         with b.if_then(idle):
-            with b.if_then(b.icmp_signed("<=", c.get(context, CONTEXT, "fuel"), I64(0))):
+            with b.if_then(b.icmp_signed("<=", b.get(context, CONTEXT, "fuel"), 0)):
                 b.ret(I32(Stop.FUEL))
-            number = b.atomic_rmw("add", c.at(job, JOB, "next"), I64(1), "monotonic")
-            with b.if_then(b.icmp_unsigned(">=", number, c.get(job, JOB, "count"))):
+            number = b.atomic_rmw("add", b.at(job, JOB, "next"), I64(1), "monotonic")
+            with b.if_then(b.icmp_unsigned(">=", number, b.get(job, JOB, "count"))):
                 b.ret(I32(Stop.DONE))
             b.call(start, [job, slot, b.trunc(number, I32)])
         outcome = b.call(run, [job, context, slot])
-        with b.if_then(b.icmp_unsigned("!=", outcome, I32(Stop.DONE))):
-            with b.if_then(b.icmp_unsigned(">", outcome, I32(Stop.FUEL))):
-                b.atomic_rmw("xchg", c.at(job, JOB, "stop"), I32(1), "monotonic")
+        with b.if_then(b.unequal(outcome, Stop.DONE)):
+            with b.if_then(b.icmp_unsigned(">", outcome, Stop.FUEL)):
+                b.atomic_rmw("xchg", b.at(job, JOB, "stop"), I32(1), "monotonic")
             b.ret(outcome)
-        _finished(c, context, slot)
+        _finished(b, context, slot)
         del after
 
-    c.forever(turn)
+    b.forever(turn)
     b.unreachable()
 
 

@@ -5,40 +5,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site
 from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu
 from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes
-from zinc_rt.sim.shader.translate.translation import Translation, translate
-
-
-@dataclass(frozen=True, slots=True)
-class KernelVariant:
-    """What machine code depends on. `full`: every lane of every wave exists, so EXEC is all ones at the start."""
-
-    code: bytes
-    wave: int
-    full: bool
-    checks: Checks
-    vgprs: int
-    sgprs: int
-    user_sgprs: int
-    entry: int = 0
-
-    def key(self) -> str:
-        about = host_cpu()
-        parts = [self.wave, self.full, repr(self.checks), self.vgprs, self.sgprs, self.user_sgprs, self.entry]
-        text = json.dumps([*parts, about.cpu, about.features, about.version, own_sources()])
-        return hashlib.sha256(text.encode() + b"\0" + self.code).hexdigest()
+from zinc_rt.sim.shader.translate.translation import translate
 
 
 def variant_for(launch: LaunchSetup, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
     """The variant that a launch needs: one for all its waves."""
     full = all(int(each["threads"][0]) % launch.wave == 0 for each in group_shapes(launch))
-    return KernelVariant(code, launch.wave, full, checks, launch.vgprs, launch.sgprs, len(launch.user_data), entry)
+    return KernelVariant(code, launch.wave, full, checks, launch.vgprs, len(launch.user_data), entry)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,22 +44,16 @@ def own_sources() -> str:
     return digest.hexdigest()
 
 
+def cache_key(variant: KernelVariant) -> str:
+    """Under which the disk keeps what was compiled for this processor by these sources."""
+    parts = [getattr(variant, each.name) for each in fields(variant) if each.name != "code"]
+    text = json.dumps([*parts, *astuple(host_cpu()), own_sources()], default=repr)
+    return hashlib.sha256(text.encode() + b"\0" + variant.code).hexdigest()
+
+
 def compiled(variant: KernelVariant) -> bytes:
     """What the disk keeps of a kernel: sites and counts, then object code."""
-    made = translate(
-        variant.code,
-        wave=variant.wave,
-        full=variant.full,
-        checks=variant.checks,
-        vgprs=variant.vgprs,
-        sgprs=variant.sgprs,
-        user_sgprs=variant.user_sgprs,
-        entry=variant.entry,
-    )
-    return packed(made)
-
-
-def packed(made: Translation) -> bytes:
+    made = translate(variant)
     about = {
         "sites": [[site.pc, site.rule, site.text] for site in made.sites],
         "counts": made.counts,
@@ -113,10 +87,10 @@ class CompiledKernels:
 
     def has(self, variant: KernelVariant) -> bool:
         """Whether it needs no compiling."""
-        return variant in self._known or self.cache.path(variant.key()).exists()
+        return variant in self._known or self.cache.path(cache_key(variant)).exists()
 
     def _load(self, variant: KernelVariant) -> CompiledKernel:
-        key = variant.key()
+        key = cache_key(variant)
         payload = self.cache.load(key)
         if payload is None:
             self.compiled += 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.isa.control_flow import Block, Flow
 from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
-from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, TTMP0, VGPR_LIMIT
+from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, TTMP0, VGPR_LIMIT, KernelVariant
 
 VGPRS = (1 << VGPR_LIMIT) - 1
 EVERYTHING = (1 << VGPR_LIMIT + 129) - 1
@@ -38,15 +38,14 @@ class Analysis:
     unproven: UnprovenReads
 
 
-def analyse(
-    graph: Flow, records: Records, wave: int, *, exec_full: bool, user_sgprs: int, initialised: bool
-) -> Analysis:
-    """`exec_full`: EXEC is all ones at the entry. `initialised`: whether to look for uninitialised reads."""
-    at_start = IDS_AND_EXEC | sgpr(user_sgprs) - sgpr(0)
-    ones = _all_ones(graph, records, wave, exec_full)
+def analyse(graph: Flow, records: Records, variant: KernelVariant) -> Analysis:
+    """From level fast on with the reads that may see something uninitialised."""
+    wave = variant.wave
+    at_start = IDS_AND_EXEC | sgpr(variant.user_sgprs) - sgpr(0)
+    ones = _all_ones(graph, records, wave, variant.full)
     full = frozenset(key for key, known in ones.items() if known & EXEC[wave] == EXEC[wave])
     live = _liveness(graph, records, full)
-    unproven = _unproven(graph, records, full, wave, at_start) if initialised else UnprovenReads()
+    unproven = _unproven(graph, records, full, wave, at_start) if variant.checks.fast else UnprovenReads()
     return Analysis(at_start, full, live, unproven)
 
 
@@ -222,7 +221,9 @@ _NARROWING = ("s_and_saveexec", "s_and_not0_saveexec", "s_and_not0_wrexec")
 def _narrows(instruction: Instruction) -> bool:
     """Whether an instruction that writes EXEC can only clear bits of it."""
     name = instruction.mnemonic
-    if name.startswith("v_cmpx") or name.startswith(_NARROWING):
+    if instruction.row.pipe == "valu":
+        return "exec" in instruction.row.writes  # v_cmpx
+    if name.startswith(_NARROWING):
         return True
     if name.startswith(("s_and_b", "s_and_not1_b", "s_mov_b")):
         sources = instruction.operands[1:2] if name.startswith("s_and_not1") else instruction.operands[1:]

@@ -20,7 +20,7 @@ from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.quads import QuadForms
 from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
-from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.layout import KernelVariant, Site
 from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse
 from zinc_rt.sim.shader.translate.flow import BlockFlow
 from zinc_rt.sim.shader.translate.quad_choice import choose_quads
@@ -39,28 +39,13 @@ class Translation:
     sites: tuple[Site, ...]
     counts: dict[str, int]
     blocks: tuple[int, ...]
-    uses_barrier: bool
 
 
-def translate(
-    code: bytes,
-    *,
-    wave: int,
-    full: bool,
-    checks: Checks,
-    vgprs: int,
-    sgprs: int,
-    user_sgprs: int,
-    entry: int = 0,
-) -> Translation:
-    """`full`: EXEC is all ones at the entry, and the function is for such waves only.
-
-    `vgprs`: how many the kernel has; others do not exist. `user_sgprs`: how many hold user data. `entry`: byte
-    offset of the first instruction. What cannot be simulated ends the wave with Status.ILLEGAL where it is
-    reached. A NaN's payload is unspecified.
-    """
+def translate(variant: KernelVariant) -> Translation:
+    """What cannot be simulated ends the wave with Status.ILLEGAL where it is reached. A NaN's payload is
+    unspecified."""
     with _without_collections():
-        return _translated(code, wave, full, checks, vgprs, sgprs, user_sgprs, entry)
+        return _translated(variant)
 
 
 @contextmanager
@@ -79,36 +64,30 @@ def _without_collections() -> Iterator[None]:
 _lock = threading.Lock()
 
 
-def _translated(
-    code: bytes, wave: int, full: bool, checks: Checks, vgprs: int, sgprs: int, user_sgprs: int, entry: int
-) -> Translation:
-    graph = control_flow(code, Target(12, wave), entry, running=True)
-    first = _Pass(graph, wave, checks, vgprs, None)
+def _translated(variant: KernelVariant) -> Translation:
+    graph = control_flow(variant.code, Target(12, variant.wave), variant.entry, running=True)
+    first = _Pass(variant, graph)
     first.run()
-    analysis = analyse(graph, first.records, wave, exec_full=full, user_sgprs=user_sgprs, initialised=checks.fast)
-    forms = QuadForms() if checks.trace else choose_quads(graph, analysis.exec_full)
-    second = _Pass(graph, wave, checks, vgprs, analysis, first.records, forms)
+    analysis = analyse(graph, first.records, variant)
+    forms = QuadForms() if variant.checks.trace else choose_quads(graph, analysis.exec_full)
+    second = _Pass(variant, graph, analysis, first.records, forms)
     second.run()
     e = second.e
-    names = {instruction.mnemonic for block in graph.blocks.values() for _, instruction in block.instructions}
     return Translation(
         text=str(e.b.module),
         function=FUNCTION,
         sites=tuple(e.reports.sites),
         counts=e.counts | {"block": len(graph.blocks)},
         blocks=tuple(graph.blocks),
-        uses_barrier="s_barrier_wait" in names,
     )
 
 
 class _Pass:
     def __init__(
         self,
+        variant: KernelVariant,
         graph: Flow,
-        wave: int,
-        checks: Checks,
-        vgprs: int,
-        analysis: Analysis | None,
+        analysis: Analysis | None = None,
         before: Records | None = None,
         forms: QuadForms | None = None,
     ) -> None:
@@ -116,10 +95,10 @@ class _Pass:
         self.graph, self.analysis = graph, analysis
         self.before: Records = before or {}
         unproven = UnprovenReads() if analysis is None else analysis.unproven
-        e = self.e = Emitter(ir.Module("kernel"), FUNCTION, wave, checks, vgprs, unproven, forms or QuadForms())
+        e = self.e = Emitter(ir.Module("kernel"), FUNCTION, variant, unproven, forms or QuadForms())
         e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis)
         self.records: dict[tuple[int, int], Touched] = {}
-        self.tracer = Tracer(self.e) if checks.trace else None
+        self.tracer = Tracer(e) if variant.checks.trace else None
 
     def run(self) -> None:
         for number, block in enumerate(self.graph.blocks.values()):

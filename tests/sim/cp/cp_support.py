@@ -1,4 +1,4 @@
-"""A flat memory with page permissions, a kernel that writes down what it hears, and a queue to submit to."""
+"""A flat memory with page permissions, a driver side that takes notes, and a queue to submit to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packet import Packet
-from zinc_rt.pm4.packets import ReleaseMem
+from zinc_rt.pm4.packets import ReleaseMem, SetShReg
+from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.cp.command_processor import CommandProcessor
 from zinc_rt.sim.interfaces import (
     AccessKind,
@@ -20,7 +21,7 @@ from zinc_rt.sim.interfaces import (
     QueueKind,
     QueueState,
 )
-from zinc_rt.sim.shader_engine import ShaderEngine
+from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch, ShaderEngine
 
 PAGE = 4096
 MEMORY_VA = 0x10000
@@ -104,7 +105,7 @@ class FlatSpace:
 
 @dataclass
 class Recorder:
-    """The kernel's side. `heard` is everything in order."""
+    """The driver side. `heard` is everything in order."""
 
     heard: list[tuple[str, object]] = field(default_factory=list)
     findings: list[DeviceFinding] = field(default_factory=list)
@@ -207,7 +208,6 @@ class TestQueue:
             rptr_va=self.rptr_va,
             wptr_va=self.wptr_va,
             eop_va=pointers + 0x1000 if eop else 0,
-            eop_size_bytes=4096,
             priority=priority,
         )
 
@@ -277,3 +277,33 @@ def until(condition: object, seconds: float = 10.0) -> bool:
             return False
         time.sleep(0.0002)
     return True
+
+
+class Collector:
+    """A shader engine that keeps dispatches and touches what it is told to."""
+
+    def __init__(self, accesses: Accesses = NOTHING, turns: int = 1) -> None:
+        self.dispatches: list[ShaderDispatch] = []
+        self.abandoned: list[ShaderDispatch] = []
+        self.accesses, self.turns = accesses, turns
+        self.left: dict[int, int] = {}
+
+    def run(self, dispatch: ShaderDispatch) -> Accesses | None:
+        left = self.left.setdefault(id(dispatch), self.turns) - 1
+        self.left[id(dispatch)] = left
+        if left > 0:
+            return None
+        self.dispatches.append(dispatch)
+        return self.accesses
+
+    def abandon(self, dispatch: ShaderDispatch) -> None:
+        self.abandoned.append(dispatch)
+
+
+def finished(bench: Bench) -> bool:
+    return all(each.state is QueueState.ACTIVE and each.rptr == each.wptr % each.ring_dw for each in bench.queues)
+
+
+def launch_state(threads: tuple[int, int, int] = (8, 4, 2), user: tuple[int, ...] = ()) -> list[SetShReg]:
+    packets = [SetShReg(Sh.PGM_LO, (CODE >> 8, 0)), SetShReg(Sh.NUM_THREAD_X, threads)]
+    return packets + ([SetShReg(Sh.USER_DATA_0, user)] if user else [])

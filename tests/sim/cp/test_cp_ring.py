@@ -6,7 +6,7 @@ import random
 import struct
 
 import pytest
-from cp_support import DATA, FENCE, IB, Bench, dwords, fence, until
+from sim.cp.cp_support import DATA, FENCE, IB, Bench, dwords, fence, until
 
 from zinc_rt.pm4.packets import IndirectBuffer, Nop, WaitRegMem, WriteData
 from zinc_rt.sim.interfaces import QueueKind, QueueState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from cp_support import DATA, FENCE, IB, Bench, until
+from sim.cp.cp_support import DATA, FENCE, IB, Bench, until
 
 from zinc_rt.pm4.packets import WaitRegMem, WriteData
 from zinc_rt.sim.interfaces import QueueKind, QueueState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from cp_support import CODE, DATA, FENCE, IB, MEMORY_VA, Bench, dwords, fence, until
+from sim.cp.cp_support import CODE, DATA, FENCE, IB, MEMORY_VA, Bench, dwords, fence, until
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.opcodes import OTHER_ENGINES

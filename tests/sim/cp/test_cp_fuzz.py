@@ -6,7 +6,7 @@ import random
 import time
 
 import pytest
-from cp_support import CODE, DATA, FENCE, IB, MEMORY_VA, Bench, TestQueue, dwords, fence, mutated
+from sim.cp.cp_support import CODE, DATA, FENCE, IB, MEMORY_VA, Bench, TestQueue, dwords, fence, mutated
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import (
