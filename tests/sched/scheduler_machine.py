@@ -14,7 +14,7 @@ from zinc_rt.sched.kv_cache import UNSET, ZERO, KvCache, PageGroup
 from zinc_rt.sched.pages import PageQuota
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.prefix import namespace
-from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits, Submission
+from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
 
 PAGE = 4
@@ -107,7 +107,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self, tenant: int, prompt: list[int], limit: int, seed: int, lower: bool, wait_ms: int | None
     ) -> None:
         self.number += 1
-        submission = Submission(
+        submission = NewRequest(
             self.number, tenant, prompt, limit, self.spaces[tenant], Priority.BATCH if lower else None, seed,
             None if wait_ms is None else self.now + wait_ms * 1_000_000,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from support import Counts
 
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.invariants import violations
-from zinc_rt.sched.scheduler import Submission
+from zinc_rt.sched.scheduler import NewRequest
 
 
 @pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
@@ -45,7 +45,7 @@ def arrive(m: SchedulerMachine, choice: random.Random) -> None:
     prompt = [1] * choice.choice([0, 4, 8, 12]) + [choice.randint(0, 1) for _ in range(choice.randint(1, 9))]
     tenant, limit, seed = choice.randint(0, 3), choice.randint(1, 14), choice.randint(0, 3)
     try:
-        m.scheduler.submit(Submission(m.number, tenant, prompt, limit, m.spaces[tenant], seed=seed))
+        m.scheduler.submit(NewRequest(m.number, tenant, prompt, limit, m.spaces[tenant], seed=seed))
     except UsageError:
         return
     m.made[m.number], m.asked[m.number] = [], (len(prompt), limit, seed)

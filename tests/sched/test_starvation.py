@@ -9,7 +9,7 @@ import pytest
 from zinc_rt.sched.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.prefix import namespace
-from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits, Submission
+from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
 
 SLOTS, PAGE = 16, 16
@@ -34,7 +34,7 @@ class Engine:
     def submit(self, tenant: int, prompt: int, limit: int) -> int:
         self.count += 1
         tokens = [self.count * 7 % 997 + at for at in range(prompt)]
-        self.scheduler.submit(Submission(self.count, tenant, tokens, limit, self.spaces[tenant]))
+        self.scheduler.submit(NewRequest(self.count, tenant, tokens, limit, self.spaces[tenant]))
         return self.count
 
     def step(self, count: int = 1) -> None:

@@ -9,7 +9,7 @@ from zinc_rt.sched.request import Request
 
 
 @dataclass(slots=True)
-class Piece:
+class StepPiece:
     """Tokens [first, last) of a request; `draws`: a token is drawn behind the last. State rows are -1 without."""
 
     request: Request
@@ -24,10 +24,10 @@ class Piece:
 class StepPlan:
     """Decodes first, then prompts."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[StepPiece] = field(default_factory=list)
     copies: list[PageCopy] = field(default_factory=list)
     tokens: int = 0
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: StepPiece) -> None:
         self.pieces.append(piece)
         self.tokens += piece.last - piece.first

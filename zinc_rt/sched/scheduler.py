@@ -22,7 +22,7 @@ from zinc_rt.sched import preempt
 from zinc_rt.sched.bucket import Bucket
 from zinc_rt.sched.kv_cache import KvCache
 from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.plan import Piece, StepPlan
+from zinc_rt.sched.plan import StepPiece, StepPlan
 from zinc_rt.sched.prefix import Namespace, chain
 from zinc_rt.sched.queues import WaitingQueues
 from zinc_rt.sched.request import RUNNING, TERMINAL, Request, State
@@ -33,7 +33,7 @@ PASSED_OVER = 4  # candidates a step that others may pass
 LEFT_OUT = 8  # steps without a page until a decode is parked
 
 
-class Runner(Protocol):
+class StepRunner(Protocol):
     """What computes: a token for each piece that draws, in order."""
 
     def run(self, plan: StepPlan) -> Sequence[int]: ...
@@ -51,7 +51,7 @@ class SchedulerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class NewRequest:
     """A request as it arrives. `digests`: of its prompt's pages, computed here unless given."""
 
     number: int
@@ -90,7 +90,7 @@ class Scheduler:
         limits: SchedulerLimits,
         tenants: Sequence[Tenant],
         cache: KvCache,
-        runner: Runner,
+        runner: StepRunner,
         clock_ns: Callable[[], int],
     ) -> None:
         check_tenants(tenants, limits.slots)
@@ -126,7 +126,7 @@ class Scheduler:
 
     # --- what others ask for
 
-    def refuse(self, submission: Submission) -> str:
+    def refuse(self, submission: NewRequest) -> str:
         """Why it can never run, with the largest that would; "" for what can. Reads nothing that changes."""
         length, need = len(submission.tokens), len(submission.tokens) + submission.limit
         if not 0 <= submission.tenant < len(self.tenants):
@@ -140,7 +140,7 @@ class Scheduler:
             return f"{need} tokens never fit the pages this tenant may have: at most {most} do"
         return ""
 
-    def submit(self, submission: Submission) -> None:
+    def submit(self, submission: NewRequest) -> None:
         """From any thread. Raises UsageError for what can never run."""
         if why := self.refuse(submission):
             raise UsageError(f"request {submission.number}: {why}")
@@ -159,7 +159,7 @@ class Scheduler:
 
         self._mailbox.append(do)
 
-    def _arrive(self, new: Submission) -> None:
+    def _arrive(self, new: NewRequest) -> None:
         tokens = np.array(new.tokens, np.int32)
         digests = chain(tokens, self.cache.page_tokens, new.within) if new.digests is None else new.digests
         lowest = self.tenants[new.tenant].priority
@@ -374,7 +374,7 @@ class Scheduler:
             self.evict(victim)
         request.left_out = 0
         source, target = self.cache.step_rows(holding)
-        plan.add(Piece(request, first, last, last == len(request.tokens), source, target))
+        plan.add(StepPiece(request, first, last, last == len(request.tokens), source, target))
         return last - first
 
     # --- what came of it
