@@ -112,7 +112,7 @@ class SimDriver:
             file.gpu.precompile(file.vm, kernels)
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        """`watchpoint_hits` says, from the next dispatch on, which waves stored to these bytes; size 0: no more."""
         for file in self._drm_files():
             file.gpu.set_watchpoint(file.vm, va, size_bytes)
 
