@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from zinc_rt.probes.device_spec import DeviceSpec
 
 EPILOG = """\
-Before each stage the command says what can happen and what may be lost, and asks. It stops at the first failure, with its
-cause and the next command. A journal survives a reset: --resume continues there, and what took the machine
-down is named and not run again unasked. docs/first-hour.md says how to prepare.
+Before each stage the command says what can happen and what may be lost, and asks. It stops at the first failure,
+with its cause and the next command. A journal survives a reset: --resume continues there, and what took the
+machine down is named and not run again unasked. docs/first-hour.md says how to prepare.
 
 examples:
   zinc-rt bring-up --device sim                          all of it on a simulated card: says nothing about hardware
