@@ -60,7 +60,7 @@ REFUSE = {
     "memory/vm": "ioctl/DRM_IOCTL_AMDGPU_GEM_VA",
 }
 TRANSPORT = {
-    f"serve/{name}" for name in ("client", "server", "remote_memory", "shared_pages")
+    f"serve/{name}" for name in ("client", "operations", "remote_memory", "shared_pages")
 }  # no rule of any kernel
 
 

@@ -151,6 +151,8 @@ def _is_destination(kind: str) -> bool:
 @cache
 def rows(table: str, encoding: str, generation: int) -> Mapping[int, InstructionRow]:
     """The rows of `encoding` in tables/<table>.py, by opcode. `generation` is 11 or 12."""
+    if _ONLY.get(encoding, generation) != generation:
+        return {}
     if encoding in _SHORT:
         found: Iterator[InstructionRow] = (
             _short(row, generation) for row in _with_cmpx(encoding, _written(table, encoding, generation))
@@ -163,7 +165,11 @@ def rows(table: str, encoding: str, generation: int) -> Mapping[int, Instruction
         found = _of_segments(encoding, _written(table, "VMEM", generation))
     else:
         found = _written(table, encoding, generation)
-    return {row.opcode: row for row in found}
+    by_opcode: dict[int, InstructionRow] = {}
+    for row in found:
+        if (other := by_opcode.setdefault(row.opcode, row)) is not row:
+            raise ValueError(f"{row.mnemonic} and {other.mnemonic} have the opcode {row.opcode:#x} of {encoding}")
+    return by_opcode
 
 
 def _written(table: str, encoding: str, generation: int) -> Iterator[InstructionRow]:
@@ -313,6 +319,9 @@ SEGMENTS = {
     "MUBUF": {"b": "buffer_"},
     "MTBUF": {"t": "tbuffer_"},
 }
+
+
+_ONLY = {"VBUFFER": 12, "MUBUF": 11, "MTBUF": 11}  # the encodings of buffers, by generation
 
 
 def _of_segments(encoding: str, found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:

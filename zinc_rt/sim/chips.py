@@ -178,8 +178,8 @@ def _gfx12(key: str, name: str, **figures: object) -> Chip:
     return Chip(key=key, name=name, **row)  # type: ignore[arg-type]
 
 
-CHIPS: dict[str, Chip] = {
-    "r9700": _gfx12(
+_CHIPS = (
+    _gfx12(
         "r9700",
         "AMD Radeon AI PRO R9700",
         device_id=0x7551,
@@ -189,7 +189,7 @@ CHIPS: dict[str, Chip] = {
         vram_bytes=34208743424,
         engine_mhz=2920,
     ),
-    "rx9070xt": _gfx12(
+    _gfx12(
         "rx9070xt",
         "AMD Radeon RX 9070 XT",
         device_id=0x7550,
@@ -199,7 +199,7 @@ CHIPS: dict[str, Chip] = {
         vram_bytes=17095983104,
         engine_mhz=2970,
     ),
-    "rx9070": _gfx12(
+    _gfx12(
         "rx9070",
         "AMD Radeon RX 9070",
         device_id=0x7550,
@@ -209,7 +209,7 @@ CHIPS: dict[str, Chip] = {
         vram_bytes=17095983104,
         engine_mhz=2520,
     ),
-    "rx9060xt": _gfx12(
+    _gfx12(
         "rx9060xt",
         "AMD Radeon RX 9060 XT",
         device_id=0x7590,
@@ -226,7 +226,7 @@ CHIPS: dict[str, Chip] = {
         l3_kib=32768,
         ips=_ips((12, 0, 0), (7, 0, 0), (6, 3, 1), (7, 0, 0), (4, 1, 0), (7, 0, 0), (14, 0, 2)),
     ),
-    "rx7900xtx": Chip(
+    Chip(
         key="rx7900xtx",
         name="AMD Radeon RX 7900 XTX",
         gfx="gfx1100",
@@ -251,7 +251,7 @@ CHIPS: dict[str, Chip] = {
         l2_kib=6144,
         l3_kib=98304,
     ),
-    "strix-halo": Chip(
+    Chip(
         key="strix-halo",
         name="AMD Radeon 8060S",
         gfx="gfx1151",
@@ -279,7 +279,8 @@ CHIPS: dict[str, Chip] = {
         sdma_engines=1,
         location_id=0xC100,
     ),
-}
+)
+CHIPS: dict[str, Chip] = {row.key: row for row in _CHIPS}
 
 ALIASES = {"gfx1201": "r9700", "gfx1200": "rx9060xt", "gfx1100": "rx7900xtx", "gfx1151": "strix-halo"}
 

@@ -185,7 +185,10 @@ class SimGpu:
         engine = getattr(self._cp, "engine", None)
         return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
 
-    def put_on(self, queue: HardwareQueue, owner: QueueOwner, doorbells: Shared, index: int) -> None:
+    def put_on(
+        self, queue: HardwareQueue, owner: QueueOwner, doorbells: Shared, index: int, held: Sequence[Bo]
+    ) -> None:
+        """`held`: buffers that the queue needs for as long as it lives, a reference each; none where it raises."""
         if self.injector.strikes("mes-add-failure"):
             self.log("amdgpu: MES failed to respond to msg=ADD_QUEUE")
             raise OSError(errno.EIO, "MES refused the queue")
@@ -193,6 +196,8 @@ class SimGpu:
             queue.ring_size_bytes //= 2
         if self.injector.strikes("no-eop"):
             queue.eop_va = 0
+        for bo in held:
+            bo.references += 1
         self.on_hardware.append(QueueOnHardware(queue, owner))
         self.cp.attach(queue)
         self.doorbells.watch(queue, doorbells, index)

@@ -98,13 +98,11 @@ class HardwareQueue:
     rptr_va: int
     wptr_va: int
     eop_va: int
-    eop_size_bytes: int
     priority: int = 7
     doorbell: int = 0  # the last value rung; the driver side stores it
     rptr: int = 0
     state: QueueState = QueueState.ACTIVE
     report: str = ""  # why it hung: which dword, which packet, what was wrong
-    name: str = ""
     extra: dict[str, int] = field(default_factory=dict)  # registers a client may have set through the MQD
 
 

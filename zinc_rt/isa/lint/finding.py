@@ -39,8 +39,13 @@ class Subject:
     target: Target
 
     def finding(self, rule: str, pc: int, message: str, producer: int | None = None) -> LintFinding:
-        made = self.at.get(pc)
+        instruction = self.at.get(pc)
         other = None if producer is None else self.at.get(producer)
         return LintFinding(
-            rule, pc, "" if made is None else made.text, message, producer, "" if other is None else other.text
+            rule,
+            pc,
+            "" if instruction is None else instruction.text,
+            message,
+            producer,
+            "" if other is None else other.text,
         )

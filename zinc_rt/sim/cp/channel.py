@@ -45,7 +45,6 @@ class Channel:
         self.messages = device.messages
         self.generation = device.generation
         self.hazards = device.hazards(queue.space)
-        self.caches = device.caches(queue.space)
         self.is_user = queue.kind is QueueKind.USERQ_COMPUTE
         start = queue.rptr // self.UNIT
         self.ring = Ring(queue.space, queue.ring_va, max(queue.ring_size_bytes // 4, 1), start, start)

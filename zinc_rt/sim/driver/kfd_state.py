@@ -51,7 +51,6 @@ class KfdQueueState:
     held: list[Bo]  # buffers that may not be unmapped while it lives
     active: bool = True
     sdma_slot: tuple[int, int] | None = None
-    cu_mask: bytes = b""
 
 
 @dataclass(slots=True, eq=False)

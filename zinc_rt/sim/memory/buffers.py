@@ -330,9 +330,7 @@ class GpuMemory:
         """A reset that cost the VRAM its content."""
         for bo in self.snapshot():
             if bo.heap is Heap.VRAM:
-                for start, end in bo.store.extents():
-                    bo.store.view[start:end] = b"\xef" * (end - start)
+                for copy in (bo.store, bo.bar) if bo.bar is not None else (bo.store,):
+                    for start, end in copy.extents():
+                        copy.view[start:end] = b"\xef" * (end - start)
                 bo._forget_saved()
-                if bo.bar is not None:
-                    for start, end in bo.bar.extents():
-                        bo.bar.view[start:end] = b"\xef" * (end - start)
