@@ -20,7 +20,6 @@ from zinc_rt.resident import Resident, Variant
 from zinc_rt.runner import COUNTS
 
 PROMPT_TOKENS = 4
-MATRIX = ("v_wmma", "v_swmmac")
 
 
 def dispatched(variant: Variant) -> list[Node]:
@@ -180,7 +179,7 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int) -> Measurement:
         for name, image in code.items()
         if target is not None
         and any(
-            item.instruction is not None and item.instruction.mnemonic.startswith(MATRIX)
+            item.instruction is not None and item.instruction.row.unit == "matrix"
             for item in decode_stream(image, target)
         )
     )

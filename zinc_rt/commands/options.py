@@ -28,7 +28,7 @@ ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # witho
 
 
 def add_device(group: argparse._ArgumentGroup, text: str) -> None:
-    """--device, with `text` as its help, and --sanitizer."""
+    """Add --device, with `text` as its help, --sanitizer and --unchecked."""
     group.add_argument("--device", choices=("auto", "hw", "cpu", "sim"), default="auto", help=text)
     group.add_argument(
         "--sanitizer",
@@ -86,7 +86,7 @@ def add_timeout(group: argparse._ArgumentGroup) -> None:
 
 
 def token_list(text: str) -> list[int]:
-    """`1,2,3`: an argparse type. An empty text is an empty list."""
+    """The argparse type of token ids like `1,2,3`. An empty text is an empty list."""
     try:
         return [int(part) for part in text.split(",")] if text.strip() else []
     except ValueError as error:
@@ -118,7 +118,7 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
-    """Raises UsageError for an option that was given and that none of the tiers takes, nor their device."""
+    """Check every option that was given: UsageError for one that none of the tiers takes, nor their device."""
     tiers = ", ".join(dict.fromkeys(choice.tier for choice in choices))
     takes = "take" if "," in tiers else "takes"
     if arguments.threads and not any("threads" in choice.spec.options for choice in choices):
@@ -186,7 +186,7 @@ def say(line: str) -> None:
 
 
 def timeout(arguments: argparse.Namespace) -> float | None:
-    """--timeout in seconds, None where it is not given. Raises UsageError."""
+    """The seconds of --timeout, None where it is not given. Raises UsageError."""
     seconds: float | None = arguments.timeout
     if seconds is not None and not 0 < seconds < float("inf"):
         raise UsageError(f"--timeout {seconds:g}: wanted seconds, more than 0")
@@ -194,7 +194,7 @@ def timeout(arguments: argparse.Namespace) -> float | None:
 
 
 def read_model(path: str) -> GGUFFile:
-    """A file that can be computed with. Raises InputError for a vocabulary alone."""
+    """The model file, if it can be computed with. Raises InputError for a vocabulary alone."""
     from zinc_rt.model.gguf import read_gguf
 
     gguf = read_gguf(path)
@@ -207,7 +207,7 @@ def read_model(path: str) -> GGUFFile:
 
 
 def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | None) -> list[int]:
-    """--tokens as given, or --prompt through the model's own tokenizer."""
+    """The ids of --tokens as given, or of --prompt by the model's own tokenizer."""
     if tokens:
         return list(tokens)
     if prompt is None:
