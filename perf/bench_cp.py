@@ -130,7 +130,7 @@ class CpHost:
         self.space = FlatMemory()
         self.cp = CommandProcessor(SilentKmd(), generation=Generation.GFX12, engine=InstantWaves())
         self.queue = HardwareQueue(
-            1, 1, QueueKind.KFD_COMPUTE, self.space, RING, RING_BYTES, POINTERS, POINTERS + 64, EOP, 4096
+            1, 1, QueueKind.KFD_COMPUTE, self.space, RING, RING_BYTES, POINTERS, POINTERS + 64, EOP
         )
         self.cp.attach(self.queue)
         self.wptr = 0

@@ -29,7 +29,7 @@ from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.perf.native.llama_cpp import SETTINGS, LlamaCpp
 from zinc_rt.perf.native.memory import engine_memory
 from zinc_rt.perf.native.paired import LOAD_BESIDE_US, Conditions, blocked, paired
-from zinc_rt.perf.structure.measures import prompt_of
+from zinc_rt.perf.structure.lab import prompt_of
 from zinc_rt.report import Result, Status
 
 C1, Q8 = "canonical-1", "canonical-1-q8"

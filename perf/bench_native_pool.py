@@ -20,7 +20,7 @@ import pytest
 
 from zinc_rt.backends.cpu.host_memory import aligned
 from zinc_rt.backends.cpu.library import Library, library
-from zinc_rt.backends.cpu.tasks import LINE_BYTES, TASK, ProgramStruct
+from zinc_rt.backends.cpu.tasks import LINE_BYTES, TASK, TaskListStruct
 from zinc_rt.backends.cpu.threads import Helpers
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kernels.native.task import ANY
@@ -43,7 +43,7 @@ class PoolOfAdds:
         self.tasks["dims"], self.tasks["barrier"] = (1, ROWS, 1), 1
         self.tasks["least"], self.tasks["most"] = 1, ANY
         self.counts = aligned(LINE_BYTES)
-        self.struct = ProgramStruct(
+        self.struct = TaskListStruct(
             self.tasks.ctypes.data, self.counts.ctypes.data, self.cells.ctypes.data, TASKS, 0
         )
 

@@ -8,8 +8,9 @@ from importlib import import_module
 
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import Command
+from zinc_rt.commands.output import add_json
 
-# each a folder with a command.py that has `add`
+# each a folder with a command.py that has HELP, EXAMPLES, `add_options` and `run`
 ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report")
 EXAMPLES = """\
 examples:
@@ -29,11 +30,15 @@ def parser() -> argparse.ArgumentParser:
     made = Parser("zinc-rt perf", description=__doc__, epilog=EXAMPLES)
     actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name in ACTIONS:
-        import_module(f"zinc_rt.perf.{name}.command").add(actions)
+        action = import_module(f"zinc_rt.perf.{name}.command")
+        options = actions.add_parser(name, help=action.HELP, description=action.__doc__, epilog=action.EXAMPLES)
+        action.add_options(options)
+        add_json(options)
+        options.set_defaults(run=action.run)
     return made
 
 
-main = Command("perf", parser, lambda arguments: int(arguments.body(arguments)))
+main = Command("perf", parser, lambda arguments: int(arguments.run(arguments)))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.probes.context import choose
+from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.device import names, open_device, read
 from zinc_rt.probes.device_spec import DeviceSpec
+from zinc_rt.probes.kit.context import choose
 
 
 def displays(driver: Driver, render_path: str) -> list[str] | None:
@@ -51,3 +54,14 @@ def describe(spec: DeviceSpec) -> dict[str, Any]:
     except Exception as error:  # the probes say what is wrong, one by one; here it is only not described
         said["problem"] = str(error).splitlines()[0]
     return said
+
+
+def describe_device(spec: DeviceSpec) -> dict[str, Any]:
+    """Name, arch, kernel, firmware, displays: asked in a child, of the device as it is without ordered faults."""
+
+    healthy = replace(spec, inject=(), shared="")
+    ended = run_apart(partial(describe, healthy), 20.0)
+    if ended.how == "returned" and isinstance(ended.value, dict):
+        return ended.value
+    problem = ended.text.strip().splitlines()[-1] if ended.text else ended.how
+    return {"name": "", "arch": "", "simulated": spec.simulated, "profile": spec.profile, "problem": problem}

@@ -27,3 +27,15 @@ class DeviceSpec:
         if self.simulated:
             return f"sim:{self.profile}" if self.profile else "sim"
         return self.render_path or "auto"
+
+    @property
+    def shortcuts(self) -> list[str]:
+        """What a report says of a simulated device that is not as one is by itself."""
+        if not self.simulated:
+            return []
+        said = [f"the simulated driver's time-outs are {self.time_scale:g} of the real ones"]
+        said += [f"the simulated device behaves by {self.facts}"] * bool(self.facts)
+        said += [f"the simulated device takes {row} at its other value" for row in self.flip]
+        if self.reorder is not None:
+            said.append(f"concurrent work finishes in an order of its own, seed {self.reorder}")
+        return said

@@ -6,7 +6,7 @@ import argparse
 
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import Command
-from zinc_rt.probes.command import add_choice, add_hazard, add_results, execute
+from zinc_rt.probes.command import add_choice, add_hazard, add_results
 
 EPILOG = """\
 examples:
@@ -23,11 +23,12 @@ def parser() -> argparse.ArgumentParser:
     add_choice(made)
     add_hazard(made)
     add_results(made)
-    made.set_defaults(again=False, soak=0.0, manual=False, journal=None)
+    made.set_defaults(again=False, soak=0.0, manual=False, journal=None, learn=None)
     return made
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.probes.execution import execute
     from zinc_rt.probes.memory_stress import PROBES
 
     return execute(arguments, "mem-test", PROBES)

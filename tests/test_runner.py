@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.base import Device
-from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.backends.cpu.oracle import CpuBackend, NodeFailed
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import CheckFailed, UsageError
@@ -54,7 +54,7 @@ class Writes(Observer):
 @pytest.fixture(params=["qwen3", "hybrid"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     gguf = request.getfixturevalue(request.param)
-    with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=64, slots=3, observer=Writes()) as one:
+    with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=64, slots=3, observers=(Writes(),)) as one:
         yield one
 
 
@@ -65,7 +65,7 @@ def test_a_step_is_one_write_and_one_replay(engine: Engine) -> None:
         engine.advance([(sequence, [token])], [0])
     made = engine.runner.submission
     assert (made["steps"], made["host_writes"], made["fast"] + made["careful"]) == (4, 4, 4)
-    observer: Any = engine.variants.observer
+    observer: Any = engine.variants.observers[0]
     assert len(observer.bytes) == 4
 
 
@@ -130,7 +130,7 @@ def test_a_step_that_ends_badly_does_not_block_the_next(engine: Engine) -> None:
     runner = engine.runner
     block = runner.block("decode", tokens=1, sequences=1, rows=1)
     block.set(1, 1, 1, 1, table_entry=np.array([1 << 20], np.int32), table_value=np.zeros(1, np.int32))
-    with pytest.raises(IndexError, match="TABLE_STORE: entry 1048576"):
+    with pytest.raises(NodeFailed, match="TABLE_STORE: entry 1048576"):
         runner.collect(runner.submit(block))
     engine.forward(PROMPT)
 

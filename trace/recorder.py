@@ -22,7 +22,7 @@ from zinc_rt import __version__
 from zinc_rt.code_version import code_version
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError, first_line
-from zinc_rt.exec import Buffer, Fence, Graph, Observer, Observers, Stream, observers_in
+from zinc_rt.exec import Buffer, Fence, Graph, Observer, Stream
 from zinc_rt.exec.graph import InFlight, ShapeKey
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import to_bytes
@@ -67,8 +67,8 @@ def record(
     recorder.folder = folder
     engine.variants.timed = times
     engine.variants.tap_always = level == "full"
-    before = engine.variants.observer  # it goes on being told, and first
-    engine.variants.observe(recorder if before is None else Observers((before, recorder)))
+    before = engine.variants.observers  # they go on being told, and first
+    engine.variants.observe((*before, recorder))
     try:
         yield recorder
     except BaseException as error:
@@ -123,7 +123,7 @@ class Recorder(Observer):
     ) -> None:
         if level not in LEVELS:
             raise UsageError(f"no level is called {level!r}", next=f"one of {', '.join(LEVELS)}")
-        if any(isinstance(each, Recorder) for each in observers_in(engine.variants.observer)):
+        if any(isinstance(each, Recorder) for each in engine.variants.observers):
             raise UsageError("this engine is being recorded already")
         started = [sequence.slot for sequence in engine.sequences if sequence.position]
         if started and level != "digest":

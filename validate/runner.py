@@ -87,7 +87,7 @@ class ValidationRunner:
                 self.job.gguf,
                 backend,
                 ctx=self.job.ctx,
-                observer=watch,
+                observers=(watch,),
                 transform=transform(self.job.layers),
                 settings=self.job.settings,
                 timeout_seconds=self.job.timeout_seconds,

@@ -11,7 +11,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import add_models
 from zinc_rt.backends import registry
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, begin, finish, output_stream
+from zinc_rt.commands.output import begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from zinc_rt.perf.machine import Sampler
     from zinc_rt.report import Report
 
+HELP = "decode, prefill, first token; beside another program with --vs"
 EXAMPLES = """\
 Warm-up runs first, then measured ones; the table gives medians and the spread between runs, the report every
 token's seconds. --vs runs another program in alternation and gives the ratio with its 95 % interval. With
@@ -34,13 +35,7 @@ exit codes: 0, or 2 for what cannot run. Whether a speed is enough is for zinc-r
 """
 
 
-def add(actions: Any) -> None:
-    parser = actions.add_parser(
-        "bench",
-        help="decode, prefill, first token; beside another program with --vs",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     options.add_engine(parser)
     load = parser.add_argument_group("the workload")
@@ -58,17 +53,16 @@ def add(actions: Any) -> None:
     peer.add_argument("--vs-figure", metavar="REGEX", help="where: the first group is tok/s")
     peer.add_argument("--vs-timeout", type=float, default=600.0, metavar="S", help="for one run (default 600)")
     parser.add_argument("--history", type=Path, metavar="F.jsonl", help="record the report there")
-    add_json(parser)
-    parser.set_defaults(body=_bench)
 
 
-def _bench(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
     from zinc_rt.devices import SIMULATED
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
     from zinc_rt.perf.bench.runs import BenchWorkload, nodes_of
     from zinc_rt.perf.bench.versus import runner
+    from zinc_rt.perf.history.chain import figures_of, record
     from zinc_rt.perf.machine import Sampler, machine
     from zinc_rt.report import Report
 
@@ -104,7 +98,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     report.details["predicted"] = _predicted(report, arguments.model)
     _show(report, out)
     if arguments.history:
-        _record(report, arguments, out)
+        terminal.show(record(arguments.history, report, figures_of), out=out)
     return finish(report, arguments)
 
 
@@ -196,14 +190,3 @@ def _line(name: str, measure: dict[str, Any]) -> str:
             f"p{share} {1e3 * measure[f'p{share}_seconds']:.2f} ms" for share in (50, 90, 99)
         )
     return f"{measure['tokens_per_second']:.2f} tok/s, {spread}{tail}"
-
-
-def _record(report: Report, arguments: argparse.Namespace, out: TextIO) -> None:
-    import json
-
-    from zinc_rt.perf.history.chain import append, figures_of
-    from zinc_rt.report import to_json
-
-    content = json.loads(to_json(report))
-    entry = append(arguments.history, "perf bench", content, figures_of(content))
-    terminal.show(f"recorded  {arguments.history}, entry {entry.sequence}, head {entry.hash}", out=out)

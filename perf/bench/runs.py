@@ -18,7 +18,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.perf.gate.figures import percentile, prompt_speeds, speeds
 from zinc_rt.perf.intervals import ratio_interval
 from zinc_rt.perf.machine import Sampler
-from zinc_rt.perf.structure.measures import prompt_of
+from zinc_rt.perf.structure.lab import prompt_of
 from zinc_rt.report import Result
 
 PERCENTILES = (0.50, 0.90, 0.99)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt import terminal
 from zinc_rt.command_observer import observer_of
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, begin, output_stream, simulated_note
+from zinc_rt.commands.output import begin, output_stream, simulated_note
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.report import Result
 
+HELP = "the verdict on a milestone, each criterion with its evidence"
 EXAMPLES = """\
 Structural criteria are measured now, on whatever device there is: without an AMD GPU, on a simulated one. Speeds
 come from reports of zinc-rt perf bench on the hardware named, and from nothing else; those of this machine's CPU
@@ -35,13 +36,7 @@ exit codes: 0 every criterion passed, 1 one failed, 77 one is blocked, 2 unusabl
 """
 
 
-def add(actions: Any) -> None:
-    parser = actions.add_parser(
-        "gate",
-        help="the verdict on a milestone, each criterion with its evidence",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--milestone", metavar="M", help="M0 to M8 or cpu, several with commas")
     parser.add_argument("--only", default="", metavar="ID", help="this criterion alone")
     parser.add_argument("--list", action="store_true", help="every criterion, its limit, source and command")
@@ -72,11 +67,9 @@ def add(actions: Any) -> None:
         default="auto",
         help="auto: this machine's AMD GPU, a simulated one where there is none; hw: never a simulated one",
     )
-    add_json(parser)
-    parser.set_defaults(body=_gate)
 
 
-def _gate(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.devices import require_gpu
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
@@ -93,12 +86,13 @@ def _gate(arguments: argparse.Namespace) -> int:
     if arguments.only and not any(arguments.only == each.id for m in wanted for each in m.criteria):
         ids = ", ".join(each.id for m in wanted for each in m.criteria)
         raise UsageError(f"--only {arguments.only}: no such criterion", next=f"one of {ids}")
-    return _run(arguments, wanted)
+    return _judge(arguments, wanted)
 
 
-def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
+def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> int:
+    from zinc_rt.perf.gate.offered import GateInput
     from zinc_rt.perf.gate.report_files import collect
-    from zinc_rt.perf.gate.verdict import GateInput, GateReport, evaluate
+    from zinc_rt.perf.gate.verdict import GateReport, evaluate
     from zinc_rt.perf.history.chain import read
     from zinc_rt.perf.structure.lab import Lab
     from zinc_rt.report import to_json, write_text

@@ -1,4 +1,4 @@
-"""One report put forward for one criterion, and what else a rule may look at."""
+"""What is put forward for a gate, and one report of it for one criterion: what a rule may look at."""
 
 from __future__ import annotations
 
@@ -8,35 +8,55 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from zinc_rt.code_version import runtime_version
+from zinc_rt.host import host
 from zinc_rt.perf.gate.milestones import Criterion
-from zinc_rt.perf.gate.report_files import ReportFile
+from zinc_rt.perf.gate.report_files import ReportFile, Statement
 from zinc_rt.perf.history.chain import History
 
 
 @dataclass(frozen=True, slots=True)
+class GateInput:
+    """What is put forward: reports, statements, the history they are recorded in, its head as noted elsewhere, and
+    the models they must be of: digests with commas, or files, whose shapes stand by digest."""
+
+    reports: Sequence[ReportFile] = ()
+    statements: Sequence[Statement] = ()
+    history: History | None = None
+    model_digest: str = ""
+    head: str = ""
+    code: str = ""
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    host: Mapping[str, Any] = field(default_factory=host)
+
+    @property
+    def code_version(self) -> str:
+        return self.code or runtime_version()
+
+
+@dataclass(frozen=True, slots=True)
 class OfferedReport:
-    """`model_digest`: digests pinned on the command line, with commas; `head`: of the history, noted elsewhere;
-    `models`: what the files of those digests are, read from the files; `host`: this machine."""
+    """A report's `result`, put forward for a criterion among all that is `given`."""
 
     criterion: Criterion
     evidence: ReportFile
     result: Mapping[str, Any]
-    others: Sequence[ReportFile]
-    code: str
-    history: History | None = None
-    model_digest: str = ""
-    head: str = ""
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    host: Mapping[str, Any] = field(default_factory=dict)
+    given: GateInput
+
+    @property
+    def others(self) -> list[ReportFile]:
+        return [each for each in self.given.reports if each is not self.evidence]
 
     @property
     def pinned(self) -> tuple[str, ...]:
         """Digests that the model may have; () where nobody pinned one."""
-        given = tuple(part.strip() for part in self.model_digest.split(",") if part.strip())
+        given = tuple(part.strip() for part in self.given.model_digest.split(",") if part.strip())
         own = self.criterion.model.digest if self.criterion.model is not None else None
-        return given or tuple(self.models) or ((own,) if own else ())
+        return given or tuple(self.given.models) or ((own,) if own else ())
 
 
+MIN_TOKENS = 128  # of a run; §25.3
+AGREEMENT = 1e-3  # between a summary and its own samples
 RefusalRule = Callable[[OfferedReport], str | None]
 
 
@@ -56,3 +76,8 @@ def moment(text: object, name: str) -> datetime:
     if found.tzinfo is None:
         raise ValueError(f"{name} is {text!r}, wanted a time with its zone")
     return found.astimezone(UTC)
+
+
+def agrees(said: float, found: float) -> bool:
+    """Whether what a summary says is what its samples do."""
+    return abs(said - found) <= AGREEMENT * abs(found)

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from zinc_rt.code_version import runtime_version
-from zinc_rt.host import host
 from zinc_rt.perf.gate.figures import TIMED, figure
 from zinc_rt.perf.gate.milestones import Criterion, Milestone
-from zinc_rt.perf.gate.offered import OfferedReport
-from zinc_rt.perf.gate.report_files import ReportFile, Statement
-from zinc_rt.perf.history.chain import History
+from zinc_rt.perf.gate.offered import GateInput, OfferedReport
 from zinc_rt.perf.refusals.rules import refusals, timed_refusals
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab
 from zinc_rt.perf.structure.measures import MEASURES
@@ -40,25 +35,6 @@ class GateReport(Report):
     def verdict(self, *, strict: bool = False) -> dict[str, Any]:
         code = self.exit_code(strict=strict)
         return {"status": VERDICTS[code], "exit": code, "counts": self.counts()}
-
-
-@dataclass(frozen=True, slots=True)
-class GateInput:
-    """What is put forward: reports, statements, the history they are recorded in, its head as noted elsewhere, and
-    the models they must be of: digests with commas, or files, whose shapes stand by digest."""
-
-    reports: Sequence[ReportFile] = ()
-    statements: Sequence[Statement] = ()
-    history: History | None = None
-    model_digest: str = ""
-    head: str = ""
-    code: str = ""
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    host: Mapping[str, Any] = field(default_factory=host)
-
-    @property
-    def code_version(self) -> str:
-        return self.code or runtime_version()
 
 
 def evaluate(milestone: Milestone, lab: Lab, given: GateInput, *, only: str = "") -> Iterator[Result]:
@@ -94,68 +70,42 @@ def _structural(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
 
 
 def _measured(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
-    """The latest report that may speak decides: choosing among them would be choosing the result."""
-    refused: list[str] = []
-    offered = [
-        (each, result)
-        for each in sorted(given.reports, key=lambda each: each.started, reverse=True)
-        if each.command == "perf bench" and (result := each.result(criterion.measure)) is not None
-    ]
-    for evidence, measured in offered:
-        case = OfferedReport(
-            criterion,
-            evidence,
-            measured,
-            [other for other in given.reports if other is not evidence],
-            given.code_version,
-            given.history,
-            given.model_digest,
-            given.head,
-            given.models,
-            given.host,
-        )
-        reasons = refusals(case)
-        if not reasons:
-            value = figure(criterion, measured)
-            assert value is not None  # the rule `samples` asks for it
-            how = f"{evidence.path.name} of {evidence.started}, {evidence.device.get('name')}"
-            made = _result(criterion, "pass" if criterion.bound.holds(value) else "fail", how, value=value)
-            made.artifacts = [str(evidence.path)]
-            made.tier = criterion.tier
-            return made
-        refused.append(f"{evidence.path.name} refused: {'; '.join(reasons)}")
-    reason = f"needs {criterion.needs}"
-    blocked = _result(criterion, "blocked", f"{reason}; " + ". ".join(refused) if refused else reason)
-    blocked.measure["refused"] = refused
-    return blocked
+    def value(measured: Mapping[str, Any]) -> float:
+        found = figure(criterion, measured)
+        assert found is not None  # the rule `samples` asks for it
+        return found
+
+    return _of_reports(criterion, given, "perf bench", refusals, value)
 
 
 def _timed(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
-    """The latest report of zinc-rt perf native that has the result decides, if it may speak."""
-    offered = [
-        (each, result)
-        for each in sorted(given.reports, key=lambda each: each.started, reverse=True)
-        if each.command == "perf native" and (result := each.result(criterion.measure)) is not None
-    ]
-    reason, refused = f"needs {criterion.needs}", []
-    for evidence, result in offered:
-        reasons = timed_refusals(
-            criterion,
-            evidence,
-            result,
-            given.code_version,
-            given.history,
-            given.head,
-            given.host,
-            [other for other in given.reports if other is not evidence],
-        )
+    value = TIMED[criterion.figure]
+    return _of_reports(criterion, given, "perf native", timed_refusals, lambda result: value(result["measure"]))
+
+
+def _of_reports(
+    criterion: Criterion,
+    given: GateInput,
+    command: str,
+    refusals_of: Callable[[OfferedReport], list[str]],
+    value_of: Callable[[Mapping[str, Any]], float],
+) -> Result:
+    """The latest report of `command` that may speak decides: choosing among them would be choosing the result."""
+    refused: list[str] = []
+    for evidence in sorted(given.reports, key=lambda each: each.started, reverse=True):
+        result = evidence.result(criterion.measure)
+        if evidence.command != command or result is None:
+            continue
+        reasons = refusals_of(OfferedReport(criterion, evidence, result, given))
         if not reasons:
-            value = TIMED[criterion.figure](result["measure"])
+            value = value_of(result)
             how = f"{evidence.path.name} of {evidence.started}, {evidence.device.get('name')}"
             made = _result(criterion, "pass" if criterion.bound.holds(value) else "fail", how, value=value)
-            made.artifacts, made.tier = [str(evidence.path)], str(result.get("tier", ""))
+            made.artifacts = [str(evidence.path)]
+            made.tier = criterion.tier if criterion.type == "measured" else str(result.get("tier", ""))
             return made
         refused.append(f"{evidence.path.name} refused: {'; '.join(reasons)}")
+    reason = f"needs {criterion.needs}"
     blocked = _result(criterion, "blocked", f"{reason}; " + ". ".join(refused) if refused else reason)
     blocked.measure["refused"] = refused
     return blocked

@@ -10,13 +10,14 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import InputError, OutputError
+from zinc_rt.report import Report, to_json
 
 SCHEMA = "zinc-rt-history/1"
 GENESIS = "0" * 64
@@ -98,6 +99,13 @@ def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[st
     except OSError as error:
         raise OutputError(f"{path}: cannot write: {error.strerror}") from error
     return _entry(entry)
+
+
+def record(path: Path, report: Report, figures: Callable[[Mapping[str, Any]], Mapping[str, float]]) -> str:
+    """Record a command's report with the figures it has; the line that says so. Raises as `append`."""
+    content = json.loads(to_json(report))
+    entry = append(path, report.command, content, figures(content))
+    return f"recorded  {path}, entry {entry.sequence}, head {entry.hash}"
 
 
 def read(path: Path) -> History:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from zinc_rt import terminal
-from zinc_rt.commands.output import add_json, begin, finish, output_stream
+from zinc_rt.commands.output import begin, finish, output_stream
 
+HELP = "what was recorded, whether it is whole, where levels changed"
 EXAMPLES = """\
 Each line of a history carries the hash of the one before: an edited, dropped or swapped line breaks the chain,
 and a gate refuses everything in it. The head printed here, noted elsewhere, also shows a file that was rewritten.
@@ -25,13 +25,7 @@ exit codes: 0, 1 for a broken chain or a regression, 2 for a file that cannot be
 """
 
 
-def add(actions: Any) -> None:
-    parser = actions.add_parser(
-        "history",
-        help="what was recorded, whether it is whole, where levels changed",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("history", type=Path, metavar="F.jsonl", help="JSON lines, made by bench --history")
     parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="REPORT", help="record these reports")
     parser.add_argument(
@@ -41,11 +35,9 @@ def add(actions: Any) -> None:
     parser.add_argument(
         "--csv", type=Path, metavar="F.csv", help="a row an entry, figures and context by column; needs pandas"
     )
-    add_json(parser)
-    parser.set_defaults(body=_history)
 
 
-def _history(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.perf.gate.report_files import collect
     from zinc_rt.perf.history.chain import append, figures_of, read

@@ -16,7 +16,7 @@ import numpy as np
 
 from zinc_rt.backends.cpu.host_memory import aligned
 from zinc_rt.backends.cpu.library import library
-from zinc_rt.backends.cpu.tasks import LINE_BYTES, TASK, ProgramStruct
+from zinc_rt.backends.cpu.tasks import LINE_BYTES, TASK, TaskListStruct
 from zinc_rt.backends.cpu.threads import Helpers
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.native.task import ANY
@@ -84,7 +84,7 @@ class Bandwidth:
         tasks["arguments"] = ctypes.addressof(seen)
         tasks["dims"], tasks["barrier"], tasks["least"], tasks["most"] = 1, 1, 1, ANY
         cells, counts = aligned(EMPTY_NODES * LINE_BYTES), np.zeros(16, np.int32)
-        program = ProgramStruct(tasks.ctypes.data, counts.ctypes.data, cells.ctypes.data, EMPTY_NODES, 0)
+        program = TaskListStruct(tasks.ctypes.data, counts.ctypes.data, cells.ctypes.data, EMPTY_NODES, 0)
         helpers = Helpers(library().handle, threads)
         seconds = []
         try:

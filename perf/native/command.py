@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
-from zinc_rt.commands.output import add_json, begin, output_stream
+from zinc_rt.commands.output import begin, output_stream
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from zinc_rt.perf.native.llama_cpp import LlamaCpp
     from zinc_rt.report import Report, Result
 
+HELP = "the CPU tier beside llama.cpp, in turns: decode, prefill, 16 slots, bandwidth, memory"
 EXAMPLES = """\
 Models are synthetic, made in the cache folder when they are first asked for (zinc_rt.perf.synthetic --list).
 llama.cpp is built there too, once, some 10 CPU minutes, from the source package of llama-cpp-python; it needs
@@ -35,24 +37,16 @@ is for zinc-rt perf gate to say.
 """
 
 
-def add(actions: Any) -> None:
-    parser = actions.add_parser(
-        "native",
-        help="the CPU tier beside llama.cpp, in turns: decode, prefill, 16 slots, bandwidth, memory",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", default="", metavar="A,B", help="of the default ones, these (default: all)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5; fewer are no verdict")
     parser.add_argument("--threads", type=int, metavar="N", help="of both (default: the physical cores)")
     parser.add_argument("--tier", default="t_cpu_native", metavar="TIER", help="default t_cpu_native")
     parser.add_argument("--llama", default="", metavar="FOLDER", help="where llama-bench is; none: without a peer")
     parser.add_argument("--history", type=Path, metavar="F.jsonl", help="record the report there")
-    add_json(parser)
-    parser.set_defaults(body=_native)
 
 
-def _native(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     import os
     from dataclasses import asdict
 
@@ -64,6 +58,7 @@ def _native(arguments: argparse.Namespace) -> int:
     from zinc_rt.host import host
     from zinc_rt.model.gguf import read_gguf
     from zinc_rt.perf.bench_native import bench_case, clock_mhz, empty_node
+    from zinc_rt.perf.history.chain import record
     from zinc_rt.perf.machine import machine
     from zinc_rt.perf.native.bandwidth import Bandwidth
     from zinc_rt.perf.synthetic import cached
@@ -101,7 +96,7 @@ def _native(arguments: argparse.Namespace) -> int:
         report.details["llama_cpp"] |= peer.record()
     terminal.show(_verdict(report), out=out)
     if arguments.history:
-        _record(report, arguments.history, out)
+        terminal.show(record(arguments.history, report, _speeds), out=out)
     return finish(report, arguments)
 
 
@@ -218,17 +213,10 @@ def _verdict(report: Report) -> str:
     return f"{names[report.exit_code()]}  {counts}; ratios are judged by zinc-rt perf gate --milestone cpu"
 
 
-def _record(report: Report, path: Path, out: TextIO) -> None:
-    import json
-
-    from zinc_rt.perf.history.chain import append
-    from zinc_rt.report import to_json
-
-    content = json.loads(to_json(report))
-    figures = {
+def _speeds(content: Mapping[str, Any]) -> dict[str, float]:
+    """What a history keeps of a report: tokens a second, by result."""
+    return {
         each["id"]: float(each["measure"]["tokens_per_second"])
         for each in content["results"]
         if "tokens_per_second" in each["measure"]
     }
-    entry = append(path, "perf native", content, figures)
-    terminal.show(f"recorded  {path}, entry {entry.sequence}, head {entry.hash}", out=out)

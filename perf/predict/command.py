@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
-from zinc_rt.commands.output import add_json, begin, finish, output_stream
+from zinc_rt.commands.output import begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.perf.predict.devices import DeviceTable
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zinc_rt.perf.predict.token_work import TokenWork
     from zinc_rt.report import Report
 
+HELP = "tok/s of a model on a device, what bounds it, what a change is worth"
 EXAMPLES = """\
 From the lowered graph alone: the bytes a token reads and writes, dispatches, barriers, and the instructions that
 the kernels' inner loops spend on a byte. Nothing runs. What no specification says is assumed, by name and with a
@@ -29,24 +30,16 @@ exit codes: 0, or 2 for a model or a device that is not known.
 """
 
 
-def add(actions: Any) -> None:
-    parser = actions.add_parser(
-        "predict",
-        help="tok/s of a model on a device, what bounds it, what a change is worth",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     parser.add_argument("--device-row", default="R9700", metavar="NAME", help="default R9700; all: every row")
     parser.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: as zinc-rt run)")
     parser.add_argument(
         "--position", type=int, metavar="P", help="of the token (default: the last of the context)"
     )
-    add_json(parser)
-    parser.set_defaults(body=_predict)
 
 
-def _predict(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.code_version import runtime_version
     from zinc_rt.commands.describe import describe_model
     from zinc_rt.commands.options import read_model

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, begin, finish, output_stream
+from zinc_rt.commands.output import begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 GROUPS = ("op", "node", "kernel", "layer")  # without importing NumPy for --help
 DEFAULT_TOP = 24
+HELP = "where a step's time goes, node by node"
 EXAMPLES = """\
 Every dispatch is timed by the tier's own clock: the GPU's counter that the command processor writes before and
 after it (T1, T2), the host's clock around a node (t_cpu), the CPU's counter (t_cpu_native). To be timed, a
@@ -40,13 +41,7 @@ exit codes: 0; 1 where the clock cannot be believed (it stands still, goes back,
 """
 
 
-def add(actions: Any) -> None:
-    parser = actions.add_parser(
-        "profile",
-        help="where a step's time goes, node by node",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     options.add_engine(parser)
     load = parser.add_argument_group("the step")
@@ -70,11 +65,9 @@ def add(actions: Any) -> None:
         "none: no shares)",
     )
     shown.add_argument("--chrome", metavar="FILE", help="every timed step as a timeline for Chrome or Perfetto")
-    add_json(parser)
-    parser.set_defaults(body=_profile)
 
 
-def _profile(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
     from zinc_rt.commands.progress import progress
     from zinc_rt.devices import SIMULATED

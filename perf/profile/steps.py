@@ -13,7 +13,7 @@ from zinc_rt.engine import Engine, Sequence
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.graph import Node, OpGraph, Stage
 from zinc_rt.mem.traffic import decode_traffic
-from zinc_rt.perf.structure.measures import prompt_of
+from zinc_rt.perf.structure.lab import prompt_of
 from zinc_rt.trace.events import node_title
 
 WITHIN = 0.05  # of the step, that nodes may leave unexplained before the profile says so

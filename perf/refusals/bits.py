@@ -87,9 +87,9 @@ def _other_ordering(case: OfferedReport, other: ReportFile, devices: Mapping[str
 
 
 def _other_code(case: OfferedReport, other: ReportFile) -> str | None:
-    if other.details.get("code") != case.code:
+    if other.details.get("code") != case.given.code_version:
         return "of other code"
-    if case.history is not None and not case.history.holds(other.digest):
+    if case.given.history is not None and not case.given.history.holds(other.digest):
         return "not in the history"
     if moment(other.report.get("started"), "started") > datetime.now(UTC) + SKEW:
         return "it began in the future"

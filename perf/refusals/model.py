@@ -27,7 +27,7 @@ def digest(case: OfferedReport) -> str | None:
     if case.evidence.model_digests not in [(one,) for one in case.pinned]:
         pinned = " or ".join(one[:12] for one in case.pinned)
         return f"another model: digest {str(model.get('digest'))[:12]}, wanted {pinned}"
-    file = case.models.get(case.evidence.model_digests[0])
+    file = case.given.models.get(case.evidence.model_digests[0])
     for name in SHAPE if file is not None else ():
         if file is not None and file[name] != model.get(name):
             return f"the report says {name} {model.get(name)}, the file of this digest has {file[name]}"

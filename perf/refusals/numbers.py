@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from zinc_rt.perf.gate.figures import percentile
-from zinc_rt.perf.gate.offered import OfferedReport, moment, number
+from zinc_rt.perf.gate.offered import OfferedReport, agrees, moment, number
 
 SKEW = timedelta(minutes=5)  # between two machines' clocks
 WALL = 1.01  # timed seconds against the wall's, which were rounded
 PERCENTILES = {"p50_seconds": 0.50, "p90_seconds": 0.90, "p99_seconds": 0.99}
-AGREEMENT = 1e-3
 TIMED = ("decode", "aggregate", "prefill", "ttft")  # whose runs are seconds
 
 
@@ -48,7 +47,7 @@ def _percentiles(case: OfferedReport) -> str | None:
     for name, share in PERCENTILES.items():
         if name in measure:
             found = percentile(_flat(measure["runs"]), share)
-            if abs(number(measure[name], name) - found) > AGREEMENT * found:
+            if not agrees(number(measure[name], name), found):
                 return f"{name} is {measure[name]}, its own samples say {found:.4g} s"
     return None
 
@@ -58,7 +57,7 @@ def when(case: OfferedReport) -> str | None:
     started = moment(case.evidence.report.get("started"), "started")
     if started > datetime.now(UTC) + SKEW:
         return f"it began at {case.evidence.started}, which has not come yet"
-    entry = case.history.entry(case.evidence.digest) if case.history is not None else None
+    entry = case.given.history.entry(case.evidence.digest) if case.given.history is not None else None
     if entry is not None and started > moment(entry.at, "recorded") + SKEW:
         return f"it began at {case.evidence.started} and was recorded before, at {entry.at}"
     return None

@@ -8,11 +8,9 @@ from typing import Any
 from zinc_rt.errors import InputError
 from zinc_rt.perf.bench.peers import BINARY, KNOWN, PeerRun
 from zinc_rt.perf.gate.figures import speeds
-from zinc_rt.perf.gate.offered import OfferedReport, number
+from zinc_rt.perf.gate.offered import MIN_TOKENS, OfferedReport, agrees, number
 
-AGREEMENT = 1e-3
 SAME_MODEL = 0.02  # of weights and bytes: programs count biases and padding differently
-MIN_TOKENS = 128
 
 
 def peer(case: OfferedReport) -> str | None:
@@ -40,7 +38,7 @@ def peer(case: OfferedReport) -> str | None:
             return f"output {place} is {error.what if hasattr(error, 'what') else error}"
         if problem := _unlike(case, said):
             return f"{name}, run {place}: {problem}"
-        if abs(number(pair[1], "their speed") - said.tokens_per_second) > AGREEMENT * said.tokens_per_second:
+        if not agrees(number(pair[1], "their speed"), said.tokens_per_second):
             return f"run {place} is put down as {pair[1]:g} tok/s, {name} printed {said.tokens_per_second:g}"
     return _ours(case, measure)
 
@@ -70,12 +68,11 @@ def _ours(case: OfferedReport, measure: Any) -> str | None:
     decoded = case.evidence.result("decode")
     rates = speeds(decoded["measure"]) if decoded is not None else []
     ours = [pair[0] for pair in measure["pairs"]]
-    agree = [abs(a - b) <= AGREEMENT * b for a, b in zip(ours, rates, strict=False)]
-    if len(ours) != len(rates) or not all(agree):
+    if len(ours) != len(rates) or not all(map(agrees, ours, rates)):
         return "the pairs are not the runs that were timed"
     if measure.get("ratio") is None:
         return None
     middle = statistics.geometric_mean(pair[0] / pair[1] for pair in measure["pairs"])
-    if abs(number(measure["ratio"], "ratio") - middle) > AGREEMENT * middle:
+    if not agrees(number(measure["ratio"], "ratio"), middle):
         return f"the ratio is put down as {measure['ratio']}, the pairs say {middle:.4g}"
     return None

@@ -13,23 +13,20 @@ from typing import Any
 from zinc_rt.errors import ZincError
 from zinc_rt.perf.gate.figures import FIGURES, figure
 from zinc_rt.perf.gate.milestones import Criterion
-from zinc_rt.perf.gate.offered import OfferedReport, RefusalRule, number
-from zinc_rt.perf.gate.report_files import ReportFile
-from zinc_rt.perf.history.chain import History, HistoryEntry
+from zinc_rt.perf.gate.offered import MIN_TOKENS, OfferedReport, RefusalRule, agrees, number
+from zinc_rt.perf.history.chain import HistoryEntry
 from zinc_rt.perf.refusals.bits import bits, clamps
 from zinc_rt.perf.refusals.model import ceiling, digest, model
 from zinc_rt.perf.refusals.numbers import numbers, when
 from zinc_rt.perf.refusals.peer import peer
 from zinc_rt.perf.refusals.timed import cpu_peer, here, samples, shape
 
-MIN_TOKENS = 128  # §25.3
 MIN_RUNS = 3
 PROMPT_TOKENS = 128  # §3.4
 CLOCK_DRIFT = 0.05  # of the median clock, first third of the samples against the last
 SPEED_DRIFT = 0.05  # of speed, first run against last
 WARMING_C = 12.0
 SPREAD = 0.10  # (slowest - fastest) / median, of runs
-AGREEMENT = 1e-3  # between a summary and its own samples
 # What a rule stumbles over in a report that is not of the form it asks for.
 UNREADABLE = (
     KeyError,
@@ -116,13 +113,13 @@ def _workload(case: OfferedReport) -> str | None:
 def _stale(case: OfferedReport) -> str | None:
     """Of other code, or of another time than its record says."""
     code = case.evidence.details.get("code")
-    if code != case.code:
-        return f"stale: measured of code {str(code)[:12]}, this is {case.code[:12]}"
+    if code != case.given.code_version:
+        return f"stale: measured of code {str(code)[:12]}, this is {case.given.code_version[:12]}"
     return when(case)
 
 
 def _edited(case: OfferedReport) -> str | None:
-    history = case.history
+    history = case.given.history
     if history is None:
         return "no history: zinc-rt perf bench --history records a report, gate --history checks it"
     if history.problem:
@@ -148,10 +145,11 @@ def _same(a: HistoryEntry, b: HistoryEntry) -> bool:
 
 def _head(case: OfferedReport) -> str | None:
     """Who can write the file can write all of it, or leave its end out: only a head noted elsewhere shows that."""
-    if not case.head:
+    head, history = case.given.head, case.given.history
+    if not head:
         return "nobody noted the history's head: --head HASH, from where zinc-rt perf bench or history printed it"
-    if case.history is not None and case.head not in [entry.hash for entry in case.history.entries]:
-        return f"edited history: it does not hold the head {case.head[:12]} noted before"
+    if history is not None and head not in [entry.hash for entry in history.entries]:
+        return f"edited history: it does not hold the head {head[:12]} noted before"
     return None
 
 
@@ -191,7 +189,7 @@ def _samples(case: OfferedReport) -> str | None:
     found = figure(case.criterion, case.result)
     if found is None:
         return "no raw samples behind the figure"
-    if said is None or not abs(number(said, "the summary") - found) <= AGREEMENT * abs(found):
+    if said is None or not agrees(number(said, "the summary"), found):
         return f"the summary says {said}, its own samples {found:.4g}"
     return _power(case) if case.criterion.measure == "power" else None
 
@@ -261,19 +259,8 @@ def refusals(case: OfferedReport) -> list[str]:
     return _tried(rules, case, "zinc-rt perf bench")
 
 
-def timed_refusals(
-    criterion: Criterion,
-    evidence: ReportFile,
-    result: Mapping[str, Any],
-    code: str,
-    history: History | None,
-    head: str = "",
-    host: Mapping[str, Any] | None = None,
-    others: Sequence[ReportFile] = (),
-) -> list[str]:
-    """Every reason why this result of zinc-rt perf native may not speak for this criterion; [] if it may. `host`:
-    this machine, whose speed it is to be."""
-    case = OfferedReport(criterion, evidence, result, others, code, history, head=head, host=host or {})
+def timed_refusals(case: OfferedReport) -> list[str]:
+    """Every reason why this result of zinc-rt perf native may not speak for this criterion; [] if it may."""
     return _tried(TIMED_RULES, case, "zinc-rt perf native")
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 from zinc_rt.perf.bench.peers import BINARY
 from zinc_rt.perf.gate.figures import TIMED
-from zinc_rt.perf.gate.offered import OfferedReport, number
+from zinc_rt.perf.gate.offered import OfferedReport, agrees, number
 from zinc_rt.perf.native.llama_cpp import SETTINGS, TARGETS, parse_batched, parse_bench
 from zinc_rt.perf.native.paired import Conditions, blocked
 from zinc_rt.perf.refusals.numbers import leaves
 
-AGREEMENT = 1e-3
 SAME_MACHINE = ("processor", "cores", "memory_gb")
 VERSION = re.compile(r"[0-9a-f]{7,40}")  # a commit of llama.cpp
 
@@ -26,8 +25,8 @@ def here(case: OfferedReport) -> str | None:
     if not then:
         return "which machine it ran on is not recorded"
     for name in SAME_MACHINE:
-        if then.get(name) != case.host.get(name):
-            return f"of another machine: {name} {then.get(name)}, here {case.host.get(name)}"
+        if then.get(name) != case.given.host.get(name):
+            return f"of another machine: {name} {then.get(name)}, here {case.given.host.get(name)}"
     return None
 
 
@@ -75,7 +74,7 @@ def cpu_peer(case: OfferedReport) -> str | None:
     for setting, speeds in case.result["measure"]["theirs"].items():
         printed = [value for each in outputs if (value := _printed(each, model, setting, figure)) is not None]
         for speed in speeds:
-            close = [value for value in printed if abs(value - number(speed, "their speed")) <= AGREEMENT * value]
+            close = [value for value in printed if agrees(number(speed, "their speed"), value)]
             if not close:
                 return f"{setting}: {speed:g} tok/s of {figure} is in nothing that llama.cpp printed"
             printed.remove(close[0])  # a run counts once
@@ -112,7 +111,7 @@ def samples(case: OfferedReport) -> str | None:
         if reason := blocked(given, len(measure["runs"]), problem, needs_peer=needs_peer):
             return f"not judged: {reason}"
     found, said = TIMED[case.criterion.figure](measure), measure[case.criterion.figure]
-    if not math.isfinite(found) or abs(number(said, case.criterion.figure) - found) > AGREEMENT * abs(found):
+    if not math.isfinite(found) or not agrees(number(said, case.criterion.figure), found):
         return f"the summary says {said}, its own samples {found:.4g}"
     return _of_allowed(measure) if case.criterion.figure == "of_allowed" else None
 
@@ -123,6 +122,6 @@ def _of_allowed(measure: Mapping[str, Any]) -> str | None:
 
     allowed = measure["file_bytes"] * (1 + RSS_SPARE) + measure["cache_bytes"]
     share = measure["resident_bytes"] / allowed
-    if abs(share - measure["of_allowed"]) > AGREEMENT * share:
+    if not agrees(measure["of_allowed"], share):
         return f"the summary says {measure['of_allowed']} of what is allowed, its bytes say {share:.4g}"
     return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from zinc_rt import terminal
-from zinc_rt.commands.output import add_json, begin, finish, output_stream
+from zinc_rt.commands.output import begin, finish, output_stream
 
+HELP = "one page: gates, speeds beside predictions, trends, probes, validation, logs"
 EXAMPLES = """\
 Reads every report below the folder (those of gate, bench, predict, validate, pm4-test, replay) and a nightly's
 summary where there is one. The page holds its own style and pictures; its links are relative, so the folder can be
@@ -22,21 +22,13 @@ exit codes: 0, or 2 for a folder without reports. The verdict on the page is a n
 """
 
 
-def add(actions: Any) -> None:
-    parser = actions.add_parser(
-        "report",
-        help="one page: gates, speeds beside predictions, trends, probes, validation, logs",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="where the reports lie")
     parser.add_argument("-o", "--out", required=True, metavar="F.html", help="written whole or not at all")
     parser.add_argument("--history", type=Path, metavar="F.jsonl", help="default: the one in the folder, if any")
-    add_json(parser)
-    parser.set_defaults(body=_report)
 
 
-def _report(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.errors import InputError
     from zinc_rt.files import check_writable
     from zinc_rt.perf.gate.report_files import collect

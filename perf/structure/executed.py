@@ -15,13 +15,11 @@ from zinc_rt.ir.graph import SYMBOLS, Builder, Node, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.isa.decode import decode_stream
 from zinc_rt.isa.target import GENERATIONS, target_of
-from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine
-from zinc_rt.perf.structure.measurement import Measurement, prompt_of
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
 from zinc_rt.resident import Resident, Variant
 from zinc_rt.runner import COUNTS
 
 PROMPT_TOKENS = 4
-MATRIX = ("v_wmma", "v_swmmac")
 
 
 def dispatched(variant: Variant) -> list[Node]:
@@ -181,7 +179,7 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int) -> Measurement:
         for name, image in code.items()
         if target is not None
         and any(
-            item.instruction is not None and item.instruction.mnemonic.startswith(MATRIX)
+            item.instruction is not None and item.instruction.row.unit == "matrix"
             for item in decode_stream(image, target)
         )
     )

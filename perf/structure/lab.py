@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,20 @@ class CannotMeasure(ZincError):
     """The criterion cannot be tried here: it is BLOCKED, with this as the reason."""
 
     exit_code = 77
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """`value` in the criterion's unit; `how` in a sentence; `detail` is what it was made of."""
+
+    value: float
+    how: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def prompt_of(vocab: int, count: int) -> list[int]:
+    """Token ids of any vocabulary, no two neighbours alike."""
+    return [(7 * index + 1) % vocab for index in range(count)]
 
 
 @dataclass(slots=True)
@@ -132,7 +147,7 @@ class Lab:
             side: Any = getattr(backend, "side", None)
             if side is not None:
                 side.create_queue = partial(_noting, side.create_queue, counted.queues)
-            engine = Engine(self.gguf(key[1]), backend, slots=slots, observer=counted, settings=self.settings)
+            engine = Engine(self.gguf(key[1]), backend, slots=slots, observers=(counted,), settings=self.settings)
             self.devices[tier] = backend.device
             self._engines[key] = LabEngine(engine, counted)
         return self._engines[key]

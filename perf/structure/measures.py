@@ -24,8 +24,7 @@ from zinc_rt.perf.structure.executed import (
     nodes_not_run,
     ops_not_run,
 )
-from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine
-from zinc_rt.perf.structure.measurement import Measurement, prompt_of
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
 from zinc_rt.perf.structure.slots import (
     live,
     values_differing_in_a_batch,

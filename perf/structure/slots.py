@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from zinc_rt.engine import Engine, Sequence
-from zinc_rt.perf.structure.lab import CannotMeasure, Lab
-from zinc_rt.perf.structure.measurement import Measurement, prompt_of
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab, Measurement, prompt_of
 
 
 def live(values: np.ndarray) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
 from zinc_rt.kmd.kfd import KfdGpu
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.host_memory import u32_array
-from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.gpu_access import GpuAccess
-from zinc_rt.probes.mapped_buffer import MappedBuffer, first_difference, pattern
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.gpu_access import GpuAccess
+from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, first_difference, first_lost, pattern
+from zinc_rt.probes.kit.refusals import Refusal, compare
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, failed_call, gone, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.refusals import Refusal, compare
 
 SIZE_BYTES = 256 << 10
 _PAGE = 4096
@@ -35,12 +36,12 @@ _VRAM_TAKEN = Signature(
 
 
 def write_and_read(memory: MappedBuffer, name: str) -> None:
-    """A pattern over the whole buffer, and a second one, so that old content does not pass."""
-    for seed in (1, 2):
-        want = pattern(memory.size_bytes, seed)
-        memory.put(0, want)
-        bad = first_difference(memory.read(0, memory.size_bytes), want)
-        check(bad is None, "wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
+    """What the CPU writes over the whole buffer, it reads back."""
+    size_bytes = memory.size_bytes
+    lost = first_lost(partial(memory.put, 0), partial(memory.read, 0, size_bytes), size_bytes, (1, 2))
+    if lost is not None:
+        seed, bad = lost
+        raise Failed("wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
 
 
 def nothing_left(c: ProbeContext, before: dict[str, int]) -> None:

@@ -20,7 +20,7 @@ from kernels.native.libraries import compiler
 
 from zinc_rt.backends.cpu import library
 from zinc_rt.backends.cpu.host_memory import aligned
-from zinc_rt.backends.cpu.tasks import IS_COUNT, LINE_BYTES, TASK, ProgramStruct
+from zinc_rt.backends.cpu.tasks import IS_COUNT, LINE_BYTES, TASK, TaskListStruct
 from zinc_rt.backends.cpu.threads import Helpers
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.native.task import ANY
@@ -52,7 +52,7 @@ class Program:
             row["arguments"] = ctypes.addressof(block)
             row["dims"] = (_dim(step.items), 1, 1)
             row["barrier"], row["least"], row["most"] = step.barrier, step.least, step.most
-        self.struct = ProgramStruct(
+        self.struct = TaskListStruct(
             self._tasks.ctypes.data, counts.ctypes.data, self._cells.ctypes.data, len(steps), shuffle
         )
 

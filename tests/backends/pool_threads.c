@@ -6,7 +6,7 @@
 
 #include "task.h"
 
-int64_t zrt_run(pool *p, const program *g);
+int64_t zrt_run(pool *p, const task_list *g);
 uint32_t zrt_help(pool *p, uint32_t seen);
 
 enum { TASKS = 12, ITEMS = 64, HELPERS = 3 };
@@ -60,7 +60,7 @@ int main(int count, char **words) {
         arguments[i] = (arguments_of){i, ~0u};
         tasks[i] = (task){step, &arguments[i], {IS_COUNT, 1, 1}, 1, 1, 8};
     }
-    program good = {tasks, counts, cells, TASKS, 0};
+    task_list good = {tasks, counts, cells, TASKS, 0};
     shared.threads = HELPERS + 1;
     shared.yield = yield;
     pthread_t helpers[HELPERS];

@@ -327,7 +327,7 @@ PARAMETERS = {
     Usage: "",
     wrap: "name storage size_bytes heap gpu_va usage",
     copy: "copier source source_offset_bytes target target_offset_bytes size_bytes stream",
-    Graph: "name launcher max_variants ir observer evicted",
+    Graph: "name launcher max_variants ir observers evicted",
     Graph.add: "self key variant",
     Graph.remove: "self key",
     Graph.bind: "self port buffer",

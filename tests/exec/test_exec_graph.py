@@ -14,7 +14,6 @@ from zinc_rt.exec import (
     InFlight,
     MissingVariant,
     Observer,
-    Observers,
     Stream,
     Usage,
 )
@@ -250,7 +249,7 @@ def test_a_variant_in_flight_is_not_removed():
 def test_replays_of_two_streams_retire_as_they_finish(backend):
     release = threading.Event()
     diary = Diary()
-    graph = Graph("decode", backend, observer=diary)
+    graph = Graph("decode", backend, observers=(diary,))
     graph.add((1,), lambda: release.wait(5) and None)
     graph.add((2,), nothing)
     graph.replay((1,), Stream("slow"))
@@ -305,7 +304,7 @@ def test_an_exception_in_a_variant_reaches_the_waiter(backend):
 
 def test_a_fence_that_never_signals_is_a_missed_deadline():
     diary = Diary()
-    graph = Graph("decode", DeadBackend(), observer=diary)
+    graph = Graph("decode", DeadBackend(), observers=(diary,))
     graph.add((1,), nothing)
     graph.replay((1,), Stream("main"))
     with pytest.raises(DeadlineMissed, match="not reached"):
@@ -317,7 +316,7 @@ def test_a_fence_that_never_signals_is_a_missed_deadline():
 
 def test_an_observer_hears_everything_in_order(backend):
     first, second = Diary(), Diary()
-    graph = Graph("decode", backend, ir="the ir", observer=Observers([first, second]))
+    graph = Graph("decode", backend, ir="the ir", observers=(first, second))
     graph.bind("step", backend.buffer("step", 4))
     graph.add((1,), nothing)
     main = Stream("main")
@@ -343,7 +342,7 @@ def test_an_observer_hears_of_a_failure_nobody_waited_for(backend):
         raise FloatingPointError
 
     diary = Diary()
-    graph = Graph("decode", backend, observer=diary)
+    graph = Graph("decode", backend, observers=(diary,))
     graph.add((1,), broken)
     fence = graph.replay((1,), Stream("main"))
     while not fence.done():

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.host import host
+from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile
-from zinc_rt.perf.gate.verdict import GateInput
 from zinc_rt.perf.history.chain import append, read
 
 MODEL = "ab" * 32

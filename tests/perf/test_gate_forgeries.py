@@ -37,9 +37,9 @@ from zinc_rt.model.identity import identity
 from zinc_rt.perf.bench.peers import llama_bench
 from zinc_rt.perf.command import main as perf
 from zinc_rt.perf.gate.milestones import Criterion, find_milestone, milestones
-from zinc_rt.perf.gate.offered import OfferedReport
+from zinc_rt.perf.gate.offered import GateInput, OfferedReport
 from zinc_rt.perf.gate.report_files import ReportFile, collect
-from zinc_rt.perf.gate.verdict import GateInput, evaluate
+from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.history.chain import append, read
 from zinc_rt.perf.refusals.model import other_class
 from zinc_rt.perf.refusals.rules import AGAINST, RULES, TIMED_RULES, refusals
@@ -378,10 +378,8 @@ def test_what_the_commands_write_is_refused_only_for_what_it_is(
     digest = reports[0].model_digests[0]
     bench_result = reports[0].result("decode")
     assert bench_result is not None
-    case = OfferedReport(
-        replace(decode, tier="t_cpu_native"), reports[0], bench_result, reports[1:], runtime_version(), known,
-        digest, known.head,
-    )  # fmt: skip
+    given = GateInput(reports, (), known, digest, known.head, runtime_version())
+    case = OfferedReport(replace(decode, tier="t_cpu_native"), reports[0], bench_result, given)
     refused = {reason.partition(":")[0] for reason in refusals(case)}
     assert refused <= {"hardware", "tokens", "workload", "model", "drift", "spread", "ceiling"}, refusals(case)
     assert {"hardware", "tokens", "model", "drift"} <= refused

@@ -13,8 +13,9 @@ from gate_evidence import CODE, bench_report, put_forward, validation, with_peer
 
 from zinc_rt.errors import InputError
 from zinc_rt.perf.gate.milestones import find_milestone
+from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile, collect
-from zinc_rt.perf.gate.verdict import GateInput, GateReport, evaluate
+from zinc_rt.perf.gate.verdict import GateReport, evaluate
 from zinc_rt.perf.history.chain import append, read
 from zinc_rt.perf.refusals.rules import RULES
 from zinc_rt.perf.structure.lab import Lab
@@ -141,7 +142,7 @@ def test_an_attempt_to_fool_the_gate_is_refused_with_its_reason(attempt: str, tm
 
 def test_every_rule_is_attempted(tmp_path: Path) -> None:
     """A rule that no attempt trips would be a rule nobody has seen work."""
-    from zinc_rt.perf.gate.offered import OfferedReport
+    from zinc_rt.perf.gate.offered import GateInput, OfferedReport
 
     tripped = set()
     for spoil, _ in ATTEMPTS.values():
@@ -149,7 +150,8 @@ def test_every_rule_is_attempted(tmp_path: Path) -> None:
         spoil(bench, valid)
         offered = [ReportFile(tmp_path / "b", bench), ReportFile(tmp_path / "v", valid)]
         criterion = find_milestone("M1").criteria[-2]
-        case = OfferedReport(criterion, offered[0], bench["results"][0], offered[1:], CODE, None, "ab" * 32)
+        given = GateInput(offered, model_digest="ab" * 32, code=CODE)
+        case = OfferedReport(criterion, offered[0], bench["results"][0], given)
         for name, rule in RULES.items():
             try:
                 tripped |= {name} if rule(case) else set()

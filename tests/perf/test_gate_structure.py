@@ -11,7 +11,8 @@ import pytest
 from zinc_rt.backends.cpu import self_test
 from zinc_rt.engine import Engine
 from zinc_rt.perf.gate.milestones import find_milestone, milestones
-from zinc_rt.perf.gate.verdict import GateInput, evaluate
+from zinc_rt.perf.gate.offered import GateInput
+from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.structure import executed, measures
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab
 from zinc_rt.perf.structure.measures import MEASURES

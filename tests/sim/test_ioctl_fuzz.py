@@ -51,7 +51,7 @@ def test_any_argument_is_an_errno_or_a_success(command: IoctlRow, slow_counts: C
             assert len(arg) == size
         if c.drm not in c.driver.process.files:
             return
-        assert c.driver.machine.read_file("/proc/version")
+        assert c.driver.read_file("/proc/version")
 
 
 def test_unknown_numbers_and_types(slow_counts: Counts) -> None:

@@ -123,8 +123,8 @@ def test_doorbells_are_one_slice_of_8192_bytes_a_process_and_reach_the_queue() -
 def test_two_gpus_have_nodes_ids_and_memory_of_their_own() -> None:
     with machine(chip="r9700,gfx1100") as owner:
         first, second = owner.gpus
-        assert first.gpu_id != second.gpu_id and owner.list_dir("/dev/dri") == ["renderD128", "renderD129"]
-        assert owner.list_dir("/sys/devices/virtual/kfd/kfd/topology/nodes") == ["0", "1", "2"]
+        assert first.gpu_id != second.gpu_id and owner.tree.names("/dev/dri") == ["renderD128", "renderD129"]
+        assert owner.tree.names("/sys/devices/virtual/kfd/kfd/topology/nodes") == ["0", "1", "2"]
         c = Client(owner)
         c.alloc(PAGE, GTT)
         assert first.memory.bos and not second.memory.bos

@@ -48,30 +48,30 @@ def test_gfx1151_differs_between_kernels() -> None:
 def test_properties(chip: str, linux: str) -> None:
     with machine(chip=chip, linux=linux) as owner:
         row, gpu = CHIPS[chip], owner.gpus[0]
-        seen = properties(owner.read_file(f"{NODE}/properties"))
+        seen = properties(owner.tree.read(f"{NODE}/properties"))
         assert int(seen["simd_count"]) == 2 * row.cus
         assert int(seen["gfx_target_version"]) == row.target
         assert int(seen["array_count"]) // int(seen["simd_arrays_per_engine"]) == row.shader_engines
-        assert f"renderD{seen['drm_render_minor']}" in owner.list_dir("/dev/dri")
+        assert f"renderD{seen['drm_render_minor']}" in owner.tree.names("/dev/dri")
         assert ("cwsr_size" in seen) == gpu.linux.cwsr_in_sysfs
-        assert owner.read_file(f"{NODE}/gpu_id") == f"{gpu.gpu_id}\n".encode()
-        assert owner.read_file("/proc/sys/kernel/osrelease").decode().strip() == gpu.linux.release
+        assert owner.tree.read(f"{NODE}/gpu_id") == f"{gpu.gpu_id}\n".encode()
+        assert owner.tree.read("/proc/sys/kernel/osrelease").decode().strip() == gpu.linux.release
 
 
 def test_the_class_link_shows_the_same_and_the_cpu_node_has_no_gpu() -> None:
     with machine() as owner:
         link = NODE.replace("/sys/devices/virtual", "/sys/class")
-        assert owner.read_file(f"{NODE}/properties") == owner.read_file(f"{link}/properties")
-        assert owner.read_file(NODE[:-1] + "0/gpu_id") == b"0\n"
+        assert owner.tree.read(f"{NODE}/properties") == owner.tree.read(f"{link}/properties")
+        assert owner.tree.read(NODE[:-1] + "0/gpu_id") == b"0\n"
 
 
 def test_discovery_table() -> None:
     with machine() as owner:
         die = "/sys/class/drm/renderD128/device/ip_discovery/die/0"
-        assert {"11", "42", "GC", "SDMA0", "NBIF"} <= set(owner.list_dir(die))
-        version = [owner.read_file(f"{die}/11/0/{name}") for name in ("major", "minor", "revision")]
+        assert {"11", "42", "GC", "SDMA0", "NBIF"} <= set(owner.tree.names(die))
+        version = [owner.tree.read(f"{die}/11/0/{name}") for name in ("major", "minor", "revision")]
         assert version == [b"12\n", b"0\n", b"1\n"]
-        assert owner.read_file(f"{die}/GC/0/base_addr").splitlines()[0] == b"0x00001260"
+        assert owner.tree.read(f"{die}/GC/0/base_addr").splitlines()[0] == b"0x00001260"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_discovery_table() -> None:
 )
 def test_files_that_are_not_there(path: str, number: int) -> None:
     with machine() as owner, pytest.raises(OSError) as caught:
-        owner.read_file(path)
+        owner.tree.read(path)
     assert caught.value.errno == number
 
 
@@ -128,5 +128,5 @@ def test_listing_a_file_or_nothing() -> None:
     with machine() as owner:
         for path, number in ((f"{NODE}/gpu_id", errno.ENOTDIR), ("/sys/nothing", errno.ENOENT)):
             with pytest.raises(OSError) as caught:
-                owner.list_dir(path)
+                owner.tree.names(path)
             assert caught.value.errno == number

@@ -109,7 +109,7 @@ class Instrument(Protocol):
 
 
 class Executable(Protocol):
-    """A built program, opaque but for this."""
+    """What `build` gave for a lowered graph, opaque but for this."""
 
     def kernels(self) -> dict[str, bytes]:
         """The machine code it dispatches, by kernel; nothing where there is none."""
@@ -119,7 +119,7 @@ class Executable(Protocol):
         """Those that a replay of it computes on the tier, each once, in order."""
 
     def times(self) -> Times:
-        """Of its last replay, which has ended; no dispatches where the program was not `timed`."""
+        """Of its last replay, which has ended; no dispatches where the graph was not `timed`."""
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ class Backend(Copier, Protocol):
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
 
-    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> Any:
+    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> Any:
         """An Executable to submit. `buffers` holds the plan's allocations and the resident weights by name."""
 
     def unload(self, executable: Any) -> None:

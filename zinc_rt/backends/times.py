@@ -1,6 +1,6 @@
-"""When each dispatch of a replay began and ended, as a program that was built `timed` notes it.
+"""When each dispatch of a replay began and ended, as a graph that was lowered `timed` notes it.
 
-In a timed program every dispatch runs alone: what another step would run beside it waits. Clocks differ from tier
+In a timed graph every dispatch runs alone: what another step would run beside it waits. Clocks differ from tier
 to tier, so a reading says whose it is; only differences within one reading mean anything.
 """
 

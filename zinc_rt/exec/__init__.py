@@ -7,9 +7,8 @@ from zinc_rt.exec.buffer import Buffer, Usage, wrap
 from zinc_rt.exec.cache import GraphCache
 from zinc_rt.exec.copy import Copier, copy
 from zinc_rt.exec.fence import DeadlineMissed, Fence, JoinedFence
-from zinc_rt.exec.graph import Graph, InFlight, Launcher, MissingVariant, ShapeKey
+from zinc_rt.exec.graph import Graph, InFlight, Launcher, MissingVariant, Observer, ShapeKey
 from zinc_rt.exec.host_executor import HostExecutor, HostFence
-from zinc_rt.exec.observer import Observer, Observers, observers_in
 from zinc_rt.exec.plan import Plan
 from zinc_rt.exec.stream import Event, Stream
 
@@ -28,12 +27,10 @@ __all__ = [
     "Launcher",
     "MissingVariant",
     "Observer",
-    "Observers",
     "Plan",
     "ShapeKey",
     "Stream",
     "Usage",
     "copy",
-    "observers_in",
     "wrap",
 ]

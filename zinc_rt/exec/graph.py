@@ -1,10 +1,10 @@
-"""A table of ready-built variants by exact shape key, and the buffers the host reaches through named ports."""
+"""A graph: ready-built variants by exact shape key, and the buffers the host reaches through named ports."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from zinc_rt.errors import ZincError
 from zinc_rt.exec.buffer import Buffer, Usage
 from zinc_rt.exec.fence import Fence
-from zinc_rt.exec.observer import Observer
 from zinc_rt.exec.stream import Stream
 
 ShapeKey = tuple[int, ...]
@@ -22,20 +21,51 @@ class Launcher(Protocol):
     """What a graph needs of a backend. A variant is whatever that backend built, opaque here."""
 
     def submit(self, variant: Any, stream: Stream) -> Fence:
-        """Start after the stream's earlier submissions and every fence in `stream.waits`."""
+        """Submit a variant: it starts after the stream's earlier submissions and every fence in `stream.waits`."""
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """The bytes as they are now, read-only. Never counts as a write."""
+        """Read the bytes as they are now. Never counts as a write."""
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes in, also where the host does not map the buffer."""
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
-        """Zeros, after the stream's earlier submissions."""
+        """Submit a fill with zeros, after the stream's earlier submissions."""
+
+
+class Observer:
+    """Learns what happens to a graph, in order: what tracing and statistics attach to.
+
+    It ignores everything: override what you need. Called on the host thread that drives the graph.
+
+    An observer that raises stops the run: a log that lost a record must not look whole.
+    """
+
+    def created(self, graph: Graph, ir: Any) -> None:
+        """A graph begins, or has this observer from now on. `ir`: what it was lowered from, opaque here, or
+        None."""
+
+    def added(self, graph: Graph, key: ShapeKey) -> None:
+        """A variant was adopted under this key."""
+
+    def bound(self, graph: Graph, port: str, buffer: Buffer) -> None:
+        """The port names this buffer from here on."""
+
+    def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        """The host wrote `data` (read-only view, valid during the call)."""
+
+    def replayed(self, graph: Graph, key: ShapeKey, stream: Stream, fence: Fence) -> None:
+        """A variant was submitted; it has not finished."""
+
+    def retired(self, fence: Fence, seconds: float) -> None:
+        """A replay has finished well. `seconds`: from submission until the host saw the end, an upper bound."""
+
+    def fault(self, report: BaseException) -> None:
+        """A replay failed or missed its deadline: the very error its waiter gets."""
 
 
 class MissingVariant(ZincError):
-    """Replay of a shape key nothing was built for."""
+    """A shape key was replayed that nothing was built for."""
 
 
 class InFlight(ZincError):
@@ -52,7 +82,7 @@ class _Entry:
 
 
 class Graph:
-    """Variants are built elsewhere and adopted here; `replay` picks one by its exact key.
+    """A table of variants, which are built elsewhere; `replay` picks one by its exact key.
 
     At most `max_variants` are kept: adding one more drops the least recently used that is not in flight, and
     `evicted(key, variant)` lets its owner free it.
@@ -65,7 +95,7 @@ class Graph:
         *,
         max_variants: int = 64,
         ir: Any = None,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         evicted: Callable[[ShapeKey, Any], None] | None = None,
     ) -> None:
         if max_variants < 1:
@@ -73,23 +103,25 @@ class Graph:
         self.name = name
         self.max_variants = max_variants
         self._launcher = launcher
-        self._observer = observer or Observer()
+        self._observers: tuple[Observer, ...] = ()
         self._evicted = evicted
         self._variants: OrderedDict[ShapeKey, _Entry] = OrderedDict()  # least recently used first
         self._ports: dict[str, Buffer] = {}
         self._usages: tuple[Usage, ...] | None = ()  # of the ports, each once; None: to be gathered
         self._replays: deque[tuple[Fence, float]] = deque()  # with time.monotonic() at submission
         self._ir = ir
-        self._observer.created(self, ir)
+        self.observe(observers)
 
-    def observe(self, observer: Observer) -> None:
-        """Tell `observer` instead from here on, first of what there is already."""
-        self._observer = observer
-        observer.created(self, self._ir)
-        for key in self._variants:
-            observer.added(self, key)
-        for port, buffer in self._ports.items():
-            observer.bound(self, port, buffer)
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Have these observers from now on, told in this order. New ones learn first of what there is already."""
+        new = [observer for observer in observers if observer not in self._observers]
+        self._observers = tuple(observers)
+        for observer in new:
+            observer.created(self, self._ir)
+            for key in self._variants:
+                observer.added(self, key)
+            for port, buffer in self._ports.items():
+                observer.bound(self, port, buffer)
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self._variants)} variants)"
@@ -98,7 +130,7 @@ class Graph:
 
     @property
     def keys(self) -> tuple[ShapeKey, ...]:
-        """Least recently used first."""
+        """The keys that have a variant, the least recently used first."""
         return tuple(self._variants)
 
     def has(self, key: ShapeKey) -> bool:
@@ -113,7 +145,8 @@ class Graph:
         if len(self._variants) >= self.max_variants:
             self._evict_one()
         self._variants[key] = _Entry(variant)
-        self._observer.added(self, key)
+        for observer in self._observers:
+            observer.added(self, key)
 
     def remove(self, key: ShapeKey) -> Any:
         """Give the variant back to the caller, who frees it: `evicted` is not called.
@@ -157,7 +190,8 @@ class Graph:
             usages = self._usages = tuple(dict.fromkeys(buffer.usage for buffer in self._ports.values()))
         for usage in usages:
             usage.used_until(fence)
-        self._observer.replayed(self, key, stream, fence)
+        for observer in self._observers:
+            observer.replayed(self, key, stream, fence)
         return fence
 
     def _entry(self, key: ShapeKey) -> _Entry:
@@ -179,7 +213,8 @@ class Graph:
         """Name a buffer the variants were built over, for the host to write and read. Binding again replaces."""
         self._ports[port] = buffer
         self._usages = None
-        self._observer.bound(self, port, buffer)
+        for observer in self._observers:
+            observer.bound(self, port, buffer)
 
     def unbind(self, port: str) -> Buffer:
         """Forget the name; the buffer, which others may bind too, is returned. Its replays still count for it."""
@@ -199,17 +234,19 @@ class Graph:
         if not 0 <= offset_bytes <= buffer.size_bytes - source.nbytes:
             buffer.check_inside(offset_bytes, source.nbytes, f"graph {self.name}, write to {port}")
         self._launcher.write(buffer, offset_bytes, source)
-        self._observer.wrote(buffer, offset_bytes, source)
+        for observer in self._observers:
+            observer.wrote(buffer, offset_bytes, source)
 
     def fill(self, port: str, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
-        """Zeros into a part of a bound buffer, by the device and in the stream's order. The observer is told of a
+        """Submit a fill with zeros of a part of a bound buffer, in the stream's order. Observers are told of a
         write. Raises ValueError out of bounds."""
         buffer = self._buffer(port)
         buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, fill of {port}")
         fence = self._launcher.fill(buffer, offset_bytes, size_bytes, stream)
         stream.advanced(fence)
         buffer.usage.used_until(fence)
-        self._observer.wrote(buffer, offset_bytes, memoryview(bytes(size_bytes)))
+        for observer in self._observers:
+            observer.wrote(buffer, offset_bytes, memoryview(bytes(size_bytes)))
         return fence
 
     def view(self, port: str, offset_bytes: int = 0, size_bytes: int | None = None) -> memoryview:
@@ -261,11 +298,13 @@ class Graph:
             except Exception as error:
                 if fence.done():
                     replays.popleft()
-                self._observer.fault(error)
+                for observer in self._observers:
+                    observer.fault(error)
                 raise
             replays.popleft()
             now = time.monotonic()
-            self._observer.retired(fence, now - started)
+            for observer in self._observers:
+                observer.retired(fence, now - started)
             left = max(0.0, deadline - now)
 
     def retire(self) -> None:
@@ -273,16 +312,18 @@ class Graph:
         that is for whoever waits on its fence."""
         replays = self._replays
         while replays and replays[0][0].done():
-            self._tell(*replays.popleft())
+            self._retire_one(*replays.popleft())
         if len(replays) > 1:  # another stream may have finished later ones
             for replay in [each for each in replays if each[0].done()]:
                 replays.remove(replay)
-                self._tell(*replay)
+                self._retire_one(*replay)
 
-    def _tell(self, fence: Fence, started: float) -> None:
+    def _retire_one(self, fence: Fence, started: float) -> None:
         try:
             fence.wait(0.0)
         except Exception as error:
-            self._observer.fault(error)
+            for observer in self._observers:
+                observer.fault(error)
         else:
-            self._observer.retired(fence, time.monotonic() - started)
+            for observer in self._observers:
+                observer.retired(fence, time.monotonic() - started)

@@ -44,7 +44,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """`blocks` by start, in ascending order. `faults`: (kind, pc of what went wrong, where that leads)."""
+    """A kernel's control flow: `blocks` by start, ascending; `faults` as (kind, pc, where that leads)."""
 
     entry: int
     blocks: dict[int, Block]
@@ -63,7 +63,7 @@ def branch_target(pc: int, instruction: Instruction) -> int:
 
 
 def ends_block(instruction: Instruction, *, running: bool) -> bool:
-    """Whether a block ends behind it.
+    """Whether a block ends behind an instruction.
 
     By the RDNA4 ISA guide, 16.2 to 16.5: s_endpgm and s_endpgm_saved end the wave (RDNA3's
     s_endpgm_ordered_ps_done too), s_rfe_b64 goes on at an address, s_code_end raises an illegal instruction.
@@ -106,40 +106,40 @@ class _Search:
     def _at(self, pc: int) -> Instruction | None:
         """The instruction at `pc`; None for erased memory too, which decodes but cannot run."""
         if pc not in self.found:
-            made = decode(self.code, pc, self.target) if 0 <= pc < len(self.code) else None
-            self.found[pc] = None if made is not None and made.row.flow == "illegal" else made
+            instruction = decode(self.code, pc, self.target) if 0 <= pc < len(self.code) else None
+            self.found[pc] = None if instruction is not None and instruction.row.flow == "illegal" else instruction
         return self.found[pc]
 
     def _walk(self, pc: int) -> None:
-        """From `pc` on until control goes elsewhere. A running wave's addresses are followed anew on each way."""
+        """Follow the code from `pc` until control goes elsewhere; for a running wave, on each way anew."""
         before = pc
         addresses: dict[int, int] = {}  # SGPR: the offset whose low half it holds
         while self.running or pc not in self.found:
-            made = self._at(pc)
-            if made is None:
+            instruction = self._at(pc)
+            if instruction is None:
                 is_outside = not 0 <= pc < len(self.code)
                 self.faults.append(("past-end", before, pc) if is_outside else ("illegal", pc, pc))
                 return
-            flow = made.row.flow
+            flow = instruction.row.flow
             if flow == "padding":
                 self.faults.append(("padding", before, pc))
             if flow in _BY_OFFSET:
-                self._branch(pc, branch_target(pc, made))
-            following = pc + made.size_bytes
+                self._branch(pc, branch_target(pc, instruction))
+            following = pc + instruction.size_bytes
             if self.running:
-                self._follow_addresses(pc, made, addresses)
+                self._follow_addresses(pc, instruction, addresses)
                 self._begin(
                     *([pc, following] if flow == "barrier" else [following] if flow == "conditional" else [])
                 )
                 self._begin(*self.indirect)
             elif flow in _COMES_BACK:
                 self.starts.add(following)
-            if ends_block(made, running=self.running) and (self.running or flow not in _COMES_BACK):
+            if ends_block(instruction, running=self.running) and (self.running or flow not in _COMES_BACK):
                 return
             before, pc = pc, following
 
     def _begin(self, *places: int) -> None:
-        """Blocks begin there."""
+        """Note that blocks begin at these places."""
         self.todo += [place for place in places if place not in self.starts]
         self.starts.update(places)
 
@@ -150,27 +150,27 @@ class _Search:
             self.starts.add(to)
             self.faults.append(("outside", pc, to))
 
-    def _follow_addresses(self, pc: int, made: Instruction, addresses: dict[int, int]) -> None:
-        """Within a block: registers that hold the low half of an address in this code, modulo 2**32."""
-        operands, following = made.operands, pc + made.size_bytes
-        if made.row.flow in ("call", "jump_call"):
+    def _follow_addresses(self, pc: int, instruction: Instruction, addresses: dict[int, int]) -> None:
+        """Keep track, within a block, of registers that hold the low half of an address in this code."""
+        operands, following = instruction.operands, pc + instruction.size_bytes
+        if instruction.row.flow in ("call", "jump_call"):
             self.indirect.add(following)
-        if made.row.flow in _BY_REGISTER:
+        if instruction.row.flow in _BY_REGISTER:
             if (address := addresses.get(_sgpr(operands[-1]))) is not None:
                 self.indirect.add(address)
-            elif made.row.flow == "jump_call":
+            elif instruction.row.flow == "jump_call":
                 self.calls_anywhere = True
         if not operands or (destination := _sgpr(operands[0])) == _NO_SGPR:
             return
-        value = self._address_made(made, following, addresses)
+        value = self._address_made(instruction, following, addresses)
         for at in range(operands[0].width):
             addresses.pop(destination + at, None)
         if value is not None:
             addresses[destination] = value
 
-    def _address_made(self, made: Instruction, following: int, addresses: dict[int, int]) -> int | None:
+    def _address_made(self, instruction: Instruction, following: int, addresses: dict[int, int]) -> int | None:
         """The address whose low half the instruction puts into its destination."""
-        name, operands = made.mnemonic, made.operands
+        name, operands = instruction.mnemonic, instruction.operands
         if name == "s_getpc_b64":
             return following
         if name in ("s_mov_b32", "s_mov_b64"):
@@ -201,23 +201,23 @@ class _Search:
         instructions: list[tuple[int, Instruction]] = []
         pc = start
         while pc == start or pc not in self.starts:
-            made = self._at(pc)
-            if made is None:
+            instruction = self._at(pc)
+            if instruction is None:
                 return Block(start, pc, tuple(instructions), (), illegal_at=pc)
-            instructions.append((pc, made))
-            following = pc + made.size_bytes
-            if ends_block(made, running=self.running):
-                return Block(start, following, tuple(instructions), self._successors(pc, made, indirect))
+            instructions.append((pc, instruction))
+            following = pc + instruction.size_bytes
+            if ends_block(instruction, running=self.running):
+                return Block(start, following, tuple(instructions), self._successors(pc, instruction, indirect))
             pc = following
         return Block(start, pc, tuple(instructions), (pc,))
 
-    def _successors(self, pc: int, made: Instruction, indirect: tuple[int, ...]) -> tuple[int, ...]:
-        flow = made.row.flow
+    def _successors(self, pc: int, instruction: Instruction, indirect: tuple[int, ...]) -> tuple[int, ...]:
+        flow = instruction.row.flow
         if self.running and flow in _BY_REGISTER:
             return indirect
-        found = [branch_target(pc, made)] if flow in _BY_OFFSET else []
+        found = [branch_target(pc, instruction)] if flow in _BY_OFFSET else []
         if flow in ("conditional", "barrier") or (flow in _COMES_BACK and not self.running):
-            found.append(pc + made.size_bytes)
+            found.append(pc + instruction.size_bytes)
         return tuple(dict.fromkeys(found))
 
 
@@ -226,14 +226,14 @@ def _sgpr(operand: Operand) -> int:
 
 
 def _overlaps(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]]:
-    """An instruction that begins within another: both were reached."""
+    """Instructions that begin within others: both were reached."""
     faults = []
     covered = -1
-    for pc, made in sorted(found.items(), key=lambda pair: pair[0]):
-        if made is not None:
+    for pc, instruction in sorted(found.items(), key=lambda pair: pair[0]):
+        if instruction is not None:
             if pc < covered:
                 faults.append(("inside", pc, pc))
-            covered = max(covered, pc + made.size_bytes)
+            covered = max(covered, pc + instruction.size_bytes)
     return faults
 
 

@@ -45,7 +45,7 @@ class LoopReport:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """`vgprs` and `sgprs` are declared, or else what is used; `waves` is how many a SIMD holds."""
+    """One kernel: `vgprs` and `sgprs` as declared, or else what is used; `waves` is how many a SIMD holds."""
 
     vgprs: int
     vgprs_used: int
@@ -79,9 +79,9 @@ def report(
 ) -> KernelReport:
     """The static report of the kernel at byte `entry`. `threads` of a workgroup; None: occupancy ignores LDS."""
     flow = control_flow(code, target, entry)
-    made = [instruction for _, instruction in flow.instructions() if instruction.row.flow != "padding"]
+    reachable = [instruction for _, instruction in flow.instructions() if instruction.row.flow != "padding"]
     used = 0
-    for instruction in made:
+    for instruction in reachable:
         found = effects(instruction, target)
         used |= found.reads | found.writes
     vgprs_used, sgprs_used = (used >> VGPR).bit_length(), (used & SGPRS).bit_length()
@@ -96,9 +96,9 @@ def report(
         lds_bytes=lds_bytes,
         scratch_bytes=scratch_bytes,
         waves=waves,
-        code_bytes=sum(instruction.size_bytes for instruction in made),
-        instructions=len(made),
-        mix=_mix(made),
+        code_bytes=sum(instruction.size_bytes for instruction in reachable),
+        instructions=len(reachable),
+        mix=_mix(reachable),
         loops=tuple(
             _loop(
                 [pair for pc in sorted(loop.blocks) for pair in flow.blocks[pc].instructions], loop.depth, target
@@ -109,17 +109,17 @@ def report(
     )
 
 
-def _loop(made: list[tuple[int, Instruction]], depth: int, target: Target) -> LoopReport:
+def _loop(pairs: list[tuple[int, Instruction]], depth: int, target: Target) -> LoopReport:
     moved: Counter[str] = Counter()
-    instructions = [instruction for _, instruction in made]
+    instructions = [instruction for _, instruction in pairs]
     for instruction in instructions:
         unit, size = unit_of(instruction), instruction.row.access_bytes
         moved[unit] += size if unit == "smem" else size * target.wave
     return LoopReport(
-        begin=made[0][0],
-        end=made[-1][0] + made[-1][1].size_bytes,
+        begin=pairs[0][0],
+        end=pairs[-1][0] + pairs[-1][1].size_bytes,
         depth=depth,
-        instructions=len(made),
+        instructions=len(pairs),
         mix=_mix(instructions),
         load_bytes=moved["load"],
         scalar_bytes=moved["smem"],
@@ -128,8 +128,8 @@ def _loop(made: list[tuple[int, Instruction]], depth: int, target: Target) -> Lo
     )
 
 
-def _mix(made: Iterable[Instruction]) -> dict[str, int]:
-    counts = Counter(map(unit_of, made))
+def _mix(instructions: Iterable[Instruction]) -> dict[str, int]:
+    counts = Counter(map(unit_of, instructions))
     return {unit: counts[unit] for unit in UNITS}
 
 

@@ -138,7 +138,7 @@ class InstructionRow:
 
 
 def base_mnemonic(mnemonic: str) -> str:
-    """Without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
+    """The mnemonic without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
     for suffix in ("_dpp", "_e32", "_e64"):
         mnemonic = mnemonic.removesuffix(suffix)
     return mnemonic
@@ -151,6 +151,8 @@ def _is_destination(kind: str) -> bool:
 @cache
 def rows(table: str, encoding: str, generation: int) -> Mapping[int, InstructionRow]:
     """The rows of `encoding` in tables/<table>.py, by opcode. `generation` is 11 or 12."""
+    if _ONLY.get(encoding, generation) != generation:
+        return {}
     if encoding in _SHORT:
         found: Iterator[InstructionRow] = (
             _short(row, generation) for row in _with_cmpx(encoding, _written(table, encoding, generation))
@@ -163,7 +165,11 @@ def rows(table: str, encoding: str, generation: int) -> Mapping[int, Instruction
         found = _of_segments(encoding, _written(table, "VMEM", generation))
     else:
         found = _written(table, encoding, generation)
-    return {row.opcode: row for row in found}
+    by_opcode: dict[int, InstructionRow] = {}
+    for row in found:
+        if (other := by_opcode.setdefault(row.opcode, row)) is not row:
+            raise ValueError(f"{row.mnemonic} and {other.mnemonic} have the opcode {row.opcode:#x} of {encoding}")
+    return by_opcode
 
 
 def _written(table: str, encoding: str, generation: int) -> Iterator[InstructionRow]:
@@ -178,7 +184,7 @@ def _written(table: str, encoding: str, generation: int) -> Iterator[Instruction
 
 
 def _mnemonics(text: str) -> list[str]:
-    """v_cmp_{lt,eq}_f16 names two, at this opcode and the next."""
+    """The mnemonics that a row names: v_cmp_{lt,eq}_f16 is two, at its opcode and the next."""
     before, _, rest = text.partition("{")
     names, _, after = rest.partition("}")
     return [before + name + after for name in names.split(",")]
@@ -313,6 +319,9 @@ SEGMENTS = {
     "MUBUF": {"b": "buffer_"},
     "MTBUF": {"t": "tbuffer_"},
 }
+
+
+_ONLY = {"VBUFFER": 12, "MUBUF": 11, "MTBUF": 11}  # the encodings of buffers, by generation
 
 
 def _of_segments(encoding: str, found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:

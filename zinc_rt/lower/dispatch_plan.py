@@ -1,7 +1,7 @@
-"""A lowered program as dispatches: every launch with its arguments' place and its grid, and barriers.
+"""A lowered graph as dispatches: every launch with its arguments' place and its grid, and barriers.
 
 All of it is true of any target: PM4, a CUDA graph, a Vulkan command buffer and a walk over native code encode the
-same plan. It decides what lies where in a block of memory of the program's own: what a node's launches share, the
+same plan. It decides what lies where in a block of memory of the plan's own: what a node's launches share, the
 grids whose size is data, which a first dispatch writes, and each launch's arguments.
 """
 
@@ -88,10 +88,10 @@ class _Placed:
     temps: Mapping[str, int]
 
 
-def dispatch_plan(program: LoweredGraph) -> DispatchPlan:
+def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     """Raises UnsupportedError for a grid that no dispatch can have."""
-    capacity = program.plan.capacity
-    placed, temps_bytes = _launches(program)
+    capacity = lowered.plan.capacity
+    placed, temps_bytes = _launches(lowered)
     wanted = (each.launch.grid for each in placed if isinstance(each, _Placed))
     grids = tuple(dict.fromkeys(grid for grid in wanted if _is_data(grid, capacity)))
     specs_offset = align_up(temps_bytes, TEMP_ALIGNMENT)
@@ -108,14 +108,14 @@ def dispatch_plan(program: LoweredGraph) -> DispatchPlan:
         grid = in_block.get(each.launch.grid) or _fixed(each, capacity)
         steps.append(Dispatch(each.node, each.launch, each.temps, end, grid))
         end = align_up(end + each.launch.kernarg_bytes, ARGUMENT_ALIGNMENT)
-    name = f"{program.graph.name} {','.join(str(capacity[symbol]) for symbol in SYMBOLS if symbol in capacity)}"
+    name = f"{lowered.graph.name} {','.join(str(capacity[symbol]) for symbol in SYMBOLS if symbol in capacity)}"
     return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
 
 
-def places(plan: DispatchPlan, program: LoweredGraph) -> Iterator[tuple[str, int, int, str]]:
+def places(plan: DispatchPlan, lowered: LoweredGraph) -> Iterator[tuple[str, int, int, str]]:
     """What has a name: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
-    for name, place in program.plan.placements.items():
-        if program.graph.buffers[name].role not in RESIDENT:
+    for name, place in lowered.plan.placements.items():
+        if lowered.graph.buffers[name].role not in RESIDENT:
             yield place.allocation, place.offset_bytes, place.size_bytes, name
     for step in plan.dispatches:
         what = f"{step.node.label or step.node.op.name}" if step.node is not None else plan.name
@@ -127,17 +127,17 @@ def places(plan: DispatchPlan, program: LoweredGraph) -> Iterator[tuple[str, int
         yield "", plan.grids_offset, GRID_BYTES * len(plan.grids), f"grids of {plan.name}"
 
 
-def _launches(program: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
+def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
     """Every launch with its temporaries placed, and where those end. Past a barrier their bytes are free again."""
     steps: list[_Placed | Barrier] = []
     end = most = 0
-    for step in program.steps:
+    for step in lowered.steps:
         if isinstance(step, Barrier):
             _barrier(steps, step)
             end = 0
             continue
         temps: dict[str, int] = {}
-        for each in step.entry.code(step.node, program.graph, program.plan.capacity):
+        for each in step.entry.code(step.node, lowered.graph, lowered.plan.capacity):
             if isinstance(each, Sync):
                 _barrier(steps, Barrier(()))
                 continue

@@ -38,6 +38,8 @@ class ChipFirmware:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
+    """A GPU as the drivers report it."""
+
     key: str
     name: str  # marketing
     gfx: str
@@ -112,7 +114,7 @@ class Cwsr:
     debugger_bytes: int
 
     def buffer_bytes(self, save_restore_bytes: int) -> int:
-        """Of the whole mapping, for the save_restore_bytes a client asked for."""
+        """The whole mapping, for the save_restore_bytes a client asked for."""
         return round_up(save_restore_bytes + self.debugger_bytes, PAGE_BYTES)
 
 
@@ -178,8 +180,8 @@ def _gfx12(key: str, name: str, **figures: object) -> Chip:
     return Chip(key=key, name=name, **row)  # type: ignore[arg-type]
 
 
-CHIPS: dict[str, Chip] = {
-    "r9700": _gfx12(
+_CHIPS = (
+    _gfx12(
         "r9700",
         "AMD Radeon AI PRO R9700",
         device_id=0x7551,
@@ -189,7 +191,7 @@ CHIPS: dict[str, Chip] = {
         vram_bytes=34208743424,
         engine_mhz=2920,
     ),
-    "rx9070xt": _gfx12(
+    _gfx12(
         "rx9070xt",
         "AMD Radeon RX 9070 XT",
         device_id=0x7550,
@@ -199,7 +201,7 @@ CHIPS: dict[str, Chip] = {
         vram_bytes=17095983104,
         engine_mhz=2970,
     ),
-    "rx9070": _gfx12(
+    _gfx12(
         "rx9070",
         "AMD Radeon RX 9070",
         device_id=0x7550,
@@ -209,7 +211,7 @@ CHIPS: dict[str, Chip] = {
         vram_bytes=17095983104,
         engine_mhz=2520,
     ),
-    "rx9060xt": _gfx12(
+    _gfx12(
         "rx9060xt",
         "AMD Radeon RX 9060 XT",
         device_id=0x7590,
@@ -226,7 +228,7 @@ CHIPS: dict[str, Chip] = {
         l3_kib=32768,
         ips=_ips((12, 0, 0), (7, 0, 0), (6, 3, 1), (7, 0, 0), (4, 1, 0), (7, 0, 0), (14, 0, 2)),
     ),
-    "rx7900xtx": Chip(
+    Chip(
         key="rx7900xtx",
         name="AMD Radeon RX 7900 XTX",
         gfx="gfx1100",
@@ -251,7 +253,7 @@ CHIPS: dict[str, Chip] = {
         l2_kib=6144,
         l3_kib=98304,
     ),
-    "strix-halo": Chip(
+    Chip(
         key="strix-halo",
         name="AMD Radeon 8060S",
         gfx="gfx1151",
@@ -279,13 +281,14 @@ CHIPS: dict[str, Chip] = {
         sdma_engines=1,
         location_id=0xC100,
     ),
-}
+)
+CHIPS: dict[str, Chip] = {row.key: row for row in _CHIPS}
 
 ALIASES = {"gfx1201": "r9700", "gfx1200": "rx9060xt", "gfx1100": "rx7900xtx", "gfx1151": "strix-halo"}
 
 
 def chip(name: str) -> Chip:
-    """By row name or gfx name."""
+    """The chip of that row name or gfx name."""
     key = ALIASES.get(name, name)
     if key not in CHIPS:
         raise ValueError(f"no chip {name!r}; there are {', '.join([*CHIPS, *ALIASES])}")

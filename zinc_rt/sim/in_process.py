@@ -8,6 +8,7 @@ from typing import Any
 
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.driver.host_mappings import host_mapping
 from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.interfaces import DeviceFinding
@@ -73,42 +74,55 @@ class SimDriver:
     def poll(self, fds: Sequence[int], timeout_seconds: float) -> list[int]:
         deadline = time.monotonic() + timeout_seconds
         while True:
-            ready = self.machine.readable(self.process, fds)
+            with self.machine.lock:
+                files = self.process.files
+                ready = [fd for fd in fds if fd in files and files[fd].readable]
             left = deadline - time.monotonic()
-            if ready or left <= 0:
+            if ready or left <= 0 or self.process.dead:
                 return ready
             time.sleep(min(POLL_SECONDS, left))
 
     def read_file(self, path: str) -> bytes:
-        return self.machine.read_file(path)
+        return self.machine.tree.read(path)
 
     def list_dir(self, path: str) -> list[str]:
-        return self.machine.list_dir(path)
+        return self.machine.tree.names(path)
 
     # --- what no hardware has: asked for by reports and sanitizers ---
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         """A suballocation [va, va + size_bytes); size 0 takes it back."""
-        self.machine.announce(self.process, va, size_bytes, name)
+        self.announce_all([(va, size_bytes, name)])
 
     def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
-        """Many at once."""
-        self.machine.announce_all(self.process, rows)
-
-    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
-        """Kernels about to be dispatched, to be compiled beforehand."""
-        self.machine.precompile(self.process, kernels)
+        """Many at once, in every address space of the process."""
+        with self.machine.lock:
+            for file in self.process.drm_files():
+                file.vm.announce_all(rows)
 
     def discard(self, va: int, size_bytes: int) -> None:
         """These bytes count as uninitialised from now on, but where the host maps them."""
-        self.machine.discard(self.process, va, size_bytes)
+        with self.machine.lock:
+            for file in self.process.drm_files():
+                file.vm.discard(va, size_bytes)
+
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
+        """Kernels about to be dispatched, to be compiled beforehand."""
+        for file in self._drm_files():
+            file.gpu.precompile(file.vm, kernels)
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
-        self.machine.set_watchpoint(self.process, va, size_bytes)
+        """`watchpoint_hits` names the waves that store to these bytes from the next dispatch on; size 0: none."""
+        for file in self._drm_files():
+            file.gpu.set_watchpoint(file.vm, va, size_bytes)
 
     def watchpoint_hits(self) -> list[StoreSeen]:
-        return self.machine.watchpoint_hits(self.process)
+        """What stored to the watched bytes, dispatch after dispatch."""
+        return [each for file in self._drm_files() for each in file.gpu.watchpoint_hits(file.vm)]
+
+    def _drm_files(self) -> list[DrmFile]:
+        with self.machine.lock:
+            return self.process.drm_files()
 
     def findings(self) -> list[DeviceFinding]:
         return list(self.machine.findings)

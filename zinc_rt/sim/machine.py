@@ -6,11 +6,10 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.consulted import Consulted
@@ -26,7 +25,6 @@ from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import DeviceFinding, Kmd
 from zinc_rt.sim.machine_options import DEFAULT_OPTIONS, MachineModel, MachineOptions, machine_model
 from zinc_rt.sim.shader_engine import NoShaderEngine, ShaderEngine
-from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.tables.structs import StructLayout, request_key, request_size_bytes
 
 MAX_PROCESSES = 512  # KFD_MAX_NUM_OF_PROCESSES
@@ -222,51 +220,6 @@ class SimMachine:
         if handler is None:  # the DRM core says EINVAL to numbers it does not know, ENOTTY to another type
             raise OSError(errno.EINVAL if kind == "d" else errno.ENOTTY, f"no DRM ioctl 0x{number:02x}")
         return handler
-
-    # --- the rest of the seam ---
-
-    def readable(self, process: Process, fds: Iterable[int]) -> list[int]:
-        with self.lock:
-            return [fd for fd in fds if fd in process.files and process.files[fd].readable]
-
-    def read_file(self, path: str) -> bytes:
-        return self.tree.read(path)
-
-    def list_dir(self, path: str) -> list[str]:
-        return self.tree.names(path)
-
-    def announce(self, process: Process, va: int, size_bytes: int, name: str) -> None:
-        """A suballocation, by name: what hardware lacks. Every address space of the process learns it."""
-        self.announce_all(process, [(va, size_bytes, name)])
-
-    def announce_all(self, process: Process, rows: Sequence[tuple[int, int, str]]) -> None:
-        with self.lock:
-            for file in process.drm_files():
-                file.vm.announce_all(rows)
-
-    def discard(self, process: Process, va: int, size_bytes: int) -> None:
-        """These bytes count as uninitialised again, for reads from now on."""
-        with self.lock:
-            for file in process.drm_files():
-                file.vm.discard(va, size_bytes)
-
-    def set_watchpoint(self, process: Process, va: int, size_bytes: int) -> None:
-        """Every store of the process's waves to these bytes is to be remembered; size 0: no more."""
-        for file in self._drm_files(process):
-            file.gpu.set_watchpoint(file.vm, va, size_bytes)
-
-    def watchpoint_hits(self, process: Process) -> list[StoreSeen]:
-        """What stored to the watched bytes, dispatch after dispatch."""
-        return [each for file in self._drm_files(process) for each in file.gpu.watchpoint_hits(file.vm)]
-
-    def _drm_files(self, process: Process) -> list[DrmFile]:
-        with self.lock:
-            return process.drm_files()
-
-    def precompile(self, process: Process, kernels: Sequence[KernelToCompile]) -> None:
-        """Kernels that the process is about to dispatch: another thing that no hardware can be told."""
-        for file in self._drm_files(process):
-            file.gpu.precompile(file.vm, kernels)
 
     def close(self) -> None:
         self.closed = True

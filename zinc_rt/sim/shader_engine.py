@@ -49,16 +49,12 @@ class DispatchReport(Protocol):
 class ShaderDispatch:
     """One launch, with the registers as they were at its packet. Compared by identity.
 
-    The three spaces are one without `reorder_seed`; with it, vector and scalar loads may see stale lines.
-
     `groups` is the workgroup count of each axis, `start` the first id. `last_threads` is the size of the last
     workgroup of each axis, `group_threads` that of the others.
     """
 
     queue: HardwareQueue
-    space: AddressSpace  # GL2: atomics, loads and stores of device or system scope
-    vector_space: AddressSpace  # the other vector loads, and all other stores
-    scalar_space: AddressSpace  # scalar loads
+    space: AddressSpace
     generation: Generation
     program_va: int
     groups: tuple[int, int, int]

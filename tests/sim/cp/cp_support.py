@@ -208,7 +208,6 @@ class TestQueue:
             rptr_va=self.rptr_va,
             wptr_va=self.wptr_va,
             eop_va=pointers + 0x1000 if eop else 0,
-            eop_size_bytes=4096,
             priority=priority,
         )
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from sim.cp.cp_support import CODE, DATA, FENCE, IB, Bench, FlatSpace, fence
+from sim.cp.cp_support import CODE, DATA, FENCE, IB, Bench, fence
 
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
@@ -26,9 +26,7 @@ from zinc_rt.pm4.packets import (
     WriteData,
 )
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.cp.hazards import Cache
-from zinc_rt.sim.cp.read_caches import Caches
-from zinc_rt.sim.interfaces import AccessKind, Fault, QueueKind
+from zinc_rt.sim.interfaces import QueueKind
 from zinc_rt.sim.shader_engine import Accesses, ShaderDispatch
 
 G11, G12 = Generation.GFX11, Generation.GFX12
@@ -48,8 +46,8 @@ class Copier:
             old = int.from_bytes(dispatch.space.read(destination, 4), "little")
             dispatch.space.write(destination, (old + 1).to_bytes(4, "little"))
             return Accesses(atomics=((destination, 4),))
-        data = (dispatch.scalar_space if kind == 1 else dispatch.vector_space).read(source, SIZE)
-        dispatch.vector_space.write(destination, bytes(value + 1 & 0xFF for value in data))
+        data = dispatch.space.read(source, SIZE)
+        dispatch.space.write(destination, bytes(value + 1 & 0xFF for value in data))
         reads = ((source, SIZE),)
         return Accesses(
             reads=() if kind == 1 else reads,
@@ -186,18 +184,14 @@ def test_a_missing_barrier_bites_under_some_seed(name):
 @pytest.mark.parametrize("generation", [G11, G12])
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("how", ["acquire", "range", "release"])
-def test_a_missing_invalidation_bites_under_some_seed_once_the_line_was_read_before(generation, kind, how):
+def test_a_missing_invalidation_is_found_once_the_line_was_read_before(generation, kind, how):
     caches = {"GLK_INV" if kind else "GLV_INV": 1} | ({"GL1_INV": 1} if generation == G11 else {})
 
-    def results(operation: Sequence[Packet]) -> set[bytes]:
-        found = set()
-        for seed in [None, *range(5)]:
-            bench = bench_with(seed, generation)
-            stream = [*shader(B, C, kind), *FLUSH, *shader(A, B), *FLUSH, *operation, *shader(B, C, kind)]
-            bench.queue().submit(*SETUP, *stream)
-            assert (CACHE in bench.kmd.rules()) == (not operation)
-            found.add(bytes(bench.space.read(DATA, 0x4000)))
-        return found
+    def found(operation: Sequence[Packet]) -> bool:
+        bench = bench_with(generation=generation)
+        stream = [*shader(B, C, kind), *FLUSH, *shader(A, B), *FLUSH, *operation, *shader(B, C, kind)]
+        bench.queue().submit(*SETUP, *stream)
+        return CACHE in bench.kmd.rules()
 
     operations: dict[str, list[Packet]] = {
         "acquire": inv(generation, **caches),
@@ -207,8 +201,7 @@ def test_a_missing_invalidation_bites_under_some_seed_once_the_line_was_read_bef
             WaitRegMem(FENCE, 1),
         ],
     }
-    assert len(results(operations[how])) == 1
-    assert len(results([])) > 1
+    assert found([]) and not found(operations[how])
 
 
 def test_the_finding_names_both_packets_and_where():
@@ -368,23 +361,3 @@ def test_sdma_after_a_shader_on_another_queue_needs_the_fence():
     dma.send([0x1, SIZE - 1, 0, B, 0, C, 0], run=False)
     bench.run()
     assert BARRIER in bench.kmd.rules()
-
-
-def test_a_dispatch_sees_its_own_stores_through_the_caches_and_views_are_copies():
-    space = FlatSpace()
-    space.write(A, b"old " * 64)
-    caches = Caches(space, G12, seed=1)
-    first, _ = caches.of_dispatch()
-    assert bytes(first.view(A + 100, 60, AccessKind.READ)) == b"old " * 15
-    first.write(A + 128, b"new!")
-    assert first.read(A + 120, 16) == b"old old new!old "
-    first.view(A, 4, AccessKind.WRITE)[:] = b"NEW!"
-    assert first.read(A, 8) == b"NEW!old "
-    second, scalar = caches.of_dispatch()
-    seen = {second.read(A, 4) for _ in range(50)}
-    assert seen == {b"old ", b"NEW!"} and scalar.read(A, 4) == b"NEW!"
-    third, _ = caches.of_dispatch()
-    caches.invalidate(Cache.GLV_INV, (A, 1))
-    assert third.read(A, 4) == b"NEW!"
-    with pytest.raises(Fault):
-        third.read(0x40, 4)

@@ -125,9 +125,9 @@ def dispatch_of(given: Program, ground: Range, told: Told) -> ShaderDispatch:
         int(Sh.DISPATCH_SCRATCH_BASE_LO): SCRATCH_VA >> 8,
         **{int(Sh.USER_DATA_0) + index: value for index, value in enumerate(user)},
     }
-    queue = HardwareQueue(1, 1, QueueKind.KFD_COMPUTE, ground.vm, 0, 0, 0, 0, 0, 0)
+    queue = HardwareQueue(1, 1, QueueKind.KFD_COMPUTE, ground.vm, 0, 0, 0, 0, 0)
     return ShaderDispatch(
-        queue, ground.vm, ground.vm, ground.vm, Generation.GFX12, va, given.groups, (0, 0, 0), given.threads,
+        queue, ground.vm, Generation.GFX12, va, given.groups, (0, 0, 0), given.threads,
         given.threads, given.wave == 32, 0, registers, f"seed {given.seed}", told,
     )  # fmt: skip
 

@@ -30,6 +30,7 @@ from shader_launch import (
 
 from zinc_rt.kmd.errors import DriverError, LeakError
 from zinc_rt.kmd.transport import Placement
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.sim.shader.run import crash
 
@@ -87,7 +88,7 @@ def test_a_store_to_nowhere_is_a_fault_of_the_process_and_names_the_page() -> No
 def test_reading_past_the_end_of_an_allocation_is_a_finding_and_names_instruction_and_buffer() -> None:
     with machine(sanitizer="fast") as owner, stage(owner) as s:
         va, _ = s.buffer()
-        owner.announce(owner.processes[0], va, 64, "small")
+        SimDriver(owner, owner.processes[0]).announce(va, 64, "small")
         s.run(s.load(STORE_IDS), halves(va))
         [finding] = owner.findings
         assert finding.rule == "out-of-bounds"

@@ -11,6 +11,7 @@ from shader_launch import STORE_IDS, Stage, code, halves, machine, stage, within
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, IndirectBuffer, SetShReg, WriteData
 from zinc_rt.pm4.registers import Sh
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.interfaces import DeviceFinding, Fault, Severity
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
@@ -91,7 +92,7 @@ def test_the_lanes_that_reach_beyond_the_end_are_named_with_the_distance() -> No
 def test_announced_names_and_the_null_pointer_are_told() -> None:
     with machine() as owner, stage(owner) as s:
         va, _ = s.buffer(1024, "out")
-        owner.announce(owner.processes[0], va + 4096 - 64, 64, "the tail")
+        SimDriver(owner, owner.processes[0]).announce(va + 4096 - 64, 64, "the tail")
         found = the_fault(s, owner, STORE_IDS, halves(va + 4096 + 256))
         assert found.fault is not None and "256 bytes past the end of the tail" in found.fault.near
     with machine() as owner, stage(owner) as s:
@@ -104,7 +105,7 @@ def test_a_freed_buffer_is_named() -> None:
     with machine() as owner, stage(owner) as s:
         gone = s.gpu.alloc(8192, Placement.GTT, "gone")
         va = gone.gpu_va
-        owner.announce(owner.processes[0], va, 8192, "activations")
+        SimDriver(owner, owner.processes[0]).announce(va, 8192, "activations")
         gone.free()
         found = the_fault(s, owner, STORE_IDS, halves(va + 64))
         assert found.fault is not None and "in activations+0x40, which was freed" in found.fault.near

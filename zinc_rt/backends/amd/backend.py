@@ -182,10 +182,10 @@ class AmdBackend:
 
     # Executables
 
-    def build(self, program: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
+    def build(self, lowered: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         """An indirect buffer in GPU memory."""
         self._queues.wrote_bar()
-        return self._builder.build(program, buffers)
+        return self._builder.build(lowered, buffers)
 
     def unload(self, executable: AmdExecutable) -> None:
         """Give an indirect buffer back. The caller has waited for its replays."""

@@ -12,8 +12,8 @@ from zinc_rt.pm4.packets import ReleaseMem
 
 
 def refuse_fence_without_write_back(fence: ReleaseMem, name: str, generation: Generation) -> None:
-    """Raises EncodeError for the fence of a program whose stores it leaves in L2. The linter's own rule sees no
-    dispatch in a ring that only calls them."""
+    """Raises EncodeError for the fence of an executable whose stores it leaves in L2. The linter's own rule sees
+    no dispatch in a ring that only calls them."""
     write_back = next(bits for bits in gcr.RELEASE[generation] if bits.name == "GL2_WB")
     if not write_back.of(fence.gcr_cntl):
         raise EncodeError(

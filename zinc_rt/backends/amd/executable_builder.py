@@ -47,9 +47,9 @@ class ExecutableBuilder:
     debug: bool = False
     built: set[AmdExecutable] = field(default_factory=set)
 
-    def build(self, program: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
+    def build(self, lowered: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         """The host writes it through the BAR: flush before it runs."""
-        made = self._packets(program) if isinstance(program, PacketList) else self._graph(program, buffers)
+        made = self._packets(lowered) if isinstance(lowered, PacketList) else self._graph(lowered, buffers)
         self.built.add(made)
         return made
 
@@ -71,13 +71,13 @@ class ExecutableBuilder:
         if self.code is not None:
             self.code.release(executable.loaded)
 
-    def _graph(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> AmdExecutable:
+    def _graph(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         if self.code is None:
             raise UnsupportedError(
                 f"tier {self.tier} has no kernels for {self.device.arch}",
                 next="run models with --tier t_cpu",
             )
-        plan = dispatch_plan(program)
+        plan = dispatch_plan(lowered)
         with ExitStack() as undo:
             kernels = self.code.load(step.code for step in plan.dispatches)
             undo.callback(self.code.release, kernels)
@@ -85,12 +85,12 @@ class ExecutableBuilder:
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va
-            image = command_stream.content(plan, va, partial(_address, program, buffers))
+            image = command_stream.content(plan, va, partial(_address, lowered, buffers))
             self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
             expected = Expectation(
-                va, kernels.__getitem__, self.code.read, partial(_extent, program, buffers), self.generation
+                va, kernels.__getitem__, self.code.read, partial(_extent, lowered, buffers), self.generation
             )
-            stamps = self._stamps(plan) if program.timed else None
+            stamps = self._stamps(plan) if lowered.timed else None
             if stamps is not None:
                 undo.callback(self.memory.give_back, stamps.block)
             timed = {} if stamps is None else {"stamps_va": stamps.block.device.gpu_va}
@@ -99,11 +99,11 @@ class ExecutableBuilder:
             executable.block, executable.loaded, executable.stamps = block, tuple(kernels), stamps
             executable.code = partial(_images, self.code.read, tuple(kernels))
             undo.pop_all()
-        self._name(plan, program, buffers, executable, va)
+        self._name(plan, lowered, buffers, executable, va)
         return executable
 
     def _stamps(self, plan: DispatchPlan) -> Stamps:
-        """Where a timed program's readings go. The host has written it: flush before it runs."""
+        """Where a timed graph's readings go. The host has written it: flush before it runs."""
         whose = tuple((step.node, step.launch.kernel) for step in plan.dispatches)
         size_bytes = max(1, len(whose)) * STAMPS_BYTES
         block = self.memory.block(size_bytes, Placement.VRAM_BAR, f"times of {plan.name}", Placement.GTT)
@@ -114,14 +114,14 @@ class ExecutableBuilder:
     def _name(
         self,
         plan: DispatchPlan,
-        program: LoweredGraph,
+        lowered: LoweredGraph,
         buffers: Mapping[str, Buffer],
         executable: AmdExecutable,
         va: int,
     ) -> None:
         """Announce what lies where, last of all: in buffers that others use too a failed build leaves no names."""
         own: list[NamedRange] = []
-        for allocation, offset, size_bytes, name in places(plan, program):
+        for allocation, offset, size_bytes, name in places(plan, lowered):
             if allocation:
                 buffer = buffers[allocation]
                 executable.placed.setdefault(buffer, []).append((_va(buffer) + offset, size_bytes, name))
@@ -131,22 +131,22 @@ class ExecutableBuilder:
         for buffer, parts in executable.placed.items():
             self.memory.name_parts(buffer, parts)
 
-    def _packets(self, program: PacketList, expected: Expectation | None = None) -> AmdExecutable:
-        words, nodes = ib_content(program, self.generation)
+    def _packets(self, stream: PacketList, expected: Expectation | None = None) -> AmdExecutable:
+        words, nodes = ib_content(stream, self.generation)
         if self.debug:
             kind: LintQueue = "userq" if self.tier == "t2" else "kfd"
             mapped = self.memory.addresses.refusal
-            refuse_illegal(words, program.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
+            refuse_illegal(words, stream.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
             if expected is not None:
-                steps = [program.dispatches[index] for index in sorted(program.dispatches)]
+                steps = [stream.dispatches[index] for index in sorted(stream.dispatches)]
                 at = dict(zip((offset for offset, _ in nodes), steps, strict=True))
-                verify(words, at, program.name, expected)
-        block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
-        buffer = self.memory.buffer(block, 0, 4 * len(words), BufferHeap.BAR, f"ib {program.name}")
+                verify(words, at, stream.name, expected)
+        block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {stream.name}", fallback=Placement.GTT)
+        buffer = self.memory.buffer(block, 0, 4 * len(words), BufferHeap.BAR, f"ib {stream.name}")
         storage: Storage = buffer.storage
         storage.view()[:] = as_bytes(words)
-        code = IndirectCode(program.name, storage.device, tuple(words))
-        return AmdExecutable(program.name, code, storage, nodes)
+        code = IndirectCode(stream.name, storage.device, tuple(words))
+        return AmdExecutable(stream.name, code, storage, nodes)
 
 
 def _images(read: Callable[[str], Zrt], keys: tuple[KernelKey, ...]) -> dict[str, bytes]:
@@ -159,16 +159,16 @@ def _va(buffer: Buffer) -> int:
     return buffer.gpu_va
 
 
-def _address(program: LoweredGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
+def _address(lowered: LoweredGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
     """Where a byte of a graph's buffer lies: in a resident weight, or an allocation of the memory plan."""
     if place.name in buffers:
         return _va(buffers[place.name]) + place.offset_bytes
-    placement = program.plan.placements[place.name]
+    placement = lowered.plan.placements[place.name]
     return _va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
 
 
-def _extent(program: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> Range:
+def _extent(lowered: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> Range:
     """Where a buffer of a graph lies, first byte and the one behind the last."""
-    first = _address(program, buffers, Ref(name))
-    size = buffers[name].size_bytes if name in buffers else program.plan.placements[name].size_bytes
+    first = _address(lowered, buffers, Ref(name))
+    size = buffers[name].size_bytes if name in buffers else lowered.plan.placements[name].size_bytes
     return first, first + size

@@ -1,4 +1,4 @@
-"""Kernels in GPU memory: each once, with its constants patched, as long as a program dispatches it."""
+"""Kernels in GPU memory: each once, with its constants patched, as long as an executable dispatches it."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class AmdExecutable:
     placed: dict[Buffer, list[NamedRange]] = field(default_factory=dict)  # what it keeps in buffers given to it
     code: Callable[[], dict[str, bytes]] = dict
     loaded: tuple[KernelKey, ...] = ()  # kernels that it holds
-    stamps: Stamps | None = None  # of a timed program
+    stamps: Stamps | None = None  # of a timed graph
 
     def kernels(self) -> dict[str, bytes]:
         """The machine code it dispatches, by kernel."""
@@ -83,7 +83,7 @@ class AmdExecutable:
 
 
 def ib_content(
-    program: PacketList, generation: Generation
+    stream: PacketList, generation: Generation
 ) -> tuple[list[int], tuple[tuple[int, Node | None], ...]]:
     """The dwords of the buffer, a multiple of IB_ALIGN_DW, and at which of them each dispatch of a node begins.
 
@@ -93,14 +93,14 @@ def ib_content(
     before = (EventWrite.cs_partial_flush(), AcquireMem(ACQUIRE_CACHES[generation]))
     words = [word for packet in before for word in packet.words(generation)]
     nodes = []
-    for index, packet in enumerate(program.packets):
-        if index in program.dispatches:
-            nodes.append((len(words), program.dispatches[index].node))
+    for index, packet in enumerate(stream.packets):
+        if index in stream.dispatches:
+            nodes.append((len(words), stream.dispatches[index].node))
         words += packet.words(generation)
     words += Nop().words(generation) * (-len(words) % IB_ALIGN_DW)
     if len(words) > IB_MAX_DW:
         raise UnsupportedError(
-            f"{program.name} has {len(words)} dwords, an indirect buffer holds {IB_MAX_DW}", next="split the graph"
+            f"{stream.name} has {len(words)} dwords, an indirect buffer holds {IB_MAX_DW}", next="split the graph"
         )
     return words, tuple(nodes)
 

@@ -1,4 +1,4 @@
-"""The GPU's counter before and after each dispatch of a timed program, which the CP writes to memory.
+"""The GPU's counter before and after each dispatch of a timed graph, which the CP writes to memory.
 
 COPY_DATA of the counter is what Mesa's vkCmdWriteTimestamp emits at the top of the pipe of a compute queue
 (radv_CmdWriteTimestamp2). A CS_PARTIAL_FLUSH makes the second reading wait for the dispatch; without a write

@@ -1,4 +1,4 @@
-"""Debug mode: each dispatch of a program's dwords, held against the kernel's container and the plan.
+"""Debug mode: each dispatch of an executable's dwords, held against the kernel's container and the plan.
 
 The dwords are decoded again and the registers followed, so a wrong offset, a swapped field or a forgotten flush
 in what wrote them does not pass. What a kernel needs is read from its .zrt, not from what the writer made of it.
@@ -32,8 +32,8 @@ Extent = Callable[[str], Range]
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What is known of a program apart from its dwords. `block_va`: of the plan's block; `kernel` and `zrt`: by
-    what a dispatch runs; `extent`: of the graph's buffers."""
+    """What is known of an executable apart from its dwords. `block_va`: of the plan's block; `kernel` and `zrt`:
+    by what a dispatch runs; `extent`: of the graph's buffers."""
 
     block_va: int
     kernel: Callable[[KernelKey], LoadedKernel]
@@ -84,11 +84,11 @@ def _launched(
     rsrc1 = _fields(PGM_RSRC1[expected.generation], seen.get(Sh.PGM_RSRC1, 0))
     rsrc2 = _fields(PGM_RSRC2[expected.generation], seen.get(Sh.PGM_RSRC2, 0))
     initiator = _fields(DISPATCH_INITIATOR[expected.generation], packet.initiator)
-    program = (seen.get(Sh.PGM_HI, 0) & 0xFF) << 40 | seen.get(Sh.PGM_LO, 0) << 8
+    code_va = (seen.get(Sh.PGM_HI, 0) & 0xFF) << 40 | seen.get(Sh.PGM_LO, 0) << 8
     arguments = seen.get(Sh.USER_DATA_0, 0) | seen.get(Sh.USER_DATA_0 + 1, 0) << 32
     vgprs = (rsrc1["VGPRS"] + 1) * VGPR_UNIT[zrt.wave]
     checks: tuple[tuple[str, Any, Any, Callable[[Any], str]], ...] = (
-        ("code at", program, kernel.program_va, hex),
+        ("code at", code_va, kernel.program_va, hex),
         ("waves of", 32 if initiator["CS_W32_EN"] else 64, zrt.wave, str),
         ("a workgroup of", state.threads(), zrt.workgroup, str),
         (

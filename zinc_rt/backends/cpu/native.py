@@ -12,10 +12,9 @@ from functools import partial
 
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.cpu import tasks
-from zinc_rt.backends.cpu.host_memory import HostMemory
+from zinc_rt.backends.cpu.host_memory import HostMemory, processor_name
 from zinc_rt.backends.cpu.library import Library, library
 from zinc_rt.backends.cpu.oracle import Stopped
-from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.backends.cpu.read_ahead import ReadAhead
 from zinc_rt.backends.cpu.threads import Helpers, check_affinity, default_threads
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening
@@ -93,9 +92,9 @@ class NativeBackend(HostMemory):
         self._read_ahead = read_ahead or ReadAhead()
         self._helpers = Helpers(code.handle, threads, affinity)
 
-    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
-        made = tasks.build(program, buffers, self._code.address, self._splitting)
-        return replace(made, followed=self._read_ahead.add(program, buffers, [node for node, _ in made.tasks]))
+    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
+        made = tasks.build(lowered, buffers, self._code.address, self._splitting)
+        return replace(made, followed=self._read_ahead.add(lowered, buffers, [node for node, _ in made.tasks]))
 
     def unload(self, executable: tasks.NativeExecutable) -> None:
         self._helpers.settle()

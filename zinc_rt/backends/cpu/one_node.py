@@ -38,8 +38,8 @@ def run_node(
         name: Buffer(name, array.nbytes, "host", storage=array if isinstance(array, Weight) else _bytes(array))
         for name, array in made.arrays.items()
     }
-    program = LoweredGraph(made.graph, made.apart(), backend.ordering, (Call(made.node, entry),))
-    executable = backend.build(program, buffers)
+    lowered = LoweredGraph(made.graph, made.apart(), backend.ordering, (Call(made.node, entry),))
+    executable = backend.build(lowered, buffers)
     backend.wait(backend.submit(executable, Stream("node")), 600)
     backend.unload(executable)
     outputs = (made.arrays[made.storage(name)] for name in made.node.outputs)

@@ -15,8 +15,7 @@ import numpy as np
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device, Submissions
-from zinc_rt.backends.cpu.host_memory import HostMemory
-from zinc_rt.backends.cpu.processor import processor_name
+from zinc_rt.backends.cpu.host_memory import HostMemory, processor_name
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening, available_cores
 from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
 from zinc_rt.errors import ZincError
@@ -123,10 +122,10 @@ class CpuBackend(HostMemory):
         self.submissions = Submissions()
         self._stopping = threading.Event()
 
-    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
-        bind = partial(_operand, program, buffers)
+    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
+        bind = partial(_operand, lowered, buffers)
         calls = []
-        for call in program.calls:
+        for call in lowered.calls:
             spec = OPS[call.node.op]
             outputs = zip(spec.outputs, call.node.outputs, strict=False)  # optional ones may be left out
             calls.append(
@@ -137,7 +136,7 @@ class CpuBackend(HostMemory):
                     tuple(_array(bind(name)) for port, name in outputs if port.inplace is None and name != ABSENT),
                 )
             )
-        return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
+        return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if lowered.timed else None)
 
     def unload(self, variant: CpuExecutable) -> None:
         """It holds nothing of its own."""
@@ -189,15 +188,15 @@ def _failed(tier: str, node: Node, error: Exception) -> NodeFailed:
     )
 
 
-def _operand(program: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
-    spec = program.graph.buffers[name]
+def _operand(lowered: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
+    spec = lowered.graph.buffers[name]
     if spec.role in ("weight", "constant"):
         weight: Weight = buffers[name].storage
         return weight
-    place = program.plan.placements[name]
+    place = lowered.plan.placements[name]
     storage: np.ndarray = buffers[place.allocation].storage
     raw = storage[place.offset_bytes : place.offset_bytes + place.size_bytes]
-    array = raw.view(NUMPY_DTYPES[spec.dtype]).reshape(_capacity(spec, program.plan.capacity))
+    array = raw.view(NUMPY_DTYPES[spec.dtype]).reshape(_capacity(spec, lowered.plan.capacity))
     return BoundOperand(array, _symbol(spec))
 
 

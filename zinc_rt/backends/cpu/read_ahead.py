@@ -29,7 +29,7 @@ from zinc_rt.lower import LoweredGraph
 from zinc_rt.mem.traffic import PARTLY_READ
 
 BUDGET_BYTES = 1 << 30
-LEAST_BYTES = 64 << 20  # a smaller program is read faster than it is asked for
+LEAST_BYTES = 64 << 20  # a smaller graph is read faster than it is asked for
 LOOK_SECONDS = 0.002  # between looks at where a replay is
 PIECE_BYTES = 4 << 20  # asked for at a time: between two it is seen where the replay is, and whether it ended
 MADV_POPULATE_READ = 22  # include/uapi/asm-generic/mman-common.h
@@ -59,16 +59,16 @@ class WeightGroup:
 
 
 def groups_of(
-    program: LoweredGraph, buffers: Mapping[str, Buffer]
+    lowered: LoweredGraph, buffers: Mapping[str, Buffer]
 ) -> tuple[tuple[WeightGroup, ...], dict[int, int]]:
-    """The groups of a program, and which one each node is in, by id(node). A weight is in the first that reads
-    it."""
+    """The groups of a lowered graph, and which one each node is in, by id(node). A weight is in the first that
+    reads it."""
     found: list[tuple[int | None, list[PageRange]]] = []
     where: dict[int, int] = {}
     seen: set[str] = set()
-    for call in program.calls:
+    for call in lowered.calls:
         node = call.node
-        weights = list(_read_whole(node, program))
+        weights = list(_read_whole(node, lowered))
         of_none = node.layer is None and not weights  # an index table, say: it belongs where it stands
         if not found or (found[-1][0] != node.layer and not of_none):
             found.append((node.layer, []))
@@ -80,9 +80,9 @@ def groups_of(
     return tuple(WeightGroup(layer, tuple(ranges)) for layer, ranges in found), where
 
 
-def _read_whole(node: Node, program: LoweredGraph) -> Iterator[str]:
+def _read_whole(node: Node, lowered: LoweredGraph) -> Iterator[str]:
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):
-        if name == ABSENT or program.graph.buffers[name].role != "weight":
+        if name == ABSENT or lowered.graph.buffers[name].role != "weight":
             continue
         if (node.op, port.name) not in PARTLY_READ:
             yield name
@@ -147,8 +147,8 @@ def _libc() -> ctypes.CDLL | None:
 
 @dataclass(eq=False, slots=True)
 class FollowedGraph:
-    """One program: its groups, and which of them each of its tasks is in (-1 for none). `room_bytes`: more than
-    that asked for ahead would push out what was asked for before."""
+    """One lowered graph: its groups, and which of them each of its tasks is in (-1 for none). `room_bytes`: more
+    than that asked for ahead would push out what was asked for before."""
 
     groups: tuple[WeightGroup, ...]
     task_group: np.ndarray
@@ -160,7 +160,7 @@ class FollowedGraph:
 
 
 class ReadAhead:
-    """Of one backend. `add` a program when it is built; `following` asks for its pages while it runs."""
+    """Of one backend. `add` a graph when it is built; `following` asks for its pages while it runs."""
 
     def __init__(
         self,
@@ -180,10 +180,10 @@ class ReadAhead:
         self._whole: threading.Thread | None = None
 
     def add(
-        self, program: LoweredGraph, buffers: Mapping[str, Buffer], nodes: Sequence[Node | None]
+        self, lowered: LoweredGraph, buffers: Mapping[str, Buffer], nodes: Sequence[Node | None]
     ) -> FollowedGraph | None:
         """`nodes`: whose task each is. None where all of its weights fit memory: they are asked for here, once."""
-        groups, where = groups_of(program, buffers)
+        groups, where = groups_of(lowered, buffers)
         of_tasks = [where.get(id(node), -1) for node in nodes]
         followed = FollowedGraph(groups, np.array(of_tasks, np.int32))
         if followed.size_bytes < self._least_bytes:
@@ -205,7 +205,7 @@ class ReadAhead:
 
     @contextmanager
     def following(self, followed: FollowedGraph | None, running: Callable[[], int]) -> Iterator[None]:
-        """While the body runs a program; `running`: the task that it is at."""
+        """While the body runs a graph; `running`: the task that it is at."""
         if followed is None or not followed.groups:
             yield
             return

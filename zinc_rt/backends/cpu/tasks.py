@@ -30,8 +30,8 @@ TASK = np.dtype(
 )
 
 
-class ProgramStruct(ctypes.Structure):
-    """task.h's `program`."""
+class TaskListStruct(ctypes.Structure):
+    """task.h's `task_list`."""
 
     _fields_ = (
         ("tasks", ctypes.c_void_p),
@@ -71,12 +71,12 @@ class NativeExecutable:
     """`tasks`: whose each is, None for what the plan added, and its kernel. The arrays keep alive what the tasks
     point to."""
 
-    struct: ProgramStruct
+    struct: TaskListStruct
     tasks: tuple[tuple[Node | None, str], ...]
     keeps: tuple[object, ...]
     cells: np.ndarray  # u8 [tasks, LINE_BYTES]: task.h's `cell`
     followed: FollowedGraph | None = None  # where its weights do not fit memory
-    seen: np.ndarray | None = None  # u64 [2 + 2 tasks]: task.h's, of a timed program
+    seen: np.ndarray | None = None  # u64 [2 + 2 tasks]: task.h's, of a timed graph
     host_ns: list[int] = field(default_factory=list)  # before and after its last call
 
     def kernels(self) -> dict[str, bytes]:
@@ -110,12 +110,12 @@ class NativeExecutable:
 
 
 def build(
-    program: LoweredGraph, buffers: Mapping[str, Buffer], kernel: Callable[[str], int], splitting: Splitting
+    lowered: LoweredGraph, buffers: Mapping[str, Buffer], kernel: Callable[[str], int], splitting: Splitting
 ) -> NativeExecutable:
     """`kernel` gives a kernel's address by its name. Raises UnsupportedError for a grid that none can have."""
-    steps, block_bytes = share(dispatch_plan(program), program.graph)
+    steps, block_bytes = share(dispatch_plan(lowered), lowered.graph)
     block = aligned(block_bytes)
-    address = _Addresses(program, buffers, block.ctypes.data)
+    address = _Addresses(lowered, buffers, block.ctypes.data)
     tasks = aligned(len(steps) * TASK.itemsize).view(TASK)
     for row, each in zip(tasks, steps, strict=True):
         step = each.dispatch
@@ -123,13 +123,13 @@ def build(
         end = step.arguments_offset + len(arguments)
         block[step.arguments_offset : end] = np.frombuffer(arguments, np.uint8)
         row["run"], row["arguments"] = kernel(step.launch.kernel), block.ctypes.data + step.arguments_offset
-        row["dims"], row["barrier"] = _dims(step), each.barrier or program.timed
+        row["dims"], row["barrier"] = _dims(step), each.barrier or lowered.timed
         row["least"], row["most"] = _claims(step, splitting)
     cells = aligned(len(steps) * LINE_BYTES)
-    struct = ProgramStruct(
+    struct = TaskListStruct(
         tasks.ctypes.data, address.of({}, Ref(COUNTS)), cells.ctypes.data, len(steps), splitting.shuffle
     )
-    seen = np.zeros(2 + 2 * len(steps), np.uint64) if program.timed else None
+    seen = np.zeros(2 + 2 * len(steps), np.uint64) if lowered.timed else None
     if seen is not None:
         struct.seen = seen.ctypes.data
     return NativeExecutable(
@@ -156,21 +156,21 @@ def _claims(step: Dispatch, splitting: Splitting) -> tuple[int, int]:
 class _Addresses:
     """Where a launch's operands lie."""
 
-    def __init__(self, program: LoweredGraph, buffers: Mapping[str, Buffer], block: int) -> None:
-        self._program = program
+    def __init__(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer], block: int) -> None:
+        self._lowered = lowered
         self._buffers = buffers
         self._block = block
 
     def of(self, temps: Mapping[str, int], operand: Operand) -> int:
         if isinstance(operand, Temp):
             return self._block + temps[operand.name]
-        spec = self._program.graph.buffers.get(operand.name)
+        spec = self._lowered.graph.buffers.get(operand.name)
         if spec is not None and spec.role in RESIDENT:
             weight: Weight = self._buffers[operand.name].storage
             if isinstance(operand, Stride):
                 return weight.raw.strides[operand.axis]
             return weight.raw.ctypes.data + operand.offset_bytes
         assert isinstance(operand, Ref), f"{operand.name} is no weight: its strides are its shape's"
-        place = self._program.plan.placements[operand.name]
+        place = self._lowered.plan.placements[operand.name]
         storage: np.ndarray = self._buffers[place.allocation].storage
         return storage.ctypes.data + place.offset_bytes + operand.offset_bytes

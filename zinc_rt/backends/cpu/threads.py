@@ -1,4 +1,4 @@
-"""The threads that help the one that walks a program: how many, where they run, when they sleep."""
+"""The threads that help the one that walks a task list: how many, where they run, when they sleep."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Helpers:
         self._calls = 0
         self._closed = False
 
-    def run(self, program: ctypes.Structure) -> int:
+    def run(self, task_list: ctypes.Structure) -> int:
         """zrt_run's answer. From one thread at a time."""
         if not self._calls:
             self._pin(0)  # the caller itself
@@ -70,7 +70,7 @@ class Helpers:
         with self._wake:
             self._calls += 1
             self._wake.notify_all()
-        return int(self._library.zrt_run(ctypes.byref(self.pool), ctypes.byref(program)))
+        return int(self._library.zrt_run(ctypes.byref(self.pool), ctypes.byref(task_list)))
 
     def settle(self) -> None:
         """Returns when no helper can look at what earlier calls used."""

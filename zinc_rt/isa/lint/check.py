@@ -51,7 +51,9 @@ def lint(
     limits = limits or Limits()
     flow = control_flow(code, target, entry)
     at = dict(flow.instructions())
-    subject = Subject(flow, tuple(order(flow)), {pc: effects(made, target) for pc, made in at.items()}, at, target)
+    subject = Subject(
+        flow, tuple(order(flow)), {pc: effects(instruction, target) for pc, instruction in at.items()}, at, target
+    )
     if not flow.blocks[entry].instructions:
         return list(check_structure(subject))
     found = [

@@ -17,23 +17,23 @@ _REGISTERS = 128  # from here on codes are values like src_scc, the same in any 
 
 
 def check_constant_bus(subject: Subject) -> Iterator[LintFinding]:
-    for pc, made in subject.at.items():
-        if made.row.pipe != "valu" or made.second is not None:
+    for pc, instruction in subject.at.items():
+        if instruction.row.pipe != "valu" or instruction.second is not None:
             continue
-        read = scalar_sources(made)
-        limit = 1 if "one_scalar" in made.row.limits else _LIMIT
+        read = scalar_sources(instruction)
+        limit = 1 if "one_scalar" in instruction.row.limits else _LIMIT
         if len(read) > limit:
             yield subject.finding("scalars", pc, f"{len(read)} scalar registers and literals, at most {limit}")
 
 
-def scalar_sources(made: Instruction) -> set[tuple[str, int, int]]:
+def scalar_sources(instruction: Instruction) -> set[tuple[str, int, int]]:
     """The scalar values an instruction, or half of a VOPD, reads; the same one twice is one."""
     found: set[tuple[str, int, int]] = set()
-    for operand in made.operands[made.row.destinations :]:
+    for operand in instruction.operands[instruction.row.destinations :]:
         if operand.kind in (Kind.SGPR, Kind.TTMP) or (operand.kind is Kind.SPECIAL and operand.index != NULL):
             found.add((str(operand.kind), operand.index, operand.width if operand.index < _REGISTERS else 1))
         elif operand.kind is Kind.LITERAL:
             found.add(("literal", 0, 1))
-    if "vcc" in made.row.reads:
+    if "vcc" in instruction.row.reads:
         found.add((str(Kind.SPECIAL), VCC, 1))
     return found

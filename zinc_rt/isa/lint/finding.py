@@ -23,14 +23,14 @@ class LintFinding:
     producer_text: str = ""
 
     def sentence(self) -> str:
-        """One line: where, what, why."""
+        """The finding in one line: where, what, why."""
         other = "" if self.producer_pc is None else f"  [{self.producer_pc:#06x} {self.producer_text}]"
         return f"{self.pc:#06x} {self.text}: {self.message}{other}"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kernel under examination: what every rule looks at."""
+    """A kernel as every rule looks at it."""
 
     flow: Flow
     order: tuple[int, ...]  # blocks in reverse postorder
@@ -39,8 +39,13 @@ class Subject:
     target: Target
 
     def finding(self, rule: str, pc: int, message: str, producer: int | None = None) -> LintFinding:
-        made = self.at.get(pc)
+        instruction = self.at.get(pc)
         other = None if producer is None else self.at.get(producer)
         return LintFinding(
-            rule, pc, "" if made is None else made.text, message, producer, "" if other is None else other.text
+            rule,
+            pc,
+            "" if instruction is None else instruction.text,
+            message,
+            producer,
+            "" if other is None else other.text,
         )

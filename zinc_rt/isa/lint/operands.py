@@ -27,22 +27,22 @@ class Limits:
 
 
 def check_operands(subject: Subject, limits: Limits) -> Iterator[LintFinding]:
-    for pc, made in subject.at.items():
-        halves = (made,) if made.second is None else (made, made.second)
+    for pc, instruction in subject.at.items():
+        halves = (instruction,) if instruction.second is None else (instruction, instruction.second)
         for message in (message for half in halves for message in _nonexistent(half)):
             yield subject.finding("register", pc, message)
-        for message in _misaligned(made):
+        for message in _misaligned(instruction):
             yield subject.finding("alignment", pc, message)
         for message in _undeclared(subject, pc, limits):
             yield subject.finding("header", pc, message)
-        if (lane := _lane(made, subject.target.wave)) is not None:
+        if (lane := _lane(instruction, subject.target.wave)) is not None:
             yield subject.finding("lane", pc, lane)
-        if made.row.pipe == "graphics":
+        if instruction.row.pipe == "graphics":
             yield subject.finding("graphics", pc, "a graphics instruction: a compute kernel has none")
 
 
-def _nonexistent(made: Instruction) -> Iterator[str]:
-    for operand in _flat(made.operands):
+def _nonexistent(instruction: Instruction) -> Iterator[str]:
+    for operand in _flat(instruction.operands):
         if operand.kind is Kind.VGPR and operand.index + operand.width > _VECTOR_REGISTERS:
             yield f"v[{operand.index}:{operand.index + operand.width - 1}] reaches beyond v255"
         elif "/*Invalid" in operand.text:
@@ -70,13 +70,13 @@ _SCALAR_FIELDS = {
 }
 
 
-def _misaligned(made: Instruction) -> Iterator[str]:
+def _misaligned(instruction: Instruction) -> Iterator[str]:
     """A tuple of scalar registers begins at a multiple of its size, at most of 4. Decoders round it down."""
-    fields = _SCALAR_FIELDS.get(made.row.encoding, ())
-    codes = [made.words[word] >> low & (1 << bits) - 1 for word, low, bits in fields]
-    if made.encoding == "SMEM":
-        codes.append((made.words[0] & 0x3F) << 1)  # the base
-    for operand in made.operands:
+    fields = _SCALAR_FIELDS.get(instruction.row.encoding, ())
+    codes = [instruction.words[word] >> low & (1 << bits) - 1 for word, low, bits in fields]
+    if instruction.encoding == "SMEM":
+        codes.append((instruction.words[0] & 0x3F) << 1)  # the base
+    for operand in instruction.operands:
         if operand.kind is not Kind.SGPR or operand.width < 2 or operand.index in codes:
             continue
         align = 2 if operand.width == 2 else 4
@@ -87,39 +87,39 @@ def _misaligned(made: Instruction) -> Iterator[str]:
 
 
 def _undeclared(subject: Subject, pc: int, limits: Limits) -> Iterator[str]:
-    made, effects = subject.at[pc], subject.effects[pc]
+    instruction, effects = subject.at[pc], subject.effects[pc]
     used = effects.reads | effects.writes
     if limits.vgprs is not None and (beyond := (used & VGPRS) >> VGPR + limits.vgprs):
         yield f"{names(beyond << VGPR + limits.vgprs)}, the header declares {limits.vgprs} VGPRs"
     if limits.sgprs is not None and (beyond := (used & SGPRS) >> limits.sgprs):
         yield f"{names(beyond << limits.sgprs)}, the header declares {limits.sgprs} SGPRs"
-    if limits.lds_bytes is not None and made.row.pipe == "lds" and "nolds" not in made.row.flags:
-        end = _lds_end(made)
+    if limits.lds_bytes is not None and instruction.row.pipe == "lds" and "nolds" not in instruction.row.flags:
+        end = _lds_end(instruction)
         if not limits.lds_bytes:
             yield "the header declares no LDS"
         elif end > limits.lds_bytes:
             yield f"its offset alone reaches byte {end}, the header declares {limits.lds_bytes} of LDS"
-    if limits.scratch_bytes == 0 and made.encoding == "SCRATCH":
+    if limits.scratch_bytes == 0 and instruction.encoding == "SCRATCH":
         yield "the header declares no scratch"
 
 
-def _lds_end(made: Instruction) -> int:
+def _lds_end(instruction: Instruction) -> int:
     """The last byte, and one, that an LDS access touches where its address is 0."""
-    size = made.row.access_bytes
-    if "two" not in made.row.flags:
-        offset = made.modifier("offset")
+    size = instruction.row.access_bytes
+    if "two" not in instruction.row.flags:
+        offset = instruction.modifier("offset")
         return size + (offset.value if offset is not None and isinstance(offset.value, int) else 0)
     size //= 2
-    step = size * (64 if "stride64" in made.row.flags else 1)
-    field = made.words[0] & 0xFFFF
+    step = size * (64 if "stride64" in instruction.row.flags else 1)
+    field = instruction.words[0] & 0xFFFF
     return size + step * max(field & 0xFF, field >> 8)
 
 
-def _lane(made: Instruction, wave: int) -> str | None:
+def _lane(instruction: Instruction, wave: int) -> str | None:
     """v_readlane and v_writelane with a constant lane that no wave of this size has."""
-    if made.mnemonic not in ("v_readlane_b32", "v_writelane_b32"):
+    if instruction.mnemonic not in ("v_readlane_b32", "v_writelane_b32"):
         return None
-    lane = made.operands[2]
+    lane = instruction.operands[2]
     if lane.kind in (Kind.INTEGER, Kind.LITERAL) and isinstance(lane.value, int) and not 0 <= lane.value < wave:
         return f"lane {lane.value} of a wave of {wave}"
     return None

@@ -78,16 +78,16 @@ def _matters(subject: Subject, pc: int) -> bool:
 
 def _step(subject: Subject, pc: int, state: SgprReadState) -> list[tuple[int, int, str]]:
     """Advance `state` over one instruction. Gives (pc of the write, register, kind) of what is read too early."""
-    made, effects = subject.at[pc], subject.effects[pc]
-    if made.row.pipe == "smem" or made.encoding in ("VBUFFER", "VIMAGE", "VSAMPLE"):
+    instruction, effects = subject.at[pc], subject.effects[pc]
+    if instruction.row.pipe == "smem" or instruction.encoding in ("VBUFFER", "VIMAGE", "VSAMPLE"):
         state.salu, state.valu, state.vcc = {}, {}, {}
         return []
-    if made.mnemonic == _WAIT:
-        _wait(made.words[0] & 0xFFFF, state)
+    if instruction.mnemonic == _WAIT:
+        _wait(instruction.words[0] & 0xFFFF, state)
         return []
-    if made.row.pipe not in ("salu", "valu"):
+    if instruction.row.pipe not in ("salu", "valu"):
         return []
-    is_valu = made.row.pipe == "valu"
+    is_valu = instruction.row.pipe == "valu"
     reads, writes = effects.reads & _SCALARS, effects.writes & _SCALARS
     found: list[tuple[int, int, str]] = []
     if reads:

@@ -20,10 +20,10 @@ def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[LintFinding]
     """Scalar loads beyond the arguments, as long as nothing has written s[0:1]."""
     before = _written(subject, 0, every_path=False)
     for block_pc, written in before.items():
-        for pc, made in subject.flow.blocks[block_pc].instructions:
-            if made.row.operands[1:] == ("b2",) and not written & _KERNARG:
-                base, offset = made.operands[1], made.operands[2]
-                end = made.row.access_bytes + (offset.value if isinstance(offset.value, int) else 0)
+        for pc, instruction in subject.flow.blocks[block_pc].instructions:
+            if instruction.row.operands[1:] == ("b2",) and not written & _KERNARG:
+                base, offset = instruction.operands[1], instruction.operands[2]
+                end = instruction.row.access_bytes + (offset.value if isinstance(offset.value, int) else 0)
                 if registers(base) == _KERNARG and offset.kind is Kind.IMMEDIATE and end > kernarg_bytes:
                     yield subject.finding(
                         "kernarg", pc, f"reads up to byte {end} of {kernarg_bytes} bytes of arguments"
@@ -32,7 +32,7 @@ def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[LintFinding]
 
 
 def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]:
-    """`entry_sgprs`: s0 up to there hold user data at the start, and v0 the thread ids."""
+    """Reads of what nothing has written: at the start s0 up to `entry_sgprs` hold user data, v0 the thread ids."""
     start = span(0, entry_sgprs) | bit(VGPR) | _ALWAYS
     somewhere = _written(subject, start, every_path=False)
     everywhere = _written(subject, start, every_path=True)
@@ -40,12 +40,12 @@ def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]
         if block_pc not in somewhere:
             continue
         some, every = somewhere[block_pc], everywhere[block_pc]
-        for pc, made in block.instructions:
+        for pc, instruction in block.instructions:
             effects = subject.effects[pc]
-            if missing := effects.reads & ~some & ~_unused(made):
+            if missing := effects.reads & ~some & ~_unused(instruction):
                 yield subject.finding("unwritten", pc, f"reads {names(missing)}, which nothing has written")
                 some |= missing  # say it once
-            elif made.row.flow == "conditional" and (missing := effects.reads & _CONDITIONS & ~every):
+            elif instruction.row.flow == "conditional" and (missing := effects.reads & _CONDITIONS & ~every):
                 yield subject.finding(
                     "unwritten", pc, f"branches on {names(missing)}, which a path to here leaves unwritten"
                 )
@@ -53,10 +53,10 @@ def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]
             every |= effects.writes
 
 
-def _unused(made: Instruction) -> int:
+def _unused(instruction: Instruction) -> int:
     """Compilers leave the upper half of a 64-bit addend undefined where they want the lower half of the result."""
-    if made.mnemonic.startswith("v_mad_co_"):
-        return registers(replace(made.operands[-1], index=made.operands[-1].index + 1, width=1))
+    if instruction.mnemonic.startswith("v_mad_co_"):
+        return registers(replace(instruction.operands[-1], index=instruction.operands[-1].index + 1, width=1))
     return 0
 
 

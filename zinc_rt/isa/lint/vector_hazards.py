@@ -15,26 +15,26 @@ from zinc_rt.isa.lint.finding import LintFinding, Subject
 
 
 def check_vector_hazards(subject: Subject) -> Iterator[LintFinding]:
-    if any(made.row.unit == "matrix" for made in subject.at.values()):
-        for pc, last in _with_last(subject, lambda made: True):
+    if any(instruction.row.unit == "matrix" for instruction in subject.at.values()):
+        for pc, last in _with_last(subject, lambda instruction: True):
             yield from _matrix(subject, pc, last)
     if any(map(_writes_exec, subject.at.values())):
-        for pc, last in _with_last(subject, lambda made: made.mnemonic != "v_nop"):
+        for pc, last in _with_last(subject, lambda instruction: instruction.mnemonic != "v_nop"):
             yield from _permlane(subject, pc, last)
 
 
-def _writes_exec(made: Instruction) -> bool:
-    """Whether it is a v_cmpx."""
-    return made.row.pipe == "valu" and "exec" in made.row.writes
+def _writes_exec(instruction: Instruction) -> bool:
+    """Whether an instruction is a v_cmpx."""
+    return instruction.row.pipe == "valu" and "exec" in instruction.row.writes
 
 
 def _matrix(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintFinding]:
-    made = subject.at[pc]
-    if made.row.unit != "matrix":
+    instruction = subject.at[pc]
+    if instruction.row.unit != "matrix":
         return
     # Matrices A and B, and the index of a sparse one. The hardware waits for C by itself.
-    is_sparse = "k0" in made.row.flags or "k1" in made.row.flags
-    sources = made.operands[1:4] if is_sparse else made.operands[1:3]
+    is_sparse = "k0" in instruction.row.flags or "k1" in instruction.row.flags
+    sources = instruction.operands[1:4] if is_sparse else instruction.operands[1:3]
     read = union(map(registers, sources))
     for producer in sorted(last):
         other = subject.at[producer]

@@ -15,9 +15,9 @@ from zinc_rt.isa.operand import Kind, Operand
 
 
 def check_vopd(subject: Subject) -> Iterator[LintFinding]:
-    for pc, made in subject.at.items():
-        if made.second is not None:
-            for message in faults(made, made.second):
+    for pc, instruction in subject.at.items():
+        if instruction.second is not None:
+            for message in faults(instruction, instruction.second):
                 yield subject.finding("vopd", pc, message)
 
 

@@ -21,8 +21,10 @@ _INVALIDATE, _WRITE_BACK = "global_inv", ("global_wb", "global_wbinv")
 
 
 def check_waits(subject: Subject) -> Iterator[LintFinding]:
-    counts = {pc: found for pc, made in subject.at.items() if (found := counted(made, subject.effects[pc]))}
-    settles = {pc: found for pc, made in subject.at.items() if (found := waits(made))}
+    counts = {
+        pc: found for pc, instruction in subject.at.items() if (found := counted(instruction, subject.effects[pc]))
+    }
+    settles = {pc: found for pc, instruction in subject.at.items() if (found := waits(instruction))}
     said: set[tuple[str, int]] = set()
     for pc, state in _states(subject, counts, settles).items():
         for finding in _block(subject, pc, state, counts, settles):
@@ -70,7 +72,7 @@ def _settle(state: Pending, what: tuple[tuple[str, int], ...]) -> None:
 
 
 def _merged(known: Pending, arriving: Pending) -> Pending:
-    """Of both paths: each operation with the fewer behind it."""
+    """What is pending on either path: each operation with the fewer behind it."""
     whole = {counter: dict(waiting) for counter, waiting in known.items()}
     for counter, waiting in arriving.items():
         for pc, behind in waiting.items():
@@ -82,7 +84,7 @@ def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles
     state = {counter: dict(waiting) for counter, waiting in state.items()}
     results = {pc: dict(what) for pc, what in counts.items()}
     busy = _busy(state, results)
-    for pc, made in subject.flow.blocks[start].instructions:
+    for pc, instruction in subject.flow.blocks[start].instructions:
         effects = subject.effects[pc]
         if pc in settles:
             _settle(state, settles[pc])
@@ -91,11 +93,11 @@ def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles
             for counter, waiting in state.items():
                 for producer in [p for p in waiting if results[p][counter] & (effects.reads | effects.writes)]:
                     yield _early(subject, pc, producer, counter, waiting[producer], results[producer][counter])
-        if made.mnemonic in _SIGNALS:
+        if instruction.mnemonic in _SIGNALS:
             yield from _at_barrier(subject, pc, state)
-        elif made.mnemonic == _INVALIDATE:
+        elif instruction.mnemonic == _INVALIDATE:
             yield from _at_invalidation(subject, pc, state)
-        elif made.row.pipe == "vmem":
+        elif instruction.row.pipe == "vmem":
             yield from _after_write_back(subject, pc, state)
         if pc in counts:
             _issue(state, pc, counts[pc])
@@ -127,12 +129,12 @@ def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, 
 
 def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
     for producer in state[DS]:
-        made = subject.at[producer]
-        if made.encoding == "DS":
+        instruction = subject.at[producer]
+        if instruction.encoding == "DS":
             yield subject.finding(
                 "barrier-wait",
                 pc,
-                f"{made.mnemonic} may not have reached LDS at the barrier: wants s_wait_dscnt 0 before it",
+                f"{instruction.mnemonic} may not have reached LDS at the barrier: wants s_wait_dscnt 0 before it",
                 producer,
             )
     after = None
@@ -141,7 +143,7 @@ def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFindi
         if base is None:
             continue
         if after is None:
-            after = {_base(made) for made in _memory_after(subject, pc)}
+            after = {_base(instruction) for instruction in _memory_after(subject, pc)}
         if base in after:
             yield subject.finding(
                 "barrier-wait",
@@ -155,7 +157,7 @@ def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFindi
 def _memory_after(subject: Subject, pc: int) -> list[Instruction]:
     """Loads that some path reaches from `pc`."""
     home = next(block for block in subject.flow.blocks.values() if any(at == pc for at, _ in block.instructions))
-    rest = [made for at, made in home.instructions if at > pc]
+    rest = [instruction for at, instruction in home.instructions if at > pc]
     seen: set[int] = set()
     todo = list(home.successors)
     while todo:
@@ -163,18 +165,22 @@ def _memory_after(subject: Subject, pc: int) -> list[Instruction]:
         if start not in seen:
             seen.add(start)
             block = subject.flow.blocks[start]
-            rest += [made for _, made in block.instructions]
+            rest += [instruction for _, instruction in block.instructions]
             todo += block.successors
-    return [made for made in rest if made.encoding in ("GLOBAL", "FLAT") and made.row.unit == "load"]
+    return [
+        instruction
+        for instruction in rest
+        if instruction.encoding in ("GLOBAL", "FLAT") and instruction.row.unit == "load"
+    ]
 
 
-def _base(made: Instruction) -> str | None:
+def _base(instruction: Instruction) -> str | None:
     """The registers that hold the address of a global access: two accesses with the same ones mean one buffer."""
-    if made.encoding not in ("GLOBAL", "FLAT") or not made.operands:
+    if instruction.encoding not in ("GLOBAL", "FLAT") or not instruction.operands:
         return None
-    if made.encoding == "GLOBAL" and made.operands[-1].kind is Kind.SGPR:
-        return made.operands[-1].text
-    return next((operand.text for operand in made.operands if operand.width == 2), None)
+    if instruction.encoding == "GLOBAL" and instruction.operands[-1].kind is Kind.SGPR:
+        return instruction.operands[-1].text
+    return next((operand.text for operand in instruction.operands if operand.width == 2), None)
 
 
 def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:

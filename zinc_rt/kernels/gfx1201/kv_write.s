@@ -2,6 +2,7 @@
 // Buffers: k, kv_k, v, kv_v, position, slot, page_table. Constants: columns of k, columns of v, log2 of a page's
 // tokens, pages of a slot. Grid: 2 (k, v), tokens, the longer row / 512 rounded up.
 .include "zrt.inc"
+.include "copy.inc"
 
 zrt_kernel name=kv_write, buffers=7, constants=4, threads=32, vgprs=24, sgprs=36
     s_clause 3
@@ -51,33 +52,9 @@ zrt_kernel name=kv_write, buffers=7, constants=4, threads=32, vgprs=24, sgprs=36
     s_cmp_lt_i32 s8, 512
     s_cbranch_scc1 .Ltail
     v_lshlrev_b32 v1, 4, v0
-    s_clause 3
-    global_load_b128 v[4:7], v1, s[4:5]
-    global_load_b128 v[8:11], v1, s[4:5] offset:512
-    global_load_b128 v[12:15], v1, s[4:5] offset:1024
-    global_load_b128 v[16:19], v1, s[4:5] offset:1536
-    s_wait_loadcnt 3
-    global_store_b128 v1, v[4:7], s[6:7]
-    s_wait_loadcnt 2
-    global_store_b128 v1, v[8:11], s[6:7] offset:512
-    s_wait_loadcnt 1
-    global_store_b128 v1, v[12:15], s[6:7] offset:1024
-    s_wait_loadcnt 0
-    global_store_b128 v1, v[16:19], s[6:7] offset:1536
-    s_endpgm
+    copy_512_columns
 .Ltail:
-    v_lshlrev_b32 v1, 2, v0
-.Lloop:
-    v_cmp_gt_i32 vcc_lo, s8, v0
-    s_wait_alu 0xfffd
-    s_mov_b32 exec_lo, vcc_lo
-    s_cbranch_execz .Lend
-    global_load_b32 v2, v1, s[4:5]
-    v_add_nc_u32 v0, 32, v0
-    s_wait_loadcnt 0
-    global_store_b32 v1, v2, s[6:7]
-    v_add_nc_u32 v1, 128, v1
-    s_branch .Lloop
+    copy_columns s8
 .Lend:
     s_endpgm
 zrt_end

@@ -6,6 +6,7 @@
 // Grid: heads of q, heads of k and columns of v / 512 rounded up, all in x; tokens.
 .set NORM_RESIDUAL, 0
 .include "zrt.inc"
+.include "copy.inc"
 .include "arith.inc"
 .include "norm.inc"
 
@@ -151,33 +152,9 @@ zrt_kernel name=norm_rope_kv, buffers=13, constants=10, threads=32, vgprs=NORM_V
     v_lshlrev_b32 v1, 4, v0
     s_cmp_lt_i32 s66, 512
     s_cbranch_scc1 .Lvalue_tail
-    s_clause 3
-    global_load_b128 v[4:7], v1, s[4:5]
-    global_load_b128 v[8:11], v1, s[4:5] offset:512
-    global_load_b128 v[12:15], v1, s[4:5] offset:1024
-    global_load_b128 v[16:19], v1, s[4:5] offset:1536
-    s_wait_loadcnt 3
-    global_store_b128 v1, v[4:7], s[6:7]
-    s_wait_loadcnt 2
-    global_store_b128 v1, v[8:11], s[6:7] offset:512
-    s_wait_loadcnt 1
-    global_store_b128 v1, v[12:15], s[6:7] offset:1024
-    s_wait_loadcnt 0
-    global_store_b128 v1, v[16:19], s[6:7] offset:1536
-    s_endpgm
+    copy_512_columns
 .Lvalue_tail:
-    v_lshlrev_b32 v1, 2, v0
-.Lvalue_loop:
-    v_cmp_gt_i32 vcc_lo, s66, v0
-    wait_vcc
-    s_mov_b32 exec_lo, vcc_lo
-    s_cbranch_execz .Lend
-    global_load_b32 v2, v1, s[4:5]
-    v_add_nc_u32 v0, 32, v0
-    s_wait_loadcnt 0
-    global_store_b32 v1, v2, s[6:7]
-    v_add_nc_u32 v1, 128, v1
-    s_branch .Lvalue_loop
+    copy_columns s66
 .Lend:
     s_endpgm
 zrt_end

@@ -2,6 +2,7 @@
 // Buffers: x, y. Constants: group, offset, size, columns of x, columns of y. Grid: groups, tokens, size / 512
 // rounded up; a wave copies 512 elements.
 .include "zrt.inc"
+.include "copy.inc"
 
 zrt_kernel name=slice, buffers=2, constants=5, threads=32, vgprs=24, sgprs=26
     s_clause 2
@@ -34,20 +35,7 @@ zrt_kernel name=slice, buffers=2, constants=5, threads=32, vgprs=24, sgprs=26
     s_cmp_lt_i32 s15, 512
     s_cbranch_scc1 .Ltail
     v_lshlrev_b32 v1, 4, v0
-    s_clause 3
-    global_load_b128 v[4:7], v1, s[4:5]
-    global_load_b128 v[8:11], v1, s[4:5] offset:512
-    global_load_b128 v[12:15], v1, s[4:5] offset:1024
-    global_load_b128 v[16:19], v1, s[4:5] offset:1536
-    s_wait_loadcnt 3
-    global_store_b128 v1, v[4:7], s[6:7]
-    s_wait_loadcnt 2
-    global_store_b128 v1, v[8:11], s[6:7] offset:512
-    s_wait_loadcnt 1
-    global_store_b128 v1, v[12:15], s[6:7] offset:1024
-    s_wait_loadcnt 0
-    global_store_b128 v1, v[16:19], s[6:7] offset:1536
-    s_endpgm
+    copy_512_columns
 .Ltail:
     v_lshlrev_b32 v1, 2, v0
 .Lloop:

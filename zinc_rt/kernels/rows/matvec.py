@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 
@@ -19,70 +20,56 @@ PLANES = 3
 _BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
 
 
-def projection(
-    tuning: Tuning,
-    graph: OpGraph,
-    x: Buffer,
-    weight: str,
-    out: Buffer,
-    *,
-    rows: int,
-    k: int,
-    tokens: int | str,
-    bias: str | None = None,
-    scale: str | None = None,
-    ids: Buffer | None = None,
-    choices: int = 1,
-    x_by_choice: bool = False,
-    row: Buffer | None = None,
-) -> Launch:
-    """out f32 [tokens][choices][rows] = (dot(x, weight's row) * scale[e]) + bias[row of the weight].
-
-    x is f32 [tokens][k], or [tokens][choices][k] where `x_by_choice`; with `row` i32 [tokens] it is x[row[token]].
-    `weight` (rows, k) or (experts, rows, k) by name; with `ids` i32 [tokens][choices] the expert e is
-    ids[token][choice], else 0. `bias` (rows) and `scale` (experts or 1) by name, ABSENT or None to leave out.
-    Whoever calls it for a node refuses what `weight_refusal` and `plain_refusal` refuse.
-    """
-    spec = graph.buffers[weight]
-    shape = tuple(int(dim) for dim in spec.shape)
-    planes = layout(spec.dtype, prod(shape[:-1]), k).planes
-    flags = _plain_types(graph, scale, bias) | (_X_BY_CHOICE if x_by_choice else 0)
+def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
+    """One part of an input, token by token. Whoever calls it for a node refuses what `weight_refusal` and
+    `plain_refusal` refuse."""
+    weight, choices = _matrix(graph, part), source.choices
+    flags = weight.vector_types | (_X_BY_CHOICE if choices and choices.own_inputs else 0)
+    number = choices.choices if choices else 1
     return Launch(
-        f"matvec_{spec.dtype}",
-        (x, Ref(weight), out, Ref(scale) if scale else None, Ref(bias) if bias else None, ids, row),
-        (rows, k, planes[0].row_bytes, *plane_constants(planes[1:]), choices, flags, 0),
-        (tokens, -(-rows // tuning.matvec_rows), choices),
+        f"matvec_{weight.dtype}",
+        (source.x, *weight.buffers, choices.ids if choices else None, source.row),
+        (*weight.constants, number, flags, 0),
+        (source.tokens, -(-weight.rows // tuning.matvec_rows), number),
     )
 
 
-def tiled_projection(
-    tuning: Tuning,
-    graph: OpGraph,
-    x: Buffer,
-    weight: str,
-    out: Buffer,
-    *,
-    rows: int,
-    k: int,
-    capacity: int,
-    bias: str | None = None,
-    scale: str | None = None,
-) -> Launch:
+def tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
     """`projection` of all tokens of a step of at most `capacity`, four at a time; the same bits."""
-    spec = graph.buffers[weight]
-    planes = layout(spec.dtype, rows, k).planes
+    weight = _matrix(graph, part)
     return Launch(
-        f"matmul_{spec.dtype}",
-        (x, Ref(weight), out, Ref(scale) if scale else None, Ref(bias) if bias else None, Ref(COUNTS)),
-        (rows, k, planes[0].row_bytes, *plane_constants(planes[1:]), _plain_types(graph, scale, bias)),
-        (-(-capacity // tuning.matmul_tokens), -(-rows // tuning.matmul_rows), 1),
+        f"matmul_{weight.dtype}",
+        (x, *weight.buffers, Ref(COUNTS)),
+        (*weight.constants, weight.vector_types),
+        (-(-capacity // tuning.matmul_tokens), -(-weight.rows // tuning.matmul_rows), 1),
     )
 
 
-def _plain_types(graph: OpGraph, scale: str | None, bias: str | None) -> int:
-    """The flags' part that tells of what types scale and bias are."""
-    flags = PLAIN_DTYPES.index(graph.buffers[scale].dtype) if scale else 0
-    return flags | (PLAIN_DTYPES.index(graph.buffers[bias].dtype) if bias else 0) << _BIAS_SHIFT
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """What both kernels are given of a part. `buffers`: weight, result, scale, bias; `constants`: rows, k, planes;
+    `vector_types`: the flags' part that says of what types scale and bias are."""
+
+    dtype: str
+    rows: int
+    buffers: tuple[Buffer | None, ...]
+    constants: tuple[int, ...]
+    vector_types: int
+
+
+def _matrix(graph: OpGraph, part: Part) -> _Matrix:
+    spec, bias, scale = graph.buffers[part.weight], part.bias, part.scale
+    shape = tuple(int(dim) for dim in spec.shape)
+    rows, k = shape[-2] if len(shape) > 1 else 1, shape[-1]
+    first, *others = layout(spec.dtype, prod(shape[:-1]), k).planes
+    types = [PLAIN_DTYPES.index(graph.buffers[name].dtype) if name else 0 for name in (scale, bias)]
+    return _Matrix(
+        spec.dtype,
+        rows,
+        (Ref(part.weight), part.out, Ref(scale) if scale else None, Ref(bias) if bias else None),
+        (rows, k, first.row_bytes, *plane_constants(tuple(others))),
+        types[0] | types[1] << _BIAS_SHIFT,
+    )
 
 
 def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
@@ -117,41 +104,13 @@ def _project(
     tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, parts: Sequence[Part]
 ) -> Launches:
     """Each part by the kernel that suits it: tiles of tokens where a step may have many."""
-    choices, tokens = source.choices, capacity["tokens"]
+    tokens = capacity["tokens"]
+    token_by_token = source.choices is not None or source.row is not None or source.exact
     for part in parts:
-        shape = tuple(int(dim) for dim in graph.buffers[part.weight].shape)
-        rows, k = shape[-2] if len(shape) > 1 else 1, shape[-1]
-        one_by_one = choices is not None or source.row is not None or source.exact
-        if not one_by_one and tokens >= tuning.matmul_capacity:
-            yield tiled_projection(
-                tuning,
-                graph,
-                source.x,
-                part.weight,
-                part.out,
-                rows=rows,
-                k=k,
-                capacity=tokens,
-                bias=part.bias,
-                scale=part.scale,
-            )
-            continue
-        yield projection(
-            tuning,
-            graph,
-            source.x,
-            part.weight,
-            part.out,
-            rows=rows,
-            k=k,
-            tokens=source.tokens,
-            bias=part.bias,
-            scale=part.scale,
-            ids=choices.ids if choices else None,
-            choices=choices.choices if choices else 1,
-            x_by_choice=choices.own_inputs if choices else False,
-            row=source.row,
-        )
+        if token_by_token or tokens < tuning.matmul_capacity:
+            yield projection(tuning, graph, source, part)
+        else:
+            yield tiled_projection(tuning, graph, source.x, part, tokens)
 
 
 def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:

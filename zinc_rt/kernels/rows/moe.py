@@ -10,14 +10,15 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
 from zinc_rt.kernels.rows.matvec import projection, weight_refusal
+from zinc_rt.kernels.rows.projections import Part, ProjectionInput
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
 def gate_topk(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, gate_w, bias = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
-    experts, k = (int(dim) for dim in graph.buffers[gate_w].shape)
-    yield projection(tuning, graph, Ref(x), gate_w, logits, rows=experts, k=k, tokens="tokens")
+    experts = int(graph.buffers[gate_w].shape[0])
+    yield projection(tuning, graph, ProjectionInput(Ref(x)), Part(gate_w, logits))
     yield SYNC
     scale = float(node.attrs.get("scale", 1.0)) or 1.0  # 0 switches it off, as 1 does
     yield Launch(

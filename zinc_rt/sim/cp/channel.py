@@ -45,7 +45,6 @@ class Channel:
         self.messages = device.messages
         self.generation = device.generation
         self.hazards = device.hazards(queue.space)
-        self.caches = device.caches(queue.space)
         self.is_user = queue.kind is QueueKind.USERQ_COMPUTE
         start = queue.rptr // self.UNIT
         self.ring = Ring(queue.space, queue.ring_va, max(queue.ring_size_bytes // 4, 1), start, start)
@@ -385,7 +384,7 @@ class Channel:
         return 0 <= index < len(frame.words)
 
     def packet_dwords(self, header: int) -> int:
-        """As many dwords as the header claims, for a report."""
+        """Dwords that the header claims, for a report."""
         raise NotImplementedError
 
     def _disassembled_as(self) -> Generation | None:

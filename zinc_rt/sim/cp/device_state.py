@@ -7,7 +7,6 @@ from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.cp.clocks import Clock, Flags, join
 from zinc_rt.sim.cp.hazards import AccessRecord, Hazards
 from zinc_rt.sim.cp.kmd_messages import KmdMessages
-from zinc_rt.sim.cp.read_caches import Caches
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Kmd, Severity
 from zinc_rt.sim.shader_engine import ShaderEngine
@@ -36,7 +35,6 @@ class DeviceState:
         self.flags = Flags()
         self.published: Clock = {}
         self._hazards: dict[int, Hazards] = {}
-        self._caches: dict[int, Caches] = {}
         self._spaces: dict[int, AddressSpace] = {}  # keeps ids from being used again
         self._issues = 0
 
@@ -55,16 +53,9 @@ class DeviceState:
             self._spaces[id(space)] = space
         return found
 
-    def caches(self, space: AddressSpace) -> Caches:
-        found = self._caches.get(id(space))
-        if found is None:
-            found = self._caches[id(space)] = Caches(space, self.generation, self.reorder_seed)
-        return found
-
     def forget(self, space: AddressSpace) -> None:
         """No queue of that space is left."""
         self._hazards.pop(id(space), None)
-        self._caches.pop(id(space), None)
         self._spaces.pop(id(space), None)
 
     def _report(self, later: AccessRecord, rule: str, sentence: str) -> None:

@@ -99,33 +99,22 @@ def create(call: IoctlCall) -> None:
         rptr_va=arg["read_pointer_address"],
         wptr_va=arg["write_pointer_address"],
         eop_va=arg["eop_buffer_address"],
-        eop_size_bytes=arg["eop_buffer_size"],
         priority=arg["queue_priority"],
-        name=f"kfd queue {queue_id} of process {call.process.pid}",
     )
-    if kind not in _SDMA:
-        hardware.extra = {
-            "cwsr_va": arg["ctx_save_restore_address"],
-            "cwsr_size_bytes": arg["ctx_save_restore_size"],
-        }
     queue = KfdQueueState(queue_id, kind, gpu, hardware, doorbell, held, sdma_slot=sdma_slot)
     process.queues[queue_id] = queue
-    for bo in held:
-        bo.references += 1
     try:
-        gpu.put_on(hardware, process, on.doorbells, doorbell)
+        gpu.put_on(hardware, process, on.doorbells, doorbell, held)
     except OSError:
         del process.queues[queue_id]
-        for bo in held:
-            gpu.release(bo)
         raise
-    _tell_ignored(gpu, arg, kind, queue_id)
+    _report_unused(gpu, arg, kind, queue_id)
     _run_or_stop(queue, arg)
     arg["queue_id"] = queue_id
     arg["doorbell_offset"] = mmap_cookie(MMAP_TYPE_DOORBELL, gpu.gpu_id) | doorbell * 8
 
 
-def _tell_ignored(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
+def _report_unused(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
     """Members that only other kinds of queues have: a value there was meant for another member."""
     engine_matters = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
     for name in ("metadata_ring_size",) if engine_matters else ("sdma_engine_id", "metadata_ring_size"):
@@ -211,7 +200,7 @@ def destroy(call: IoctlCall) -> None:
 
 
 def _queue(call: IoctlCall) -> KfdQueueState:
-    """For the calls that say EFAULT to an unknown queue."""
+    """The queue, for the calls that say EFAULT to an unknown one."""
     queue = call.kfd.queues.get(call.arg["queue_id"])
     if queue is None:
         raise OSError(errno.EFAULT, "no such queue")
@@ -249,7 +238,6 @@ def set_cu_mask(call: IoctlCall) -> None:
     even = int.from_bytes(b"\x55" * len(mask), "little")
     if (pairs & even) != (pairs >> 1 & even):
         raise OSError(errno.EINVAL, "a pair of CUs is split")
-    queue.cu_mask = mask
     queue.hardware.extra["cu_mask"] = pairs
 
 

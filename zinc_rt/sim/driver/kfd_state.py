@@ -43,6 +43,8 @@ class KfdBuffer:
 
 @dataclass(slots=True, eq=False)
 class KfdQueueState:
+    """A queue of CREATE_QUEUE."""
+
     queue_id: int
     kind: int
     gpu: SimGpu
@@ -51,7 +53,6 @@ class KfdQueueState:
     held: list[Bo]  # buffers that may not be unmapped while it lives
     active: bool = True
     sdma_slot: tuple[int, int] | None = None
-    cu_mask: bytes = b""
 
 
 @dataclass(slots=True, eq=False)

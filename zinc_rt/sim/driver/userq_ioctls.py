@@ -100,23 +100,17 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
         rptr_va=arg["rptr_va"],
         wptr_va=arg["wptr_va"],
         eop_va=eop_va,
-        eop_size_bytes=EOP_BYTES,
         priority=priority,
-        name=f"user queue {queue_id} of process {call.process.pid}",
     )
     queues.fence_memory()
     held += [bo for bo in (doorbell, wptr.bo, eop) if bo is not None]
     queue = UserQueue(queue_id, hardware, held, 0)
     queue.fence_va = VA_TOP_RESERVED + queues.fence_slot(queue_id) * 8
-    for bo in held:
-        bo.references += 1
     queues.start(queue)
     try:
-        gpu.put_on(hardware, queues, doorbell.store, index)
+        gpu.put_on(hardware, queues, doorbell.store, index, held)
     except OSError:
-        del file.user_queues.queues[queue_id]
-        for bo in held:
-            gpu.release(bo)
+        del queues.queues[queue_id]
         raise
     arg["new_queue_id"] = queue_id
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES
 
-LINE_BYTES = 128  # of GL2 on RDNA, as of the caches before it
+LINE_BYTES = 128  # of GL2 on RDNA
 
 
 class Gl2Lines:

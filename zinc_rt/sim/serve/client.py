@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.errors import ZincError
 from zinc_rt.facts import flipped
 from zinc_rt.files import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
@@ -25,37 +24,18 @@ from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault, Se
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.interrupts import HeldInterrupts
 from zinc_rt.sim.serve.shared_pages import SharedPages
-from zinc_rt.sim.serve.socket_lock import only_one
+from zinc_rt.sim.serve.socket_path import DeviceLost, only_one, runtime_dir
 from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.tables import amdgpu, drm, kfd
 from zinc_rt.sim.tables.structs import Fields, request_key, request_size_bytes
 
 IOCTLS = {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}
-MAX_ARRAY_BYTES = 1 << 26
 START_ATTEMPTS = 5
 _USERPTR = {
     ("K", kfd.IOC_ALLOC_MEMORY_OF_GPU.number): ("mmap_offset", "size"),
     ("d", amdgpu.IOCTL_GEM_USERPTR.number): ("addr", "size"),
 }
-
-
-class DeviceLost(ZincError):
-    """The device process could not be started."""
-
-
-def runtime_dir() -> Path:
-    """Private to this user: sockets lie here."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    if base and Path(base).is_dir() and os.access(base, os.W_OK):
-        path = Path(base) / "zinc-rt"
-    else:
-        path = Path("/tmp") / f"zinc-rt-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    about = path.lstat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o077 or not path.is_dir() or path.is_symlink():
-        raise DeviceLost(f"{path} is not this user's alone (mode 0700)", next=f"remove {path}")
-    return path
 
 
 def start(name: str = "default", **options: Any) -> Path:
@@ -214,7 +194,7 @@ class SimClient:
         if command is not None and command.layout is not None:
             record = command.layout.read(arg)
             for each in command.layout.pointed(record):
-                if each.size_bytes > MAX_ARRAY_BYTES:
+                if each.size_bytes > wire.MAX_ARRAY_BYTES:
                     continue  # as unreadable: the device says what the kernel would
                 try:
                     content = self._memory.read(each.address, each.size_bytes)
@@ -301,7 +281,7 @@ class SimClient:
         self._checked({"op": "discard", "va": va, "size": size_bytes})
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        """`watchpoint_hits` names the waves that store to these bytes from the next dispatch on; size 0: none."""
         self._checked({"op": "set_watchpoint", "va": va, "size": size_bytes})
 
     def watchpoint_hits(self) -> list[StoreSeen]:

@@ -16,26 +16,20 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from zinc_rt.arguments import Parser
 from zinc_rt.errors import OutputError, UsageError, ZincError
-from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.chips import ALIASES, CHIPS
-from zinc_rt.sim.driver.host_mappings import host_mapping
-from zinc_rt.sim.driver.process import Process
-from zinc_rt.sim.in_process import POLL_SECONDS
 from zinc_rt.sim.inject import INJECTIONS, parse
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.machine_options import COHERENCE, MachineOptions
-from zinc_rt.sim.memory.buffers import Bo
 from zinc_rt.sim.profiles import LINUX_VERSIONS
 from zinc_rt.sim.serve import wire
-from zinc_rt.sim.serve.remote_memory import CarriedMemory, RemoteMemory, map_pages
-from zinc_rt.sim.serve.socket_lock import only_one
+from zinc_rt.sim.serve.operations import ClientSession, answer
+from zinc_rt.sim.serve.remote_memory import RemoteMemory
+from zinc_rt.sim.serve.socket_path import only_one
 from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shader_engine import LEVELS
 from zinc_rt.terminal import Table
@@ -44,21 +38,11 @@ GRACE_SECONDS = 0.5  # without a client
 FIRST_CLIENT_SECONDS = 30.0
 ACCEPT_SECONDS = 0.25
 CRASH_STATUS = 70
-MAX_ARRAY_BYTES = 1 << 26
-Answer = tuple[dict[str, Any], bytes, list[int]]
-
-
-class ClientSession:
-    """One client process, over one or more connections."""
-
-    def __init__(self, token: str, process: Process, memory: RemoteMemory) -> None:
-        self.token, self.process, self.memory = token, process, memory
-        self.connections = 0
-        self.mapped: dict[int, Bo | None] = {}
-        self.mappings = 0
 
 
 class Server:
+    """Clients of one machine, each in a thread, until the last one is gone."""
+
     def __init__(self, machine: SimMachine, listener: socket.socket, *, stay: bool = False) -> None:
         self.machine, self.listener, self.stay = machine, listener, stay
         self._sessions: dict[str, ClientSession] = {}
@@ -66,24 +50,6 @@ class Server:
         self._last_seen = time.monotonic() + FIRST_CLIENT_SECONDS - GRACE_SECONDS
         for gpu in machine.gpus:
             gpu.on_crash = lambda: os._exit(CRASH_STATUS)
-        self._operations: dict[str, Callable[[ClientSession, wire.WireMessage], Answer]] = {
-            "open": self._open,
-            "ioctl": self._ioctl,
-            "mmap": self._mmap,
-            "munmap": self._munmap,
-            "close": self._close,
-            "poll": self._poll,
-            "read_file": self._read_file,
-            "list_dir": self._list_dir,
-            "announce": self._announce,
-            "precompile": self._precompile,
-            "findings": self._findings,
-            "consulted": self._consulted,
-            "discard": self._discard,
-            "set_watchpoint": self._set_watchpoint,
-            "watchpoint_hits": self._watchpoint_hits,
-            "inject": self._inject,
-        }
 
     def serve(self) -> None:
         """Returns once nobody has been connected for a while."""
@@ -104,7 +70,7 @@ class Server:
             while True:
                 message = wire.receive(connection)
                 try:
-                    wire.send(connection, self._answer(session, message))
+                    wire.send(connection, answer(session, message))
                 finally:
                     for fd in message.fds:
                         os.close(fd)
@@ -127,9 +93,8 @@ class Server:
             if token is None:
                 memory = RemoteMemory()
                 token = os.urandom(16).hex()
-                self._sessions[token] = ClientSession(
-                    token, self.machine.new_process(memory, _pid(connection)), memory
-                )
+                process = self.machine.new_process(memory, _pid(connection))
+                self._sessions[token] = ClientSession(token, self.machine, process, memory)
             session = self._sessions[token]
             session.connections += 1
         about = {"token": token, "version": wire.VERSION, "device": self.machine.model.described()}
@@ -141,118 +106,10 @@ class Server:
             session.connections -= 1
             if session.connections:
                 return
-        self.machine.end_process(session.process)
-        for bo in session.mapped.values():
-            if bo is not None:
-                bo.host_unmaps()
+        session.end()
         with self._lock:
             self._sessions.pop(session.token, None)
             self._last_seen = time.monotonic()
-
-    def _answer(self, session: ClientSession, message: wire.WireMessage) -> wire.WireMessage:
-        operation = self._operations.get(str(message.header.get("op")))
-        try:
-            if operation is None:
-                raise OSError(errno.ENOSYS, "unknown request")
-            return wire.WireMessage(*operation(session, message))
-        except OSError as error:
-            return wire.WireMessage({"errno": error.errno or errno.EIO, "message": error.strerror or str(error)})
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            return wire.WireMessage({"errno": errno.EINVAL, "message": f"a malformed request: {error!r}"})
-
-    # --- one method an operation ---
-
-    def _open(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        path, flags = str(message.header["path"]), int(message.header["flags"])
-        return {"fd": self.machine.open(session.process, path, flags)}, b"", []
-
-    def _ioctl(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        header = message.header
-        size = int(header["size"])
-        arg, at = bytearray(message.body[:size]), size
-        carried = CarriedMemory()
-        for address, length, comes in header["arrays"]:
-            content = (
-                bytearray(message.body[at : at + length]) if comes else bytearray(min(length, MAX_ARRAY_BYTES))
-            )
-            at += length if comes else 0
-            carried.arrays.append((int(address), content))
-        if message.fds:
-            carried.pages_at, pages_bytes = (int(each) for each in header["pages"])
-            carried.pages = map_pages(message.fds[0], pages_bytes)
-        session.memory.carry(carried)
-        answer: dict[str, Any] = {}
-        try:
-            self.machine.ioctl(session.process, int(header["fd"]), int(header["request"]), arg)
-        except OSError as error:
-            answer = {"errno": error.errno or errno.EIO, "message": error.strerror or str(error)}
-        answer["written"] = [(address, len(data)) for address, data in carried.written]
-        return answer, bytes(arg) + b"".join(data for _, data in carried.written), []
-
-    def _mmap(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        fd, size, offset = (int(message.header[name]) for name in ("fd", "size", "offset"))
-        with self.machine.lock:
-            shown = host_mapping(self.machine, session.process, fd, size, offset)
-            session.mappings += 1
-            session.mapped[session.mappings] = shown.bo
-        return {"mapping": session.mappings, "offset": shown.offset}, b"", [shown.memory.fd]
-
-    def _munmap(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        bo = session.mapped.pop(int(message.header["mapping"]), None)
-        if bo is not None:
-            bo.host_unmaps()
-        return {}, b"", []
-
-    def _close(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        self.machine.close_file(session.process, int(message.header["fd"]))
-        return {}, b"", []
-
-    def _poll(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        deadline = time.monotonic() + float(message.header["timeout_seconds"])
-        while True:
-            ready = self.machine.readable(session.process, [int(fd) for fd in message.header["fds"]])
-            if ready or time.monotonic() >= deadline or session.process.dead:
-                return {"ready": ready}, b"", []
-            time.sleep(POLL_SECONDS)
-
-    def _read_file(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        return {}, self.machine.read_file(str(message.header["path"])), []
-
-    def _list_dir(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        return {"names": self.machine.list_dir(str(message.header["path"]))}, b"", []
-
-    def _announce(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        rows = [(int(va), int(size), str(name)) for va, size, name in message.header["rows"]]
-        self.machine.announce_all(session.process, rows)
-        return {}, b"", []
-
-    def _precompile(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        rows = [KernelToCompile(**{**row, "threads": tuple(row["threads"])}) for row in message.header["kernels"]]
-        self.machine.precompile(session.process, rows)
-        return {}, b"", []
-
-    def _findings(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        rows = [{**asdict(each), "severity": each.severity.value} for each in self.machine.findings]
-        return {"findings": rows, "dmesg": self.machine.dmesg[-1000:]}, b"", []
-
-    def _consulted(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        period, marks = self.machine.consulted.since(int(message.header["since"]))
-        return {"period": period, "marks": marks}, b"", []
-
-    def _discard(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        self.machine.discard(session.process, int(message.header["va"]), int(message.header["size"]))
-        return {}, b"", []
-
-    def _set_watchpoint(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        self.machine.set_watchpoint(session.process, int(message.header["va"]), int(message.header["size"]))
-        return {}, b"", []
-
-    def _watchpoint_hits(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        return {"hits": [asdict(each) for each in self.machine.watchpoint_hits(session.process)]}, b"", []
-
-    def _inject(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        self.machine.injector.add(str(message.header["name"]))
-        return {}, b"", []
 
 
 def _pid(connection: socket.socket) -> int:
@@ -346,7 +203,7 @@ def listing() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """For a process started by a client; people have zinc_rt.commands.sim."""
+    """The process that a client starts; people have zinc_rt.commands.sim."""
     try:
         return run(parser().parse_args(argv))
     except ZincError as error:

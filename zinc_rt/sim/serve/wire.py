@@ -18,6 +18,7 @@ _HEAD = struct.Struct("<IQB")
 MAX_HEADER_BYTES = 1 << 24
 MAX_BODY_BYTES = 1 << 30
 MAX_FDS = 8
+MAX_ARRAY_BYTES = 1 << 26  # of one array that an ioctl points to
 VERSION = 1
 
 
@@ -27,6 +28,8 @@ class ConnectionClosed(Exception):
 
 @dataclass(slots=True)
 class WireMessage:
+    """A request or its answer."""
+
     header: dict[str, Any]
     body: bytes = b""
     fds: list[int] = field(default_factory=list)

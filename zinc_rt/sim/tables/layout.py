@@ -1,8 +1,11 @@
 """How a packet's row is written, and the view that reads it from dwords.
 
-    row("COND_EXEC", 0x22, "5", "address 1+2; cache_policy 3[26:25]; exec_count 4[13:0]")
+    COND_EXEC 0x22 5
+        address 1+2; cache_policy 3[26:25]; exec_count 4[13:0]
 
-Sizes: the dwords that the packet can have ("2 4"), or the fewest and what a longer one grows by ("3+1"). A field:
+Name, opcode, sizes: the dwords that the packet can have (`2 4`), or the fewest and what a longer one grows by
+(`3+1`); behind them `gfx11` or `gfx12` where only that chip has it. A line with `#` is a comment, indented ones
+are the packet's fields:
 
     name 3[26:25]       bits of dword 3; `3[20]` one bit; `3` the whole dword. Dword 0 is the header
     name 1+2            64 bits, low dword first; `2+3/40` their lowest 40
@@ -20,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.pm4.generation import BOTH, Generation
+from zinc_rt.pm4.generation import BOTH, GFX11, GFX12, Generation
 
 U32 = 0xFFFFFFFF
 _PLACE = re.compile(r"(\d+)(?:\+\d+(?:/(\d+))?|\[(\d+)(?::(\d+))?\])?")
@@ -69,10 +72,26 @@ class PacketRow:
         return f"{text} or more" if self.grows == 1 else f"{text} + a multiple of {self.grows}"
 
 
-def row(name: str, opcode: int, sizes: str, fields: str, *, on: tuple[Generation, ...] = BOTH) -> PacketRow:
-    size, _, grows = sizes.partition("+")
-    found = [_field(text) for text in fields.split(";") if text.strip()]
-    return PacketRow(name, opcode, tuple(map(int, size.split())), int(grows or 0), tuple(found), on)
+def rows(text: str) -> tuple[PacketRow, ...]:
+    found: list[tuple[str, str]] = []  # the row's first line, its fields
+    for line in filter(None, map(str.rstrip, text.split("\n"))):
+        if line.startswith(" "):
+            head, fields = found.pop()
+            found.append((head, fields + line))
+        elif not line.startswith("#"):
+            found.append((line, ""))
+    return tuple(_row(*each) for each in found)
+
+
+def _row(head: str, fields: str) -> PacketRow:
+    name, opcode, *sizes = head.split()
+    on = _ONLY.get(sizes[-1], BOTH)
+    size, _, grows = " ".join(each for each in sizes if each not in _ONLY).partition("+")
+    made = [_field(each) for each in fields.split(";") if each.strip()]
+    return PacketRow(name, int(opcode, 0), tuple(map(int, size.split())), int(grows or 0), tuple(made), on)
+
+
+_ONLY = {"gfx11": GFX11, "gfx12": GFX12}
 
 
 def _field(text: str) -> TableField:
@@ -93,6 +112,9 @@ def _field(text: str) -> TableField:
         bit, width = 0, int(total or 64) if "+" in place[0] else 32
     return TableField(name, int(dword), bit, width, "", allowed, allowed_gfx11, mark != "~", gfx12_only)
 
+
+View = Any
+"""A packet as `view` reads it: the fields of its row are attributes."""
 
 MakeView = Callable[[Sequence[int], int], Any]
 """(words, index of the header) -> a view: its row's fields as attributes (None where the size leaves one out),

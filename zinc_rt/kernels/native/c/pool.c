@@ -1,8 +1,8 @@
-// A program is walked by the thread that calls zrt_run and by any helpers that are there.
+// A task list is walked by the thread that calls zrt_run and by any helpers that are there.
 //
 // Progress is counted in items, never in threads that arrive: a task has ended when its items are done, whoever
 // did them, so a helper that the system does not run delays nobody, unless it is inside a range, and then by
-// that range only. The caller alone finishes any program. A claim carries the call's epoch: a helper that is
+// that range only. The caller alone finishes any list. A claim carries the call's epoch: a helper that is
 // late finds that it can claim nothing.
 #include "task.h"
 
@@ -51,7 +51,7 @@ static inline uint64_t ticks(void) {
 #endif
 }
 
-static inline void note(const program *g, uint32_t place) {
+static inline void note(const task_list *g, uint32_t place) {
     if (g->seen) atomic_store_explicit(&g->seen[place], ticks(), memory_order_relaxed);
 }
 
@@ -91,7 +91,7 @@ static inline int ended(pool *p, uint32_t epoch) {
 }
 
 // False where the call has ended, or was ended.
-static int wait_for(pool *p, const program *g, uint32_t first, uint32_t last, uint32_t epoch) {
+static int wait_for(pool *p, const task_list *g, uint32_t first, uint32_t last, uint32_t epoch) {
     for (uint32_t i = first; i < last; i++) {
         uint32_t items = extent_of(&g->tasks[i], g->counts).items;
         for (uint32_t spins = 0; atomic_load_explicit(&g->cells[i].done, memory_order_acquire) < items; spins++) {
@@ -103,7 +103,7 @@ static int wait_for(pool *p, const program *g, uint32_t first, uint32_t last, ui
     return 1;
 }
 
-static void work(pool *p, const program *g, uint32_t epoch) {
+static void work(pool *p, const task_list *g, uint32_t epoch) {
     uint32_t waited = 0;  // tasks known to have ended
     for (uint32_t i = 0; i < g->count; i++) {
         const task *t = &g->tasks[i];
@@ -140,7 +140,7 @@ static void work(pool *p, const program *g, uint32_t epoch) {
 }
 
 // 0; -1 where it was stopped; else why << 32 | task. One call at a time.
-EXPORT int64_t zrt_run(pool *p, const program *g) {
+EXPORT int64_t zrt_run(pool *p, const task_list *g) {
     float_mode before = ieee_mode();
     uint32_t epoch = atomic_load_explicit(&p->epoch, memory_order_relaxed) + 1;
     atomic_store_explicit(&p->failed, 0, memory_order_relaxed);
@@ -156,7 +156,7 @@ EXPORT int64_t zrt_run(pool *p, const program *g) {
     atomic_store_explicit(&p->epoch, epoch, memory_order_release);
     work(p, g, epoch);
     note(g, 1);
-    atomic_store(&p->running, (const program *)0);
+    atomic_store(&p->running, (const task_list *)0);
     int64_t result = 0;
     uint64_t failed = atomic_load(&p->failed);
     if (failed) result = (int64_t)failed;
@@ -182,7 +182,7 @@ EXPORT uint32_t zrt_help(pool *p, uint32_t seen) {
             continue;
         }
         seen = epoch;
-        const program *g = atomic_load(&p->running);
+        const task_list *g = atomic_load(&p->running);
         if (g) work(p, g, epoch);
         spins = 0;
     }

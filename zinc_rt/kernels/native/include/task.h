@@ -40,10 +40,10 @@ typedef struct {
     uint32_t count;
     uint32_t shuffle;  // 0; else ranges are run in another order, to find what depends on it
     _Atomic uint64_t *seen;  // null; else readings of the CPU's counter: the call's first and last, then each task's
-} program;
+} task_list;
 
 typedef struct {
-    _Alignas(64) _Atomic(const program *) running;  // null between calls
+    _Alignas(64) _Atomic(const task_list *) running;  // null between calls
     _Atomic uint32_t epoch;                         // of the latest call
     _Atomic uint32_t stop;                          // the running call is to end
     _Atomic uint64_t failed;                        // 0; else why << 32 | task

@@ -7,10 +7,13 @@ address is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.execute import atomics, control, data, dispatch, dma, registers, sync, userq
-from zinc_rt.sim.cp.execute.kind import Execute
+from zinc_rt.sim.tables.layout import View
+
+Execute = Callable[[ComputeChannel, View], None]
 
 EXECUTE: Mapping[int, Execute] = {
     0x10: control.nop,  # NOP

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
+from zinc_rt.sim.tables.layout import View
 from zinc_rt.sim.tables.packets import ATOMIC_NO_RETURN, ATOMIC_QWORD
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
 
 READ, CMPSWAP = 0, 8
 WRITE = 32  # without the 64-bit offset: it would be 64-bit "read"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.execute.compare import function
-from zinc_rt.sim.cp.execute.kind import View
 from zinc_rt.sim.cp.fetch import MAX_DEPTH, IndirectFrame
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.interfaces import AccessKind, Fault, Severity
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
+from zinc_rt.sim.tables.layout import View
 
 IB_ALIGN_BYTES = 32  # ib_start_alignment and ib_size_alignment of INFO HW_IP_INFO
 

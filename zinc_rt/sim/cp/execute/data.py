@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.execute.compare import function
-from zinc_rt.sim.cp.execute.kind import View
 from zinc_rt.sim.cp.interruptions import Illegal
 from zinc_rt.sim.cp.work import Work
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
+from zinc_rt.sim.tables.layout import View
 
 REGISTER_MASK = 0x3FFFF
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from zinc_rt.sim.cp.clocks import WorkKind
-from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.shader_engine import Accesses, ShaderDispatch, ShaderEngine
+from zinc_rt.sim.tables.layout import View
 from zinc_rt.sim.tables.registers import BY_ADDRESS, DISPATCH_INITIATOR, NUM_THREAD_X, SH, START_X
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
 
 COMPUTE_SHADER_EN, PARTIAL_TG_EN, FORCE_START_AT_000 = 1 << 0, 1 << 1, 1 << 2
 USE_THREAD_DIMENSIONS, CS_W32_EN = 1 << 5, 1 << 15
@@ -73,7 +70,6 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
     dispatch = ShaderDispatch(
         channel.queue,
         channel.space,
-        *channel.caches.of_dispatch(),
         channel.generation,
         program_va,
         (groups[0], groups[1], groups[2]),

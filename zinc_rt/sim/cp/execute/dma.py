@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from zinc_rt.sim.cp import bulk_moves
 from zinc_rt.sim.cp.clocks import WorkKind
-from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.interruptions import Illegal
 from zinc_rt.sim.shader_engine import Accesses
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
+from zinc_rt.sim.tables.layout import View
 
 ADDRESS, DATA, NOWHERE, ADDRESS_L2 = 0, 2, 2, 3
 PIECES_A_STEP = 256

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.tables.layout import View
 from zinc_rt.sim.tables.registers import CONFIG, SH, UCONFIG, RegisterSpace, register_name
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
 
 APPLY_KERNEL_CU_MASK = 3
 

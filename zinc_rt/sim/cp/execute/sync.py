@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.execute.compare import function
 from zinc_rt.sim.cp.execute.data import REGISTER_MASK
-from zinc_rt.sim.cp.execute.kind import View
 from zinc_rt.sim.cp.hazards import NO_CACHE, Cache
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.cp.work import Work
 from zinc_rt.sim.interfaces import AccessKind, Fault, Severity
 from zinc_rt.sim.tables import caches as bits
+from zinc_rt.sim.tables.layout import View
 from zinc_rt.sim.tables.packets import (
     CS_PARTIAL_FLUSH,
     END_OF_PIPE,
@@ -24,9 +24,6 @@ from zinc_rt.sim.tables.packets import (
     SAMPLE_PIPELINESTAT,
     SHADER_DONE,
 )
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
 
 
 def acquire_mem(channel: ComputeChannel, packet: View) -> None:
@@ -44,12 +41,11 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
     inside = None if whole else (packet.base_256b << 8, packet.size_256b << 8)
     if caches & Cache.GL2_INV:
         channel.space.invalidate_gl2(inside)
-    channel.caches.invalidate(caches, inside)
     channel.hazards.cleaned(caches, channel.clock(), channel.device.issue(), inside)
 
 
 def release_mem(channel: ComputeChannel, packet: View) -> None:
-    """At the end of everything before it: caches, then the data, then the interrupt. The CP does not wait."""
+    """Caches, then the data, then the interrupt, at the end of everything before it. The CP does not wait."""
     if not channel.queue.eop_va:
         raise Fault(0, AccessKind.WRITE, "not present")  # the end-of-pipe buffer's address
     if packet.data_sel in (5, 7) or packet.data_sel not in _DATA:
@@ -84,7 +80,6 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             channel.space.write_back()
         if caches & Cache.GL2_INV:
             channel.space.invalidate_gl2()
-        channel.caches.invalidate(caches)
         channel.hazards.cleaned(caches, clock, issue)
         device = channel.device
         if size and not device.kmd.injected("fence-never-written"):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.cp.work import Work
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.compute import ComputeChannel
+from zinc_rt.sim.tables.layout import View
 
 
 def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.alu.vector import EmitFunction, Value, source
-from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I1, I16, I32, I64, constant, type_bits
+from zinc_rt.sim.shader.alu.vector import MANTISSA, Value, bits_of, source
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
+from zinc_rt.sim.shader.emit.values import I1, constant, type_bits
 
 Test = Callable[[Emitter, Value, Value], Value]
 
@@ -30,8 +30,6 @@ _FLOAT_TESTS = {
     "nlt": (">=", True),
 }
 _INTEGER_TESTS = {"lt": "<", "eq": "==", "le": "<=", "gt": ">", "ne": "!=", "ge": ">="}
-_EXPONENT = {HALF: (10, 5), FLOAT: (23, 8), DOUBLE: (52, 11)}
-_INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
 
 
 def _float_test(comparison: str, unordered: bool) -> Test:
@@ -83,8 +81,9 @@ def _is_class(e: Emitter, value: Value, wanted: int) -> Value:
 
 def _has_class(e: Emitter, value: Value, wanted: Value) -> Value:
     b, of = e.b, value.type.element
-    places, width = _EXPONENT[of]
-    bits = b.bitcast(value, b.lanes(_INTEGERS[of]))
+    places = MANTISSA[of]
+    width = type_bits(of) - 1 - places
+    bits = bits_of(e, value)
     size = b.and_(bits, (1 << type_bits(of) - 1) - 1)
     infinite = constant(((1 << width) - 1) << places, bits.type)
     number = constant(6, wanted.type)  # +0, and then denormal, normal, infinity

@@ -6,8 +6,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, absolute, op, set_result, source
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.alu.vector import Build, Value, absolute, halves_joined, op, set_result, source
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I8, I16, I32, constant, type_bits
 
 
@@ -85,14 +85,8 @@ def half_toward_zero(e: Emitter, value: Value) -> Value:
     return e.b.sub(bits, e.b.zext(too_large, bits.type))
 
 
-def packed(e: Emitter, low: Value, high: Value) -> Value:
-    """<W x i32> of two <W x i16>."""
-    of = e.b.lanes(I32)
-    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), 16))
-
-
 def _packing(convert: Build) -> Build:
-    return lambda e, a, b: packed(e, convert(e, a), convert(e, b))
+    return lambda e, a, b: halves_joined(e, convert(e, a), convert(e, b))
 
 
 def normalised(signed: bool) -> Build:

@@ -16,7 +16,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
-from zinc_rt.sim.shader.emit.values import I1, I32
+from zinc_rt.sim.shader.emit.values import I1, vector_of
 
 _ROW = 16
 Pattern = tuple[int | None, ...]
@@ -50,7 +50,7 @@ def pattern(name: str, value: int | tuple[int, ...] | None, wave: int) -> Patter
 
 def lanes_constant(e: Emitter, lanes: list[bool]) -> ir.Constant:
     """A constant <W x i1>."""
-    return ir.Constant(e.b.lanes(I1), [ir.Constant(I1, int(lane)) for lane in lanes])
+    return vector_of((lane for lane in lanes), I1)
 
 
 def shuffled(e: Emitter, value: ir.Value, reads: Pattern, zero_outside: bool = False) -> ir.Value:
@@ -58,7 +58,7 @@ def shuffled(e: Emitter, value: ir.Value, reads: Pattern, zero_outside: bool = F
     other = ir.Constant(value.type, None if zero_outside else ir.Undefined)
     outside = [e.wave + lane if zero_outside else lane for lane in range(e.wave)]
     index = [outside[lane] if to is None else to for lane, to in enumerate(reads)]
-    return e.b.shuffle_vector(value, other, ir.Constant(ir.VectorType(I32, e.wave), index))
+    return e.b.shuffled(value, index, other)
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu.dpp import shuffled
-from zinc_rt.sim.shader.alu.vector import EmitFunction, Value
-from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
-from zinc_rt.sim.shader.emit.values import I1, I16, I32, I64, constant
+from zinc_rt.sim.shader.alu.vector import Value
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I1, I16, I32, I64, constant, vector_of
 from zinc_rt.sim.shader.layout import M0
 
 _NO_LANE = "every lane is off in EXEC; lane 0 is read"
@@ -117,7 +117,7 @@ def _emit_permlane16(across: int, *, by_lane: bool) -> EmitFunction:
         if origin.kind is not Kind.VGPR:
             raise NotSimulated(f"permutes {origin.text}")
         value = e.regs.read_vgpr(origin.index)
-        rows = ir.Constant(e.b.lanes(I32), [lane & ~15 ^ across for lane in range(e.wave)])
+        rows = vector_of(lane & ~15 ^ across for lane in range(e.wave))
         if by_lane:
             chosen = e.b.and_(e.vector(selects[0]), 15)
         else:
@@ -147,9 +147,9 @@ def _emit_permlane16(across: int, *, by_lane: bool) -> EmitFunction:
 def _nibbles(e: Emitter, low: Operand, high: Operand) -> Value:
     """<W x i32>: nibble lane mod 16 of two scalars."""
     words = [e.b.splat(e.scalar(operand)) for operand in (low, high)]
-    upper = ir.Constant(e.b.lanes(I1), [ir.Constant(I1, lane >> 3 & 1) for lane in range(e.wave)])
+    upper = vector_of((lane >> 3 & 1 for lane in range(e.wave)), I1)
     word = e.b.select(upper, words[1], words[0])
-    shift = ir.Constant(e.b.lanes(I32), [4 * (lane & 7) for lane in range(e.wave)])
+    shift = vector_of(4 * (lane & 7) for lane in range(e.wave))
     return e.b.and_(e.b.lshr(word, shift), 15)
 
 
@@ -218,7 +218,6 @@ EMIT: dict[str, EmitFunction] = {
     "v_readlane_b32": _emit_readlane,
     "v_writelane_b32": _emit_writelane,
     "v_swap_b32": _emit_swap,
-    "v_swap_b16": _emit_swap,
     "v_permlane64_b32": _emit_permlane64,
     "v_permlane16_b32": _emit_permlane16(0, by_lane=False),
     "v_permlanex16_b32": _emit_permlane16(16, by_lane=False),

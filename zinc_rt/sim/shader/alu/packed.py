@@ -13,8 +13,17 @@ from dataclasses import dataclass
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp, vector_float, vector_integer
 from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
-from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, fused, set_result, source
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.alu.vector import (
+    Build,
+    Value,
+    clamped_to_one,
+    fused,
+    halves_joined,
+    set_result,
+    source,
+    swapped,
+)
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I16, I32, constant, inline_float
 
 
@@ -98,23 +107,14 @@ class Packed:
             else:
                 values = [half_of(e, w, upper) for w, upper in zip(words, select_bits, strict=False)]
             halves.append(self._half(e, instruction, values))
-        e.set_vector(instruction.operands[0], _joined(e, *halves))
+        e.set_vector(instruction.operands[0], halves_joined(e, *halves))
 
     def _half(self, e: Emitter, instruction: Instruction, values: list[Value]) -> Value:
         clamp = instruction.modifier("clamp") is not None
         value = (self.saturated if clamp and self.saturated else self.build)(e, *values)
         if not self.floats:
             return value
-        if clamp:
-            zero, one = constant(0.0, value.type), constant(1.0, value.type)
-            value = e.b.select(e.b.fcmp_ordered(">", value, zero), value, zero)
-            value = e.b.select(e.b.fcmp_ordered("<", value, one), value, one)
-        return e.b.bitcast(value, e.b.lanes(I16))
-
-
-def _joined(e: Emitter, low: Value, high: Value) -> Value:
-    of = e.b.lanes(I32)
-    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), 16))
+        return e.b.bitcast(clamped_to_one(e, instruction, value), e.b.lanes(I16))
 
 
 def _emit_mix(result: str) -> EmitFunction:
@@ -132,7 +132,7 @@ def _emit_mix(result: str) -> EmitFunction:
                 bits = half_of(e, word(e, operand, "h"), upper)
                 value = e.modified(e.b.bitcast(bits, e.b.lanes(HALF)), operand)
                 values.append(e.b.fpext(value, e.b.lanes(FLOAT)))
-            value = _clamped(e, instruction, fused(e, *values))
+            value = clamped_to_one(e, instruction, fused(e, *values))
             if result == "f32":
                 e.set_vector(operands[0], value)
                 return
@@ -145,14 +145,6 @@ def _emit_mix(result: str) -> EmitFunction:
             e.regs.write_vgpr(operands[0].index, e.b.or_(kept, wide))
 
     return emit
-
-
-def _clamped(e: Emitter, instruction: Instruction, value: Value) -> Value:
-    if instruction.modifier("clamp") is None:
-        return value
-    zero, one = constant(0.0, value.type), constant(1.0, value.type)
-    value = e.b.select(e.b.fcmp_ordered(">", value, zero), value, zero)
-    return e.b.select(e.b.fcmp_ordered("<", value, one), value, one)
 
 
 # --- integer dot products
@@ -270,10 +262,6 @@ def _wide_mad(signed: bool) -> Build:
     return vector_integer.saturated_multiply_add(lambda e, value: value, signed, 16)
 
 
-def _shift(build: Build) -> Build:
-    return lambda e, count, value: build(e, value, count)
-
-
 _v = vector_integer
 EMIT: dict[str, EmitFunction] = {
     "v_pk_mad_i16": Packed(3, False, _v.multiply_add(lambda e, value: value), _wide_mad(True)),
@@ -283,9 +271,9 @@ EMIT: dict[str, EmitFunction] = {
     "v_pk_sub_i16": Packed(2, False, _v.sub, _v.ssub_sat),
     "v_pk_add_u16": Packed(2, False, _v.add, _v.uadd_sat),
     "v_pk_sub_u16": Packed(2, False, _v.sub, _v.usub_sat),
-    "v_pk_lshlrev_b16": Packed(2, False, _shift(_v.shift_left)),
-    "v_pk_lshrrev_b16": Packed(2, False, _shift(_v.shift_right)),
-    "v_pk_ashrrev_i16": Packed(2, False, _shift(_v.shift_arithmetic)),
+    "v_pk_lshlrev_b16": Packed(2, False, swapped(_v.shift_left)),
+    "v_pk_lshrrev_b16": Packed(2, False, swapped(_v.shift_right)),
+    "v_pk_ashrrev_i16": Packed(2, False, swapped(_v.shift_arithmetic)),
     "v_pk_max_i16": Packed(2, False, _v.smax),
     "v_pk_min_i16": Packed(2, False, _v.smin),
     "v_pk_max_u16": Packed(2, False, _v.umax),

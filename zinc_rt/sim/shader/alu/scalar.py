@@ -10,12 +10,11 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, constant
 
 Binary = Callable[[Emitter, ir.Value, ir.Value], ir.Value]
 Unary = Callable[[Emitter, ir.Value], ir.Value]
-EmitFunction = Callable[[Emitter, Instruction], None]
 EMIT: dict[str, EmitFunction] = {}
 
 

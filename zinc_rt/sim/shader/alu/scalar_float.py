@@ -11,10 +11,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.alu.scalar import unary
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I1, I16, I32, constant
 
-EmitFunction = Callable[[Emitter, Instruction], None]
 EMIT: dict[str, EmitFunction] = {}
 
 _ORDERED = {"lt": "<", "eq": "==", "le": "<=", "gt": ">", "lg": "!=", "ge": ">=", "o": "ord"}

@@ -8,11 +8,10 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.alu.scalar import BITWISE, Binary, nonzero
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I32, I64
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, TTMP0
 
-EmitFunction = Callable[[Emitter, Instruction], None]
 EMIT: dict[str, EmitFunction] = {}
 
 MOVREL_SGPRS = 106  # s_movrel reaches s0 to s105

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.emit.builder import HelperBuilder
-from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID, constant
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
+from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID, constant, vector_of
 from zinc_rt.sim.shader.memory import access
 from zinc_rt.sim.shader.memory.loads_stores import offset
 
@@ -46,7 +44,7 @@ def _swizzle(e: Emitter, i: Instruction) -> None:
     zero = constant(0, value.type)
     if not e.exec.full:
         value = e.b.select(e.exec.mask(), value, zero)
-    order = ir.Constant(e.b.lanes(I32), [I32(lane) for lane in source_lanes(offset(i), e.wave)])
+    order = vector_of(lane for lane in source_lanes(offset(i), e.wave))
     if e.checks.full and not e.exec.full:
         there = e.b.shuffle_vector(e.exec.mask(), constant(0, e.b.lanes(I1)), order)
         _tell_inactive(e, there)
@@ -72,8 +70,7 @@ def _moved(e: Emitter, helper: ir.Function, value: ir.Value, numbers: ir.Value) 
     e.b.store(numbers, indices)
     e.b.store(value, source)
     e.b.store(constant(0, e.b.lanes(I32)), result, align=4)
-    bits = e.exec.bits()
-    e.b.call(helper, [source, indices, result, bits if e.wave == 64 else e.b.zext(bits, I64)])
+    e.b.call(helper, [source, indices, result, e.exec.wide()])
     return e.b.load(result, typ=e.b.lanes(I32), align=4)
 
 
@@ -83,8 +80,7 @@ def _backward(e: Emitter, i: Instruction) -> None:
         value = e.b.select(e.exec.mask(), value, 0)
         if e.checks.full:
             of = e.b.lanes(I64)
-            bits = e.exec.bits()
-            wide = e.b.splat(bits if e.wave == 64 else e.b.zext(bits, I64))
+            wide = e.b.splat(e.exec.wide())
             bit = e.b.lshr(wide, e.b.zext(_numbers(e, i), of))
             _tell_inactive(e, e.b.trunc(bit, e.b.lanes(I1)))
     _set(e, i, e.b.helper("zrt.bpermute", MOVE, _build_gather), value)
@@ -130,7 +126,7 @@ def _build_scatter(function: ir.Function) -> None:
     b.done()
 
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+EMIT: dict[str, EmitFunction] = {
     "ds_swizzle_b32": _swizzle,
     "ds_permute_b32": _forward,
     "ds_bpermute_b32": _backward,

@@ -16,18 +16,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from llvmlite import ir  # type: ignore[import-untyped]
-
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.vector import (
+    INTEGERS,
+    MANTISSA,
+    NAN,
     TYPES,
     Build,
-    EmitFunction,
     Value,
     absolute,
+    bits_of,
+    by_intrinsic,
     flushed,
     half_of_double,
+    is_nan,
     lifted,
     outlined,
     output_modified,
@@ -35,8 +38,8 @@ from zinc_rt.sim.shader.alu.vector import (
     source,
     sum_to_odd,
 )  # fmt: skip
-from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
+from zinc_rt.sim.shader.emit.values import DOUBLE, HALF, I32, I64, constant, type_bits, vector_of
 
 _LN2 = (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56"))
 _HALF_LN2_SQUARED = (float.fromhex("0x1.ebfbdff82c58fp-3"), float.fromhex("-0x1.5e43a53e44da3p-57"))
@@ -50,18 +53,11 @@ _EXP2_REST = (
 )  # fmt: skip
 _LOG_TERMS = 12  # of atanh's series: (sqrt(2) - 1)**(2 * 12 + 2) is below 2**-60 of the first
 _SQRT2_BITS = 0x3FF6A09E667F3BCC
-_NAN = {HALF: 0xFE00, FLOAT: 0xFFC00000, DOUBLE: 0xFFF8 << 48}  # of invalid inputs, as the manual's examples show
-_INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
 _MANTISSA = 52
 _BIAS = 1023
 
 
-def _bits(e: Emitter, value: Value) -> Value:
-    return e.b.bitcast(value, e.b.lanes(_INTEGERS[value.type.element]))
-
-
-def _fma(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    return e.b.intrinsic("llvm.fma", a.type, a, b, c)
+_fma = by_intrinsic("llvm.fma")
 
 
 def _horner(e: Emitter, x: Value, coefficients: tuple[float, ...]) -> Value:
@@ -96,7 +92,7 @@ def exp2(e: Emitter, x: Value) -> Value:
     high = b.fadd(partial, second)
     error = b.fadd(error, b.fadd(b.fsub(partial, high), second))
     low = b.fadd(rest, b.fadd(error, b.fadd(first_low, second_low)))
-    mantissa = _bits(e, sum_to_odd(e, high, low))
+    mantissa = bits_of(e, sum_to_odd(e, high, low))
     power = b.sext(b.fptosi(whole, b.lanes(I32)), b.lanes(I64))
     return b.bitcast(b.add(mantissa, b.shl(power, _MANTISSA)), x.type)
 
@@ -104,7 +100,7 @@ def exp2(e: Emitter, x: Value) -> Value:
 def log2(e: Emitter, x: Value) -> Value:
     """log2 of positive, finite, normal doubles: exponent plus 2 atanh((m - 1) / (m + 1)) / ln 2."""
     b = e.b
-    bits = _bits(e, x)
+    bits = bits_of(e, x)
     of = bits.type
     exponent = b.sub(b.lshr(bits, _MANTISSA), _BIAS)
     fraction = b.and_(bits, (1 << _MANTISSA) - 1)
@@ -166,7 +162,7 @@ def _through_double(build: Build) -> Build:
 
 def _exp(e: Emitter, value: Value) -> Value:
     result = _through_double(exp2)(e, value)
-    return e.b.select(e.b.fcmp_unordered("uno", value, value), e.b.fadd(value, value), result)
+    return e.b.select(is_nan(e, value), e.b.fadd(value, value), result)
 
 
 def _log(e: Emitter, value: Value) -> Value:
@@ -180,8 +176,8 @@ def _log(e: Emitter, value: Value) -> Value:
 
 def _invalid(e: Emitter, value: Value) -> Value:
     """A NaN as it is but quiet, otherwise the NaN of an invalid operation."""
-    nan = e.b.fcmp_unordered("uno", value, value)
-    default = e.b.bitcast(constant(_NAN[value.type.element], e.b.lanes(_INTEGERS[value.type.element])), value.type)
+    nan = is_nan(e, value)
+    default = e.b.bitcast(constant(NAN[value.type.element], e.b.lanes(INTEGERS[value.type.element])), value.type)
     return e.b.select(nan, e.b.fadd(value, value), default)
 
 
@@ -231,18 +227,18 @@ def _perturbed(e: Emitter, value: Value, result: Value) -> Value:
     seed = b.trunc(b.xor(e.frame.field("perturb_seed"), b.lshr(e.frame.field("perturb_seed"), 32)), I32)
     place = b.add(b.mul(seed, 0x9E3779B1), e.frame.pc * 0x85EBCA77 + 1)
     words = b.lanes(I32)
-    given = _bits(e, value)
+    given = bits_of(e, value)
     if type_bits(of) == 64:
         given = b.xor(given, b.lshr(given, 32))
     given = given if type_bits(of) == 32 else (b.trunc if type_bits(of) == 64 else b.zext)(given, words)
-    lanes = ir.Constant(words, [lane * 0xC2B2AE3D & 0xFFFFFFFF for lane in range(e.wave)])
+    lanes = vector_of(lane * 0xC2B2AE3D & 0xFFFFFFFF for lane in range(e.wave))
     mixed = b.xor(b.xor(given, lanes), b.splat(place))
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         mixed = b.xor(mixed, b.lshr(mixed, shift))
         mixed = b.mul(mixed, factor)
     third = b.lshr(b.mul(b.lshr(mixed, 16), 3), 16)
     delta = b.sub(third, 1)
-    bits = _bits(e, result)
+    bits = bits_of(e, result)
     if bits.type != words:
         delta = (b.sext if type_bits(of) == 64 else b.trunc)(delta, bits.type)
     movable = b.and_(_ordinary(e, value, 0), _ordinary(e, result, 1))
@@ -253,8 +249,8 @@ def _perturbed(e: Emitter, value: Value, result: Value) -> Value:
 def _ordinary(e: Emitter, value: Value, margin: int) -> Value:
     """Lanes that are finite and normal, by more than `margin` ULP."""
     of = value.type.element
-    size = e.b.and_(_bits(e, value), (1 << type_bits(of) - 1) - 1)
-    places = {HALF: 10, FLOAT: 23, DOUBLE: 52}[of]
+    size = e.b.and_(bits_of(e, value), (1 << type_bits(of) - 1) - 1)
+    places = MANTISSA[of]
     smallest = (1 << places) + margin
     infinity = ((1 << type_bits(of) - 1) - 1) >> places << places
     above = e.b.sub(size, smallest)
@@ -291,7 +287,7 @@ def _emit_scalar(letter: str, build: Build) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         value = build(e, e.vector(instruction.operands[1], TYPES[letter]))
         value = output_modified(e, instruction, value)
-        one = e.b.extract_element(_bits(e, value), constant(0))
+        one = e.b.extract_element(bits_of(e, value), constant(0))
         e.set_scalar(instruction.operands[0], one if letter == "f" else e.b.zext(one, I32))
 
     return emit

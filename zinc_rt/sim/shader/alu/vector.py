@@ -22,15 +22,18 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.emit.builder import LaneBuilder
-from zinc_rt.sim.shader.emit.emitter import Emitter  # fmt: skip
+from zinc_rt.sim.shader.emit.emitter import Emitter  # fmt: skip, nothing
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
 
 TYPES = {"f": FLOAT, "d": DOUBLE, "h": HALF, "i": I32, "s": I16, "l": I64, "L": I64}
+INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
+MANTISSA = {HALF: 10, FLOAT: 23, DOUBLE: 52}
+BIAS = {HALF: 15, FLOAT: 127, DOUBLE: 1023}
 MINIMUM_NORMAL = {HALF: 2.0**-14, FLOAT: 2.0**-126, DOUBLE: 2.0**-1022}
+NAN = {HALF: 0xFE00, FLOAT: 0xFFC00000, DOUBLE: 0xFFF8 << 48}  # of invalid inputs, as the manual's examples show
 
 Value: TypeAlias = ir.Value
 Build = Callable[..., ir.Value]
-EmitFunction = Callable[[Emitter, Instruction], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +110,47 @@ def output_modified(e: Emitter, instruction: Instruction, value: ir.Value) -> ir
         value = lifted(e, lambda e, x: e.b.fmul(x, factor), value)
         tiny = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of])
         value = b.select(tiny, zero, value)
-    if instruction.modifier("clamp"):
-        one = constant(1.0, value.type)
-        value = b.select(b.fcmp_ordered(">", value, zero), value, zero)
-        value = b.select(b.fcmp_ordered("<", value, one), value, one)
-    return value
+    return clamped_to_one(e, instruction, value)
+
+
+def clamped_to_one(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
+    """Kept to 0 to 1, a NaN made 0, where the instruction has its clamp bit set."""
+    if not instruction.modifier("clamp"):
+        return value
+    zero, one = constant(0.0, value.type), constant(1.0, value.type)
+    value = e.b.select(e.b.fcmp_ordered(">", value, zero), value, zero)
+    return e.b.select(e.b.fcmp_ordered("<", value, one), value, one)
 
 
 # --- what several tables use
+
+
+def by_intrinsic(name: str) -> Build:
+    """An LLVM intrinsic of values of one type."""
+    return lambda e, *values: e.b.intrinsic(name, values[0].type, *values)
+
+
+def then(first: Build, second: Build) -> Build:
+    """second(first(a, b), c)."""
+    return lambda e, a, b, c: second(e, first(e, a, b), c)
+
+
+def swapped(build: Build) -> Build:
+    return lambda e, a, b: build(e, b, a)
+
+
+def halves_joined(e: Emitter, low: ir.Value, high: ir.Value) -> ir.Value:
+    """<W x i32> of two <W x i16>."""
+    of = e.b.lanes(I32)
+    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), 16))
+
+
+def bits_of(e: Emitter, value: ir.Value) -> ir.Value:
+    return e.b.bitcast(value, e.b.lanes(INTEGERS[value.type.element]))
+
+
+def is_nan(e: Emitter, value: ir.Value) -> ir.Value:
+    return e.b.fcmp_unordered("uno", value, value)
 
 
 def absolute(e: Emitter, value: ir.Value) -> ir.Value:

@@ -9,27 +9,29 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.vector import (
+    BIAS,
+    INTEGERS,
+    MANTISSA,
     MINIMUM_NORMAL,
+    NAN,
     Build,
-    EmitFunction,
     Value,
     absolute,
+    bits_of,
     flushed,
     fused,
     half_of_double,
+    is_nan,
     lifted,
     op,
     set_result,
     source,
     sum_to_odd,
+    then,
 )  # fmt: skip
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
 from zinc_rt.sim.shader.layout import VCC_LO
-
-_INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
-_MANTISSA = {HALF: 10, FLOAT: 23, DOUBLE: 52}
-_BIAS = {HALF: 15, FLOAT: 127, DOUBLE: 1023}
 
 
 def _lift(name: str) -> Build:
@@ -40,22 +42,10 @@ def _lift_call(name: str) -> Build:
     return lambda e, *values: lifted(e, lambda e, *v: e.b.intrinsic(name, v[0].type, *v), *values)
 
 
-def _then(first: Build, second: Build) -> Build:
-    return lambda e, a, b, c: second(e, first(e, a, b), c)
-
-
 fadd, fsub, fmul = _lift("fadd"), _lift("fsub"), _lift("fmul")
 # IEEE 754-2019 minimumNumber, maximumNumber (a number beats a NaN) and minimum, maximum (a NaN beats a number)
 min_num, max_num = _lift_call("llvm.minimumnum"), _lift_call("llvm.maximumnum")
 minimum, maximum = _lift_call("llvm.minimum"), _lift_call("llvm.maximum")
-
-
-def bits_of(e: Emitter, value: Value) -> Value:
-    return e.b.bitcast(value, e.b.lanes(_INTEGERS[value.type.element]))
-
-
-def is_nan(e: Emitter, value: Value) -> Value:
-    return e.b.fcmp_unordered("uno", value, value)
 
 
 def is_zero(e: Emitter, value: Value) -> Value:
@@ -73,7 +63,7 @@ def infinity(e: Emitter, of: ir.VectorType) -> ir.Constant:
 def exponent(e: Emitter, value: Value) -> Value:
     """The exponent's bits, biased, as an integer of the value's width."""
     of = value.type.element
-    bits, places = bits_of(e, value), _MANTISSA[of]
+    bits, places = bits_of(e, value), MANTISSA[of]
     shifted = e.b.lshr(bits, places)
     return e.b.and_(shifted, (1 << type_bits(of) - 1 - places) - 1)
 
@@ -122,8 +112,8 @@ def _fract(e: Emitter, value: Value) -> Value:
 
 def power_of_two(e: Emitter, power: Value, of: ir.Type) -> Value:
     """2**power of an integer vector within the normal range of `of`, which has its width."""
-    biased = e.b.add(power, _BIAS[of])
-    return e.b.bitcast(e.b.shl(biased, _MANTISSA[of]), e.b.lanes(of))
+    biased = e.b.add(power, BIAS[of])
+    return e.b.bitcast(e.b.shl(biased, MANTISSA[of]), e.b.lanes(of))
 
 
 def _kept(e: Emitter, value: Value, low: int, high: int) -> Value:
@@ -139,7 +129,7 @@ def ldexp(e: Emitter, value: Value, power: Value) -> Value:
     wide = FLOAT if of is HALF else DOUBLE
     reach = 60 if of is HALF else 300  # brings the smallest denormal to infinity, and the largest number to 0
     power = _kept(e, power, -reach, reach)
-    power = e.b.sext(power, e.b.lanes(_INTEGERS[wide]))
+    power = e.b.sext(power, e.b.lanes(INTEGERS[wide]))
     scaled = e.b.fmul(e.b.fpext(value, e.b.lanes(wide)), power_of_two(e, power, wide))
     return e.b.fptrunc(scaled, value.type)
 
@@ -197,7 +187,6 @@ def _frexp_mantissa(e: Emitter, value: Value) -> Value:
 # --- division: v_div_scale, v_div_fmas, v_div_fixup
 
 _SCALE = {FLOAT: 64, DOUBLE: 128}
-_NAN = {HALF: 0xFE00, FLOAT: 0xFFC00000, DOUBLE: 0xFFF8 << 48}
 
 
 def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tuple[Value, Value]:
@@ -261,7 +250,7 @@ def div_fmas(e: Emitter, a: Value, b: Value, c: Value, scales: Value) -> Value:
     of = a.type.element
     result = fused(e, a, b, c)
     power = exponent(e, c)
-    large = e.b.icmp_unsigned(">", power, _BIAS[of])
+    large = e.b.icmp_unsigned(">", power, BIAS[of])
     build = _scaled_back_float if of is FLOAT else _scaled_back_double
     return e.b.select(scales, build(e, a, b, c, result, large), result)
 
@@ -318,7 +307,7 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
     nothing; it becomes an infinity, or division by these instructions would not be IEEE's.
     """
     b, of = e.b, quotient.type.element
-    integer = _INTEGERS[of]
+    integer = INTEGERS[of]
     sign = constant(1 << type_bits(of) - 1, b.lanes(integer))
     sign_out = b.and_(b.xor(bits_of(e, denominator), bits_of(e, numerator)), sign)
 
@@ -327,8 +316,8 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
 
     zero = signed(constant(0.0, quotient.type))
     infinite = signed(infinity(e, quotient.type))
-    nan = b.bitcast(constant(_NAN[of], b.lanes(integer)), quotient.type)
-    quiet = constant(1 << _MANTISSA[of] - 1, b.lanes(integer))
+    nan = b.bitcast(constant(NAN[of], b.lanes(integer)), quotient.type)
+    quiet = constant(1 << MANTISSA[of] - 1, b.lanes(integer))
 
     def quieted(value: Value) -> Value:
         return b.bitcast(b.or_(bits_of(e, value), quiet), value.type)
@@ -421,10 +410,6 @@ def _mullit(e: Emitter, a: Value, b: Value, c: Value) -> Value:
     return e.b.select(e.b.or_(e.b.or_(unlit[0], unlit[1]), unlit[2]), lowest, e.b.fmul(a, b))
 
 
-def _nothing(e: Emitter, instruction: Instruction) -> None:
-    pass
-
-
 _ROUNDINGS = {"trunc": "llvm.trunc", "ceil": "llvm.ceil", "floor": "llvm.floor", "rndne": "llvm.roundeven"}
 _TYPED = (("f16", "h"), ("f32", "f"), ("f64", "d"))
 
@@ -448,14 +433,14 @@ OPS = {
         f"v_{name}_{suffix}": op(f"{t}={t}{t}{t}", build)
         for suffix, t in _TYPED[:2]
         for name, build in (
-            ("min3_num", _then(min_num, min_num)),
-            ("max3_num", _then(max_num, max_num)),
-            ("minimum3", _then(minimum, minimum)),
-            ("maximum3", _then(maximum, maximum)),
-            ("minmax_num", _then(min_num, max_num)),
-            ("maxmin_num", _then(max_num, min_num)),
-            ("minimummaximum", _then(minimum, maximum)),
-            ("maximumminimum", _then(maximum, minimum)),
+            ("min3_num", then(min_num, min_num)),
+            ("max3_num", then(max_num, max_num)),
+            ("minimum3", then(minimum, minimum)),
+            ("maximum3", then(maximum, maximum)),
+            ("minmax_num", then(min_num, max_num)),
+            ("maxmin_num", then(max_num, min_num)),
+            ("minimummaximum", then(minimum, maximum)),
+            ("maximumminimum", then(maximum, minimum)),
             ("med3_num", _median),
             ("fmamk", fused),
             ("fmaak", fused),
@@ -503,7 +488,7 @@ EMIT: dict[str, EmitFunction] = {
     "v_div_scale_f64": _emit_div_scale("d"),
     "v_div_fmas_f32": _emit_div_fmas("f"),
     "v_div_fmas_f64": _emit_div_fmas("d"),
-    "v_nop": _nothing,
-    "v_pipeflush": _nothing,
+    "v_nop": nothing,
+    "v_pipeflush": nothing,
 }
 __all__ = ["EMIT", "OPS", "half_of_double"]

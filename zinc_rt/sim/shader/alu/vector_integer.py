@@ -8,33 +8,32 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, op, outlined, set_result, source
-from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
-from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, constant
+from zinc_rt.sim.shader.alu.vector import (
+    Build,
+    Value,
+    by_intrinsic,
+    halves_joined,
+    op,
+    outlined,
+    set_result,
+    source,
+    swapped,
+    then,
+)
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, constant, vector_of
 
 
 def _binary(name: str) -> Build:
     return lambda e, a, b: getattr(e.b, name)(a, b)
 
 
-def _reversed(build: Build) -> Build:
-    return lambda e, a, b: build(e, b, a)
-
-
-def _call(name: str) -> Build:
-    return lambda e, *values: e.b.intrinsic(name, values[0].type, *values)
-
-
-def _then(first: Build, second: Build) -> Build:
-    """second(first(a, b), c)."""
-    return lambda e, a, b, c: second(e, first(e, a, b), c)
-
-
 add, sub, mul = _binary("add"), _binary("sub"), _binary("mul")
 and_, or_, xor = _binary("and_"), _binary("or_"), _binary("xor")
-smin, smax, umin, umax = _call("llvm.smin"), _call("llvm.smax"), _call("llvm.umin"), _call("llvm.umax")
-uadd_sat, usub_sat = _call("llvm.uadd.sat"), _call("llvm.usub.sat")
-sadd_sat, ssub_sat = _call("llvm.sadd.sat"), _call("llvm.ssub.sat")
+smin, smax = by_intrinsic("llvm.smin"), by_intrinsic("llvm.smax")
+umin, umax = by_intrinsic("llvm.umin"), by_intrinsic("llvm.umax")
+uadd_sat, usub_sat = by_intrinsic("llvm.uadd.sat"), by_intrinsic("llvm.usub.sat")
+sadd_sat, ssub_sat = by_intrinsic("llvm.sadd.sat"), by_intrinsic("llvm.ssub.sat")
 
 
 def _amount(e: Emitter, count: Value, value: Value) -> Value:
@@ -172,7 +171,7 @@ def _cls(e: Emitter, value: Value) -> Value:
 def _mbcnt(first: int) -> Build:
     def build(e: Emitter, mask: Value, start: Value) -> Value:
         below = [((1 << lane) - 1) >> first & 0xFFFFFFFF for lane in range(e.wave)]
-        lanes = ir.Constant(e.b.lanes(I32), below)
+        lanes = vector_of(below)
         return e.b.add(e.b.intrinsic("llvm.ctpop", mask.type, e.b.and_(mask, lanes)), start)
 
     return build
@@ -266,7 +265,7 @@ def _perm_constant(e: Emitter, high: Value, low: Value, selects: bytes) -> Value
         byte = selects[at % 4]
         word = 4 * (at // 4)
         index.append(word + byte % 4 + (4 * e.wave if byte & 4 else 0))
-    moved = e.b.shuffle_vector(*parts, ir.Constant(ir.VectorType(I32, 4 * e.wave), index))
+    moved = e.b.shuffled(parts[0], index, parts[1])
     result = e.b.bitcast(moved, e.b.lanes(I32))
     zeros = sum(0xFF << 8 * at for at, byte in enumerate(selects) if byte == 12)
     ones = sum(0xFF << 8 * at for at, byte in enumerate(selects) if byte > 12)
@@ -324,14 +323,14 @@ def _carry_sub(e: Emitter, a: Value, b: Value, borrow: Value | None) -> tuple[Va
     return rest, out
 
 
-def _with_carry(build: Callable[..., tuple[Value, Value]], full: int, *, swapped: bool = False) -> EmitFunction:
+def _with_carry(build: Callable[..., tuple[Value, Value]], full: int, *, reverse: bool = False) -> EmitFunction:
     """`full`: what saturation gives where the carry is out."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction, first=2) as operands:
             a, b = (source(e, instruction, operand, at, "i") for at, operand in enumerate(operands[2:4]))
             carry = e.mask(operands[4]) if len(operands) > 4 else None
-            value, out = build(e, b, a, carry) if swapped else build(e, a, b, carry)
+            value, out = build(e, b, a, carry) if reverse else build(e, a, b, carry)
             if instruction.modifier("clamp"):
                 value = e.b.select(out, full, value)
             set_result(e, instruction, operands[0], value)
@@ -367,15 +366,10 @@ def _saturate_all(e: Emitter, value: Value, high: int) -> Value:
     return umin(e, value, constant(high, value.type))
 
 
-def _pack(low: Value, high: Value, e: Emitter) -> Value:
-    of = e.b.lanes(I32)
-    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), 16))
-
-
 OPS = {
     "v_not_b32": op("i=i", lambda e, a: e.b.not_(a)),
     "v_not_b16": op("s=s", lambda e, a: e.b.not_(a)),
-    "v_bfrev_b32": op("i=i", _call("llvm.bitreverse")),
+    "v_bfrev_b32": op("i=i", by_intrinsic("llvm.bitreverse")),
     "v_clz_i32_u32": op("i=i", _or_minus_one("llvm.ctlz")),
     "v_ctz_i32_b32": op("i=i", _or_minus_one("llvm.cttz")),
     "v_cls_i32": op("i=i", _cls),
@@ -384,7 +378,7 @@ OPS = {
     "v_sat_pk_u8_i16": op("s=i", _sat_pk_u8_i16),
     "v_add_nc_u32": op("i=ii", add, uadd_sat),
     "v_sub_nc_u32": op("i=ii", sub, usub_sat),
-    "v_subrev_nc_u32": op("i=ii", _reversed(sub), _reversed(usub_sat)),
+    "v_subrev_nc_u32": op("i=ii", swapped(sub), swapped(usub_sat)),
     "v_add_nc_i32": op("i=ii", add, sadd_sat),
     "v_sub_nc_i32": op("i=ii", sub, ssub_sat),
     "v_add_nc_u16": op("s=ss", add, uadd_sat),
@@ -405,15 +399,15 @@ OPS = {
     "v_mad_u32_u16": op("i=ssi", multiply_add(_wide_unsigned), saturated_multiply_add(_same, False, 32)),
     "v_mad_i16": op("s=sss", multiply_add(_same), saturated_multiply_add(_same, True, 16)),
     "v_mad_u16": op("s=sss", multiply_add(_same), saturated_multiply_add(_same, False, 16)),
-    "v_lshlrev_b32": op("i=ii", _reversed(shift_left)),
-    "v_lshrrev_b32": op("i=ii", _reversed(shift_right)),
-    "v_ashrrev_i32": op("i=ii", _reversed(shift_arithmetic)),
-    "v_lshlrev_b16": op("s=ss", _reversed(shift_left)),
-    "v_lshrrev_b16": op("s=ss", _reversed(shift_right)),
-    "v_ashrrev_i16": op("s=ss", _reversed(shift_arithmetic)),
-    "v_lshlrev_b64": op("l=il", _reversed(shift_left)),
-    "v_lshrrev_b64": op("l=il", _reversed(shift_right)),
-    "v_ashrrev_i64": op("l=iL", _reversed(shift_arithmetic)),
+    "v_lshlrev_b32": op("i=ii", swapped(shift_left)),
+    "v_lshrrev_b32": op("i=ii", swapped(shift_right)),
+    "v_ashrrev_i32": op("i=ii", swapped(shift_arithmetic)),
+    "v_lshlrev_b16": op("s=ss", swapped(shift_left)),
+    "v_lshrrev_b16": op("s=ss", swapped(shift_right)),
+    "v_ashrrev_i16": op("s=ss", swapped(shift_arithmetic)),
+    "v_lshlrev_b64": op("l=il", swapped(shift_left)),
+    "v_lshrrev_b64": op("l=il", swapped(shift_right)),
+    "v_ashrrev_i64": op("l=iL", swapped(shift_arithmetic)),
     "v_and_b32": op("i=ii", and_),
     "v_or_b32": op("i=ii", or_),
     "v_xor_b32": op("i=ii", xor),
@@ -429,14 +423,14 @@ OPS = {
     "v_alignbyte_b32": op("i=iis", _align(8)),
     "v_perm_b32": op("i=iii", _perm),
     "v_lerp_u8": op("i=iii", _lerp_u8),
-    "v_add3_u32": op("i=iii", _then(add, add)),
-    "v_xad_u32": op("i=iii", _then(xor, add)),
-    "v_lshl_add_u32": op("i=iii", _then(shift_left, add)),
-    "v_add_lshl_u32": op("i=iii", _then(add, shift_left)),
-    "v_lshl_or_b32": op("i=iii", _then(shift_left, or_)),
-    "v_and_or_b32": op("i=iii", _then(and_, or_)),
-    "v_or3_b32": op("i=iii", _then(or_, or_)),
-    "v_xor3_b32": op("i=iii", _then(xor, xor)),
+    "v_add3_u32": op("i=iii", then(add, add)),
+    "v_xad_u32": op("i=iii", then(xor, add)),
+    "v_lshl_add_u32": op("i=iii", then(shift_left, add)),
+    "v_add_lshl_u32": op("i=iii", then(add, shift_left)),
+    "v_lshl_or_b32": op("i=iii", then(shift_left, or_)),
+    "v_and_or_b32": op("i=iii", then(and_, or_)),
+    "v_or3_b32": op("i=iii", then(or_, or_)),
+    "v_xor3_b32": op("i=iii", then(xor, xor)),
     "v_bcnt_u32_b32": op("i=ii", lambda e, a, b: e.b.add(e.b.intrinsic("llvm.ctpop", a.type, a), b)),
     "v_mbcnt_lo_u32_b32": op("i=ii", _mbcnt(0)),
     "v_mbcnt_hi_u32_b32": op("i=ii", _mbcnt(32)),
@@ -453,7 +447,7 @@ OPS = {
     ),
     "v_cvt_pk_i16_i32": op(
         "i=ii",
-        lambda e, a, b: _pack(clamped(e, a, -0x8000, 0x7FFF, I16), clamped(e, b, -0x8000, 0x7FFF, I16), e),
+        lambda e, a, b: halves_joined(e, clamped(e, a, -0x8000, 0x7FFF, I16), clamped(e, b, -0x8000, 0x7FFF, I16)),
     ),
     **{
         f"v_{name}_{letter}{bits}": op(types, build)
@@ -462,10 +456,10 @@ OPS = {
         for name, types, build in (
             ("min", types, low),
             ("max", types, high),
-            ("min3", three, _then(low, low)),
-            ("max3", three, _then(high, high)),
+            ("min3", three, then(low, low)),
+            ("max3", three, then(high, high)),
             ("med3", three, _median(low, high)),
-            *((("maxmin", three, _then(high, low)), ("minmax", three, _then(low, high))) if bits == 32 else ()),
+            *((("maxmin", three, then(high, low)), ("minmax", three, then(low, high))) if bits == 32 else ()),
         )
     },
 }
@@ -474,10 +468,10 @@ EMIT: dict[str, EmitFunction] = {
     **OPS,
     "v_add_co_u32": _with_carry(_carry_add, -1),
     "v_sub_co_u32": _with_carry(_carry_sub, 0),
-    "v_subrev_co_u32": _with_carry(_carry_sub, 0, swapped=True),
+    "v_subrev_co_u32": _with_carry(_carry_sub, 0, reverse=True),
     "v_add_co_ci_u32": _with_carry(_carry_add, -1),
     "v_sub_co_ci_u32": _with_carry(_carry_sub, 0),
-    "v_subrev_co_ci_u32": _with_carry(_carry_sub, 0, swapped=True),
+    "v_subrev_co_ci_u32": _with_carry(_carry_sub, 0, reverse=True),
     "v_mad_co_u64_u32": _mad_64(False),
     "v_mad_co_i64_i32": _mad_64(True),
     "v_mqsad_u32_u8": _emit_mqsad_u32_u8,

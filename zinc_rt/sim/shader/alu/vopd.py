@@ -6,8 +6,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import packed, vector_float, vector_integer
-from zinc_rt.sim.shader.alu.vector import EmitFunction, op
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.alu.vector import op
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import FLOAT
 from zinc_rt.sim.shader.layout import VCC_LO
 

@@ -18,8 +18,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
 from zinc_rt.sim.shader.alu.packed import bfloat_of_float, field, float_of_bfloat, modifier_bits, word
-from zinc_rt.sim.shader.alu.vector import EmitFunction, Value, outlined
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.alu.vector import Value, outlined
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I1, I16, I32, constant
 
 _ROWS = 16
@@ -109,10 +109,10 @@ class Matrix:
             group, register, number = place_of(k)
             left = _element(e, a[register], self.a, number, signed[0])
             right = _element(e, b[register], self.b, number, signed[1])
-            right = _shuffled(e, right, [_ROWS * group + lane % _ROWS for lane in range(e.wave)])
+            right = e.b.shuffled(right, [_ROWS * group + lane % _ROWS for lane in range(e.wave)])
             for row in range(rows):
                 lanes = [_ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
-                x = _shuffled(e, left, lanes)
+                x = e.b.shuffled(left, lanes)
                 if self.result == "i32":
                     sums[row] = e.b.add(sums[row], e.b.mul(x, right))
                 else:
@@ -141,12 +141,6 @@ def _element(e: Emitter, value: Value, kind: str, number: int, signed: bool) -> 
         return float_of_bfloat(e, value, number, 0)
     found = field(e, value, number, _BITS[kind], signed)
     return {"fp8": from_fp8, "bf8": from_bf8}[kind](e, found) if kind in ("fp8", "bf8") else found
-
-
-def _shuffled(e: Emitter, value: Value, lanes: list[int]) -> Value:
-    return e.b.shuffle_vector(
-        value, ir.Constant(value.type, ir.Undefined), ir.Constant(ir.VectorType(I32, e.wave), lanes)
-    )
 
 
 def _accumulator(e: Emitter, operand: Operand, width: int, result: str, every: Value) -> list[Value]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from zinc_rt.sim.shader.emit.values import (
     constant,
     mangled,
     type_bits,
+    vector_of,
 )
 from zinc_rt.sim.shader.layout import RecordLayout
 
@@ -112,6 +113,11 @@ class CodeBuilder(ir.IRBuilder):
     def put(self, base: ir.Value, layout: RecordLayout, name: str, value: ir.Value | int) -> None:
         of = FIELD_TYPES[layout.fields[name].type]
         self.store(of(value) if isinstance(value, int) else value, self.at(base, layout, name))
+
+    def shuffled(self, value: ir.Value, order: Iterable[int], other: ir.Value | None = None) -> ir.Value:
+        """Element i of the result is number order[i] of `value`, or behind its end of `other`."""
+        other = ir.Constant(value.type, ir.Undefined) if other is None else other
+        return self.shuffle_vector(value, other, vector_of(order))
 
     # --- calls
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
@@ -186,3 +188,19 @@ class Emitter:
         if self.exec.limit is not None or not self.exec.full:
             value = self.b.and_(value, self.exec.written())
         self.set_scalar(operand, self.b.bitcast(value, self.b.mask_bits))
+
+
+EmitFunction = Callable[[Emitter, Instruction], None]
+
+
+def nothing(e: Emitter, i: Instruction) -> None:
+    """A hint, or a wait for what is there already: no code."""
+
+
+def not_built(why: str) -> EmitFunction:
+    """The emit function of instructions that the simulator leaves out; `why` follows the mnemonic."""
+
+    def emit(e: Emitter, i: Instruction) -> None:
+        raise NotSimulated(f"is {i.mnemonic}{why}")
+
+    return emit

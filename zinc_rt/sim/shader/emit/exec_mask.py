@@ -29,6 +29,14 @@ class ExecMask:
             self._slots.touched.exec_reads |= 1 << key
         return self._b.join([self._slots.load(key) for key in keys])
 
+    def wide(self) -> ir.Value:
+        """EXEC as an i64."""
+        return self._b.resize(self.bits(), 64)
+
+    def is_full(self) -> ir.Value:
+        """i1: EXEC is all ones."""
+        return self._b.equal(self.bits(), -1)
+
     def mask(self) -> ir.Value:
         """EXEC as <W x i1>."""
         if self.full:

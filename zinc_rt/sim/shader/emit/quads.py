@@ -138,7 +138,7 @@ class Quads:
     def _component(self, first: int, word: int, whole: ir.Value | None = None) -> ir.Value:
         if whole is None:
             whole = self._b.load(self._variable(first), typ=self.whole)
-        value = self._b.shuffle_vector(whole, ir.Constant(self.whole, ir.Undefined), _mask(self._orders[word]))
+        value = self._b.shuffled(whole, self._orders[word])
         self._known[id(value)] = whole, word, value
         return value
 
@@ -162,10 +162,8 @@ class Quads:
 
     def _interleaved(self, parts: list[ir.Value]) -> ir.Value:
         wave, b = self._b.wave, self._b
-        pair = _mask(range(2 * wave))
-        low, high = (b.shuffle_vector(parts[at], parts[at + 1], pair) for at in (0, 2))
-        order = [word * wave + lane for lane in range(wave) for word in range(WORDS)]
-        return b.shuffle_vector(low, high, _mask(order))
+        low, high = (b.shuffled(parts[at], range(2 * wave), parts[at + 1]) for at in (0, 2))
+        return b.shuffled(low, (word * wave + lane for lane in range(wave) for word in range(WORDS)), high)
 
     def _of(self, value: ir.Value) -> tuple[ir.Value, int] | None:
         """(quad, word) such that `value` is that component of it; arithmetic on quads is written here and now."""
@@ -217,8 +215,3 @@ class Quads:
         if found is None:
             found = self._made[key] = make()
         return found
-
-
-def _mask(order: Iterable[int]) -> ir.Constant:
-    elements = [I32(index) for index in order]
-    return ir.Constant(ir.VectorType(I32, len(elements)), elements)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
@@ -51,6 +52,12 @@ def constant(value: int | float, of: ir.Type = I32) -> ir.Constant:
     if isinstance(of, ir.IntType):
         value = int(value) & (1 << of.width) - 1
     return ir.Constant(of, value)
+
+
+def vector_of(numbers: Iterable[int], of: ir.IntType = I32) -> ir.Constant:
+    """A constant vector with these elements."""
+    elements = [of(int(number)) for number in numbers]
+    return ir.Constant(ir.VectorType(of, len(elements)), elements)
 
 
 def mangled(of: ir.Type) -> str:

@@ -14,7 +14,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.checks.lane_checks import HIGH, RULES, SYNCHRONISING
 from zinc_rt.sim.shader.checks.lane_marks import first_site
 from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I1, I8, I16, I32, I64, POINTER, VOID, constant
+from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I1, I8, I16, I32, I64, POINTER, VOID, constant, vector_of
 from zinc_rt.sim.shader.layout import MEMORY_SITE, RANGE, Status
 from zinc_rt.sim.shader.memory import lane_access
 
@@ -42,7 +42,7 @@ class Addresses:
         """(i1: lane i is at lane 0's address + i * size, that address)"""
         b = e.b
         first = b.extract_element(self.low, constant(0))
-        steps = ir.Constant(b.lanes(I32), [I32(lane * size_bytes) for lane in range(e.wave)])
+        steps = vector_of(lane * size_bytes for lane in range(e.wave))
         same = b.bits(b.equal(self.low, b.add(b.splat(first), steps)))
         condition = b.equal(same, -1)
         room = constant((1 << 32) - e.wave * size_bytes)  # the low halves must not wrap around
@@ -79,17 +79,11 @@ def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:
     return e.frame.shared("addresses", e.b.lanes(I64)), e.frame.shared("data", ir.VectorType(I32, 4 * e.wave))
 
 
-def everyone(e: Emitter) -> ir.Value:
-    """i1: EXEC is all ones."""
-    bits = e.exec.bits()
-    return e.b.equal(bits, -1)
-
-
 def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[ir.Value, ...]:
     """(i1: the wide access is all there is to do, VA of lane 0, VA after the last lane)"""
     b = e.b
     condition, first = at.side_by_side(e, size_bytes)
-    condition = b.and_(condition, everyone(e))
+    condition = b.and_(condition, e.exec.is_full())
     end = b.add(first, e.wave * size_bytes)
     condition = b.and_(condition, plain(e, site, first))
     if e.checks.full and size_bytes > 1:
@@ -128,12 +122,6 @@ def touch(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
         b.store(b.select(b.below(old, value), value, old), place)
 
 
-def active(e: Emitter) -> ir.Value:
-    """EXEC as an i64."""
-    bits = e.exec.bits()
-    return bits if e.wave == 64 else e.b.zext(bits, I64)
-
-
 def call_lanes(
     e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, lanes: ir.Value | None = None
 ) -> None:
@@ -143,7 +131,7 @@ def call_lanes(
     if at.high is not None:
         e.b.store(at.high, e.b.offset(offsets, 4 * e.wave))
     if lanes is None:
-        lanes = active(e)
+        lanes = e.exec.wide()
     rules = rule_sites(e, HIGH * (at.high is not None))
     arguments = [e.frame.state, e.frame.context, site, rules, lanes, at.base, offsets, data]
     faulted = e.b.call(helper, arguments)
@@ -238,15 +226,7 @@ def apart(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
     whole = e.b.load(source, typ=ir.VectorType(I32, words * e.wave), align=1)
     if words == 1:
         return [whole]
-    nothing = ir.Constant(whole.type, ir.Undefined)
-    return [
-        e.b.shuffle_vector(
-            whole,
-            nothing,
-            ir.Constant(ir.VectorType(I32, e.wave), [I32(lane * words + word) for lane in range(e.wave)]),
-        )
-        for word in range(words)
-    ]
+    return [e.b.shuffled(whole, range(word, words * e.wave, words)) for word in range(words)]
 
 
 def together(e: Emitter, dwords: list[ir.Value], size_bytes: int) -> ir.Value:
@@ -259,11 +239,6 @@ def together(e: Emitter, dwords: list[ir.Value], size_bytes: int) -> ir.Value:
     wave, b = e.wave, e.b
     undefined = ir.Constant(dwords[0].type, ir.Undefined)
     parts = [*dwords, *[undefined] * (4 - words if words == 3 else 0)]
-    ascending = [I32(index) for index in range(2 * wave)]
-    pairs = [
-        b.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, 2 * wave), ascending))
-        for one, other in zip(parts[::2], parts[1::2], strict=True)
-    ]
-    low, high = pairs[0], pairs[1] if words > 2 else ir.Constant(pairs[0].type, ir.Undefined)
-    order = [I32(word * wave + lane) for lane in range(wave) for word in range(words)]
-    return b.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, len(order)), order))
+    pairs = [b.shuffled(one, range(2 * wave), other) for one, other in zip(parts[::2], parts[1::2], strict=True)]
+    order = (word * wave + lane for lane in range(wave) for word in range(words))
+    return b.shuffled(pairs[0], order, pairs[1] if words > 2 else None)

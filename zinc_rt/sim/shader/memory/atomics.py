@@ -10,7 +10,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks.lane_checks import LANES, MISALIGNED, LaneAccesses
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1
 from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader.memory import access
@@ -134,7 +134,7 @@ def _global(e: Emitter, i: Instruction, operands: list[Operand]) -> Addresses:
     return global_addresses(e, i, operands[0], operands[2])
 
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+EMIT: dict[str, EmitFunction] = {
     f"global_atomic_{name}": partial(emit, addresses=_global, operation=operation, size_bytes=size)
     for name, (operation, size) in ATOMICS.items()
 }

@@ -7,14 +7,13 @@ built.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, not_built
 from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.layout import Status
 from zinc_rt.sim.shader.memory import access, atomics, lane_access
@@ -118,13 +117,11 @@ def _addresses(e: Emitter, r: _Resource, moved: int = 0) -> Addresses:
 
 def _lanes(e: Emitter, mask: ir.Value) -> ir.Value:
     """i64: those of EXEC's lanes that are in <W x i1>."""
-    bits = e.b.bits(mask)
-    wide = bits if e.wave == 64 else e.b.zext(bits, I64)
-    return e.b.and_(wide, access.active(e))
+    return e.b.and_(e.b.resize(e.b.bits(mask), 64), e.exec.wide())
 
 
 def _all_inside(e: Emitter, inside: ir.Value) -> ir.Value:
-    return e.b.equal(_lanes(e, inside), access.active(e))
+    return e.b.equal(_lanes(e, inside), e.exec.wide())
 
 
 def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
@@ -178,10 +175,6 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
         set_loaded(e, i.operands[0], old, size_bytes, False, None)
 
 
-def _refused(e: Emitter, i: Instruction) -> None:
-    raise NotSimulated(f"is {i.mnemonic}: buffer formats are not built")
-
-
 _FORMATS = [
     f"{kind}_{verb}_{half}format_{parts}"
     for kind in ("buffer", "tbuffer")
@@ -190,12 +183,12 @@ _FORMATS = [
     for parts in ("x", "xy", "xyz", "xyzw")
 ] + ["buffer_load_d16_hi_format_x", "buffer_store_d16_hi_format_x"]
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+EMIT: dict[str, EmitFunction] = {
     **{f"buffer_load_{name}": loader(_load, *row) for name, row in LOADS.items()},
     **{f"buffer_store_{name}": storer(_store, *row, data=0) for name, row in STORES.items()},
     **{
         f"buffer_atomic_{name}": partial(_atomic, operation=operation, size_bytes=size)
         for name, (operation, size) in atomics.ATOMICS.items()
     },
-    **dict.fromkeys(_FORMATS, _refused),
+    **dict.fromkeys(_FORMATS, not_built(": buffer formats are not built")),
 }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I32, I64
 from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader.memory import access, atomics, lds, lds_access, lds_atomics, scratch, scratch_access
@@ -26,11 +25,6 @@ from zinc_rt.sim.shader.memory.loads_stores import (
 )
 
 
-def _bits(e: Emitter, mask: ir.Value) -> ir.Value:
-    bits = e.b.bits(mask)
-    return bits if e.wave == 64 else e.b.zext(bits, I64)
-
-
 def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]:
     """i64 lane masks within EXEC: global, LDS, scratch. The base address decides, before the offset is added."""
     b = e.b
@@ -38,9 +32,9 @@ def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]
     found = []
     for name in ("shared_base", "private_base"):
         top = b.trunc(b.lshr(e.frame.field(name), 32), I32)
-        mask = _bits(e, b.equal(at.high, b.splat(top)))
-        found.append(b.and_(mask, access.active(e)))
-    elsewhere = b.and_(access.active(e), b.not_(b.or_(found[0], found[1])))
+        mask = b.resize(b.bits(b.equal(at.high, b.splat(top))), 64)
+        found.append(b.and_(mask, e.exec.wide()))
+    elsewhere = b.and_(e.exec.wide(), b.not_(b.or_(found[0], found[1])))
     return elsewhere, found[0], found[1]
 
 
@@ -96,8 +90,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
     with b.cold(_some(e, shared)):
         low = _low(e, i, at)
         mine = lds_atomics.change_lanes(e, operation, low, data[:words], data[words:], size_bytes, shared)
-        lanes = shared if e.wave == 64 else b.trunc(shared, I32)
-        chosen = b.bitcast(lanes, b.lanes(ir.IntType(1)))
+        chosen = b.bitcast(b.resize(shared, e.wave), b.lanes(ir.IntType(1)))
         for place, value in zip(result, mine, strict=True):
             b.store(b.select(chosen, value, b.load(place, typ=b.lanes(I32))), place)
     if destination is not None:
@@ -105,7 +98,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
         set_loaded(e, destination, loaded, size_bytes, False, None)
 
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+EMIT: dict[str, EmitFunction] = {
     **{f"flat_load_{name}": loader(_load, *row) for name, row in LOADS.items()},
     **{f"flat_store_{name}": storer(_store, *row) for name, row in STORES.items()},
     **{

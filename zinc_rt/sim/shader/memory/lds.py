@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -10,8 +9,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import first_site
-from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
-from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, not_built, nothing
+from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant, vector_of
 from zinc_rt.sim.shader.layout import M0
 from zinc_rt.sim.shader.memory import access, lds_access
 from zinc_rt.sim.shader.memory.access import Addresses
@@ -34,7 +33,7 @@ def call_lanes(e: Emitter, helper: ir.Function, addresses: ir.Value, lanes: ir.V
     memory, data = access.buffers(e)
     e.b.store(addresses, memory)
     if lanes is None:
-        lanes = access.active(e)
+        lanes = e.exec.wide()
     e.b.call(helper, [e.frame.state, e.frame.context, rule_sites(e), lanes, memory, data, second_buffer(e)])
 
 
@@ -44,7 +43,7 @@ def _simple(e: Emitter, low: ir.Value, size_bytes: int) -> tuple[ir.Value, ir.Va
     condition, first = Addresses(constant(0, I64), low).side_by_side(e, size_bytes)
     limit = b.zext(e.frame.state_field("lds_bytes"), I64)
     end = b.add(first, e.wave * size_bytes)
-    condition = b.and_(condition, access.everyone(e))
+    condition = b.and_(condition, e.exec.is_full())
     condition = b.and_(condition, b.at_most(end, limit))
     if e.checks.fast and size_bytes > 1:
         off = b.and_(first, min(size_bytes, 4) - 1)
@@ -152,7 +151,7 @@ def _store_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> N
 
 def _addtid(e: Emitter, i: Instruction) -> ir.Value:
     base = e.b.add(e.regs.read_sgpr(M0), offset(i))
-    lanes = ir.Constant(e.b.lanes(I32), [I32(4 * lane) for lane in range(e.wave)])
+    lanes = vector_of(4 * lane for lane in range(e.wave))
     return e.b.add(e.b.splat(base), lanes)
 
 
@@ -162,14 +161,6 @@ def _load_addtid(e: Emitter, i: Instruction) -> None:
 
 def _store_addtid(e: Emitter, i: Instruction) -> None:
     store_lanes(e, _addtid(e, i), stored(e, i.operands[0], 4, False), 4)
-
-
-def _nothing(e: Emitter, i: Instruction) -> None:
-    """ds_nop."""
-
-
-def _refused(e: Emitter, i: Instruction) -> None:
-    raise NotSimulated(f"is {i.mnemonic}, a ray tracing operation, which is not built")
 
 
 _LOADS = {
@@ -187,7 +178,7 @@ _STORES = {
     "b16_d16_hi": (2, True),
 }
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+EMIT: dict[str, EmitFunction] = {
     **{
         f"ds_load_{name}": partial(_load, size_bytes=size, signed=signed, half=half)
         for name, (size, signed, half) in _LOADS.items()
@@ -204,13 +195,13 @@ EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
     },
     "ds_load_addtid_b32": _load_addtid,
     "ds_store_addtid_b32": _store_addtid,
-    "ds_nop": _nothing,
+    "ds_nop": nothing,
     **dict.fromkeys(
         (
             "ds_bvh_stack_push4_pop1_rtn_b32",
             "ds_bvh_stack_push8_pop1_rtn_b32",
             "ds_bvh_stack_push8_pop2_rtn_b64",
         ),
-        _refused,
+        not_built(", a ray tracing operation, which is not built"),
     ),
 }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.memory import access, lds, lds_access
 from zinc_rt.sim.shader.memory.atomic_operations import COMMON
@@ -78,7 +77,7 @@ def _append(e: Emitter, i: Instruction, *, operation: str) -> None:
     """One atomic of the first active lane with the count of active lanes; all of them get the old value."""
     b = e.b
     bits = e.exec.bits()
-    lanes = bits if e.wave == 64 else b.zext(bits, I64)
+    lanes = b.resize(bits, 64)
     count = b.intrinsic("llvm.ctpop", I64, lanes)
     lowest = b.and_(lanes, b.sub(0, lanes))
     data = access.buffers(e)[1]
@@ -89,7 +88,7 @@ def _append(e: Emitter, i: Instruction, *, operation: str) -> None:
     e.regs.write_vgpr(i.operands[0].index, b.splat(old))
 
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+EMIT: dict[str, EmitFunction] = {
     **{
         f"ds_storexchg_2addr_{stride}rtn_{kind}": partial(
             _exchange_two, size_bytes=size, stride=lds.STRIDE if stride else 1

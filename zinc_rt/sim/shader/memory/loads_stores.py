@@ -9,8 +9,8 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
-from zinc_rt.sim.shader.emit.values import I8, I16, I32, I64, constant
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, not_built
+from zinc_rt.sim.shader.emit.values import I8, I16, I32, I64, constant, vector_of
 from zinc_rt.sim.shader.memory import access
 from zinc_rt.sim.shader.memory.access import Addresses
 
@@ -71,7 +71,7 @@ def stored(e: Emitter, operand: Operand, size_bytes: int, upper: bool) -> list[i
     return [e.b.lshr(dwords[0], 16)] if upper else dwords
 
 
-def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> Callable[[Emitter, Instruction], None]:
+def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         check_modifiers(i)
         dwords = load(e, i, size_bytes)
@@ -82,7 +82,7 @@ def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> Calla
     return emit
 
 
-def storer(store: Store, size_bytes: int, upper: bool, data: int = 1) -> Callable[[Emitter, Instruction], None]:
+def storer(store: Store, size_bytes: int, upper: bool, data: int = 1) -> EmitFunction:
     """`data`: which operand is stored."""
 
     def emit(e: Emitter, i: Instruction) -> None:
@@ -121,7 +121,7 @@ def global_addresses(e: Emitter, i: Instruction, vector: Operand, scalar: Operan
 
 def _addtid(e: Emitter, i: Instruction) -> Addresses:
     base = constant(0, I64) if i.operands[-1].text == "off" else e.scalar(i.operands[-1], 64)
-    steps = ir.Constant(e.b.lanes(I32), [I32(4 * lane) for lane in range(e.wave)])
+    steps = vector_of(4 * lane for lane in range(e.wave))
     return Addresses(e.b.add(base, offset(i)), steps)
 
 
@@ -148,17 +148,12 @@ def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
     e.b.fence(ordering)
 
 
-def _refused(e: Emitter, i: Instruction) -> None:
-    del e
-    raise NotSimulated(f"is {i.mnemonic}, which is not built")
-
-
 REFUSED = (
     "global_load_block", "global_store_block", "global_atomic_ordered_add_b64", "scratch_load_block",
     "scratch_store_block",
 )  # fmt: skip
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+EMIT: dict[str, EmitFunction] = {
     **{f"global_load_{name}": loader(_load, *row) for name, row in LOADS.items()},
     **{f"global_store_{name}": storer(_store, *row) for name, row in STORES.items()},
     "global_load_addtid_b32": loader(_load_addtid, 4, False, None),
@@ -166,5 +161,5 @@ EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
     "global_inv": partial(_fence, ordering="acquire"),
     "global_wb": partial(_fence, ordering="release"),
     "global_wbinv": partial(_fence, ordering="acq_rel"),
-    **dict.fromkeys(REFUSED, _refused),
+    **dict.fromkeys(REFUSED, not_built(", which is not built")),
 }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
 from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant
 from zinc_rt.sim.shader.layout import Status
 from zinc_rt.sim.shader.memory import access, lane_access
@@ -127,20 +126,16 @@ def _buffer_load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -
     _set(e, i, b.load(slot, typ=of, align=each), signed)
 
 
-def _nothing(e: Emitter, i: Instruction) -> None:
-    """A hint, or caches that are not there."""
-
-
 _NOTHING = (
     "s_prefetch_data", "s_prefetch_data_pc_rel", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
     "s_buffer_prefetch_data", "s_dcache_inv",
 )  # fmt: skip
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+EMIT: dict[str, EmitFunction] = {
     **{f"s_load_{n}": partial(_load, size_bytes=size, signed=signed) for n, (size, signed) in _LOADS.items()},
     **{
         f"s_buffer_load_{n}": partial(_buffer_load, size_bytes=size, signed=signed)
         for n, (size, signed) in _LOADS.items()
     },
-    **dict.fromkeys(_NOTHING, _nothing),
+    **dict.fromkeys(_NOTHING, nothing),
 }

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.checks.lane_marks import first_site
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, POINTER, constant
 from zinc_rt.sim.shader.memory import access, scratch_access
 from zinc_rt.sim.shader.memory.loads_stores import LOADS, STORES, loader, offset, storer
@@ -74,10 +72,7 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
             known = b.equal(have, 15)
             bits = ir.IntType(words * e.wave)
             others = b.not_(e.exec.mask()) if not e.exec.full else constant(0, b.lanes(I1))
-            order = ir.Constant(
-                ir.VectorType(I32, words * e.wave), [I32(n % e.wave) for n in range(words * e.wave)]
-            )
-            inactive = b.shuffle_vector(others, others, order)
+            inactive = b.shuffled(others, (n % e.wave for n in range(words * e.wave)), others)
             condition = b.equal(b.bitcast(b.or_(known, inactive), bits), bits(-1))
         b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
         b.position_at_end(fast)
@@ -90,7 +85,7 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
         b.position_at_end(fast)
         b.unreachable()
     b.position_at_end(slow)
-    call_lanes(e, scratch_access.scratch_load(e, size_bytes), low, access.active(e))
+    call_lanes(e, scratch_access.scratch_load(e, size_bytes), low, e.exec.wide())
     found.append(access.apart(e, access.buffers(e)[1], size_bytes))
     ends.append(b.block)
     b.branch(behind)
@@ -123,7 +118,7 @@ def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) 
         b.branch(slow)
     b.position_at_end(slow)
     b.store(access.together(e, dwords, size_bytes), access.buffers(e)[1], align=1)
-    call_lanes(e, scratch_access.scratch_store(e, size_bytes), low, access.active(e))
+    call_lanes(e, scratch_access.scratch_store(e, size_bytes), low, e.exec.wide())
     b.branch(behind)
     b.position_at_end(behind)
 
@@ -134,7 +129,7 @@ def _masked_store(e: Emitter, place: ir.Value, value: ir.Value, align: int) -> N
     e.b.store(value, place, align=align)
 
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+EMIT: dict[str, EmitFunction] = {
     **{f"scratch_load_{name}": loader(_load, *row) for name, row in LOADS.items()},
     **{f"scratch_store_{name}": storer(_store, *row) for name, row in STORES.items()},
 }

@@ -13,7 +13,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.values import I32, constant
+from zinc_rt.sim.shader.emit.values import I1, I32, constant, vector_of
 from zinc_rt.sim.shader.memory import access
 from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, global_addresses
 
@@ -34,7 +34,7 @@ def _load_turned(e: Emitter, i: Instruction, *, element_bits: int) -> None:
     turned = _turn(e, dwords, element_bits)
     if e.wave == 64:
         half = len(turned) // 2
-        upper = ir.Constant(e.b.lanes(ir.IntType(1)), [lane >= 32 for lane in range(64)])
+        upper = vector_of((lane >= 32 for lane in range(64)), I1)
         turned = [e.b.select(upper, turned[at + half], turned[at]) for at in range(half)]
     for at, dword in enumerate(turned):
         e.regs.write_vgpr(to.index + at, dword)
@@ -46,21 +46,21 @@ def _lower_lanes(e: Emitter) -> list[int]:
 
 def _moved(e: Emitter, value: ir.Value, lanes: list[int]) -> ir.Value:
     """Lane i of the result is lane lanes[i] of `value`."""
-    return e.b.shuffle_vector(value, value, ir.Constant(e.b.lanes(I32), [I32(lane) for lane in lanes]))
+    return e.b.shuffled(value, lanes, value)
 
 
 def _turn(e: Emitter, dwords: list[ir.Value], element_bits: int) -> list[ir.Value]:
     """Element j of lane 8g+i becomes lane 8g+j's element i."""
     b, each = e.b, 32 // element_bits
     within = range(e.wave)
-    shift = ir.Constant(b.lanes(I32), [I32(element_bits * (lane % GROUP % each)) for lane in within])
+    shift = vector_of(element_bits * (lane % GROUP % each) for lane in within)
     mask = constant((1 << element_bits) - 1, b.lanes(I32))
     result = [constant(0, b.lanes(I32)) for _ in dwords]
     for j in range(GROUP):
         sources = [_moved(e, dword, [lane // GROUP * GROUP + j for lane in within]) for dword in dwords]
         chosen = sources[0]
         for at, source in enumerate(sources[1:], start=1):
-            here = ir.Constant(b.lanes(ir.IntType(1)), [lane % GROUP // each == at for lane in within])
+            here = vector_of((lane % GROUP // each == at for lane in within), I1)
             chosen = b.select(here, source, chosen)
         element = b.and_(b.lshr(chosen, shift), mask)
         placed = b.shl(element, element_bits * (j % each))

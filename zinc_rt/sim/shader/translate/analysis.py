@@ -221,7 +221,9 @@ _NARROWING = ("s_and_saveexec", "s_and_not0_saveexec", "s_and_not0_wrexec")
 def _narrows(instruction: Instruction) -> bool:
     """Whether an instruction that writes EXEC can only clear bits of it."""
     name = instruction.mnemonic
-    if name.startswith("v_cmpx") or name.startswith(_NARROWING):
+    if instruction.row.pipe == "valu":
+        return "exec" in instruction.row.writes  # v_cmpx
+    if name.startswith(_NARROWING):
         return True
     if name.startswith(("s_and_b", "s_and_not1_b", "s_mov_b")):
         sources = instruction.operands[1:2] if name.startswith("s_and_not1") else instruction.operands[1:]

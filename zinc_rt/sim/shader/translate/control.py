@@ -13,20 +13,14 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
 from zinc_rt.isa.control_flow import branch_target
-from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, nothing
 from zinc_rt.sim.shader.emit.values import I32, constant
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
-
-EmitFunction = Callable[[Emitter, Instruction], None]
 
 MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS, MESSAGE_REALTIME = 1, 3, 131
 MODE, SCHEDULING, HW_ID1, HW_ID2, CYCLES_LO, CYCLES_HI = 1, 26, 23, 24, 29, 30
 TICKS = 100  # SHADER_CYCLES and REALTIME go on by as much at each read, so loops that wait for them end
 WORKGROUP_BARRIER, TRAP_BARRIER = -1, -2
-
-
-def _nothing(e: Emitter, i: Instruction) -> None:
-    return None
 
 
 def _end(e: Emitter, i: Instruction) -> None:
@@ -247,7 +241,7 @@ EMIT: dict[str, EmitFunction] = {
             "s_version", "s_icache_inv", "s_incperflevel", "s_decperflevel", "s_ttracedata", "s_ttracedata_imm",
             "s_wakeup", "s_wait_event",
         ),
-        _nothing,
+        nothing,
     ),
     "s_endpgm": _end,
     "s_branch": _branch,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.alu import (
     compare,
     convert,
@@ -20,7 +19,7 @@ from zinc_rt.sim.shader.alu import (
     vopd,
     wmma,
 )
-from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction
 from zinc_rt.sim.shader.memory import (
     atomics,
     buffer,
@@ -33,8 +32,6 @@ from zinc_rt.sim.shader.memory import (
     transpose,
 )
 from zinc_rt.sim.shader.translate import control
-
-EmitFunction = Callable[[Emitter, Instruction], None]
 
 FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     scalar.EMIT,

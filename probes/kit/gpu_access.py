@@ -7,11 +7,12 @@ fence behind each submission writes back and drops GL2, so what the host wrote b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from zinc_rt.pm4.packets import DmaData, WriteData
-from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.mapped_buffer import first_difference, pattern
-from zinc_rt.probes.outcome import check
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import first_lost
+from zinc_rt.probes.outcome import Failed
 
 WINDOW_BYTES = 1 << 20
 COPIES_AT_ONCE = 64  # packets in a submission
@@ -69,12 +70,10 @@ class GpuAccess:
         return {va: value for va, value in found.items() if value != marks[va]}
 
     def check_all(self, va: int, size_bytes: int, what: str) -> None:
-        """A pattern over all of it comes back, and a second one, so that old content does not pass."""
-        for seed in (3, 4):
-            want = pattern(size_bytes, seed)
-            self.write(va, want)
-            bad = first_difference(self.read(va, size_bytes), want)
-            check(bad is None, "gpu-wrong-data", f"{what}: what the GPU wrote differs from byte {bad} on")
+        """What the GPU writes over all of it, it reads back."""
+        lost = first_lost(partial(self.write, va), partial(self.read, va, size_bytes), size_bytes, (3, 4))
+        if lost is not None:
+            raise Failed("gpu-wrong-data", f"{what}: what the GPU wrote differs from byte {lost[1]} on")
 
 
 def _copy(source: int, target: int, size_bytes: int) -> DmaData:

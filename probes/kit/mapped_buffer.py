@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 from zinc_rt.kmd.transport import DeviceBuffer
 
@@ -59,6 +60,20 @@ def pattern(size_bytes: int, seed: int = 1) -> bytes:
     """Bytes that no address slip or byte swap leaves alone."""
     words = ((seed * 0x9E3779B1 + index * 0x85EBCA6B) & 0xFFFFFFFF for index in range(-(-size_bytes // 4)))
     return b"".join(word.to_bytes(4, "little") for word in words)[:size_bytes]
+
+
+def first_lost(
+    write: Callable[[bytes], None], read: Callable[[], bytes], size_bytes: int, seeds: tuple[int, int]
+) -> tuple[int, int] | None:
+    """Where a pattern that was written over all of a memory does not come back: its seed and byte. The second seed
+    is so that old content does not pass."""
+    for seed in seeds:
+        want = pattern(size_bytes, seed)
+        write(want)
+        bad = first_difference(read(), want)
+        if bad is not None:
+            return seed, bad
+    return None
 
 
 def first_difference(got: bytes, want: bytes) -> int | None:

@@ -1,0 +1,218 @@
+"""What the commands over probes do: which device and which probes, the run itself, and what is told of it."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from zinc_rt import gpu_lock, terminal
+from zinc_rt.commands.output import begin
+from zinc_rt.commands.progress import stages
+from zinc_rt.errors import NothingRan, UsageError
+from zinc_rt.facts import leaned_on, told
+from zinc_rt.files import check_writable
+from zinc_rt.junit import to_junit
+from zinc_rt.probes import combinations, registry
+from zinc_rt.probes.device import parse, require_amd_gpu
+from zinc_rt.probes.device_description import describe_device
+from zinc_rt.probes.device_spec import DeviceSpec
+from zinc_rt.probes.expectations import Expectations, load
+from zinc_rt.probes.gpu_messages import GpuMessages
+from zinc_rt.probes.journal import Journal, default_path
+from zinc_rt.probes.kit.context import ProbeOptions
+from zinc_rt.probes.learning import facts_file
+from zinc_rt.probes.outcome import T1, T2
+from zinc_rt.probes.output import bundle, passed, table
+from zinc_rt.probes.output.tap import to_tap
+from zinc_rt.probes.probe import Probe
+from zinc_rt.probes.runner import ProbeRunner, RunPlan
+from zinc_rt.report import Report, Result, to_json, write_text
+
+
+def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
+    """What both commands over probes do."""
+    for flag in ("json", "tap", "junit", "bundle"):
+        if arguments.list and getattr(arguments, flag) is not None:
+            raise UsageError(f"--{flag} goes with a run", next="leave out --list")
+    tiers = _tiers(arguments.tiers)
+    chosen = registry.select(probes, arguments.select, f"zinc-rt-{name}")
+    if arguments.list:
+        terminal.show(table.listing(chosen))
+        return 0
+    spec = parse(
+        arguments.device,
+        arguments.inject,
+        arguments.reorder,
+        arguments.facts,
+        arguments.force_facts,
+        arguments.flip,
+    )
+    if spec.simulated:
+        spec = replace(spec, shared=f"{name}-{secrets.token_hex(4)}")
+    expectations = _expectations(arguments.expect, probes)
+    try:
+        require_amd_gpu(spec, f"zinc-rt-{name}")
+    except NothingRan as nothing:
+        _check_outputs(arguments)
+        _write(arguments, begin(_report_of(nothing, name), arguments))
+        raise
+    _check_outputs(arguments)
+    show = partial(terminal.show, out=sys.stderr) if "-" in (arguments.json, arguments.tap) else terminal.show
+    device = describe_device(spec)
+    _same_chip(expectations, device)
+    report = begin(Report(name, device=device), arguments)
+    report.shortcuts += spec.shortcuts
+    messages = GpuMessages(simulated=spec.simulated)
+    show(table.header(device))
+    if messages.missing and not spec.simulated:
+        show(f"log       {messages.missing}")
+    plan = _plan(arguments, spec, tiers, device, expectations)
+    if plan.why_hazard:
+        show(f"hazard    0 by default: {plan.why_hazard}; --hazard 1 runs more")
+    journal = _journal(arguments, spec, device)
+    runner = ProbeRunner(plan, chosen, journal, command=f"zinc-rt-{name}", kernel_log=messages.lines)
+    for suspected, suspect in runner.suspects.items():
+        what = "the machine was reset" if suspect.reset else "the harness ended"
+        show(f"journal   {what} while {suspected} ran ({suspect.when})")
+    show("")
+    with ExitStack() as alone:
+        stage = alone.enter_context(stages())
+        if not spec.simulated:
+            alone.enter_context(gpu_lock.held(str(device.get("render_path") or spec.option)))
+        for result in runner.run(stage.say):
+            stage.clear()
+            report.results.append(result)
+            show(table.line(result))
+    if name == "pm4-test" and not plan.learn and not spec.simulated:
+        for line in passed.note(report, device, runner.suspects, hazard=plan.hazard):
+            show(line)
+    if plan.learn:
+        show("")
+        show(facts_file.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
+    if spec.simulated:
+        report.details["assumptions"] = told(leaned_on(runner.marks))
+    report.details["kernel_log"] = [*messages.lines(), *runner.log]
+    report.details["kernel_log_missing"] = messages.missing
+    size_bytes = bundle.save(arguments.bundle, report, spec, runner.hangs) if arguments.bundle else 0
+    for result in report.results:
+        if result.status == "fail" or (result.cause and result.status == "skip"):
+            show("")
+            show(table.story(result))
+    show("")
+    if arguments.bundle:
+        show(
+            f"bundle    {arguments.bundle}, {size_bytes / 1000:.0f} kB: read its README.txt before you send it on"
+        )
+    show(table.verdict(report, strict=arguments.strict))
+    _write(arguments, report)
+    return report.exit_code(strict=arguments.strict)
+
+
+def _write(arguments: argparse.Namespace, report: Report) -> None:
+    for path, content in (
+        (arguments.json, to_json(report, strict=arguments.strict)),
+        (arguments.tap, to_tap(report)),
+        (arguments.junit, to_junit(report)),
+    ):
+        if path == "-":
+            print(content)
+        elif path:
+            write_text(path, content)
+
+
+def _report_of(nothing: NothingRan, name: str) -> Report:
+    """For who reads reports and not words: that nothing ran, and why."""
+
+    device = {"name": "", "arch": "", "simulated": False}
+    return Report(
+        name,
+        device=device,
+        results=[Result("device", "probe", "skip", reason=nothing.message, advice=nothing.next)],
+    )
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Before hours of probes. Raises OutputError or UsageError for what could not be written at their end."""
+
+    if arguments.json == arguments.tap == "-":
+        raise UsageError("--json - and --tap -: stdout holds one of them", next="name a file for the other")
+    tap = None if arguments.tap == "-" else arguments.tap
+    check_writable(arguments.junit, tap, arguments.learn, report=arguments.json)
+    if arguments.bundle is not None:
+        bundle.check(arguments.bundle)
+
+
+def _tiers(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    named = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    wrong = [name for name in named if name not in (T1, T2)]
+    if wrong:
+        raise UsageError(f"--tiers {wrong[0]!r}: wanted t1, t2 or t1,t2")
+    return named
+
+
+def _expectations(path: Path | None, probes: Sequence[Probe]) -> Expectations:
+    if path is None:
+        return Expectations()
+    known = {probe.id for probe in probes} | {f"{probe.id}/{tier}" for probe in probes for tier in probe.tiers}
+    return load(path, known)
+
+
+def _same_chip(expectations: Expectations, device: dict[str, Any]) -> None:
+    if expectations.chip and device["arch"] and expectations.chip != device["arch"]:
+        raise UsageError(f"--expect is for {expectations.chip}, this device is {device['arch']}")
+
+
+def _plan(
+    arguments: argparse.Namespace,
+    spec: DeviceSpec,
+    tiers: tuple[str, ...],
+    device: dict[str, Any],
+    expectations: Expectations,
+) -> RunPlan:
+
+    hazard, why_hazard = arguments.hazard, ""
+    if hazard is None:
+        hazard, why_hazard = _default_hazard(spec, device)
+    both = tiers or (T1, T2)
+    return RunPlan(
+        spec,
+        both,
+        hazard,
+        ProbeOptions(both, forced=bool(tiers), soak_minutes=arguments.soak, manual=arguments.manual),
+        next(probe for probe in registry.PROBES if probe.id == registry.ALIVE),
+        timeout_seconds=arguments.timeout,
+        displays=tuple(device.get("displays", ())),
+        force=arguments.force,
+        why_hazard=why_hazard,
+        again=arguments.again,
+        learn=arguments.learn or "",
+        known=combinations.quotes(device),
+        expectations=expectations,
+    )
+
+
+def _default_hazard(spec: DeviceSpec, device: dict[str, Any]) -> tuple[int, str]:
+    """What runs unasked, and why no more does, where that surprises."""
+    if spec.simulated:
+        return 2, ""
+    if device.get("displays"):
+        return 0, f"this GPU lights {', '.join(device['displays'])}, and a hang would freeze the screen"
+    if not device.get("displays_known"):
+        return 0, "whether this GPU lights a display cannot be seen from here"
+    return 1, ""
+
+
+def _journal(arguments: argparse.Namespace, spec: DeviceSpec, device: dict[str, Any]) -> Journal:
+    """A simulated device takes no machine down: it keeps a journal only where one is named."""
+
+    path = arguments.journal or (None if spec.simulated else default_path())
+    return Journal(path, spec.option if spec.simulated else str(device.get("render_path") or spec.option))

@@ -1,0 +1,76 @@
+"""The tables: every fact of a row is one that something reads, and facts agree with each other."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.isa import decode, target_of
+from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.lint.counters import COUNTERS
+from zinc_rt.isa.report import UNITS
+from zinc_rt.isa.rows import ENCODINGS, FLOWS, SEGMENTS, InstructionRow, rows
+from zinc_rt.sim.shader.translate.semantics import EMIT
+
+TABLES = ("scalar", "vector", "packed", "vopd", "memory", "graphics")
+
+
+def every_row(generation: int) -> list[InstructionRow]:
+    return [
+        row
+        for table in TABLES
+        for written in import_module(f"zinc_rt.isa.tables.{table}").ROWS
+        for encoding in (SEGMENTS if written == "VMEM" else (written,))
+        for row in rows(table, encoding, generation).values()
+    ]
+
+
+@pytest.mark.parametrize("generation", [11, 12])
+def test_every_fact_is_one_that_is_known(generation: int) -> None:
+    found = every_row(generation)
+    assert len(found) > 1200
+    assert {row.encoding for row in found} <= ENCODINGS.keys()
+    assert {row.unit for row in found} <= {*UNITS, "atomic", "cache"}
+    assert {row.flow for row in found} <= {"", *FLOWS}
+    assert {row.counter for row in found} <= {"", *COUNTERS}
+    assert {name for row in found for name in row.waits} <= {"all", *COUNTERS}
+    assert {name for row in found for name in row.reads} <= {"scc", "vcc", "exec", "m0", "dst"}
+    assert {name for row in found for name in row.writes} <= {"scc", "exec", "src"}
+    assert {name for row in found for name in row.limits} <= {"permlane", "one_scalar"}
+
+
+def test_an_instruction_has_the_same_facts_in_each_of_its_encodings() -> None:
+    by_name: dict[str, set[tuple[object, ...]]] = {}
+    for row in every_row(12):
+        if row.pipe == "valu":
+            by_name.setdefault(row.name, set()).add((row.unit, row.reads, row.writes, row.flow, row.limits))
+    assert not {name: facts for name, facts in by_name.items() if len(facts) > 1}
+
+
+def test_facts_of_units_and_control_flow_agree() -> None:
+    for row in every_row(12):
+        assert (row.unit == "wait") == row.mnemonic.startswith("s_wait"), row
+        assert (row.flow == "conditional") == row.mnemonic.startswith("s_cbranch"), row
+        assert not row.waits or row.unit == "wait", row
+        assert ("exec" in row.writes) == any(word in row.name for word in ("cmpx", "saveexec", "wrexec")), row
+
+
+def test_whatever_the_simulator_runs_has_a_row() -> None:
+    assert not EMIT.keys() - {row.name for row in every_row(12)}
+
+
+def test_the_rows_that_llvm_has_vectors_of_are_all_there(data_dir: Path) -> None:
+    file = data_dir / "gfx12" / "gfx1201_w32.tsv"
+    if not file.is_file():
+        pytest.skip(f"{file} is absent")
+    target = target_of("gfx1201")
+    lines = [line.split("\t")[0] for line in file.read_text().splitlines() if not line.startswith("#")]
+    found = {made.row.mnemonic for raw in lines if (made := decode(bytes.fromhex(raw), 0, target)) is not None}
+    unseen = {row.mnemonic for row in every_row(12)} - found
+    assert len(found) > 1300 and len(unseen) < 20, sorted(unseen)
+
+
+def test_illegal_memory_has_no_row_of_a_table() -> None:
+    assert control_flow(bytes(8), target_of("gfx1201")).blocks[0].illegal_at == 0

@@ -1,0 +1,37 @@
+"""A probe is one file: docs/extending.md's is found, ordered, listed and run on the simulated device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from extending import ExtendedTree, extended
+
+from zinc_rt.probes.registry import PROBES
+
+RUN = "import sys; from zinc_rt.probes.command import main; raise SystemExit(main(sys.argv[1:]))"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
+    return extended("A probe", tmp_path_factory.mktemp("probe"))
+
+
+def test_it_is_new_and_one_file(tree: ExtendedTree) -> None:
+    assert "P57" not in {probe.id for probe in PROBES}
+    assert [Path(file).parent.as_posix() for file in tree.files] == ["probes/groups"]
+
+
+def test_it_is_listed_with_what_it_proves(tree: ExtendedTree) -> None:
+    done = tree.python("-c", RUN, "--list", "-k", "P57")
+    assert done.returncode == 0, done.stderr
+    assert "two timestamps" in done.stdout and "P20" in done.stdout
+
+
+def test_it_passes_on_both_tiers(tree: ExtendedTree) -> None:
+    done = tree.python("-c", RUN, "--device", "sim", "-k", "P57", "--json", "-")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {each["id"]: each for each in json.loads(done.stdout)["results"]}
+    assert set(found) == {"P57/t1", "P57/t2"}
+    assert all(each["status"] == "pass" and each["measure"]["ticks"] >= 0 for each in found.values())

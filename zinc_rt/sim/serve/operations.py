@@ -1,0 +1,138 @@
+"""What a served device does for one request of a client: a row an operation."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from zinc_rt.kmd.driver import KernelToCompile
+from zinc_rt.sim.driver.host_mappings import host_mapping
+from zinc_rt.sim.driver.process import Process
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.memory.buffers import Bo
+from zinc_rt.sim.serve.remote_memory import CarriedMemory, RemoteMemory, map_pages
+from zinc_rt.sim.serve.wire import MAX_ARRAY_BYTES, WireMessage
+
+
+class ClientSession:
+    """One client process, over one or more connections: what it asks for, a driver in this process does."""
+
+    def __init__(self, token: str, machine: SimMachine, process: Process, memory: RemoteMemory) -> None:
+        self.token, self.machine, self.process, self.memory = token, machine, process, memory
+        self.driver = SimDriver(machine, process)
+        self.connections = 0
+        self.mapped: dict[int, Bo | None] = {}
+        self.mappings = 0
+
+    def end(self) -> None:
+        """The client is gone."""
+        self.driver.exit()
+        for bo in self.mapped.values():
+            if bo is not None:
+                bo.host_unmaps()
+
+
+def answer(session: ClientSession, message: WireMessage) -> WireMessage:
+    """An errno where the kernel would say one, or the request makes no sense."""
+    operation = OPERATIONS.get(str(message.header.get("op")))
+    try:
+        if operation is None:
+            raise OSError(errno.ENOSYS, "unknown request")
+        answered = operation(session, message)
+        return answered if isinstance(answered, WireMessage) else WireMessage(answered or {})
+    except OSError as error:
+        return WireMessage(_refusal(error))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        return WireMessage({"errno": errno.EINVAL, "message": f"a malformed request: {error!r}"})
+
+
+def _refusal(error: OSError) -> dict[str, Any]:
+    return {"errno": error.errno or errno.EIO, "message": error.strerror or str(error)}
+
+
+def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
+    header = message.header
+    size = int(header["size"])
+    arg, at = bytearray(message.body[:size]), size
+    carried = CarriedMemory()
+    for address, length, comes in header["arrays"]:
+        content = bytearray(message.body[at : at + length]) if comes else bytearray(min(length, MAX_ARRAY_BYTES))
+        at += length if comes else 0
+        carried.arrays.append((int(address), content))
+    if message.fds:
+        carried.pages_at, pages_bytes = (int(each) for each in header["pages"])
+        carried.pages = map_pages(message.fds[0], pages_bytes)
+    session.memory.carry(carried)
+    said: dict[str, Any] = {}
+    try:
+        session.driver.ioctl(int(header["fd"]), int(header["request"]), arg)
+    except OSError as error:
+        said = _refusal(error)
+    said["written"] = [(address, len(data)) for address, data in carried.written]
+    return WireMessage(said, bytes(arg) + b"".join(data for _, data in carried.written))
+
+
+def _mmap(session: ClientSession, message: WireMessage) -> WireMessage:
+    fd, size, offset = (int(message.header[name]) for name in ("fd", "size", "offset"))
+    with session.machine.lock:
+        shown = host_mapping(session.machine, session.process, fd, size, offset)
+        session.mappings += 1
+        session.mapped[session.mappings] = shown.bo
+    return WireMessage({"mapping": session.mappings, "offset": shown.offset}, fds=[shown.memory.fd])
+
+
+def _munmap(session: ClientSession, message: WireMessage) -> None:
+    bo = session.mapped.pop(int(message.header["mapping"]), None)
+    if bo is not None:
+        bo.host_unmaps()
+
+
+def _poll(session: ClientSession, message: WireMessage) -> dict[str, Any]:
+    fds = [int(fd) for fd in message.header["fds"]]
+    return {"ready": session.driver.poll(fds, float(message.header["timeout_seconds"]))}
+
+
+def _announce(session: ClientSession, message: WireMessage) -> None:
+    session.driver.announce_all([(int(va), int(size), str(name)) for va, size, name in message.header["rows"]])
+
+
+def _precompile(session: ClientSession, message: WireMessage) -> None:
+    rows = message.header["kernels"]
+    session.driver.precompile([KernelToCompile(**{**row, "threads": tuple(row["threads"])}) for row in rows])
+
+
+def _findings(session: ClientSession, message: WireMessage) -> dict[str, Any]:
+    rows = [{**asdict(each), "severity": each.severity.value} for each in session.driver.findings()]
+    return {"findings": rows, "dmesg": session.machine.dmesg[-1000:]}
+
+
+def _consulted(session: ClientSession, message: WireMessage) -> dict[str, Any]:
+    period, marks = session.driver.consulted(int(message.header["since"]))
+    return {"period": period, "marks": marks}
+
+
+def _range(message: WireMessage) -> tuple[int, int]:
+    return int(message.header["va"]), int(message.header["size"])
+
+
+OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | dict[str, Any] | None]] = {
+    "open": lambda s, m: {"fd": s.driver.open(str(m.header["path"]), int(m.header["flags"]))},
+    "ioctl": _ioctl,
+    "mmap": _mmap,
+    "munmap": _munmap,
+    "close": lambda s, m: s.driver.close(int(m.header["fd"])),
+    "poll": _poll,
+    "read_file": lambda s, m: WireMessage({}, s.driver.read_file(str(m.header["path"]))),
+    "list_dir": lambda s, m: {"names": s.driver.list_dir(str(m.header["path"]))},
+    "announce": _announce,
+    "precompile": _precompile,
+    "findings": _findings,
+    "consulted": _consulted,
+    "discard": lambda s, m: s.driver.discard(*_range(m)),
+    "set_watchpoint": lambda s, m: s.driver.set_watchpoint(*_range(m)),
+    "watchpoint_hits": lambda s, m: {"hits": [asdict(each) for each in s.driver.watchpoint_hits()]},
+    "inject": lambda s, m: s.machine.injector.add(str(m.header["name"])),
+}
