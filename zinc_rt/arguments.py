@@ -41,8 +41,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse's, but what is not taken is an error here, where the options of an action are known, and
-        plain words are models where the command takes some, wherever they stand among the options."""
+        """Parse as argparse does, but what is not taken is an error here, where the options of an action are
+        known, and plain words are models where the command takes some, wherever they stand among the options."""
         taken, left = super().parse_known_args(args, namespace)
         words = [] if self.most_models == 0 else [word for word in left if not word.startswith("-")]
         if others := [word for word in left if word not in words]:
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         return taken, []
 
     def _take_models(self, taken: argparse.Namespace, words: list[str]) -> None:
-        """`model` is the first of `models`."""
+        """Take the models; `model` is the first of `models`."""
         named = taken.model
         if words and named is not None:
             self.error(f"{words[0]}: the model is given already, as --model {named}")

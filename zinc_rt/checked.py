@@ -43,7 +43,7 @@ class Setup:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
     def differences(self, earlier: Setup) -> list[str]:
-        """In words, what is not as it was."""
+        """What is not as it was, in words."""
         said = [
             f"{name} {getattr(earlier, key) or 'unknown'} → {getattr(self, key) or 'unknown'}"
             for key, name in NAMES.items()
@@ -68,7 +68,8 @@ def record_path() -> Path:
 
 
 def identify(driver: Driver, gpu: Gpu) -> Setup:
-    """As far as the kernel tells this user; what cannot be read stays empty, and is then another setup."""
+    """The setup, as far as the kernel tells this user; what cannot be read stays empty, and is then another
+    setup."""
     device = f"/sys/class/drm/{gpu.name}/device"
     unique = _read(driver, f"{device}/unique_id") or gpu.pci_address
     firmware = {}
@@ -97,7 +98,7 @@ def identify(driver: Driver, gpu: Gpu) -> Setup:
 
 
 def card_hash(ids: Sequence[str], unique: str) -> str:
-    """Of PCI ids and the card's own number, or its slot: the same card anywhere, and nobody's number."""
+    """A hash of PCI ids and the card's own number, or its slot: the same card anywhere, and nobody's number."""
     return hashlib.sha256(f"zinc-rt card {':'.join(ids)} {unique}".encode()).hexdigest()[:16]
 
 
@@ -124,7 +125,7 @@ def verdict(setup: Setup, tier: str, path: Path | None = None) -> Verdict:
 def write(
     setup: Setup, tier: str, *, failed: Iterable[str], hazard: int, probes: int, path: Path | None = None
 ) -> None:
-    """The tier's newest word on this setup. `failed` empty: it passed. Raises OutputError."""
+    """Note a tier's newest result on this setup. `failed` empty: it passed. Raises OutputError."""
     path = path or record_path()
     row = {
         "key": setup.key,
@@ -147,7 +148,8 @@ def write(
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Rows as `write` made them, `setup` a Setup. None where there is no file; InputError for a damaged one."""
+    """The rows as `write` made them, `setup` a Setup. None where there is no file; InputError for a damaged
+    one."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["schema"] != SCHEMA:
@@ -168,7 +170,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Two cards may be probed at once."""
+    """Hold the file's lock: two cards may be probed at once."""
     import fcntl  # GPU tiers need Linux; this room is read elsewhere too
 
     try:

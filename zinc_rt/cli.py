@@ -78,8 +78,8 @@ def registered() -> dict[str, EntryPoint]:
 
 
 def _guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
-    """body(), with what ends it early in one sentence on stderr and as an exit code. `program`: the process ends
-    then, and Ctrl-C comes too late to change how."""
+    """Run body(), with what ends it early in one sentence on stderr and as an exit code. `program`: the process
+    ends then, and Ctrl-C comes too late to change how."""
     _occupy_standard_streams()
     if sys.stdout is None:
         print(f"{who}: stdout is closed\n  next: redirect it, to /dev/null if it is not wanted", file=sys.stderr)

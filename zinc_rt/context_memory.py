@@ -19,7 +19,8 @@ TABLE_COPIES = 5  # of the tables of angles: one a stage, and float64 while they
 def check_context_memory(
     gguf: GGUFFile, limits: SequenceLimits, *, overrides: Overrides | None = None, state: bool
 ) -> None:
-    """Raises UsageError for a context whose tables, or with `state` its caches too, this machine cannot hold.
+    """Check a context's length: UsageError for one whose tables, or with `state` its caches too, this machine
+    cannot hold.
 
     Both grow evenly with the context, so two short ones tell. Of caches only what is used takes memory: these are
     held against all that the machine has, the tables against what is free.
@@ -45,7 +46,7 @@ def check_context_memory(
 
 
 def _grown(gguf: GGUFFile, limits: SequenceLimits, overrides: Overrides | None) -> tuple[int, int]:
-    """Bytes of constants, and of state and page tables."""
+    """The bytes of constants, and of state and page tables."""
     model = build_model(gguf, limits, "decode", overrides=overrides)
     kept = sum(size_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
     return sum(array.nbytes for array in model.constants.values()), kept
@@ -56,6 +57,6 @@ def _gib(count: float) -> str:
 
 
 def _rounded(tokens: float) -> int:
-    """Down to two digits."""
+    """The number, rounded down to two digits."""
     digits = max(0, len(str(int(tokens))) - 2)
     return int(tokens) // 10**digits * 10**digits

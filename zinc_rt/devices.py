@@ -49,7 +49,7 @@ class Choice:
 
     @property
     def shortcut(self) -> str:
-        """What reports must say of it, or nothing."""
+        """What reports must say of the choice, or nothing."""
         return f"{self.tier}: {self.unchecked} (--unchecked)" if self.unchecked else ""
 
     @property
@@ -77,8 +77,8 @@ def choose_tier(
     ordering: str = "canonical-1",
     **options: Any,
 ) -> Choice:
-    """`asked`: TIER, TIER:KERNELSET or auto, which takes the first usable one that computes `ordering`. `options`:
-    the simulated device's.
+    """The tier to run on. `asked`: TIER, TIER:KERNELSET or auto, which takes the first usable one that computes
+    `ordering`. `options`: the simulated device's.
 
     `device`: auto, hw, cpu or sim. `simulate`: under auto a tier that was asked for is simulated where this
     machine has no AMD GPU at all. A GPU counts as usable once pm4-test has passed on it as it is now, or with
@@ -105,8 +105,8 @@ def choose_tier(
 
 
 def require_gpu(device: str) -> None:
-    """Raises UnsupportedError where `device` is hw and this machine has no AMD GPU at all: nothing runs in its
-    place."""
+    """Check that there is hardware: UnsupportedError where `device` is hw and this machine has no AMD GPU at all:
+    nothing runs in its place."""
     if device == "hw" and not amd_gpus():
         raise UnsupportedError(
             "--device hw: this machine has no AMD GPU, so nothing ran",
@@ -181,7 +181,7 @@ def amd_gpus() -> tuple[Gpu, ...]:
 
 
 def linux_driver() -> Driver | None:
-    """None elsewhere: GPU tiers need Linux."""
+    """The driver of this machine; None where it is not Linux, which GPU tiers need."""
     if sys.platform != "linux":
         return None
     from zinc_rt.kmd.linux import LinuxDriver

@@ -41,7 +41,7 @@ Rows = Literal["all", "last"]
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One request's place: its slot and how many tokens it has seen."""
+    """One sequence of tokens: its slot and what it has seen."""
 
     slot: int
     position: int = 0
@@ -132,7 +132,7 @@ class Engine:
 
     @property
     def sequences(self) -> tuple[Sequence, ...]:
-        """Those that are open."""
+        """The sequences that are open."""
         return tuple(self._open)
 
     # --- sequences -----------------------------------------------------------------------------------------
@@ -223,7 +223,8 @@ class Engine:
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """One replay: each sequence advances by its tokens; logits f32 [len(rows), V] of the batch rows `rows`.
+        """Run one replay: each sequence advances by its tokens. Logits f32 [len(rows), V] of the batch rows
+        `rows`.
 
         Raises UsageError for what `check` refuses, a sequence named twice, more tokens than a step takes, a row
         the batch has not, more rows than tokens, or an injected value of another shape.
@@ -241,7 +242,8 @@ class Engine:
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
     ) -> StepOutput:
-        """As `step`, with the likeliest token of each row; no logits are read unless they are asked for.
+        """Run one step, as `step` does, for the likeliest token of each row; no logits are read unless they are
+        asked for.
 
         A step with one token a sequence is decode whatever its size; both stages have the same bits.
         """
@@ -273,12 +275,12 @@ class Engine:
             sequence.position += len(tokens)
             sequence.tokens.extend(tokens)
         if tap is not None:
-            _tell(handle.variant, tap, handle.counts)
+            _show_values(handle.variant, tap, handle.counts)
         return output
 
     def check(self, sequence: Sequence, tokens: abc.Sequence[int]) -> None:
-        """Raises UsageError for a released sequence, ids outside the vocabulary or more tokens than the context
-        still holds."""
+        """Check what would be appended: UsageError for a released sequence, ids outside the vocabulary or more
+        tokens than the context still holds."""
         self._check_open(sequence)
         vocab, ctx = self.model.vocab, self.limits.ctx
         if min(tokens, default=0) < 0 or max(tokens, default=0) >= vocab:
@@ -334,7 +336,7 @@ class Engine:
 
 
 def overrides_of(settings: Settings) -> Overrides:
-    """What of the settings departs from the file."""
+    """The settings that depart from the file."""
     return Overrides(
         lm_head_rows=settings.lm_head_rows,
         decode_topk=settings.decode_topk,
@@ -375,7 +377,7 @@ def _check_step(batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Seque
         raise UsageError(f"{len(rows)} rows of logits were asked for, the step has {total} tokens")
 
 
-def _tell(variant: Variant, tap: Tap, counts: Counts) -> None:
+def _show_values(variant: Variant, tap: Tap, counts: Counts) -> None:
     for call in variant.program.calls:
         for name in call.node.outputs:
             if variant.graph.buffers[name].role in ("activation", "output"):

@@ -17,7 +17,8 @@ from zinc_rt.runner import StepOutput
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """temperature 0 takes the likeliest token; top_k 0, top_p 1, min_p 0 switch their filter off."""
+    """How tokens are drawn: temperature 0 takes the likeliest one; top_k 0, top_p 1, min_p 0 switch their filter
+    off."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -26,7 +27,7 @@ class Sampling:
     seed: int = 0
 
     def check(self) -> None:
-        """Raises UsageError for a value outside its range."""
+        """Check every value: UsageError for one outside its range."""
         wanted = (
             ("--temperature", self.temperature, "0 or more", 0 <= self.temperature < math.inf),
             ("--top-k", self.top_k, "0 (off) or a count", 0 <= self.top_k < 1 << 24),  # a float32 holds it exactly
@@ -86,8 +87,8 @@ def generate(
     emit: Callable[[int], None],
     drawn: Drawn | None = None,
 ) -> str:
-    """`logits` f32 [V]: the prompt's last. `emit` gets each token as it is drawn, an end token too; `drawn` counts
-    where; why it stopped is returned."""
+    """Generate tokens. `logits` f32 [V]: the prompt's last. `emit` gets each token as it is drawn, an end token
+    too; `drawn` counts where; why it stopped is returned."""
     drawn = drawn or Drawn()
     token = sampling.draw(logits, position=sequence.position)
     drawn.host += 1

@@ -61,7 +61,7 @@ def take(gpu: str, *, folder: Path | None = None) -> Path:
 
 
 def give_back(path: Path) -> None:
-    """Once for each take. Only the last lets go."""
+    """Give a lock back, once for each take. Only the last lets go."""
     held = _held[path]
     held.users -= 1
     if not held.users:
@@ -94,7 +94,8 @@ def holder(path: Path) -> str:
 
 
 def _open(path: Path) -> int:
-    """The file, of whoever made it. A file of another user in a shared folder can be locked all the same."""
+    """Open the lock's file, whoever made it. A file of another user in a shared folder can be locked all the
+    same."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         for _ in range(2):

@@ -11,12 +11,12 @@ from typing import Any
 
 import psutil
 
-from zinc_rt.backends.cpu.processor import processor_name
+from zinc_rt.backends.cpu.host_memory import processor_name
 from zinc_rt.backends.spec import available_cores
 
 
 def host() -> dict[str, Any]:
-    """Processor, cores this process may use, memory in 10^9 bytes, system and its release."""
+    """The machine: processor, cores this process may use, memory in 10^9 bytes, system and its release."""
     return {
         "processor": processor_name(),
         "cores": available_cores(),
@@ -27,8 +27,9 @@ def host() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """`resident_bytes` counts the pages of mapped files that are in memory. `major_faults`: since the process
-    began, pages that were read from disk while a thread waited. None where the system does not tell."""
+    """This process's memory. `resident_bytes` counts the pages of mapped files that are in memory. `major_faults`:
+    since the process began, pages that were read from disk while a thread waited. None where the system does not
+    tell."""
 
     resident_bytes: int
     peak_resident_bytes: int | None

@@ -10,8 +10,8 @@ MARK = " [SIMULATED]"
 
 
 def to_junit(report: Report) -> str:
-    """One testcase a result; a skip carries its reason, a failure its measure and first bad element. What a
-    simulated device had a part in says so in its name."""
+    """The report as JUnit XML, one testcase a result; a skip carries its reason, a failure its measure and first
+    bad element. What a simulated device had a part in says so in its name."""
     counts = report.counts()
     tiers = set(report.simulated_tiers())
     whole = report.simulated and not tiers

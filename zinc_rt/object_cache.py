@@ -22,8 +22,8 @@ STORES_BETWEEN_TRIMS = 32
 
 
 class ObjectCache:
-    """`folder` None: in the user's cache folder. Every operation is best effort: a cache that cannot be read or
-    written is no error."""
+    """Compiled kernels by key, in `folder`; None: in the user's cache folder. Every operation is best effort: a
+    cache that cannot be read or written is no error."""
 
     def __init__(self, folder: Path | None = None, keep_bytes: int = KEEP_BYTES) -> None:
         self.folder = cache_folder() / "shaders" if folder is None else folder

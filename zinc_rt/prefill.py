@@ -152,7 +152,7 @@ def _validate(
 
 
 def compare(reference: np.ndarray, batched: np.ndarray, prompt_tokens: int, tolerance: float) -> PrefillCheck:
-    """Both f32 [V]. NaN on either side counts as the largest difference there is."""
+    """Compare two rows of logits, both f32 [V]. NaN on either side counts as the largest difference there is."""
     with np.errstate(invalid="ignore"):
         diff = np.where(reference == batched, 0.0, np.abs(batched.astype(np.float64) - reference))
     index = int(diff.argmax())  # the first NaN, where there is one

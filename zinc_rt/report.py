@@ -63,7 +63,7 @@ class Report:
         return bool(self.device.get("simulated")) or bool(self.simulated_tiers())
 
     def simulated_tiers(self) -> list[str]:
-        """Those that ran on one, as far as the report tells tiers apart."""
+        """The tiers that ran on one, as far as the report tells tiers apart."""
         devices = self.details.get("devices", {})
         found = [tier for tier, device in devices.items() if device.get("simulated")]
         found += [result.tier for result in self.results if result.measure.get("simulated") and result.tier]
@@ -78,7 +78,8 @@ class Report:
         return dict(Counter(result.status for result in self.results))
 
     def exit_code(self, *, strict: bool = False) -> int:
-        """0 everything that ran passed and something was compared; 1 a failure; 77 nothing ran (design §4.12)."""
+        """The exit code: 0 everything that ran passed and something was compared; 1 a failure; 77 nothing ran
+        (design §4.12)."""
         counts = self.counts()
         if counts.get("fail") or (strict and (counts.get("skip") or self.simulated_unasked)):
             return 1

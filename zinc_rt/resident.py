@@ -30,7 +30,7 @@ TAPPED_HEAPS = {**ROLE_HEAPS, "activation": BufferHeap.BAR}  # the host looks at
 
 @dataclass(eq=False, slots=True)
 class Arena:
-    """Activation memory that variants take turns in: they are never in flight together. Every buffer of theirs
+    """Activation memory in which variants take turns: they are never in flight together. Every buffer of theirs
     has its usage."""
 
     buffer: Buffer
@@ -92,12 +92,12 @@ class Variant:
         return self.replays.replay(self.key, stream)
 
     def write(self, name: str, data: np.ndarray | bytes, *, offset_bytes: int = 0) -> None:
-        """Into a buffer by its logical name; refused while a replay may still read it (exec.InFlight)."""
+        """Write into a buffer by its logical name; refused while a replay may still read it (exec.InFlight)."""
         place = self.program.plan.placements[name]
         self.replays.write(port(place.allocation, self.key), place.offset_bytes + offset_bytes, data)
 
     def write_step(self, block: np.ndarray) -> None:
-        """The whole step block, u8 as the plan lays it out, in one go."""
+        """Write the whole step block, u8 as the plan lays it out, in one go."""
         self.replays.write(self._step_port, 0, block)
 
     def read(self, name: str, counts: Counts) -> np.ndarray:
@@ -131,7 +131,8 @@ class Variant:
 
 
 class Resident:
-    """Weights go to the device with the first variant. State is shared by all, the rest is each one's own."""
+    """A model on a device. Weights go there with the first variant; state is shared by all, the rest is each one's
+    own."""
 
     def __init__(
         self,
@@ -237,7 +238,7 @@ class Resident:
         self._free(variant)
 
     def zero(self, prefix: str, row: int, rows: int, stream: Stream) -> None:
-        """Row `row` of every state buffer of `rows` rows whose name begins so is zero for what is submitted to
+        """Zero row `row` of every state buffer of `rows` rows whose name begins so, for what is submitted to
         `stream` from here on. Nothing is done before the first variant, when all is zero anyway."""
         variant = next(iter(self._variants.values()), None)
         if variant is None:
@@ -261,7 +262,7 @@ class Resident:
                 yield name, at
 
     def unload(self) -> None:
-        """Everything back to the backend: variants, state, weights. Raises InFlight while a replay runs."""
+        """Give everything back to the backend: variants, state, weights. Raises InFlight while a replay runs."""
         busy = [variant for variant in self._variants.values() if any(b.busy() for b in variant.buffers.values())]
         if busy:
             raise InFlight(
@@ -322,5 +323,5 @@ def capacity_of(key: tuple[int, ...]) -> dict[str, int]:
 
 
 def port(allocation: str, key: tuple[int, ...]) -> str:
-    """Variants of one graph have step blocks and outputs of their own."""
+    """The port of a variant's allocation: variants of one graph have step blocks and outputs of their own."""
     return f"{allocation}@{','.join(map(str, key))}"

@@ -23,7 +23,8 @@ SUFFIXES = (
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """`computes`: other files here may give other values, so what was computed by others is another result."""
+    """A room's row. `computes`: other files here may give other values, so what was computed by others is another
+    result."""
 
     imports: frozenset[str]
     computes: bool = False
@@ -95,7 +96,7 @@ ROOMS: dict[str, Room] = {
 
 
 def files_of(room: str) -> Iterator[Path]:
-    """Sources and package data, in a fixed order. Nothing where the room is still to come."""
+    """A room's sources and package data, in a fixed order. Nothing where the room is still to come."""
     folder = ROOT / room
     found = folder.rglob("*") if folder.is_dir() else [folder.with_suffix(".py")]
     return (

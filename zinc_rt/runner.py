@@ -66,7 +66,8 @@ class StepBlock:
         self._named = {name: self.views[buffer] for name, buffer in PARTS.items() if buffer in self.views}
 
     def set(self, tokens: int, sequences: int, rows: int, entries: int, **parts: np.ndarray) -> None:
-        """The step's counts, and i32 arrays by the names of PARTS. One that the graph does not read is ignored."""
+        """Set the step's counts, and i32 arrays by the names of PARTS. One that the graph does not read is
+        ignored."""
         counts, named = self.counts, self._named
         counts[0], counts[1], counts[2], counts[3] = tokens, sequences, rows, entries
         for name, values in parts.items():
@@ -77,7 +78,7 @@ class StepBlock:
             named["logit_row"][0] = 0  # a row of logits nobody asked for is computed of the first token
 
     def inject(self, label: str, value: np.ndarray) -> None:
-        """What consumers of a labelled value read instead, f32 [tokens, ...]. UsageError for another shape."""
+        """Set what consumers of a labelled value read instead, f32 [tokens, ...]. UsageError for another shape."""
         name = injected_name(label)
         wanted = self.variant.shape(name, self.counts.tolist())
         if np.shape(value) != wanted:
@@ -96,15 +97,16 @@ class StepHandle:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """`tokens` i32 [rows]: the likeliest of each row. `nonfinite` i32 [rows]: the first logit that is none, -1
-    where all are numbers. `logits` reads f32 [rows, V] from the device, valid until the next step."""
+    """What a step gave. `tokens` i32 [rows]: the likeliest of each row. `nonfinite` i32 [rows]: the first logit
+    that is none, -1 where all are numbers. `logits` reads f32 [rows, V] from the device, valid until the next
+    step."""
 
     tokens: np.ndarray
     nonfinite: np.ndarray
     handle: StepHandle
 
     def logits(self) -> np.ndarray:
-        """Raises UsageError where the layers that ran do not reach the head."""
+        """The logits. Raises UsageError where the layers that ran do not reach the head."""
         if LOGITS not in self.handle.variant.graph.buffers:
             raise UsageError("there are no logits: the layers that ran do not reach the head")
         return self.handle.variant.read(LOGITS, self.handle.counts)
@@ -120,7 +122,8 @@ class Deadlines:
     override: float | None = None
 
     def of(self, backend: Backend, variant: Variant, counts: Counts) -> float | None:
-        """Seconds; None for a host's own processor, where a step is late only for somebody who waits."""
+        """The seconds of a step; None for a host's own processor, where a step is late only for somebody who
+        waits."""
         if self.override is not None:
             return self.override
         if not backend.spec.deadline:
@@ -130,13 +133,14 @@ class Deadlines:
         return max(SILICON_SECONDS, SILICON_FACTOR * _predicted_seconds(backend, variant, counts))
 
     def seconds(self, backend: Backend, variant: Variant, counts: Counts) -> float:
-        """As `of`; where there is none, as long as a wait can be."""
+        """The same, and where there is no deadline, as long as a wait can be."""
         allowed = self.of(backend, variant, counts)
         return threading.TIMEOUT_MAX if allowed is None else allowed
 
 
 def _predicted_seconds(backend: Backend, variant: Variant, counts: Counts) -> float:
-    """From above: every token reads every weight once, at the memory's bandwidth. 0 where that is unknown."""
+    """An upper bound of a step's time: every token reads every weight once, at the memory's bandwidth. 0 where
+    that is unknown."""
     if not backend.device.memory_bytes_per_second:
         return 0.0
     allocations = variant.program.plan.allocations
@@ -183,7 +187,8 @@ class Runner:
         return blocks[0]
 
     def submit(self, block: StepBlock) -> StepHandle:
-        """One write and one replay. Raises InFlight while the step before has not been collected."""
+        """Submit a step: one write and one replay. Raises InFlight while the step before has not been
+        collected."""
         if self._running is not None:
             raise InFlight("a step is in flight", next="collect it before the next is submitted")
         variant = block.variant
@@ -244,7 +249,7 @@ class Runner:
 
 
 def _wait_at_most(fence: Fence, seconds: float) -> bool:
-    """Whether it was reached. What the work ended with is for whoever waits last."""
+    """Whether the fence was reached. What the work ended with is for whoever waits last."""
     try:
         fence.wait(max(0.0, seconds))
     except DeadlineMissed:

@@ -27,7 +27,7 @@ class Settings:
     batched_prefill: str = "on"
 
     def clamps(self) -> list[str]:
-        """Shortcuts in force, in words: printed beside every result they touch."""
+        """The shortcuts in force, in words: printed beside every result they touch."""
         found = []
         if self.lm_head_rows:
             found.append(f"LM head capped to the first {self.lm_head_rows} rows (ZINC_RT_LM_HEAD_ROWS)")
@@ -147,7 +147,8 @@ NOTHING_BEHIND = (
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """Raises UsageError for a value that does not parse and for a knob that is not one."""
+    """The settings of an environment. Raises UsageError for a value that does not parse and for a knob that is not
+    one."""
     for name in NOTHING_BEHIND:
         if name in environment:
             raise UsageError(f"{name} is set, and has nothing behind it in this version", next=f"unset {name}")

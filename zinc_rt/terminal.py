@@ -44,8 +44,8 @@ _LABEL = re.compile(r" *\S+(?: \S+)?(?: {2,})|( +)")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`right`: numbers. `width`: cells it has at least, so that rows shown one at a time line up. `widest`: folded
-    to so many cells in a pipe too."""
+    """A table's column. `right`: numbers. `width`: cells it has at least, so that rows shown one at a time line
+    up. `widest`: folded to so many cells in a pipe too."""
 
     name: str
     right: bool = False
@@ -62,7 +62,7 @@ class Table:
     headings: bool = True
 
     def __str__(self) -> str:
-        """Plain, in full width: what a pipe gets."""
+        """The table in plain text of full width: what a pipe gets."""
         return _drawn(self, None, colour=False)
 
 
@@ -73,7 +73,7 @@ class Page:
     parts: Sequence[str | Table]
 
     def __str__(self) -> str:
-        """Plain, in full width."""
+        """The page in plain text of full width."""
         return "\n".join(map(str, self.parts))
 
 
@@ -248,7 +248,7 @@ def _rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
 
 
 def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Any:
-    """For a terminal that no folding fits: a line a cell, named, and a row apart from the next."""
+    """A list for a terminal that no folding fits: a line a cell, named, and a row apart from the next."""
     from rich.padding import Padding
     from rich.table import Table as RichTable
 
@@ -269,7 +269,7 @@ def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], wid
 
 
 def _style(cell: str) -> str:
-    """By a cell's word, alone or before a gap, where it says how something went."""
+    """The style of a cell, by its word, alone or before a gap, where it says how something went."""
     found = STYLES.get(cell.partition("  ")[0], "")
     return "" if found == STRONG else found
 
@@ -293,7 +293,7 @@ def _longest_word(text: str) -> int:
 
 
 def _rendered(drawn: Any, width: int | None, *, colour: bool) -> str:
-    """As text: who writes it decides what a closed pipe or a full disk means."""
+    """What rich draws, as text: who writes it decides what a closed pipe or a full disk means."""
     from rich.console import Console
 
     console = Console(

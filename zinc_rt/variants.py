@@ -100,8 +100,8 @@ class Variants:
     def get(
         self, stage: Stage, key: tuple[int, ...], *, inject: tuple[str, ...] = (), tapped: bool = False
     ) -> Variant:
-        """`key`: the most tokens, sequences and rows of logits. `tapped`: no activation shares memory with
-        another, so all can be looked at after a replay."""
+        """The variant of a key: the most tokens, sequences and rows of logits. `tapped`: no activation shares
+        memory with another, so all can be looked at after a replay."""
         tapped = tapped or self.tap_always
         table = self._built.get((stage, inject, tapped, self.timed))
         known = table.get(key) if table is not None else None
@@ -126,7 +126,7 @@ class Variants:
         return table[key]
 
     def _dropped(self, built: Any, graph: Graph) -> None:
-        """The least recently built graph made room for another."""
+        """Give back what was built for a graph that made room for another."""
         for variant in self._built.pop(built).values():
             self.resident.drop(variant)
         self._fitting.clear()
@@ -140,25 +140,25 @@ class Variants:
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
 
     def ran(self) -> list[Variant]:
-        """Of what is built now: those that were replayed to their end."""
+        """The variants that were replayed to their end, of those built now."""
         return [each for table in self._built.values() for each in table.values() if each.ran]
 
     def find(self, replays: Graph, key: tuple[int, ...]) -> Variant:
-        """What was built for that key of an executable graph. Raises KeyError."""
+        """The variant that was built for a key of an executable graph. Raises KeyError."""
         for table in self._built.values():
             if key in table and table[key].replays is replays:
                 return table[key]
         raise KeyError(f"{replays.name} {key}")
 
     def observe(self, observers: Sequence[Observer]) -> None:
-        """Tell these from here on; those who are new learn first of what is built already."""
+        """Have these observers from now on; new ones learn first of what is built already."""
         self.observers = tuple(observers)
         for replays in {variant.replays for table in self._built.values() for variant in table.values()}:
             replays.observe(observers)
 
 
 def _least(count: int) -> int:
-    """Raises UsageError for more than the largest variant takes."""
+    """The smallest capacity that holds so many. Raises UsageError for more than the largest variant takes."""
     for capacity in CAPACITIES:
         if capacity >= count:
             return capacity

@@ -15,7 +15,7 @@ from zinc_rt.kmd.syscalls import send_ioctl
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.userq_availability import MINIMA, userq_availability
-from zinc_rt.probes.context import SUPPORTED, ProbeContext
+from zinc_rt.probes.kit.context import SUPPORTED, ProbeContext
 from zinc_rt.probes.outcome import (
     T1,
     T2,

@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
-    """`driver` None: no Linux, so no GPU tier."""
+    """Print the table and write the report. `driver` None: no Linux, so no GPU tier."""
     from zinc_rt.files import check_writable
     from zinc_rt.kmd.discover import GpuInventory, find_gpus
     from zinc_rt.report import Report, Result
@@ -126,7 +126,7 @@ def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
 
 
 def _brought_up(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
-    """With what pm4-test has shown of it: a driver that is ready is not yet a card that was seen to work."""
+    """A row with what pm4-test has shown of it: a driver that is ready is not yet a card that was seen to work."""
     from zinc_rt import checked
 
     if driver.simulated or not device.usable or device.gpu is None:

@@ -121,7 +121,7 @@ def _logits(arguments: argparse.Namespace) -> int:
 def compute(
     engine: Engine, tokens: list[int], *, stepwise: bool, last_only: bool, layers: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """logits f32 [T, V] or [1, V], and l_out f32 [L, T, D] where asked for."""
+    """The logits, f32 [T, V] or [1, V], and l_out f32 [L, T, D] where asked for."""
     import numpy as np
 
     from zinc_rt.engine import CAPACITIES

@@ -28,7 +28,7 @@ ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # witho
 
 
 def add_device(group: argparse._ArgumentGroup, text: str) -> None:
-    """--device, with `text` as its help, and --sanitizer."""
+    """Add --device, with `text` as its help, --sanitizer and --unchecked."""
     group.add_argument("--device", choices=("auto", "hw", "cpu", "sim"), default="auto", help=text)
     group.add_argument(
         "--sanitizer",
@@ -38,7 +38,8 @@ def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     group.add_argument(
         "--unchecked",
         action="store_true",
-        help="take a GPU also where pm4-test has not passed on it with this kernel and driver; the report says so",
+        help="use a GPU even where pm4-test has not passed on it with this Linux kernel and driver; the report "
+        "says so",
     )
 
 
@@ -52,8 +53,8 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         )
     add_device(
         group,
-        "the device behind the tier; hw: never a simulated one; sim: a simulated R9700, no word about hardware "
-        "(default auto)",
+        "the device behind the tier; hw: never a simulated one; sim: a simulated R9700, which says nothing about "
+        "hardware (default auto)",
     )
     group.add_argument(
         "--facts", metavar="F", help="the simulated device behaves as the card that pm4-test --learn F was run on"
@@ -85,7 +86,7 @@ def add_timeout(group: argparse._ArgumentGroup) -> None:
 
 
 def token_list(text: str) -> list[int]:
-    """`1,2,3`: an argparse type. An empty text is an empty list."""
+    """The argparse type of token ids like `1,2,3`. An empty text is an empty list."""
     try:
         return [int(part) for part in text.split(",")] if text.strip() else []
     except ValueError as error:
@@ -117,7 +118,7 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
-    """Raises UsageError for an option that was given and that none of the tiers takes, nor their device."""
+    """Check every option that was given: UsageError for one that none of the tiers takes, nor their device."""
     tiers = ", ".join(dict.fromkeys(choice.tier for choice in choices))
     takes = "take" if "," in tiers else "takes"
     if arguments.threads and not any("threads" in choice.spec.options for choice in choices):
@@ -185,7 +186,7 @@ def say(line: str) -> None:
 
 
 def timeout(arguments: argparse.Namespace) -> float | None:
-    """--timeout in seconds, None where it is not given. Raises UsageError."""
+    """The seconds of --timeout, None where it is not given. Raises UsageError."""
     seconds: float | None = arguments.timeout
     if seconds is not None and not 0 < seconds < float("inf"):
         raise UsageError(f"--timeout {seconds:g}: wanted seconds, more than 0")
@@ -193,7 +194,7 @@ def timeout(arguments: argparse.Namespace) -> float | None:
 
 
 def read_model(path: str) -> GGUFFile:
-    """A file that can be computed with. Raises InputError for a vocabulary alone."""
+    """The model file, if it can be computed with. Raises InputError for a vocabulary alone."""
     from zinc_rt.model.gguf import read_gguf
 
     gguf = read_gguf(path)
@@ -206,7 +207,7 @@ def read_model(path: str) -> GGUFFile:
 
 
 def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | None) -> list[int]:
-    """--tokens as given, or --prompt through the model's own tokenizer."""
+    """The ids of --tokens as given, or of --prompt by the model's own tokenizer."""
     if tokens:
         return list(tokens)
     if prompt is None:

@@ -26,7 +26,7 @@ def output_stream(arguments: argparse.Namespace) -> TextIO:
 
 
 def begin(report: Report, arguments: argparse.Namespace) -> Report:
-    """A command's report, from now on known to whoever follows the command; `finish` writes it."""
+    """Begin a command's report: whoever follows the command knows of it from now on. `finish` writes it."""
     observer_of(arguments).report_begun(report)
     return report
 
@@ -43,7 +43,8 @@ def finish(report: Report, arguments: argparse.Namespace) -> int:
 
 
 def simulated_note(report: Report) -> str:
-    """Behind a verdict: that a simulated device had a part in it, and which tiers; nothing where none had."""
+    """The words behind a verdict in which a simulated device had a part, with its tiers; nothing where none
+    had."""
     if not report.simulated:
         return ""
     whole = report.device.get("simulated") and "devices" not in report.details  # the one device there was

@@ -11,7 +11,7 @@ from zinc_rt.commands.output import begin, finish, output_stream
 
 
 def probe(arguments: argparse.Namespace) -> int:
-    """One line a tier. Exit code 0 where one of those asked for is usable, else 77."""
+    """Print a line for each tier. Exit code 0 where one of those asked for is usable, else 77."""
     from zinc_rt.devices import probe_tiers, require_gpu
     from zinc_rt.files import check_writable
     from zinc_rt.report import Report, Result

@@ -76,7 +76,7 @@ class Display:
         self._thread.start()
 
     def compiling(self, done: int, total: int) -> None:
-        """A line of its own while a simulated device compiles kernels."""
+        """Show a line of its own while a simulated device compiles kernels."""
         if not done:
             self._compiling = ProgressLine("")
             self.lines.append(self._compiling)
@@ -177,7 +177,7 @@ class ProgressStage:
             self.display.hidden = False
 
     def clear(self) -> None:
-        """Off the terminal, before the command says something."""
+        """Take it off the terminal, before the command says something."""
         if self.display is not None:
             self.display.hide()
 

@@ -254,7 +254,7 @@ def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: i
 
 
 def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
-    """None where the file has none that this build reads, unless it is needed."""
+    """The file's tokenizer; None where this build cannot read it, unless it is needed."""
     from zinc_rt.errors import ZincError
     from zinc_rt.model.tokenizer import Tokenizer
 
@@ -305,7 +305,7 @@ class _Stream:
         self._out = out
 
     def feed(self, token: int, *, end: bool) -> None:
-        """An end token counts but is not shown."""
+        """Show one token; an end token counts but is not shown."""
         self.ids.append(token)
         if self._decoder is None:
             self._write(f"{',' if len(self.ids) > 1 else ''}{token}")
@@ -313,7 +313,7 @@ class _Stream:
             self._write(self._decoder.feed(token))
 
     def close(self) -> None:
-        """Also after Ctrl-C: what was generated stays, on a line of its own."""
+        """End the text, also after Ctrl-C: what was generated stays, on a line of its own."""
         self._write(self._decoder.flush() if self._decoder is not None else "")
         if self.ids and not self.text.endswith("\n"):
             print(file=self._out, flush=True)

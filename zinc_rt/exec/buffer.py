@@ -35,7 +35,7 @@ class Usage:
         return False
 
     def used_until(self, fence: Fence) -> None:
-        """Something that uses the memory was submitted and ends at `fence`."""
+        """Note that something which uses the memory was submitted and ends at `fence`."""
         fences = self._fences
         while fences and fences[0].done():
             fences.popleft()
@@ -44,7 +44,7 @@ class Usage:
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Two graphs share data by binding the same Buffer.
+    """A named region of device memory. Two graphs share data by binding the same one.
 
     `storage` is the backend's own handle and opaque here; `gpu_va` is None where the tier has no GPU addresses.
     `owned`: by the backend that allocated it, which frees it; else the memory is somebody else's, see `wrap`.
@@ -64,7 +64,7 @@ class Buffer:
         return self.usage.busy()
 
     def check_inside(self, offset_bytes: int, size_bytes: int, what: str) -> None:
-        """Raises ValueError, `what` in front, for bytes this buffer has not."""
+        """Check that the buffer has these bytes. Raises ValueError, with `what` in front."""
         if offset_bytes < 0 or size_bytes < 0 or offset_bytes + size_bytes > self.size_bytes:
             raise ValueError(
                 f"{what}: {size_bytes} bytes at offset {offset_bytes} pass the end of {self.name}, "
@@ -72,7 +72,7 @@ class Buffer:
             )
 
     def check_owned(self) -> None:
-        """For who frees buffers. Raises ValueError for a wrapped one."""
+        """Check that the backend may free it. Raises ValueError for a wrapped one."""
         if not self.owned:
             raise ValueError(f"{self.name} wraps memory that somebody else owns: its owner frees it")
 

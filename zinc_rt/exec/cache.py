@@ -9,7 +9,7 @@ from zinc_rt.exec.graph import Graph, InFlight
 
 
 class GraphCache:
-    """At most `max_graphs` at a time. A graph with a replay in flight is never dropped.
+    """Holds at most `max_graphs` graphs. A graph with a replay in flight is never dropped.
 
     `dropped(key, graph)` hears of each one that goes, to free what belongs to it. What a key stands for is the
     caller's business.
@@ -24,7 +24,7 @@ class GraphCache:
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
-        """Least recently asked for first."""
+        """The keys it holds, the least recently asked for first."""
         return tuple(self._graphs)
 
     def get(self, key: Hashable, build: Callable[[], Graph]) -> Graph:

@@ -21,8 +21,8 @@ class Copier(Protocol):
         size_bytes: int,
         stream: Stream,
     ) -> Fence:
-        """Start after the stream's earlier submissions and every fence in `stream.waits`; later ones on the stream
-        find the bytes there."""
+        """Submit the copy: it starts after the stream's earlier submissions and every fence in `stream.waits`, and
+        later ones on the stream find the bytes there."""
 
 
 def copy(

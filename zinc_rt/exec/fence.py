@@ -20,10 +20,10 @@ class DeadlineMissed(ZincError):
 class Fence(Protocol):
     @property
     def value(self) -> int:
-        """Where on its stream's timeline: larger is later, unsigned 64 bits."""
+        """Its place on the stream's timeline: larger is later, unsigned 64 bits."""
 
     def done(self) -> bool:
-        """Finished, successfully or not. Never blocks."""
+        """True once the work has finished, successfully or not. Never blocks."""
 
     def wait(self, timeout_seconds: float) -> None:
         """Return once finished; raise DeadlineMissed after the timeout, or the error the work ended with."""

@@ -21,16 +21,16 @@ class Launcher(Protocol):
     """What a graph needs of a backend. A variant is whatever that backend built, opaque here."""
 
     def submit(self, variant: Any, stream: Stream) -> Fence:
-        """Start after the stream's earlier submissions and every fence in `stream.waits`."""
+        """Submit a variant: it starts after the stream's earlier submissions and every fence in `stream.waits`."""
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """The bytes as they are now, read-only. Never counts as a write."""
+        """Read the bytes as they are now. Never counts as a write."""
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes in, also where the host does not map the buffer."""
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
-        """Zeros, after the stream's earlier submissions."""
+        """Submit a fill with zeros, after the stream's earlier submissions."""
 
 
 class Observer:
@@ -42,7 +42,8 @@ class Observer:
     """
 
     def created(self, graph: Graph, ir: Any) -> None:
-        """`ir` is whatever the graph was lowered from, opaque here; None where it was not given."""
+        """A graph begins, or has this observer from now on. `ir`: what it was lowered from, opaque here, or
+        None."""
 
     def added(self, graph: Graph, key: ShapeKey) -> None:
         """A variant was adopted under this key."""
@@ -54,17 +55,17 @@ class Observer:
         """The host wrote `data` (read-only view, valid during the call)."""
 
     def replayed(self, graph: Graph, key: ShapeKey, stream: Stream, fence: Fence) -> None:
-        """Submitted, not finished."""
+        """A variant was submitted; it has not finished."""
 
     def retired(self, fence: Fence, seconds: float) -> None:
-        """Finished well. `seconds`: from submission until the host saw the end, an upper bound."""
+        """A replay has finished well. `seconds`: from submission until the host saw the end, an upper bound."""
 
     def fault(self, report: BaseException) -> None:
         """A replay failed or missed its deadline: the very error its waiter gets."""
 
 
 class MissingVariant(ZincError):
-    """Replay of a shape key nothing was built for."""
+    """A shape key was replayed that nothing was built for."""
 
 
 class InFlight(ZincError):
@@ -81,7 +82,7 @@ class _Entry:
 
 
 class Graph:
-    """Variants are built elsewhere and adopted here; `replay` picks one by its exact key.
+    """A table of variants, which are built elsewhere; `replay` picks one by its exact key.
 
     At most `max_variants` are kept: adding one more drops the least recently used that is not in flight, and
     `evicted(key, variant)` lets its owner free it.
@@ -112,7 +113,7 @@ class Graph:
         self.observe(observers)
 
     def observe(self, observers: Sequence[Observer]) -> None:
-        """Tell these from here on, in this order. Those who are new learn first of what there is already."""
+        """Have these observers from now on, told in this order. New ones learn first of what there is already."""
         new = [observer for observer in observers if observer not in self._observers]
         self._observers = tuple(observers)
         for observer in new:
@@ -129,7 +130,7 @@ class Graph:
 
     @property
     def keys(self) -> tuple[ShapeKey, ...]:
-        """Least recently used first."""
+        """The keys that have a variant, the least recently used first."""
         return tuple(self._variants)
 
     def has(self, key: ShapeKey) -> bool:
@@ -237,7 +238,7 @@ class Graph:
             observer.wrote(buffer, offset_bytes, source)
 
     def fill(self, port: str, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
-        """Zeros into a part of a bound buffer, by the device and in the stream's order. The observer is told of a
+        """Submit a fill with zeros of a part of a bound buffer, in the stream's order. Observers are told of a
         write. Raises ValueError out of bounds."""
         buffer = self._buffer(port)
         buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, fill of {port}")

@@ -16,7 +16,7 @@ FOREIGN_POLL_SECONDS = 1e-3  # another executor's fence cannot wake this one
 
 
 class HostFence:
-    """Its waiter gets the very exception the call raised."""
+    """The end of one call on a host thread. Its waiter gets the very exception the call raised."""
 
     def __init__(self, value: int, what: str) -> None:
         self.value = value
@@ -52,7 +52,8 @@ class _Job:
 
 
 class HostExecutor:
-    """Runs calls in order within a stream; of the streams that are ready, the highest priority goes first.
+    """Runs calls on host threads, in order within a stream; of the streams that are ready, the highest priority
+    goes first.
 
     A call that raises fails its fence, whatever was already queued behind it on its stream, and whatever waits on
     it through an event: they would read what it did not write. Later submissions run again.
@@ -157,7 +158,8 @@ class HostExecutor:
 
 
 def _outcome(job: _Job) -> BaseException | None:
-    """Run it, unless something it waits on failed. Everything goes to the waiter, KeyboardInterrupt included."""
+    """Run a job, unless something it waits on failed. Every exception goes to the waiter, KeyboardInterrupt
+    included."""
     try:
         for fence in job.waits:
             fence.wait(0.0)

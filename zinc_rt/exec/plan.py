@@ -19,7 +19,8 @@ class _Step:
 
 
 class Plan:
-    """Built once, executed many times. Submission order: dependencies first, then the order of `add`."""
+    """A plan is built once and executed many times. Dependencies are submitted first, then in the order of
+    `add`."""
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []

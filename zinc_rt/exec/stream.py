@@ -22,7 +22,7 @@ class Stream:
         return f"Stream({self.name!r}, priority={self.priority})"
 
     def wait(self, event: Event) -> None:
-        """What is submitted from now on starts after `event`. Never blocks the host.
+        """Let what is submitted from now on start after `event`. Never blocks the host.
 
         Raises ValueError for an event that was never recorded: waiting on it would order nothing.
         """
@@ -33,7 +33,7 @@ class Stream:
             self.waits = (*self.waits, fence)
 
     def advanced(self, fence: Fence) -> None:
-        """Called after a successful submission: `fence` is its end, and the waits belong to it."""
+        """Note a successful submission: `fence` is its end, and the waits belong to it."""
         self.last = fence
         self.waits = ()
 
@@ -46,7 +46,8 @@ class Event:
         self.fence: Fence | None = None  # None once recorded: nothing was submitted before it
 
     def record(self, stream: Stream) -> None:
-        """Everything submitted to `stream` so far. Waits the stream holds for its next submission do not count."""
+        """Mark the end of what was submitted to `stream` so far. Its waits for the next submission do not
+        count."""
         self.recorded = True
         self.fence = stream.last
 

@@ -1,4 +1,4 @@
-"""Who writes a buffer before whom reads it.
+"""Reads and writes in order: a buffer is written before it is read, with a barrier where names do not tell.
 
 Order between plain writes and reads follows from the names: lowering puts the dependencies there. That covers
 reading what a plain output wrote, and an in-place write after reads of the old value. What must be written down
@@ -44,7 +44,7 @@ def check_dataflow(graph: OpGraph) -> Iterator[Violation]:
 
 
 def in_place_outputs(node: Node) -> dict[str, str]:
-    """Buffers this node declares to update in place -> the input port they come in by."""
+    """The buffers that a node updates in place, each with the input port it comes in by."""
     spec = OPS[node.op]
     incoming = {port.name: name for port, name in zip(spec.inputs, node.inputs, strict=False)}
     pairs = zip(spec.outputs, node.outputs, strict=False)

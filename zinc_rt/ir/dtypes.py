@@ -12,7 +12,7 @@ ACTIVATION = "f32"
 
 @cache
 def block_of(dtype: str) -> tuple[int, int]:
-    """(elements per block, bytes per block) of a ggml type name such as "q4_k".
+    """Elements and bytes of a block of a ggml type, named like "q4_k".
 
     Raises KeyError for a name ggml does not have.
     """
@@ -26,7 +26,7 @@ def is_dtype(dtype: str) -> bool:
 
 
 def row_bytes(dtype: str, elements: int) -> int:
-    """Bytes of one contiguous row. Raises ValueError where the row is not whole blocks."""
+    """The bytes of one contiguous row. Raises ValueError where the row is not whole blocks."""
     per_block, size_bytes = block_of(dtype)
     if elements % per_block:
         raise ValueError(f"a {dtype} row holds whole blocks of {per_block}, not {elements} elements")

@@ -46,7 +46,9 @@ def is_buffer_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
-    """weight: from the file. constant: computed by the host once. state: lives across replays.
+    """A buffer's name, shape, type and role.
+
+    weight: from the file. constant: computed by the host once. state: lives across replays.
     step: written by the host before a replay. activation: within one replay. output: read by the host.
     table: lives across replays as state does, and a step's first dispatch brings it up to date."""
 

@@ -12,7 +12,7 @@ from zinc_rt.ir.op import Op
 
 
 def find_label(graph: OpGraph, label: str) -> Node:
-    """The node labelled so. Raises UsageError naming what there is."""
+    """The node that has the label. Raises UsageError naming what there is."""
     for node in graph.nodes:
         if node.label == label:
             return node
@@ -45,7 +45,7 @@ def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
 
 
 def keep(graph: OpGraph, wanted: Iterable[str]) -> OpGraph:
-    """Only the nodes that the buffers `wanted` depend on, and the buffers those touch.
+    """The graph with only the nodes that the buffers `wanted` depend on, and the buffers those touch.
 
     A wanted activation becomes an output, since nothing else may be left to read it.
     """

@@ -65,7 +65,8 @@ _UNPACK = {kind: (type_, layout) for type_, (kind, layout) in _PACK.items()}
 
 
 def to_bytes(graph: OpGraph) -> bytes:
-    """Raises InputError for what the form cannot hold: an undeclared operand, an unknown role, a foreign type."""
+    """The graph's bytes. Raises InputError for what the form cannot hold: an undeclared operand, an unknown role,
+    a foreign type."""
     return _Writer(graph).form()
 
 

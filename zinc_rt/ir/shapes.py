@@ -34,7 +34,7 @@ _ORDER: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 
 
 class ShapeError(ValueError):
-    """A pattern and a shape part, or an expression has no value."""
+    """A shape does not fit its pattern, or an expression has no value."""
 
 
 def evaluate(expression: str, names: Mapping[str, Value]) -> Dim | bool:

@@ -22,7 +22,7 @@ ABSENT_MARK = "-"
 
 
 def to_text(graph: OpGraph) -> str:
-    """Raises InputError for names and values the text form cannot spell."""
+    """The graph as text. Raises InputError for names and values the text form cannot spell."""
     lines = [HEAD, f"graph {_quoted(graph.name)} {graph.stage}"]
     for spec in graph.buffers.values():
         shape = ", ".join(_word(dim) if isinstance(dim, str) else str(dim) for dim in spec.shape)

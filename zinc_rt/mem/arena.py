@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """Alive at every node from `first` to `last`, both included."""
+    """A buffer that is alive at every node from `first` to `last`, both included."""
 
     first: int
     last: int
@@ -29,7 +29,7 @@ _ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
 
 
 def pack(lifetimes: Sequence[Lifetime]) -> list[int]:
-    """One offset each, so that no two that are alive at the same node overlap.
+    """An offset for each lifetime, so that no two that are alive at the same node overlap.
 
     Each goes to the lowest gap that fits; of a few fixed orders to place them in, the one with the smallest arena
     wins. Offsets are sums of sizes: give sizes already aligned.
@@ -67,7 +67,7 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> list[int]:
 
 
 def _lowest_gap(beside: list[tuple[int, int]], size_bytes: int) -> int:
-    """Lowest offset with `size_bytes` free, given the ranges in use sorted by offset."""
+    """The lowest offset with `size_bytes` free, given the ranges in use sorted by offset."""
     free = 0
     for offset, end in beside:
         if offset - free >= size_bytes:

@@ -115,7 +115,7 @@ class PagedKV:
         self._counts[slot] = 0
 
     def rows(self, slot: int, positions: np.ndarray) -> np.ndarray:
-        """Row in the pool (int64) of each token position. Raises ValueError for one without a page."""
+        """The row in the pool (int64) of each token position. Raises ValueError for one without a page."""
         self._check(slot)
         positions = np.asarray(positions, dtype=np.int64)
         if positions.size and (positions.min() < 0 or positions.max() >= self.tokens(slot)):

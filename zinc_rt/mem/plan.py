@@ -30,7 +30,7 @@ STEP_ALIGNMENT = 16  # the block is small and written in one go; four dwords kee
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`payload_bytes`: those that belong to a buffer at some time; the rest is padding."""
+    """One piece of memory. `payload_bytes` belong to a buffer at some time; the rest is padding."""
 
     heap: BufferHeap
     size_bytes: int
@@ -65,7 +65,7 @@ class MemoryPlan:
     arena_floor_bytes: int  # the most activation bytes alive at one node
 
     def usage(self) -> dict[BufferHeap, HeapUsage]:
-        """Exact bytes per heap."""
+        """The exact bytes in each heap."""
         return {heap: self._usage_of(heap) for heap in BufferHeap}
 
     def _usage_of(self, heap: BufferHeap) -> HeapUsage:
@@ -78,7 +78,7 @@ class MemoryPlan:
         return sum(allocation.size_bytes for allocation in self.allocations.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; `from_dict` reads it back. `usage` is for readers and derived."""
+        """The plan for JSON; `from_dict` reads it back. `usage` is derived, for people."""
         return {
             "format": FORMAT,
             "graph": self.graph,
@@ -105,7 +105,7 @@ class MemoryPlan:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> MemoryPlan:
-        """Raises InputError for another format or a malformed plan."""
+        """The plan that `as_dict` made. Raises InputError for another format or a malformed plan."""
         if data.get("format") != FORMAT:
             raise InputError(f"memory plan: format {data.get('format')}, this build reads {FORMAT}")
         try:
@@ -129,7 +129,7 @@ class MemoryPlan:
             raise InputError(f"memory plan: malformed, {type(error).__name__}: {error}") from error
 
     def _check_ranges(self) -> None:
-        """Raises KeyError, TypeError or ValueError where a placement leaves its allocation."""
+        """Check every placement: KeyError, TypeError or ValueError where one leaves its allocation."""
         for name, place in self.placements.items():
             size = self.allocations[place.allocation].size_bytes
             if not 0 <= place.offset_bytes <= place.offset_bytes + place.size_bytes <= size:
@@ -197,14 +197,15 @@ def plan_memory(
 
 
 def allocation_of(spec: BufferSpec) -> str:
-    """ "weight/model.attn.q_weight[*]", "step", "activation". No buffer name contains a slash."""
+    """The allocation a buffer lies in: "weight/model.attn.q_weight[*]", "step", "activation". No buffer name
+    contains a slash."""
     if spec.role in (STEP, ARENA):
         return spec.role
     return f"{spec.role}/{_INDEX.sub('[*]', spec.name)}"
 
 
 def size_bytes(spec: BufferSpec, capacity: Mapping[str, int]) -> int:
-    """Bytes at full capacity. Raises InputError as plan_memory does."""
+    """A buffer's bytes at full capacity. Raises InputError as plan_memory does."""
     dims: list[int] = []
     for dim in spec.shape:
         value = most(dim, capacity)
@@ -234,7 +235,8 @@ def _in_sequence(sizes: list[int], alignment: int) -> list[int]:
 def _lifetimes(
     graph: OpGraph, specs: list[BufferSpec], sizes: Mapping[str, int], alignment: int
 ) -> list[Lifetime]:
-    """From the first node that names the buffer to the last; one that no node names keeps its bytes throughout."""
+    """Each buffer's, from the first node that names it to the last; one that no node names keeps its bytes
+    throughout."""
     span: dict[str, tuple[int, int]] = {}
     for index, node in enumerate(graph.nodes):
         for name in (*node.inputs, *node.outputs):
@@ -245,7 +247,7 @@ def _lifetimes(
 
 
 def _covered(ranges: list[tuple[int, int]]) -> int:
-    """Bytes inside at least one range."""
+    """The bytes inside at least one range."""
     covered = reached = 0
     for begin, end in sorted(ranges):
         covered += max(0, end - max(begin, reached))

@@ -43,7 +43,7 @@ class _Read:
 
     @property
     def row_bytes(self) -> int:
-        """One row of a table, one expert, one slot's state, one token's keys."""
+        """The bytes of one row of a table, one expert, one slot's state, one token's keys."""
         return self.whole_bytes // int(self.spec.shape[0])
 
     def operand(self, name: str) -> BufferSpec:

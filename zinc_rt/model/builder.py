@@ -118,7 +118,7 @@ class ModelBuilder:
 
     @property
     def page_table(self) -> str:
-        """i32 [slots, pages]. The first who asks has the graph store the step's changes in it."""
+        """The page table, i32 [slots, pages]. The first who asks has the graph store the step's changes in it."""
         if not self._page_table:
             shape = (self.limits.slots, self.limits.pages_per_slot)
             table = self._page_table = self.builder.buffer("state.page_table", shape, INDEX, "table")
@@ -129,7 +129,8 @@ class ModelBuilder:
         return self._page_table
 
     def sequences(self) -> tuple[str, str, str]:
-        """For recurrent state: each token's sequence in this step, each sequence's source and target slot."""
+        """What recurrent state needs: each token's sequence in this step, each sequence's source and target
+        slot."""
         return (
             self.builder.buffer("request[slot].sequence", ("tokens",), INDEX, "step"),
             self.builder.buffer("request[slot].state_source", ("sequences",), INDEX, "step"),
@@ -251,7 +252,7 @@ class ModelBuilder:
     def norm(
         self, x: str, weight: str | None, label: str, *, size: int | None = None, eps: float | None = None
     ) -> str:
-        """RMS norm of whole rows, or of heads of `size`; `weight` is a GGUF name, None for none."""
+        """Add an RMS norm of whole rows, or of heads of `size`; `weight` is a GGUF name, None for none."""
         columns = self.shape(x)[1:]
         size = size or int(columns[-1])
         operand = ABSENT if weight is None else self.weight(weight, (size,))
@@ -260,7 +261,7 @@ class ModelBuilder:
     def linear(
         self, x: str, name: str, out: int, label: str, *, take: tuple[slice, ...] = (), part: str = ""
     ) -> str:
-        """Projection by `<name>.weight`, with `<name>.scale` and `<name>.bias` where the file has them."""
+        """Add a projection by `<name>.weight`, with `<name>.scale` and `<name>.bias` where the file has them."""
         width = int(self.shape(x)[-1])
         weight = self.weight(f"{name}.weight", (out, width), take=take, part=part and f"{part}.weight")
         bias = self.weight(f"{name}.bias", (out,), optional=True, take=take, part=part and f"{part}.bias")
@@ -294,7 +295,7 @@ class ModelBuilder:
         self.builder.node(Op.BARRIER, buffers, (), layer=layer)
 
     def head(self, x: str, *, softcap: float = 0.0) -> None:
-        """Final norm, vocabulary logits of the wanted rows, greedy token."""
+        """Add the final norm, the vocabulary logits of the wanted rows and the greedy token."""
         x = self.norm(x, "output_norm.weight", "result_norm")
         tied = not self.has_weight("output.weight")
         table = "token_embd.weight" if tied else "output.weight"
@@ -328,8 +329,8 @@ class ModelBuilder:
         )
 
     def _check_all_read(self) -> None:
-        """A bias or scale that nothing applies would change every number. Whole matrices may lie unused: files
-        hold spare ones, and those of next-token-prediction layers."""
+        """Raise UnsupportedError for a bias or scale that nothing applies: it would change every number. Whole
+        matrices may lie unused: files hold spare ones, and those of next-token-prediction layers."""
         for name in sorted(set(self.gguf.tensors) - self._read):
             layer = re.match(r"blk\.(\d+)\.", name)
             if name.endswith((".bias", ".scale")) and (layer is None or int(layer[1]) < self.layers):

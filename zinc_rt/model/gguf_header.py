@@ -244,7 +244,8 @@ def _tensors(walk: _Walk, count: int, alignment: int) -> tuple[TensorInfo, ...]:
 
 
 def _tensor_entry(walk: _Walk, index: int) -> TensorInfo:
-    """Its `offset` still counts from the start of the data, which lies behind the last entry."""
+    """One tensor's entry. Its `offset` still counts from the start of the data, which lies behind the last
+    entry."""
     at = walk.at
     name = walk.string(f"the name of tensor {index}")
     if not name:

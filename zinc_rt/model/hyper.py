@@ -21,7 +21,7 @@ class Hyper:
         self.source = source
 
     def integer(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
-        """With `layer`, the key may hold one value for all layers or an array of one a layer."""
+        """An integer. With `layer`, the key may hold one value for all layers or an array of one a layer."""
         return self._read(key, default, layer, _integer)
 
     def real(self, key: str, default: float | None = None) -> float:

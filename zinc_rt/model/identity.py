@@ -31,7 +31,7 @@ class Identity:
         return bits_a_weight(self.weights, self.parameters)
 
     def as_dict(self) -> dict[str, Any]:
-        """As reports have it; `quantisation` for people, in words."""
+        """The identity as reports have it; `quantisation` in words, for people."""
         return {
             "architecture": self.architecture,
             "size_bytes": self.size_bytes,
@@ -46,7 +46,7 @@ class Identity:
 
 
 def identity(gguf: GGUFFile) -> Identity:
-    """From the header alone; no weight is read."""
+    """What a file is, from its header alone: no weight is read."""
     architecture = gguf.metadata.get("general.architecture", "")
     weights: Counter[str] = Counter()
     for tensor in gguf.tensors.values():

@@ -80,7 +80,7 @@ def build_model(
 
 
 def require_architecture(gguf: GGUFFile) -> None:
-    """Raises UnsupportedError for an architecture without a row here."""
+    """Check that the file's architecture has a row here. Raises UnsupportedError."""
     if gguf.architecture not in ARCHITECTURES:
         raise UnsupportedError(
             f"{gguf.path}: architecture {gguf.architecture!r} is not built in this version",

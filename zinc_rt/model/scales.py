@@ -26,7 +26,7 @@ AT_A_TIME = 1 << 16  # blocks
 
 @dataclass(frozen=True, slots=True)
 class NotFinite:
-    """`block` counts from the tensor's first; of a plain type it is the element. `count` such blocks in all."""
+    """A tensor's first block that is not finite, of `count` such blocks. Of a plain type a block is an element."""
 
     tensor: str
     dtype: str
@@ -47,14 +47,15 @@ def knows(dtype: str) -> bool:
 
 
 def not_finite(gguf: GGUFFile) -> Iterator[NotFinite]:
-    """Every tensor that holds one, in the file's order. Reads the whole file."""
+    """Every tensor that holds such a number, in the file's order. Reads the whole file."""
     for tensor in gguf.tensors.values():
         if (found := in_weight(tensor.name, tensor.dtype, tensor.data)) is not None:
             yield found
 
 
 def in_weight(name: str, dtype: str, data: np.ndarray) -> NotFinite | None:
-    """`data`: as Tensor.data and Weight.raw hold it. None where every number is finite, or the type is unknown."""
+    """The same of one tensor, None where every number is finite or the type is unknown. `data`: as Tensor.data and
+    Weight.raw hold it."""
     count, first, value = 0, 0, ""
     for start, floats in _floats(dtype, data):
         bad = ~np.isfinite(floats).all(axis=1)

@@ -70,7 +70,7 @@ class DecoderSpec:
 
 
 def decoder(spec: DecoderSpec) -> Callable[[ModelBuilder], None]:
-    """What emits a model of that architecture."""
+    """The function that emits a model of that architecture."""
 
     def emit(m: ModelBuilder) -> None:
         emit_decoder(m, spec)

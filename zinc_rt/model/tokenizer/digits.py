@@ -19,7 +19,7 @@ def _cut(text: str, points: list[int]) -> list[str]:
 
 
 def _number_runs(text: str) -> list[tuple[int, int]]:
-    """[start, end) of each run of Unicode numbers (categories Nd, Nl, No)."""
+    """Start and end of each run of Unicode numbers (categories Nd, Nl, No)."""
     if text.isascii():
         return [match.span() for match in _ASCII_RUN.finditer(text)]
     runs: list[tuple[int, int]] = []

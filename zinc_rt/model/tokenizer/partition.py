@@ -24,7 +24,7 @@ class Partitioner:
         self._special = [(vocabulary.texts[id], id, vocabulary.kinds[id]) for id in special]
 
     def split(self, text: str, *, parse_special: bool) -> list[Fragment]:
-        """Fragments of `text` in order, no empty ones."""
+        """The fragments of `text` in order, no empty ones."""
         fragments: list[Fragment] = [text] if text else []
         for token, id, kind in self._special:
             if token not in text or (not parse_special and kind & (CONTROL | UNKNOWN)):

@@ -157,7 +157,7 @@ class Tokenizer:
         return text.decode(errors="replace")
 
     def decode_bytes(self, ids: Iterable[int], *, skip_special: bool = False) -> bytes:
-        """Like `decode`, the bytes as they are."""
+        """The bytes of `ids`, whether or not they are UTF-8."""
         pieces = []
         first = True
         for id in ids:
@@ -195,7 +195,7 @@ class Tokenizer:
         return self._vocabulary.ids.get(token_text)
 
     def is_special(self, id: int) -> bool:
-        """A control or unknown token."""
+        """Whether the token is a control token or unknown."""
         return bool(self._vocabulary.kinds[self._checked(id)] & (CONTROL | UNKNOWN))
 
     def _checked(self, id: int) -> int:

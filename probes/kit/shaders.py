@@ -21,12 +21,12 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import WAVE32, WAVE64, Sh
-from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.mapped_buffer import MappedBuffer
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
+from zinc_rt.probes.kit.probe_queue import ProbeQueue
 from zinc_rt.probes.outcome import Outcome, skipped
-from zinc_rt.probes.probe_queue import ProbeQueue
 
-KERNELS = Path(__file__).parent / "kernels"
+KERNELS = Path(__file__).parent.parent / "kernels"
 CODE_BYTES = 1 << 17
 ARGUMENTS_BYTES = 1 << 14
 CODE_ALIGNMENT = 256  # PGM_LO has no room for more

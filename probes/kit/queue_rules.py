@@ -18,7 +18,7 @@ from zinc_rt.kmd.errors import DriverError, errno_name
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
-from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.layout_differences import difference
 from zinc_rt.probes.outcome import Failed
 from zinc_rt.sim.tables import kfd as header

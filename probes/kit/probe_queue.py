@@ -17,7 +17,7 @@ from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import IndirectBuffer, ReleaseMem
-from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer
+from zinc_rt.probes.kit.mapped_buffer import POISON32, MappedBuffer
 from zinc_rt.probes.outcome import Evidence, Outcome, Stuck
 
 FENCE_AT = 0  # in the scratch memory; the rest is free from here
