@@ -14,6 +14,8 @@ ENOTSUPP = 524  # include/linux/errno.h; kernel-only, yet let out by amdkfd and 
 
 @dataclass(frozen=True, slots=True)
 class LinuxProfile:
+    """A version of Linux, as far as clients of amdgpu can tell it from others."""
+
     version: str
     release: str  # uname -r
     kfd_minor: int

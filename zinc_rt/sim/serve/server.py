@@ -41,6 +41,8 @@ CRASH_STATUS = 70
 
 
 class Server:
+    """Clients of one machine, each in a thread, until the last one is gone."""
+
     def __init__(self, machine: SimMachine, listener: socket.socket, *, stay: bool = False) -> None:
         self.machine, self.listener, self.stay = machine, listener, stay
         self._sessions: dict[str, ClientSession] = {}
@@ -201,7 +203,7 @@ def listing() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """For a process started by a client; people have zinc_rt.commands.sim."""
+    """The process that a client starts; people have zinc_rt.commands.sim."""
     try:
         return run(parser().parse_args(argv))
     except ZincError as error:
