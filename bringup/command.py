@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from zinc_rt.probes.device_spec import DeviceSpec
 
 EPILOG = """\
-Before each stage it says what can happen and what may be lost, and asks. It stops at the first failure, with its
-cause and the next command. A journal survives a reset: --resume goes on where it was, and what took the machine
-down is named and not run again unasked. docs/first-hour.md says how to prepare.
+Before each stage the command says what can happen and what may be lost, and asks. It stops at the first failure,
+with its cause and the next command. A journal survives a reset: --resume continues there, and what took the
+machine down is named and not run again unasked. docs/first-hour.md says how to prepare.
 
 examples:
   zinc-rt bring-up --device sim                          all of it on a simulated card: says nothing about hardware
@@ -53,8 +53,10 @@ def parser() -> argparse.ArgumentParser:
         "--yes", action="append", default=[], metavar="STAGE", help="consent to this stage; several with commas"
     )
     made.add_argument("--skip", action="append", default=[], metavar="STAGE", help="leave this stage out")
-    made.add_argument("--resume", action="store_true", help="what passed on this very setup is not run again")
-    made.add_argument("--again", action="store_true", help="also the stage that ran when the machine was reset")
+    made.add_argument("--resume", action="store_true", help="do not repeat what passed on this very setup")
+    made.add_argument(
+        "--again", action="store_true", help="run the stage again that ran when the machine was reset"
+    )
     made.add_argument("--status", action="store_true", help="how far earlier walks came; runs nothing")
     made.add_argument(
         "--inject", action="append", default=[], metavar="NAME", help="a fault of the simulated device, for probes"

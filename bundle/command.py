@@ -1,4 +1,4 @@
-"""Gather what a person far away needs to see, without private things; read, compare and collect such bundles."""
+"""Gather what somebody far away needs to see, private data removed; read, compare and collect such bundles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ examples:
   zinc-rt bundle diff good.tar.gz bad.tar.gz         what differs between two machines
   zinc-rt bundle import *.tar.gz                     into the store (--store F)
   zinc-rt bundle page -o matrix.html                 combination x probe, what tells good from bad, since when
-  zinc-rt bundle export --kcidb -o results.json      for the kernel's database of test results
+  zinc-rt bundle export --kcidb -o results.json      for the Linux kernel's database of test results
 
 A bundle is at most 2 MB: a folder, or a file that ends in .tar.gz or .tar.zst. Names of people, machines and
 networks, addresses, serial numbers, keys and home paths are replaced by placeholders (docs/bundle.md).

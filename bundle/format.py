@@ -140,11 +140,6 @@ def read(path: Path) -> Bundle:
     return Bundle(manifest, files, str(path))
 
 
-def read_capture(path: Path) -> MachineCapture:
-    """The machine inside a bundle: what `doctor --from BUNDLE` diagnoses. Raises InputError."""
-    return read(path).capture
-
-
 def _manifest(content: bytes, where: Path) -> dict[str, Any]:
     body = parsed(content)
     if not isinstance(body, dict) or "schema" not in body:

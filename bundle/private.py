@@ -354,7 +354,7 @@ WHOLE: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("host", _re(r"(?:^|/)(?:hostname|nodename)$")),
     ("mac", _re(r"(?:^|/)net/[^/]+/(?:address|permaddr|phys_port_id)$")),
 )
-# Files that hold serial numbers in a binary form, or nothing but private things: they stay at home.
+# Files that hold serial numbers in a binary form, or nothing but private data: they are left out.
 LEFT_OUT = _re(
     r"(?:^|/)(?:edid|vpd|config|rom|environ|\.env|id_(?:rsa|dsa|ecdsa|ed25519)(?:\.pub)?|authorized_keys|known_hosts|"
     r"shadow|\.netrc|\.git-credentials)$"

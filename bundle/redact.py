@@ -56,7 +56,7 @@ def _as_long(before: str, after: str) -> str:
 
 @dataclass(slots=True)
 class Redactor:
-    """Takes private things out. `known`: names to hide everywhere, by kind, beyond what files give away."""
+    """Removes private data. `known`: names to hide everywhere, by kind, beyond what files give away."""
 
     known: Mapping[str, Iterable[str]] = field(default_factory=dict)
     hidden: Counter[str] = field(default_factory=Counter)  # replacements, by kind

@@ -1,4 +1,4 @@
-"""Other engines and every tier here, on this machine, for one model: values, speed, hangs, in one table."""
+"""Run one model on every tier and every other engine of this machine: values, speed and hangs in one table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     who.add_argument(
         "--device", choices=("auto", "hw", "cpu", "sim"), default="auto",
-        help="behind this runtime's tiers; sim: a simulated R9700, no word about hardware (default auto)",
+        help="behind this runtime's tiers; sim: a simulated R9700, says nothing about hardware (default auto)",
     )  # fmt: skip
     who.add_argument("--reference", default="t_cpu", metavar="PEER", help="whose values are right (default t_cpu)")
     who.add_argument(

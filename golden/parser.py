@@ -101,11 +101,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     check.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
     add_json(check)
 
-    list_ = commands.add_parser("list", help="what goldens there are")
+    list_ = commands.add_parser("list", help="list the goldens of a folder")
     list_.add_argument("folder", nargs="?", metavar="FOLDER", help="default: the embedded ones")
     add_json(list_)
 
-    import_ = commands.add_parser("import", help="take another engine's values", epilog=IMPORT_EPILOG)
+    import_ = commands.add_parser("import", help="import another engine's values", epilog=IMPORT_EPILOG)
     import_.add_argument("--from", dest="origin", choices=("llama-cpp", "npz"), required=True, help="whose values")
     import_.add_argument("dump", nargs="?", metavar="DUMP.npz", help="with --from npz: your engine's values")
     import_.add_argument("-m", "--model", metavar="FILE", required=True, help="the model, a GGUF file")
@@ -127,7 +127,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     _add_out(import_)
     add_json(import_)
     dumper = commands.add_parser(
-        "dumper", help="a program that dumps another engine's values", epilog=DUMPER_EPILOG
+        "dumper", help="write a program that dumps another engine's values", epilog=DUMPER_EPILOG
     )
     dumper.add_argument("engine", choices=tuple(DUMPERS), help="whose values it dumps")
     _add_out(dumper)

@@ -10,9 +10,9 @@ from typing import Any
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.probes.child import run_apart
-from zinc_rt.probes.context import choose
 from zinc_rt.probes.device import names, open_device, read
 from zinc_rt.probes.device_spec import DeviceSpec
+from zinc_rt.probes.kit.context import choose
 
 
 def displays(driver: Driver, render_path: str) -> list[str] | None:

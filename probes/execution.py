@@ -20,13 +20,13 @@ from zinc_rt.facts import leaned_on, told
 from zinc_rt.files import check_writable
 from zinc_rt.junit import to_junit
 from zinc_rt.probes import combinations, registry
-from zinc_rt.probes.context import ProbeOptions
 from zinc_rt.probes.device import parse, require_amd_gpu
 from zinc_rt.probes.device_description import describe_device
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.expectations import Expectations, load
 from zinc_rt.probes.gpu_messages import GpuMessages
 from zinc_rt.probes.journal import Journal, default_path
+from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.learning import facts_file
 from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.output import bundle, passed, table
@@ -139,7 +139,7 @@ def _report_of(nothing: NothingRan, name: str) -> Report:
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Before hours of probes. Raises OutputError or UsageError for what could not be written at their end."""
+    """What is written at the end can be, asked before hours of probes. Raises OutputError or UsageError."""
 
     if arguments.json == arguments.tap == "-":
         raise UsageError("--json - and --tap -: stdout holds one of them", next="name a file for the other")

@@ -14,10 +14,10 @@ from typing import Any
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement
 from zinc_rt.kmd.userq import UserqGpu
-from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.gpu_access import GpuAccess
 from zinc_rt.probes.groups.memory import write_and_read
-from zinc_rt.probes.mapped_buffer import MappedBuffer, pattern
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.gpu_access import GpuAccess
+from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, pattern
 from zinc_rt.probes.outcome import T1, T2, Outcome, Signature, check, passed, symptom
 from zinc_rt.probes.probe import Probe
 
@@ -138,7 +138,7 @@ def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
 def _taken(
     c: ProbeContext, gpu: GpuAccess, size_bytes: int, placement: Placement, name: str, seed: int
 ) -> PatternedBuffer:
-    """Written by the GPU in VRAM and every other time elsewhere, else by the CPU."""
+    """A buffer with its pattern, written by the GPU in VRAM and every other time elsewhere, else by the CPU."""
     fallback = Placement.GTT if placement is Placement.VRAM_BAR else None
     buffer = c.transport.alloc(size_bytes, placement, name, fallback=fallback)
     held = PatternedBuffer(buffer, pattern(PATTERN_BYTES, seed))

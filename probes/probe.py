@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from zinc_rt.probes.context import ProbeContext, ProbeOptions
+from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
 from zinc_rt.probes.outcome import Outcome, Signature
 
 Run = Callable[[ProbeContext], Outcome]

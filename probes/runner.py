@@ -9,24 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.hang import HangReport
-from zinc_rt.errors import UnsupportedError, ZincError, first_line
-from zinc_rt.facts import leaned_on, table
-from zinc_rt.kmd.errors import DriverError
-from zinc_rt.probes.child import ChildEnd, run_apart
-from zinc_rt.probes.context import ProbeContext, ProbeOptions
+from zinc_rt.facts import leaned_on
+from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.device_spec import DeviceSpec
+from zinc_rt.probes.endings import outcome_of, run_in
 from zinc_rt.probes.expectations import Expectations
+from zinc_rt.probes.explanation import explained
 from zinc_rt.probes.journal import Journal
-from zinc_rt.probes.layout_differences import difference
-from zinc_rt.probes.outcome import HOST, T1, TIERS, Failed, Outcome, Stuck
+from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
+from zinc_rt.probes.outcome import HOST, T1, TIERS, Outcome
 from zinc_rt.probes.probe import Probe
 from zinc_rt.report import Result
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.interfaces import DeviceFinding
+    pass
 
-FINDINGS_TOLD = 3  # of one rule, in one probe
-GIVE_BACK_SECONDS = 30.0  # a driver's own time-outs while a hung child is closed
 COMMAND = "zinc-rt-pm4-test"
 
 
@@ -74,7 +71,7 @@ class ProbeRunner:
         self._dead = ""  # why nothing hazardous may run any more
 
     def jobs(self) -> list[tuple[Probe, str]]:
-        """Host probes first, then each tier's, in the probes' order."""
+        """What is to run: host probes first, then each tier's, in the probes' order."""
         wanted = [tier for tier in TIERS if tier == HOST or tier in self.plan.tiers]
         return [(probe, tier) for tier in wanted for probe in self.probes if tier in probe.tiers]
 
@@ -232,150 +229,6 @@ class ProbeRunner:
         return shlex.join(words)
 
 
-KNOWN = (Failed, Stuck, DriverError, UnsupportedError, OSError)
-
-
 def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Outcome:
     """The child's body."""
     return run_in(ProbeContext(spec, tier, options), probe.run)
-
-
-def run_in(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Outcome:
-    """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
-    outcome = _outcome(context, run)
-    findings, log = context.news()
-    by_rule: dict[str, list[DeviceFinding]] = {}
-    for each in findings:
-        by_rule.setdefault(each.rule, []).append(each)
-    marks = (*outcome.marks, *context.marks())
-    notes = tuple(note for rule, each in by_rule.items() for note in _told(rule, each))
-    wrong = next((each for each in findings if each.severity.value == "error"), None)
-    if wrong is not None and outcome.status == "pass":
-        outcome = replace(
-            outcome,
-            status="fail",
-            symptom="finding",
-            reason=f"did what it should, but the simulated device found {wrong.rule}: {wrong.sentence}",
-            cause=f"rule {wrong.rule} of the simulated device{_says(wrong.rule)}",
-            advice="hardware may hang, fault or compute something else: mend what was sent; docs/facts.md has the "
-            "rule's source",
-        )
-    return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
-
-
-def _told(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
-    """A few, and how many more."""
-    more = len(findings) - FINDINGS_TOLD
-    return [f"finding: {rule}: {each.sentence}" for each in findings[:FINDINGS_TOLD]] + (
-        [f"finding: {rule}: {more} more"] if more > 0 else []
-    )
-
-
-def _says(rule: str) -> str:
-    """The rule in words, where facts.yaml has it by that name."""
-    fact = next((fact for name, fact in table().items() if name.rpartition("/")[2] == rule), None)
-    return f": {fact.says}" if fact is not None else ""
-
-
-def _outcome(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Outcome:
-    outcome: Outcome | None = None
-    try:
-        with context:
-            try:
-                outcome = run(context)
-            except KNOWN as error:
-                outcome = outcome_from(error)
-    except Exception as error:
-        if outcome is None or (outcome.status != "fail" and not isinstance(error, KNOWN)):
-            raise
-        if outcome.status == "fail":
-            return replace(outcome, notes=(*outcome.notes, f"while giving back: {first_line(error)}"))
-        late = outcome_from(error)
-        return replace(late, reason=f"while giving everything back: {late.reason}", measure=outcome.measure)
-    return outcome
-
-
-def outcome_from(error: BaseException) -> Outcome:
-    if isinstance(error, Failed | Stuck):
-        return error.outcome
-    if isinstance(error, DriverError):
-        return Outcome(
-            "fail",
-            first_line(error),
-            "errno",
-            call=error.call,
-            errno=error.errno,
-            cause=error.why,
-            advice=error.next,
-        )
-    if isinstance(error, OSError):
-        return Outcome("fail", str(error), "errno", errno=error.errno or 0)
-    message, advice = (error.message, error.next) if isinstance(error, ZincError) else (str(error), "")
-    return Outcome("fail", message, "unsupported", cause=message, advice=advice)
-
-
-def outcome_of(ended: ChildEnd) -> Outcome:
-    """What the end of a child says."""
-    if ended.how == "returned":
-        value: Outcome = ended.value
-        return value
-    if ended.how == "raised":
-        last = ended.text.strip().splitlines()[-1]
-        return Outcome("fail", f"ZINC_RT itself failed: {last}", "unexpected", report=ended.text)
-    words = {"crashed": "crashed", "deadline": "deadline", "stuck": "stuck-in-kernel"}
-    return Outcome(
-        "fail", f"its process was {ended.text}" if ended.how == "crashed" else ended.text, words[ended.how]
-    )
-
-
-MEND_LAYOUT = "hold zinc_rt/kmd/uapi against the kernel's include/uapi; please report it"
-EVERYWHERE = {  # symptom → cause, advice, for what any probe can run into
-    "deadline": (
-        "a system call or a wait of the probe did not come back",
-        "`dmesg | grep -iE 'amdgpu|kfd|mes'`; a hung GPU needs a reset or a reboot",
-    ),
-    "stuck-in-kernel": ("the kernel waits for the GPU and cannot be interrupted", "save your work and boot again"),
-    "crashed": (
-        "the probe's process died: memory the device or driver took away, or a fault of ZINC_RT",
-        "run it again; where it repeats, report it with --bundle",
-    ),
-    "unexpected": ("a fault of ZINC_RT, not of the device", "please report it, with the --bundle folder"),
-    "gpu-gone": (
-        "the GPU does not answer any more: reset, fallen off the bus, or its driver is gone",
-        "close every program that uses it; `dmesg | grep -i amdgpu` says whether a reset worked; else boot again",
-    ),
-    "rptr-stuck": (
-        "nothing of the ring was fetched: the doorbell did not arrive, or the queue is not on the hardware",
-        "P17 and P18 look at doorbells; `dmesg | grep -iE 'mes|evict'` at the scheduler",
-    ),
-    "rptr-stopped": (
-        "the command processor stands at a packet: illegal, blocking, or its memory is not there",
-        "read the packet at rptr in the report (--bundle DIR)",
-    ),
-    "no-fence": (
-        "everything was read, but the end of the pipe never wrote the fence",
-        "P20 tests the fence alone; look for page faults in `dmesg`",
-    ),
-    "not-alive": (
-        "what the probe did on purpose was not cleaned up by the driver",
-        "update linux-firmware and the kernel; keep --hazard 1 on this machine until then",
-    ),
-}
-
-
-def explained(probe: Probe, outcome: Outcome) -> Outcome:
-    """With cause and advice: the probe's own signature, what the failed call says, or what any probe can meet."""
-    if outcome.status == "pass" or (outcome.status == "skip" and outcome.cause):
-        return outcome
-    if outcome.call and (slip := difference(outcome.call)):
-        return replace(outcome, cause=slip, advice=MEND_LAYOUT)
-    for each in probe.signatures:
-        if each.matches(outcome):
-            return replace(outcome, cause=each.cause, advice=each.advice)
-    if outcome.cause or outcome.status == "skip":
-        return outcome
-    cause, advice = EVERYWHERE.get(
-        outcome.symptom,
-        ("not one of the ways this probe is known to fail", "--bundle DIR keeps all there is to see"),
-    )
-    return replace(outcome, cause=cause, advice=advice)

@@ -32,7 +32,7 @@ examples:
   zinc-rt-replay run.zlog --info                   what the log holds
   zinc-rt-replay run.zlog --tiers t1 --bisect --emit-repro found
   zinc-rt-replay run.zlog --tiers t1 --emit-repro case.c    one step as a C program for a driver bug report
-  zinc-rt-replay run.zlog --diff other.zlog        where two recordings part
+  zinc-rt-replay run.zlog --diff other.zlog        where two recordings diverge
 
 Exit code: 0 every output has the recorded bits, 1 one has not, 2 unusable input, 77 nothing to compare.
 """

@@ -10,6 +10,7 @@ from support import Counts
 
 # Before anything imports NumPy: the workers share the cores already, and BLAS threads beyond them only wait.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+EMBEDDED = Path(__file__).resolve().parent.parent / "golden"  # the models that ship with the package
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,3 +41,18 @@ def data_dir() -> Path:
     if not Path(named).is_dir():
         pytest.skip(f"ZINC_RT_TEST_DATA names {named}, which is no folder")
     return Path(named)
+
+
+@pytest.fixture
+def qwen3() -> str:
+    return str(EMBEDDED / "qwen3-q.gguf")
+
+
+@pytest.fixture
+def qwen35moe() -> str:
+    return str(EMBEDDED / "qwen35moe-q.gguf")
+
+
+@pytest.fixture
+def gemma4() -> str:
+    return str(EMBEDDED / "gemma4-q.gguf")

@@ -23,12 +23,12 @@ from zinc_rt.probes.registry import PROBES
 from zinc_rt.sim import flip
 from zinc_rt.sim.chips import CHIPS, Chip
 from zinc_rt.sim.consulted import Consulted
-from zinc_rt.sim.cp import sdma_packets
 from zinc_rt.sim.cp.execute import EXECUTE
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.facts import DEFAULT, SWITCHES
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
+from zinc_rt.sim.tables import sdma_packets
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parent / "sim"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.backends.cpu.processor import processor_name
+from zinc_rt.backends.cpu.host_memory import processor_name
 from zinc_rt.code_version import code_version
 from zinc_rt.files import cache_folder
 from zinc_rt.validate.capture import CapturedRun

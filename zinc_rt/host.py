@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from zinc_rt.backends.cpu.processor import processor_name
+from zinc_rt.backends.cpu.host_memory import processor_name
 from zinc_rt.backends.spec import available_cores
 
 

@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--journal", type=Path, metavar="FILE", help="where everything is kept, synced to disk")
     made.add_argument("--json", metavar="F", help="the report (- for standard output)")
-    made.add_argument("--again", action="store_true", help="start: although a bisection is under way")
+    made.add_argument("--again", action="store_true", help="start anew although a bisection is under way")
     made.add_argument(
         "--with",
         dest="with_",
@@ -86,10 +86,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--could-not", action="store_true", help="record: this combination cannot be set up")
     made.add_argument("--because", default="", metavar="NAME,...", help="which variables do not go together (all)")
     made.add_argument(
-        "--unchecked", action="store_true", help="record: although seen_in says that a value is not set"
+        "--unchecked", action="store_true", help="record even though seen_in says that a value is not set"
     )
     made.add_argument(
-        "--simulate", action="store_true", help="made-up faults: runs to the end, and how often right"
+        "--simulate", action="store_true", help="bisect made-up faults: how many runs, how often right"
     )
     made.add_argument("--cases", type=int, default=1000, metavar="N", help="of --simulate (default 1000)")
     made.add_argument("--seed", type=int, default=11, metavar="N", help="of --simulate (default 11)")

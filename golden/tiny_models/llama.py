@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from zinc_rt.golden.tiny_models.parts import (
     Metadata,
     Sizes,
-    attention,
     blocks,
-    dense,
+    decoder_layers,
     ends,
     expert_counts,
-    experts,
-    router,
+    routed,
     wide_heads,
 )
 from zinc_rt.golden.tiny_models.weights import RandomWeights
@@ -23,22 +23,14 @@ def llama(s: Sizes, w: RandomWeights) -> Metadata:
     """A llama model, with Llama 3's rope frequency factors."""
     ends(w, s)
     w.put("rope_freqs.weight", np.geomspace(1, 8, s.head_dim // 2))
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        dense(w, blk, s)
+    decoder_layers(w, s)
     return wide_heads(s) | {"rope.freq_base": 500000.0, "rope.dimension_count": s.head_dim}
 
 
 def mistral(s: Sizes, w: RandomWeights) -> Metadata:
     """Heads wider than hidden / heads, and linear rope scaling."""
     ends(w, s)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        dense(w, blk, s)
+    decoder_layers(w, s)
     return wide_heads(s) | {
         "rope.freq_base": 1e6,
         "rope.dimension_count": s.head_dim,
@@ -49,12 +41,7 @@ def mistral(s: Sizes, w: RandomWeights) -> Metadata:
 
 def mixtral(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        router(w, blk, s)
-        experts(w, blk, s, width=s.ffn)
+    decoder_layers(w, s, partial(routed, width=s.ffn))
     rope: Metadata = {"rope.freq_base": 1e6, "rope.dimension_count": s.head_dim}
     return wide_heads(s) | expert_counts(s) | rope
 
@@ -62,11 +49,7 @@ def mixtral(s: Sizes, w: RandomWeights) -> Metadata:
 def mistral3(s: Sizes, w: RandomWeights) -> Metadata:
     """YaRN with its betas, and queries that grow with the position past a quarter of the context."""
     ends(w, s)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        dense(w, blk, s)
+    decoder_layers(w, s)
     return wide_heads(s) | {
         "rope.freq_base": 10000.0,
         "rope.dimension_count": s.head_dim,

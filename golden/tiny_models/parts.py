@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,6 +105,28 @@ def experts(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None, f
 
 def router(w: RandomWeights, blk: str, s: Sizes) -> None:
     router_rows(w, blk, s, std=3 / s.hidden**0.5)
+
+
+def routed(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None) -> None:
+    """A mixture of experts: the router and the experts."""
+    router(w, blk, s)
+    experts(w, blk, s, width=width)
+
+
+def decoder_layers(
+    w: RandomWeights,
+    s: Sizes,
+    feed_forward: Callable[[RandomWeights, str, Sizes], None] = dense,
+    *,
+    bias: bool = False,
+    head_norms: bool = False,
+) -> None:
+    """Every layer of a plain decoder: a norm and attention, a norm and the feed-forward part."""
+    for blk in blocks(s):
+        w.norm(f"{blk}.attn_norm", s.hidden)
+        attention(w, blk, s, bias=bias, head_norms=head_norms)
+        w.norm(f"{blk}.ffn_norm", s.hidden)
+        feed_forward(w, blk, s)
 
 
 def router_rows(w: RandomWeights, blk: str, s: Sizes, *, std: float) -> None:

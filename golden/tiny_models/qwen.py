@@ -6,12 +6,13 @@ from zinc_rt.golden.tiny_models.parts import (
     CONV_TAPS,
     Metadata,
     Sizes,
-    attention,
     blocks,
+    decoder_layers,
     dense,
     ends,
     expert_counts,
     experts,
+    routed,
     router,
     wide_heads,
 )
@@ -20,32 +21,19 @@ from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 def qwen2(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s, tied=True)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s, bias=True)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        dense(w, blk, s)
+    decoder_layers(w, s, bias=True)
     return wide_heads(s) | {"rope.freq_base": 1e6}
 
 
 def qwen3(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s, head_norms=True)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        dense(w, blk, s)
+    decoder_layers(w, s, head_norms=True)
     return wide_heads(s) | {"rope.freq_base": 1e6}
 
 
 def qwen3moe(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s, head_norms=True)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        router(w, blk, s)
-        experts(w, blk, s)
+    decoder_layers(w, s, routed, head_norms=True)
     return wide_heads(s) | expert_counts(s) | {"rope.freq_base": 1e6, "expert_feed_forward_length": s.expert_ffn}
 
 

@@ -8,13 +8,13 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import CopyData, ReleaseMem
-from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
-from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer, pattern
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import POISON32, MappedBuffer, pattern
+from zinc_rt.probes.kit.probe_queue import FREE_AT
+from zinc_rt.probes.kit.shaders import ShaderBench, on_gfx12
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Stuck, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.probe_queue import FREE_AT
-from zinc_rt.probes.shaders import ShaderBench, on_gfx12
 
 FIRST, SECOND, THIRD = 0x0000_A0A0, 0x0000_B0B0, 0x0000_C0C0
 GLI_FIELD = 0b11  # of GCR_CNTL: instruction cache

@@ -6,13 +6,13 @@ import time
 
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packets import CondExec, IndirectBuffer, Nop, WaitRegMem, WriteData
-from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.groups.cp_data import expect
-from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import POISON32
+from zinc_rt.probes.kit.probe_queue import FREE_AT
 from zinc_rt.probes.outcome import T1, T2, Outcome, check, passed, said, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.probe_queue import FREE_AT
 
 FLAG = FREE_AT
 HELD_SECONDS = 0.05

@@ -6,11 +6,11 @@ import time
 
 from zinc_rt.kmd.events import UNSIGNALLED, EventKind
 from zinc_rt.pm4.packets import Nop
-from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.mapped_buffer import POISON32, POISON64
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import POISON32, POISON64
+from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, gone, passed, said, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 NOPS = 16
 ILLEGAL_LOOKING = 0xC000F200  # opcode 0xF2, which no chip has: as a NOP's body it must be skipped

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, WriteData
-from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.mapped_buffer import POISON32, first_difference, pattern
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import POISON32, first_difference, pattern
+from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 FILL_BYTES = 4096
 COPY_BYTES = (64 << 10) + 12

@@ -6,13 +6,13 @@ from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import AcquireMem, CopyData, EventWrite, Nop, SetShReg
 from zinc_rt.pm4.registers import SH, USER_DATA_COUNT, Sh
-from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.groups.cp_data import expect
-from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import POISON32
+from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
 from zinc_rt.probes.outcome import T1, T2, Outcome, check, passed, skipped, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 RING_BYTES = 4096
 LAPS = 9

@@ -7,12 +7,12 @@ import errno
 from zinc_rt.kmd.errors import errno_name
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
-from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.refusals import Refusal, compare, number
+from zinc_rt.probes.kit.shaders import ShaderBench, dwords, on_gfx12
 from zinc_rt.probes.outcome import T1, Outcome, check, failed_call, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.refusals import Refusal, compare, number
-from zinc_rt.probes.shaders import ShaderBench, dwords, on_gfx12
 
 GROUPS = 512
 WGP_BITS = 0b1111 << 10 | 1 << 16 | 0b111 << 18  # HW_ID1: WGP_ID, SA_ID, SE_ID

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import POISON32, MappedBuffer
+from zinc_rt.probes.kit.shaders import TGID_FIELD, ShaderBench, Triple, dwords, on_gfx12
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, gone, passed, said, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.shaders import TGID_FIELD, ShaderBench, Triple, dwords, on_gfx12
 
 VALUE = 0x1234_5678
 GRID, GROUP = (5, 3, 2), (8, 4, 2)

@@ -9,12 +9,12 @@ from typing import Any
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, EventWrite, Nop, WriteData
-from zinc_rt.probes.context import ProbeContext, until
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.mapped_buffer import first_difference, pattern
+from zinc_rt.probes.kit.context import ProbeContext, until
+from zinc_rt.probes.kit.mapped_buffer import first_difference, pattern
+from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
 from zinc_rt.probes.outcome import T1, T2, Outcome, check, passed, said, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 FENCES = 10_000
 SIMULATED_FENCES = 4_000  # enough for a trend where a busy host is all there is to measure

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 
 from zinc_rt.kmd.events import EventKind
-from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.refusals import number
 from zinc_rt.probes.outcome import T1, Outcome, check, failed_call, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
-from zinc_rt.probes.refusals import number
 
 
 @probe("P13", "event page", (T1,), hazard=0, needs=("P09",))

@@ -1,11 +1,10 @@
-"""Faults and hangs on purpose through KFD: P42 to P45; and many queues at once: P46."""
+"""Faults and hangs on purpose through KFD: P42 to P45."""
 
 from __future__ import annotations
 
 import errno
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,44 +12,27 @@ from typing import Any
 from zinc_rt.backends.amd.fence import TimelineFence
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
 from zinc_rt.kmd.errors import DriverError, errno_name
-from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import BAD_OPCODE
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
-from zinc_rt.probes.context import ProbeContext, until
 from zinc_rt.probes.groups.cp_basic import NOT_FETCHED
-from zinc_rt.probes.mapped_buffer import MappedBuffer
-from zinc_rt.probes.outcome import (
-    T1,
-    Failed,
-    Outcome,
-    Signature,
-    Stuck,
-    check,
-    failed_call,
-    gone,
-    passed,
-    skipped,
-    symptom,
-)
+from zinc_rt.probes.kit.cases import Case, in_processes
+from zinc_rt.probes.kit.context import ProbeContext, until
+from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
+from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
+from zinc_rt.probes.kit.recovery import DESTROY_SECONDS, RESET_SECONDS, back, destroyed, preempted
+from zinc_rt.probes.kit.shaders import ShaderBench, generation_apart, no_kernels
+from zinc_rt.probes.outcome import T1, Outcome, Signature, check, failed_call, gone, skipped, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
-from zinc_rt.probes.shaders import ShaderBench, generation_apart, no_kernels
 
 FAULT_SECONDS = 5.0
-RESET_SECONDS = 15.0
 FROZEN_SECONDS = 0.5  # a packet that stops a queue has done so by then
-DESTROY_SECONDS = 2.0
 HELD_SECONDS = 5.0
 BAD_HEADER = 0xC000_0000 | BAD_OPCODE << 8
 RELEASE_MEM_TOO_LONG = (
     0xC007_4900  # RELEASE_MEM with count + 1: the next packet's header becomes its body (kfdtest)
 )
-QUEUES = (2, 8, 32)
-Case = Callable[[ProbeContext], dict[str, Any]]
-FENCES_EACH = 20
 
 _MES = "update linux-firmware; `dmesg | grep -i mes`"
 _RESET_LATE = Signature(
@@ -58,32 +40,6 @@ _RESET_LATE = Signature(
     "the reset failed: the GPU stays lost",
     "boot again; amdgpu.gpu_recovery=1 and newer firmware; keep --hazard 1 on this machine until then",
 )
-
-
-def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> Outcome:
-    """Each case in a process of its own: a queue that faulted or hung takes the process's others with it."""
-    measure: dict[str, Any] = {}
-    notes: list[str] = []
-    log: list[str] = []
-    for name, case in cases.items():
-        ended = c.apart(partial(_settled, case), seconds)
-        if ended.how != "returned":
-            words = {"deadline": "deadline", "stuck": "stuck-in-kernel", "crashed": "crashed"}
-            last = ended.text.strip().splitlines()[-1]
-            raise Failed(words.get(ended.how, "unexpected"), f"{name}: {last}", report=ended.text)
-        outcome: Outcome = ended.value
-        if outcome.status == "fail":
-            raise Stuck(replace(outcome, reason=f"{name}: {outcome.reason}", measure=measure | outcome.measure))
-        measure |= {f"{name} {key}": value for key, value in outcome.measure.items()}
-        notes += outcome.notes
-        log += outcome.log
-    return Outcome("pass", measure=measure, notes=tuple(notes), log=tuple(log))
-
-
-def _settled(case: Case, c: ProbeContext) -> Outcome:
-    from zinc_rt.probes.runner import run_in
-
-    return run_in(c, lambda context: passed(**case(context)))
 
 
 @probe("P42", "memory fault", (T1,), hazard=2, needs=("P22", "P23"), seconds=60.0)
@@ -245,64 +201,6 @@ def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
     return {"rptr": evidence.rptr, **destroyed(c, queue)}
 
 
-def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
-    """DESTROY returns; where that took a reset, the process hears of it and the GPU comes back."""
-    began = time.monotonic()
-    trouble = ""
-    try:
-        queue.close()
-    except DriverError as error:
-        trouble = str(error).splitlines()[0]
-    seconds = time.monotonic() - began
-    check(
-        seconds < RESET_SECONDS,
-        "slow-destroy",
-        f"DESTROY took {seconds:.1f} s: {trouble}",
-        measure={"seconds": seconds},
-    )
-    said_: dict[str, Any] = {"destroy_ms": round(seconds * 1e3)}
-    if trouble:
-        resets = _resets(c, c.scaled(RESET_SECONDS))
-        check(bool(resets), "no-exception", f"{trouble}, and no HW_EXCEPTION event within {RESET_SECONDS:g} s")
-        said_["reset"] = resets[0]
-        back(c)
-    return said_
-
-
-def _resets(c: ProbeContext, seconds: float) -> list[str]:
-    side = c.side
-
-    def found() -> list[str]:
-        side.look()
-        return [each.text for each in side.incidents if each.kind == "reset"]
-
-    until(lambda: bool(found()), seconds, 0.01)
-    return found()
-
-
-def back(c: ProbeContext) -> None:
-    """After a reset: the nodes open and the GPU answers again."""
-    last = ""
-
-    def answers() -> bool:
-        nonlocal last
-        try:
-            c.driver.close(c.driver.open(KFD_PATH, os.O_RDWR))
-            node = RenderNode(c.driver, c.render_path)
-            node.device()
-            node.close()
-            return True
-        except (DriverError, OSError) as error:
-            last = str(error).splitlines()[0]
-            return False
-
-    check(
-        until(answers, c.scaled(RESET_SECONDS), 0.05),
-        "not-back",
-        f"after the reset the GPU does not answer: {last}",
-    )
-
-
 @probe("P45", "endless wait, endless shader", (T1,), hazard=2, needs=("P26",), seconds=120.0)
 @proves(
     "a queue that waits or spins can be released and can be taken off the hardware (CWSR)",
@@ -359,26 +257,6 @@ def _destroyed_while_waiting(c: ProbeContext) -> dict[str, Any]:
     return preempted(c, queue, "a waiting queue")
 
 
-def preempted(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
-    """DESTROY takes the queue off the hardware, and no reset was needed for that."""
-    began = time.monotonic()
-    try:
-        queue.close()
-    except DriverError as error:
-        raise Failed(
-            "not-preempted",
-            f"DESTROY of {what}: {str(error).splitlines()[0]}",
-            call=error.call,
-            errno=error.errno,
-            faults=tuple(_resets(c, 1.0)),
-        ) from error
-    seconds = time.monotonic() - began
-    check(seconds < DESTROY_SECONDS, "slow-destroy", f"DESTROY of {what} took {seconds:.1f} s")
-    resets = _resets(c, 0.2)
-    check(not resets, "not-preempted", f"DESTROY of {what} needed a reset: {resets}")
-    return {"milliseconds": round(seconds * 1e3)}
-
-
 def spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffer]:
     """A wave that runs until the dword at FREE_AT of the queue's memory is not 0; it says so in the one behind."""
     bench = ShaderBench(c, queue=queue)
@@ -410,41 +288,3 @@ def _destroyed_while_spinning(c: ProbeContext) -> dict[str, Any]:
     queue = c.queue()
     spin(c, queue)
     return preempted(c, queue, "a spinning queue")
-
-
-@probe("P46", "many queues", (T1,), hazard=1, needs=("P26",), seconds=90.0)
-@proves(
-    "more queues than hardware has make progress together, one of them waiting",
-    passes_when=f"{', '.join(map(str, QUEUES))} queues of three priorities: every counter reaches {FENCES_EACH}",
-)
-@fails(
-    symptom("starved", "rptr-stuck", "rptr-stopped", "no-fence"),
-    "starvation: a queue that waits is not preempted (CWSR off), or the scheduler's policy",
-    "amdgpu.cwsr_enable=1 and amdgpu.sched_policy=0; `dmesg | grep -i mes`",
-)
-def many_queues(c: ProbeContext) -> Outcome:
-    measure: dict[str, Any] = {}
-    waiting = c.queue("waiting", ring_bytes=4096)
-    waiting.memory.put32(FREE_AT, 0)
-    held = waiting.submit([WaitRegMem(waiting.memory.gpu_va + FREE_AT, 1)], "held back")
-    queues: list[ProbeQueue] = []
-    for count in QUEUES:
-        while len(queues) < count - 1:
-            queues.append(c.queue(f"queue {len(queues)}", ring_bytes=4096, priority=(0, -7, 8)[len(queues) % 3]))
-        began = time.monotonic()
-        for number in range(1, FENCES_EACH + 1):
-            for queue in queues:
-                queue.submit(
-                    [WriteData(queue.memory.gpu_va + FREE_AT, (number,), wr_confirm=1)], f"counter {number}"
-                )
-        for queue in queues:
-            queue.ring.idle(c.poll_seconds * 5)
-            got = queue.memory.u32(FREE_AT)
-            check(
-                got == FENCES_EACH, "starved", f"{queue.ring.name} of {count} counted to {got}, not {FENCES_EACH}"
-            )
-        measure[f"{count}_queues_ms"] = round((time.monotonic() - began) * 1e3)
-        check(not held.done(), "early", "the queue that waits did not")
-    waiting.memory.put32(FREE_AT, 1)
-    held.wait(c.poll_seconds)
-    return passed(**measure)

@@ -11,8 +11,8 @@ from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.errors import advice
 from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.topology import read_topology
-from zinc_rt.probes.context import SUPPORTED, ProbeContext, render_nodes
 from zinc_rt.probes.device import AMD, PCI, amd_gpus, names, read
+from zinc_rt.probes.kit.context import SUPPORTED, ProbeContext, render_nodes
 from zinc_rt.probes.outcome import HOST, T1, Failed, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 

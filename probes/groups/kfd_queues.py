@@ -11,11 +11,11 @@ from zinc_rt.kmd.kfd_queue import DOORBELL_BYTES, EOP_BYTES
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import StructBytes
-from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.queue_rules import refusals_explained
+from zinc_rt.probes.kit.refusals import Refusal, compare, number
 from zinc_rt.probes.outcome import T1, Outcome, Signature, check, failed_call, passed, said, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.queue_rules import refusals_explained
-from zinc_rt.probes.refusals import Refusal, compare, number
 
 ROUNDS = 10
 RING_BYTES = 1 << 16
@@ -104,7 +104,7 @@ class KfdQueueBuffers:
     "boot without amdgpu.sched_policy; close other programs that use this GPU",
 )
 def create_destroy(c: ProbeContext) -> Outcome:
-    """As the runtime makes them; what is refused is taken apart."""
+    """Queues as the runtime makes them; what is refused is taken apart."""
     ids = []
     with refusals_explained(c):
         for _ in range(ROUNDS):

@@ -11,12 +11,12 @@ from zinc_rt.kmd.kfd import KfdGpu
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.host_memory import u32_array
-from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.gpu_access import GpuAccess
-from zinc_rt.probes.mapped_buffer import MappedBuffer, first_difference, first_lost, pattern
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.gpu_access import GpuAccess
+from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, first_difference, first_lost, pattern
+from zinc_rt.probes.kit.refusals import Refusal, compare
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, failed_call, gone, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.refusals import Refusal, compare
 
 SIZE_BYTES = 256 << 10
 _PAGE = 4096
@@ -100,7 +100,7 @@ def gtt(c: ProbeContext) -> Outcome:
 )
 @fails_like(_VRAM_TAKEN, _WRONG_DATA)
 def vram(c: ProbeContext) -> Outcome:
-    """From the CPU where it reaches, from the GPU everywhere."""
+    """VRAM is written and read from the CPU where it reaches, from the GPU everywhere."""
     gpu = GpuAccess(c)
     c.side.settle()
     before = c.transport.resources()
@@ -169,7 +169,7 @@ def _free(gpu: KfdGpu, handle: int) -> None:
 
 
 def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
-    """In this order: the last rows work on one buffer, step by step."""
+    """The refusals, in an order: the last rows work on one buffer, step by step."""
     held: list[int] = []
 
     def on(step: Callable[[int], None]) -> Callable[[], None]:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from zinc_rt.probes.child import run_apart
-from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.endings import outcome_of, run_in
 from zinc_rt.probes.groups.dispatch import (
     GRID,
     GROUP,
@@ -19,11 +19,11 @@ from zinc_rt.probes.groups.dispatch import (
     user_data,
 )
 from zinc_rt.probes.groups.shader_memory import LDS_SIZES, lds_of, spilled
-from zinc_rt.probes.mapped_buffer import first_difference
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import first_difference
+from zinc_rt.probes.kit.shaders import ShaderBench, generation_apart, kernel, no_kernels, scratch_for
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, passed, skipped, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.runner import outcome_of, run_in
-from zinc_rt.probes.shaders import ShaderBench, generation_apart, kernel, no_kernels, scratch_for
 
 SECONDS = 60.0  # of one tier's kernels
 

@@ -7,12 +7,12 @@ import struct
 import numpy as np
 
 from zinc_rt.isa.occupancy import waves_per_simd
-from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
-from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import POISON32
+from zinc_rt.probes.kit.shaders import Scratch, ShaderBench, compute_units, kernel, on_gfx12, scratch_for
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.shaders import Scratch, ShaderBench, compute_units, kernel, on_gfx12, scratch_for
 
 LDS_SIZES = (512, 32 << 10, 64 << 10)
 LDS_GROUPS = 8

@@ -11,14 +11,14 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WaitRegMem64, WriteData
-from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.groups.cp_basic import GONE, NOPS, NOT_FETCHED, one_fence
 from zinc_rt.probes.groups.cp_data import expect
-from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import POISON32
+from zinc_rt.probes.kit.probe_queue import FREE_AT
+from zinc_rt.probes.kit.refusals import Refusal, compare
 from zinc_rt.probes.outcome import T2, Outcome, Signature, check, failed_call, passed, said, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
-from zinc_rt.probes.probe_queue import FREE_AT
-from zinc_rt.probes.refusals import Refusal, compare
 
 ROUNDS = 10
 RING_BYTES = 1 << 16

@@ -10,12 +10,14 @@ from typing import Any
 
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.pm4.packets import Nop, WriteData
-from zinc_rt.probes.context import ProbeContext, until
-from zinc_rt.probes.groups.faults import BAD_HEADER, FROZEN_SECONDS, RESET_SECONDS, Case, in_processes, spin
+from zinc_rt.probes.groups.faults import BAD_HEADER, FROZEN_SECONDS, spin
+from zinc_rt.probes.kit.cases import Case, in_processes
+from zinc_rt.probes.kit.context import ProbeContext, until
+from zinc_rt.probes.kit.probe_queue import ProbeQueue
+from zinc_rt.probes.kit.recovery import RESET_SECONDS
+from zinc_rt.probes.kit.shaders import generation_apart, no_kernels
 from zinc_rt.probes.outcome import T2, Outcome, check, gone, symptom
 from zinc_rt.probes.probe import fails, probe, proves
-from zinc_rt.probes.probe_queue import ProbeQueue
-from zinc_rt.probes.shaders import generation_apart, no_kernels
 
 BAD_ADDRESS = 0xDEADBEE0  # IGT's
 

@@ -23,16 +23,16 @@ from zinc_rt.isa.elf import section_contents
 from zinc_rt.kernels.assemble import available
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import WriteData
-from zinc_rt.probes.context import ProbeContext, until
 from zinc_rt.probes.groups.coherence import code_replacement, matrix
 from zinc_rt.probes.groups.cp_basic import COUNTER_HZ, RATE_SECONDS
 from zinc_rt.probes.groups.dispatch import indirect_and_start, result, without_enables
 from zinc_rt.probes.groups.faults import spin
-from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.kit.context import ProbeContext, until
+from zinc_rt.probes.kit.mapped_buffer import POISON32
+from zinc_rt.probes.kit.probe_queue import FREE_AT
+from zinc_rt.probes.kit.shaders import ShaderBench, dwords, generation_apart, no_kernels, on_gfx12
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, check, passed, skipped
 from zinc_rt.probes.probe import Probe
-from zinc_rt.probes.probe_queue import FREE_AT
-from zinc_rt.probes.shaders import ShaderBench, dwords, generation_apart, no_kernels, on_gfx12
 
 LDS_BYTES = 512
 HELD_SECONDS = 0.2

@@ -18,7 +18,7 @@ from plants import Plants, planted
 
 from zinc_rt.bundle import archive
 from zinc_rt.bundle.bounds import MOST_BYTES
-from zinc_rt.bundle.format import MANIFEST, SCHEMA, Bundle, read, read_capture, write
+from zinc_rt.bundle.format import MANIFEST, SCHEMA, Bundle, read, write
 from zinc_rt.bundle.make import Maker
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.errors import InputError, OutputError, UsageError, ZincError
@@ -46,8 +46,8 @@ def test_folders_and_archives_hold_the_same(name: str, tmp_path: Path) -> None:
     size_bytes = write(bundle, tmp_path / name)
     again = read(tmp_path / name)
     assert again.id == bundle.id and again.files == bundle.files and 0 < size_bytes < MOST_BYTES
-    assert read_capture(tmp_path / name).files["proc/version"].startswith(b"Linux version 6.14.0")
-    assert read_capture(tmp_path / name).unreadable == {"firmware.txt": "EACCES"}
+    assert again.capture.files["proc/version"].startswith(b"Linux version 6.14.0")
+    assert again.capture.unreadable == {"firmware.txt": "EACCES"}
 
 
 def test_it_lists_every_file_and_says_itself_what_it_is(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from zinc_rt import devices
-from zinc_rt.golden.embedded import FOLDER
 
 Damage = Callable[[bytes, bytes], str]
 
@@ -18,21 +17,6 @@ Damage = Callable[[bytes, bytes], str]
 def _no_amd_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command says about this machine's tiers must not depend on the machine."""
     monkeypatch.setattr(devices, "amd_gpus", tuple)
-
-
-@pytest.fixture
-def qwen3() -> str:
-    return str(FOLDER / "qwen3-q.gguf")
-
-
-@pytest.fixture
-def qwen35moe() -> str:
-    return str(FOLDER / "qwen35moe-q.gguf")
-
-
-@pytest.fixture
-def gemma4() -> str:
-    return str(FOLDER / "gemma4-q.gguf")
 
 
 @pytest.fixture

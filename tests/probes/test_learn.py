@@ -16,10 +16,10 @@ from zinc_rt.commands import options, sim
 from zinc_rt.devices import Choice
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.probes import command
-from zinc_rt.probes.context import ProbeOptions
 from zinc_rt.probes.device import parse
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.learning import facts_file
 from zinc_rt.probes.learning.learn import PROBES, WMMA_PLACES, distances, sample
 from zinc_rt.probes.outcome import T1, T2

@@ -9,13 +9,13 @@ import pytest
 
 from zinc_rt.kernels.assemble import assemble, available, source_hash, sources
 from zinc_rt.kernels.zrt import read_zrt
-from zinc_rt.probes.context import ProbeOptions
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.kit.context import ProbeOptions
+from zinc_rt.probes.kit.shaders import GENERATION, KERNELS, kernel, no_kernels
 from zinc_rt.probes.outcome import T1
 from zinc_rt.probes.registry import PROBES, select
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
-from zinc_rt.probes.shaders import GENERATION, KERNELS, kernel, no_kernels
 
 SOURCES = sources(KERNELS)
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from zinc_rt.probes import memory_stress
-from zinc_rt.probes.context import ProbeOptions
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.registry import ALIVE, PROBES, select

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from zinc_rt.probes.explanation import explained
 from zinc_rt.probes.groups import coherence, cu_mask, dispatch, parity, shader_memory
 from zinc_rt.probes.groups.dispatch import GRID, GROUP, START, Ids, expect_ids, product, start_means
 from zinc_rt.probes.outcome import Failed
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.registry import PROBES, declared_in
-from zinc_rt.probes.runner import explained
 from zinc_rt.sim.chips import CHIPS
 
 BY_ID = {probe.id: probe for probe in PROBES}

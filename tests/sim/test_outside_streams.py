@@ -12,8 +12,8 @@ from zinc_rt.pm4 import Generation
 from zinc_rt.pm4.decode import BadPacket, decode_stream
 from zinc_rt.sim.cp.decode import PacketForms
 from zinc_rt.sim.cp.execute import EXECUTE
-from zinc_rt.sim.cp.sdma_packets import PACKETS as SDMA_PACKETS
 from zinc_rt.sim.interfaces import QueueKind, QueueState
+from zinc_rt.sim.tables.sdma_packets import PACKETS as SDMA_PACKETS
 
 PM4 = [each for each in STREAMS if each.kind is not SDMA]
 

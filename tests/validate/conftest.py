@@ -13,7 +13,6 @@ from seen import Judge, Planting, Seen, Validate
 from zinc_rt import devices
 from zinc_rt.backends.base import Backend
 from zinc_rt.devices import Choice
-from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.validate import runner
 from zinc_rt.validate.command import main
 
@@ -27,21 +26,6 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def own_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the user's, and one for all tests: the reference of a model is computed once."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
-
-
-@pytest.fixture
-def qwen3() -> str:
-    return str(FOLDER / "qwen3-q.gguf")
-
-
-@pytest.fixture
-def qwen35moe() -> str:
-    return str(FOLDER / "qwen35moe-q.gguf")
-
-
-@pytest.fixture
-def gemma4() -> str:
-    return str(FOLDER / "gemma4-q.gguf")
 
 
 @pytest.fixture

@@ -38,7 +38,8 @@ def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     group.add_argument(
         "--unchecked",
         action="store_true",
-        help="take a GPU also where pm4-test has not passed on it with this kernel and driver; the report says so",
+        help="use a GPU even where pm4-test has not passed on it with this Linux kernel and driver; the report "
+        "says so",
     )
 
 
@@ -52,8 +53,8 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         )
     add_device(
         group,
-        "the device behind the tier; hw: never a simulated one; sim: a simulated R9700, no word about hardware "
-        "(default auto)",
+        "the device behind the tier; hw: never a simulated one; sim: a simulated R9700, which says nothing about "
+        "hardware (default auto)",
     )
     group.add_argument(
         "--facts", metavar="F", help="the simulated device behaves as the card that pm4-test --learn F was run on"

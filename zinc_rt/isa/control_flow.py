@@ -44,7 +44,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """`blocks` by start, in ascending order. `faults`: (kind, pc of what went wrong, where that leads)."""
+    """A kernel's control flow: `blocks` by start, ascending; `faults` as (kind, pc, where that leads)."""
 
     entry: int
     blocks: dict[int, Block]
@@ -63,7 +63,7 @@ def branch_target(pc: int, instruction: Instruction) -> int:
 
 
 def ends_block(instruction: Instruction, *, running: bool) -> bool:
-    """Whether a block ends behind it.
+    """Whether a block ends behind an instruction.
 
     By the RDNA4 ISA guide, 16.2 to 16.5: s_endpgm and s_endpgm_saved end the wave (RDNA3's
     s_endpgm_ordered_ps_done too), s_rfe_b64 goes on at an address, s_code_end raises an illegal instruction.
@@ -111,7 +111,7 @@ class _Search:
         return self.found[pc]
 
     def _walk(self, pc: int) -> None:
-        """From `pc` on until control goes elsewhere. A running wave's addresses are followed anew on each way."""
+        """Follow the code from `pc` until control goes elsewhere; for a running wave, on each way anew."""
         before = pc
         addresses: dict[int, int] = {}  # SGPR: the offset whose low half it holds
         while self.running or pc not in self.found:
@@ -139,7 +139,7 @@ class _Search:
             before, pc = pc, following
 
     def _begin(self, *places: int) -> None:
-        """Blocks begin there."""
+        """Note that blocks begin at these places."""
         self.todo += [place for place in places if place not in self.starts]
         self.starts.update(places)
 
@@ -151,7 +151,7 @@ class _Search:
             self.faults.append(("outside", pc, to))
 
     def _follow_addresses(self, pc: int, instruction: Instruction, addresses: dict[int, int]) -> None:
-        """Within a block: registers that hold the low half of an address in this code, modulo 2**32."""
+        """Keep track, within a block, of registers that hold the low half of an address in this code."""
         operands, following = instruction.operands, pc + instruction.size_bytes
         if instruction.row.flow in ("call", "jump_call"):
             self.indirect.add(following)
@@ -226,7 +226,7 @@ def _sgpr(operand: Operand) -> int:
 
 
 def _overlaps(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]]:
-    """An instruction that begins within another: both were reached."""
+    """Instructions that begin within others: both were reached."""
     faults = []
     covered = -1
     for pc, instruction in sorted(found.items(), key=lambda pair: pair[0]):

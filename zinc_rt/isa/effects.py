@@ -71,7 +71,7 @@ def union(sets: Iterable[int]) -> int:
 
 
 def name(register: int) -> str:
-    """`s5`, `vcc_lo`, `v17`, `scc`."""
+    """A register's name: `s5`, `vcc_lo`, `v17`, `scc`."""
     if register >= VGPR:
         return f"v{register - VGPR}"
     if register < VCC:
@@ -83,7 +83,7 @@ def name(register: int) -> str:
 
 
 def names(registers: int) -> str:
-    """`s[2:3], v7`: a set in the order of its registers, runs of SGPRs and VGPRs together."""
+    """A set of registers in words, `s[2:3], v7`: in order, runs of SGPRs and VGPRs together."""
     found: list[str] = []
     at = 0
     while registers >> at:
@@ -107,7 +107,7 @@ _MESSAGES_WITH_M0 = (1, 9)  # INTERRUPT, GS_ALLOC_REQ
 
 
 def effects(instruction: Instruction, target: Target) -> Effects:
-    """Its registers: those of its operands, and those that its row says no operand names."""
+    """An instruction's registers: those of its operands, and those that its row names."""
     reads = writes = 0
     for half in (instruction,) if instruction.second is None else (instruction, instruction.second):
         read, written = _of_operands(half)
@@ -119,7 +119,7 @@ def effects(instruction: Instruction, target: Target) -> Effects:
 
 
 def _of_operands(instruction: Instruction) -> tuple[int, int]:
-    """(reads, writes). Of graphics instructions all operands are reads."""
+    """What the operands read and write. Of graphics instructions all operands are reads."""
     row, operands = instruction.row, instruction.operands
     results = written_operands(instruction)
     reads, writes = union(map(registers, operands[results:])), union(map(registers, operands[:results]))
@@ -131,7 +131,7 @@ def _of_operands(instruction: Instruction) -> tuple[int, int]:
 
 
 def written_operands(instruction: Instruction) -> int:
-    """How many of the operands, from the first one on, it writes."""
+    """How many of its operands, from the first one on, an instruction writes."""
     row = instruction.row
     if row.pipe != "vmem":
         return row.destinations

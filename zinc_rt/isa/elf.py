@@ -30,7 +30,7 @@ _MACHINES = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Code at `address`; `symbols` are (address, name), in order."""
+    """One section of code, at `address`; `symbols` are (address, name), in order."""
 
     name: str
     address: int
@@ -40,7 +40,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """`arch` is None for a machine this build does not know."""
+    """A code object's sections; `arch` is None for a machine this build does not know."""
 
     arch: str | None
     sections: tuple[Section, ...]

@@ -19,8 +19,11 @@ class Modifier(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """`row` is what its opcode means. `operands` are in LLVM's order, the destination first. A VOPD's second half
-    is `second`. `dpp` is the kind of data-parallel dword: DPP16, DPP8, or empty."""
+    """One instruction of a kernel, or one half of a VOPD, whose other half is `second`.
+
+    `row` is what its opcode means. `operands` are in LLVM's order, the destination first. `dpp` is the kind of its
+    data-parallel dword: DPP16, DPP8, or empty.
+    """
 
     row: InstructionRow
     operands: tuple[Operand, ...]
@@ -31,7 +34,7 @@ class Instruction:
 
     @property
     def encoding(self) -> str:
-        """SOP1, VOP3, GLOBAL, …; _DPP16 and _DPP8 are encodings of their own."""
+        """The encoding's name: SOP1, VOP3, GLOBAL, …; VOP3_DPP16 and VOP3_DPP8 are encodings of their own."""
         return f"{self.row.encoding}_{self.dpp}" if self.dpp else self.row.encoding
 
     @property
@@ -40,7 +43,7 @@ class Instruction:
 
     @property
     def mnemonic(self) -> str:
-        """As LLVM writes it: with the suffix of its encoding, and of DPP."""
+        """The mnemonic as LLVM writes it: with the suffix of its encoding, and of DPP."""
         if not self.dpp:
             return self.row.mnemonic
         suffix = {"VOP3": "_e64_dpp", "VOP3P": "_e64_dpp", "VOPC": ""}.get(self.row.encoding, "_dpp")

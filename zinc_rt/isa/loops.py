@@ -10,7 +10,7 @@ from zinc_rt.isa.control_flow import Flow, order
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`blocks` are pcs of its blocks, those of inner loops among them; `head` is where control enters first."""
+    """One loop: `blocks` by their starts, those of inner loops too; `head` is where control enters first."""
 
     head: int
     blocks: frozenset[int]

@@ -18,7 +18,7 @@ def allocated_vgprs(vgprs: int, wave: int = 32) -> int:
 
 
 def waves_per_simd(vgprs: int, wave: int = 32) -> int:
-    """1 to 16, as far as vector registers limit it."""
+    """How many waves a SIMD holds, 1 to 16, as far as vector registers limit it."""
     return min(WAVES_MAXIMUM, _REGISTERS[wave] // allocated_vgprs(vgprs, wave))
 
 
@@ -27,6 +27,6 @@ _LDS_BYTES, _SIMDS, _LDS_GRANULE = 2 * 65536, 4, 512
 
 
 def waves_per_simd_by_lds(lds_bytes: int, threads: int, wave: int = 32) -> int:
-    """At most 16, as far as LDS limits it, where workgroups of `threads` take `lds_bytes` each."""
+    """How many waves a SIMD holds as far as LDS limits it, where workgroups of `threads` take `lds_bytes` each."""
     groups = _LDS_BYTES // (-(-max(1, lds_bytes) // _LDS_GRANULE) * _LDS_GRANULE)
     return max(1, min(WAVES_MAXIMUM, groups * -(-threads // wave) // _SIMDS))

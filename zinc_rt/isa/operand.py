@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`width` counts dwords. `value` is an immediate's or a constant's number, None for registers."""
+    """One operand: `width` counts dwords, `value` is an immediate's or a constant's number, None for registers."""
 
     kind: Kind
     text: str
@@ -37,7 +37,7 @@ class Operand:
 
 @lru_cache(maxsize=1024)
 def half(index: int, high: int) -> Operand:
-    """v5.l or v5.h: 16 bits of a vector register."""
+    """The operand v5.l or v5.h: 16 bits of a vector register."""
     return Operand(Kind.VGPR, f"v{index}.{'h' if high else 'l'}", index, 1, half=high)
 
 
@@ -51,7 +51,7 @@ def name(text: str, value: int = 0) -> Operand:
 
 @lru_cache(maxsize=8192)
 def vgpr(index: int, width: int = 1, rejected_by: str = "") -> Operand:
-    """v5 or v[5:8]. `rejected_by` is the register class LLVM finds it outside of, and says so."""
+    """The operand v5 or v[5:8]. `rejected_by` is the register class LLVM finds it outside of, and says so."""
     text = f"v{index}" if width == 1 else f"v[{index}:{index + width - 1}]"
     return Operand(Kind.VGPR, text + invalid_register(rejected_by), index, width)
 

@@ -45,7 +45,7 @@ class LoopReport:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """`vgprs` and `sgprs` are declared, or else what is used; `waves` is how many a SIMD holds."""
+    """One kernel: `vgprs` and `sgprs` as declared, or else what is used; `waves` is how many a SIMD holds."""
 
     vgprs: int
     vgprs_used: int

@@ -138,7 +138,7 @@ class InstructionRow:
 
 
 def base_mnemonic(mnemonic: str) -> str:
-    """Without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
+    """The mnemonic without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
     for suffix in ("_dpp", "_e32", "_e64"):
         mnemonic = mnemonic.removesuffix(suffix)
     return mnemonic
@@ -184,7 +184,7 @@ def _written(table: str, encoding: str, generation: int) -> Iterator[Instruction
 
 
 def _mnemonics(text: str) -> list[str]:
-    """v_cmp_{lt,eq}_f16 names two, at this opcode and the next."""
+    """The mnemonics that a row names: v_cmp_{lt,eq}_f16 is two, at its opcode and the next."""
     before, _, rest = text.partition("{")
     names, _, after = rest.partition("}")
     return [before + name + after for name in names.split(",")]

@@ -13,7 +13,7 @@ GENERATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`generation` is 11 (RDNA3) or 12 (RDNA4); `wave` is 32 or 64."""
+    """The chip's generation, 11 (RDNA3) or 12 (RDNA4), and the width of its waves, 32 or 64."""
 
     generation: int = 12
     wave: int = 32

@@ -21,7 +21,6 @@ SETS = {
     "native": "zinc_rt.kernels.native.table",
     "gfx1201": "zinc_rt.kernels.gfx1201.table",
 }
-AMD_TARGETS = tuple(name for name in SETS if name.startswith("gfx"))
 
 
 class KernelSet(Protocol):

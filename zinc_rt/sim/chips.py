@@ -38,6 +38,8 @@ class ChipFirmware:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
+    """A GPU as the drivers report it."""
+
     key: str
     name: str  # marketing
     gfx: str
@@ -112,7 +114,7 @@ class Cwsr:
     debugger_bytes: int
 
     def buffer_bytes(self, save_restore_bytes: int) -> int:
-        """Of the whole mapping, for the save_restore_bytes a client asked for."""
+        """The whole mapping, for the save_restore_bytes a client asked for."""
         return round_up(save_restore_bytes + self.debugger_bytes, PAGE_BYTES)
 
 
@@ -286,7 +288,7 @@ ALIASES = {"gfx1201": "r9700", "gfx1200": "rx9060xt", "gfx1100": "rx7900xtx", "g
 
 
 def chip(name: str) -> Chip:
-    """By row name or gfx name."""
+    """The chip of that row name or gfx name."""
     key = ALIASES.get(name, name)
     if key not in CHIPS:
         raise ValueError(f"no chip {name!r}; there are {', '.join([*CHIPS, *ALIASES])}")

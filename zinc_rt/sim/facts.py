@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +36,15 @@ class Behaviour:
     stops_at: frozenset[str] = frozenset()
 
 
-WORDS = (
-    "ids_without_enables",
-    "protected_fence",
-    "dims_with_start",
-    "code_without_invalidate",
-    "bar_without_flush",
-)
+WORDS = tuple(each.name for each in fields(Behaviour) if isinstance(each.default, str))
 DEFAULT = Behaviour()
 """What it does without a facts file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactValue:
+    """What was found, how, and by which probe."""
+
     value: Any
     how: str
     probe: str

@@ -60,6 +60,8 @@ class QueueOwner(Protocol):
 
 @dataclass(slots=True, eq=False)
 class QueueOnHardware:
+    """A queue in a slot, and who made it."""
+
     queue: HardwareQueue
     owner: QueueOwner
     evicted: bool = False  # off the hardware after a fault: nothing is left to preempt
@@ -139,7 +141,7 @@ class SimGpu:
         return self.memory.allocate(heap, size_bytes, name, **more)
 
     def offset_of(self, bo: Bo) -> int:
-        """For mmap of the render node."""
+        """The buffer's offset for mmap of the render node."""
         if bo not in self._offset_of:
             self._offset_of[bo] = self._next_offset
             self._offsets[self._next_offset] = bo
@@ -163,13 +165,13 @@ class SimGpu:
         return self._cp
 
     def precompile(self, vm: GpuVm, kernels: Sequence[KernelToCompile]) -> None:
-        """Of the shader engine: see there."""
+        """Kernels about to be dispatched, for the shader engine, if there is one."""
         engine = getattr(self.cp, "engine", None)
         if engine is not None:
             engine.precompile(vm, kernels)
 
     def set_watchpoint(self, vm: GpuVm, va: int, size_bytes: int) -> None:
-        """Of the shader engine: see there."""
+        """Bytes whose stores the shader engine is to remember, if there is one."""
         engine = getattr(self.cp, "engine", None)
         if engine is not None and hasattr(engine, "set_watchpoint"):
             engine.set_watchpoint(vm, va, size_bytes)
@@ -232,14 +234,14 @@ class SimGpu:
         self.cp.forget(queue)
 
     def pause(self, queue: HardwareQueue) -> None:
-        """Off the hardware for a while: switched off by its client."""
+        """Take a queue off the hardware for a while: its client switched it off."""
         if queue.state is QueueState.ACTIVE:
             self.cp.detach(queue, PREEMPT_SECONDS * self.time_scale)
             if queue.state is QueueState.ACTIVE:
                 queue.state = QueueState.EVICTED
 
     def evict(self, queue: HardwareQueue) -> None:
-        """After a fault of its process: for good, as nothing restores such a queue."""
+        """Take a queue off after a fault of its process: for good, as nothing restores such a queue."""
         for entry in self.on_hardware:
             if entry.queue is queue:
                 entry.evicted = True
@@ -293,7 +295,7 @@ class SimGpu:
             self.cp.ring(queue, value)
 
     def crash(self) -> None:
-        """In a process of its own: ends it. Here: the device is gone."""
+        """The device ends: its process, where it has one of its own, else the GPU is gone."""
         if self.on_crash is not None:
             self.on_crash()
         self.gone = True

@@ -112,7 +112,7 @@ class SimDriver:
             file.gpu.precompile(file.vm, kernels)
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        """`watchpoint_hits` names the waves that store to these bytes from the next dispatch on; size 0: none."""
         for file in self._drm_files():
             file.gpu.set_watchpoint(file.vm, va, size_bytes)
 

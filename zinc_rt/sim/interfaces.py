@@ -13,6 +13,8 @@ from typing import Protocol
 
 
 class AccessKind(Enum):
+    """What a GPU access does to its bytes."""
+
     READ = "read"
     WRITE = "write"
     EXECUTE = "execute"
@@ -51,7 +53,7 @@ class AddressSpace(Protocol):
         """ "ring+0x40" where an allocation (or an announced suballocation) covers it, else "unmapped"."""
 
     def nearby(self, va: int) -> str:
-        """As `describe`; of an unmapped address also what was freed there, and what lies before and behind it."""
+        """What `describe` says; of an unmapped address also what was freed there, and what lies on either side."""
 
     def flush_hdp(self) -> None:
         """Host writes through the BAR become visible to the GPU."""
@@ -73,12 +75,16 @@ class AddressSpace(Protocol):
 
 
 class QueueKind(Enum):
+    """Which driver made the queue, and for which engine."""
+
     KFD_COMPUTE = "kfd compute"
     KFD_SDMA = "kfd sdma"
     USERQ_COMPUTE = "user queue compute"
 
 
 class QueueState(Enum):
+    """Whether a queue runs, and if not, why."""
+
     ACTIVE = "active"
     HUNG = "hung"  # an illegal packet, a wait that cannot end, or a fault; nothing more runs
     EVICTED = "evicted"  # taken off the hardware by the driver, may come back
@@ -107,6 +113,8 @@ class HardwareQueue:
 
 
 class Severity(Enum):
+    """How bad a finding is."""
+
     ERROR = "error"  # illegal: the hardware hangs or faults
     FINDING = "finding"  # reserved or unverified bits that shipped software uses; our own tests fail on one
 
@@ -139,6 +147,8 @@ class DevicePageFault:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFinding:
+    """One thing that the device found wrong or doubtful."""
+
     severity: Severity
     rule: str  # short, stable: "missing-barrier", "reserved-bits", "stale-hdp"
     queue_id: int

@@ -76,7 +76,7 @@ class MachineModel:
         return flips.perturb(self.options.perturb, self.flipped)
 
     def described(self) -> dict[str, Any]:
-        """For reports."""
+        """The options that count, for reports."""
         chosen = self.options
         said: dict[str, Any] = {"chip": chosen.chip, "kernel": chosen.linux, "coherence": self.coherence}
         said["time_scale"] = chosen.time_scale

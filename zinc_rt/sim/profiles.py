@@ -14,6 +14,8 @@ ENOTSUPP = 524  # include/linux/errno.h; kernel-only, yet let out by amdkfd and 
 
 @dataclass(frozen=True, slots=True)
 class LinuxProfile:
+    """A version of Linux, as far as clients of amdgpu can tell it from others."""
+
     version: str
     release: str  # uname -r
     kfd_minor: int
@@ -89,5 +91,5 @@ LINUX_VERSIONS: dict[str, LinuxProfile] = {
 
 def linux(name: str) -> LinuxProfile:
     if name not in LINUX_VERSIONS:
-        raise ValueError(f"no kernel {name!r}; there are {', '.join(LINUX_VERSIONS)}")
+        raise ValueError(f"no Linux version {name!r}; there are {', '.join(LINUX_VERSIONS)}")
     return LINUX_VERSIONS[name]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import numpy as np
 import pytest
 from harness import bench, check, run, same_bits
 from kernels.op_cases import floats, weight
 
-from zinc_rt.ir.graph import Builder, Node
+from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.gfx1201.table import KERNELS, TUNING
-from zinc_rt.kernels.launch import Ref
-from zinc_rt.kernels.rows.elementwise import add_launch, sigmoid_mul_launch, swiglu_launch
+from zinc_rt.kernels.gfx1201.table import KERNELS
 
 COLUMNS = [1, 3, 31, 32, 33, 127, 128, 255, 256, 257, 300, 512, 1029]
 GATED = [Op.SWIGLU, Op.GEGLU, Op.SIGMOID_MUL, Op.ADD]
@@ -63,20 +59,3 @@ def test_a_fault_in_one_bit_is_found(op: Op) -> None:
     run(made)
     with pytest.raises(AssertionError, match=r"1 of 40 differ, first at \(0, 39\)"):
         same_bits(made.arrays["y"], before, op.name)
-
-
-def test_helpers_name_the_same_kernels_as_the_rows() -> None:
-    """Other families launch these within their own nodes."""
-    a, b, y = Ref("a"), Ref("b"), Ref("y")
-    builder = Builder("helpers")
-    for name in "aby":
-        builder.buffer(name, ("tokens", 300), "f32", "activation")
-    graph = builder.build()
-    for op, launch in {
-        Op.SWIGLU: swiglu_launch(TUNING, a, b, y, rows="tokens", columns=300),
-        Op.GEGLU: swiglu_launch(TUNING, a, b, y, rows="tokens", columns=300, activation="gelu"),
-        Op.SIGMOID_MUL: sigmoid_mul_launch(TUNING, a, b, y, rows="tokens", columns=300),
-        Op.ADD: add_launch(TUNING, a, b, y, rows="tokens", columns=300),
-    }.items():
-        node = Node(op, ("a", "b"), ("y",), MappingProxyType({}))
-        assert list(next(row for row in KERNELS.entries if row.op is op).code(node, graph, {})) == [launch]

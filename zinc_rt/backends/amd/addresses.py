@@ -19,9 +19,6 @@ class Region:
     def end(self) -> int:
         return self.va + self.size_bytes
 
-    def meets(self, va: int, size_bytes: int) -> bool:
-        return self.va < va + size_bytes and va < self.end
-
 
 class AddressMap:
     """Live allocations by GPU address. Regions may lie inside others: the smallest one names an address."""

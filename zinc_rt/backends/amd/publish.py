@@ -99,12 +99,6 @@ def publisher() -> Publish:
     return _compiled().call
 
 
-def assembly() -> str:
-    """What the compiler made of it, for the test that reads the order of the stores."""
-    module = llvm.parse_assembly(source(platform.machine()))
-    return str(_machine().emit_assembly(module))
-
-
 def source(host: str) -> str:
     """LLVM IR for a host as platform.machine() names it."""
     if host not in STORE_FENCE:

@@ -1,9 +1,12 @@
-"""Memory of the host as a backend's: what every tier that computes on this machine's CPU has in common."""
+"""What tiers that compute on this machine's CPU have in common: host memory as a backend's, the CPU's name."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -71,3 +74,13 @@ def _plain(buffer: Buffer) -> np.ndarray:
             f"{buffer.name} is no memory that the CPU copies; it copies what was allocated or wrapped"
         )
     return buffer.storage
+
+
+def processor_name() -> str:
+    """The CPU as the kernel names it; Python knows no more than the architecture on Linux."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()

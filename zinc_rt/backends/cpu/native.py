@@ -12,10 +12,9 @@ from functools import partial
 
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.cpu import tasks
-from zinc_rt.backends.cpu.host_memory import HostMemory
+from zinc_rt.backends.cpu.host_memory import HostMemory, processor_name
 from zinc_rt.backends.cpu.library import Library, library
 from zinc_rt.backends.cpu.oracle import Stopped
-from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.backends.cpu.read_ahead import ReadAhead
 from zinc_rt.backends.cpu.threads import Helpers, check_affinity, default_threads
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening

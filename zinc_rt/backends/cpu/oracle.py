@@ -15,8 +15,7 @@ import numpy as np
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device, Submissions
-from zinc_rt.backends.cpu.host_memory import HostMemory
-from zinc_rt.backends.cpu.processor import processor_name
+from zinc_rt.backends.cpu.host_memory import HostMemory, processor_name
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening, available_cores
 from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
 from zinc_rt.errors import ZincError

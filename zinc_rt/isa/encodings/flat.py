@@ -51,8 +51,11 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
 def flat_operands(
     row: InstructionRow, registers: tuple[int, int, int, int], target: Target, *, offset_used: bool, returns: bool
 ) -> tuple[Operand, ...] | None:
-    """`registers`: of the result, of what is stored, of the vector address, and of the scalar one. `offset_used`:
-    scratch has a vector address. `returns`: of an atomic."""
+    """The operands of an access, None where its scalar address is none.
+
+    `registers` hold the result, what is stored, the vector address and the scalar one. `offset_used`: scratch has
+    a vector address. `returns`: an atomic gives what was there.
+    """
     loaded, stored, vaddr, saddr = registers
     address = _scalar_address(row, saddr)
     if address is None:
@@ -76,7 +79,7 @@ def flat_operands(
 
 
 def offset(field: int, bits: int) -> tuple[Modifier, ...]:
-    """offset:N, signed, nothing where it is 0."""
+    """The modifier offset:N, signed; nothing where it is 0."""
     value = field - (field >> bits - 1 << bits)
     return (Modifier("offset", f"offset:{value}", value),) if value else ()
 

@@ -55,8 +55,8 @@ def decode_image(word: int, code: bytes, at: int, target: Target) -> Instruction
         return _ray(row, words, addresses, resource)
     if addresses[4] or _bad_d16(row, word):
         return None
-    operands = (*_data_and_addresses("VIMAGE", row, word, middle, tfe, addresses[:4], target), resource)
-    return _instruction("VIMAGE", row, operands, words, tfe, ())
+    operands = (*_data_and_addresses(row, word, middle, tfe, addresses[:4]), resource)
+    return _instruction(row, operands, words, tfe, lwe=0)
 
 
 def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
@@ -70,9 +70,9 @@ def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instructio
     if resource is None or not words:
         return None
     addresses = tuple(high >> 8 * i & 0xFF for i in range(4))
-    if any(addresses[_most_addresses("VSAMPLE", row.opcode, target) :]) or _bad_d16(row, word):
+    if any(addresses[_most_addresses(row) :]) or _bad_d16(row, word):
         return None
-    operands = [*_data_and_addresses("VSAMPLE", row, word, middle, tfe, addresses, target), resource]
+    operands = [*_data_and_addresses(row, word, middle, tfe, addresses), resource]
     if "nosampler" in row.flags:
         if middle >> 23:
             return None
@@ -81,7 +81,7 @@ def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instructio
         if sampler is None:
             return None
         operands.append(sampler)
-    return _instruction("VSAMPLE", row, tuple(operands), words, tfe, (_LWE,) * lwe)
+    return _instruction(row, tuple(operands), words, tfe, lwe)
 
 
 def _fields(
@@ -95,28 +95,16 @@ def _fields(
 
 
 def _instruction(
-    encoding: str,
-    row: InstructionRow,
-    operands: tuple[Operand, ...],
-    words: tuple[int, ...],
-    tfe: int,
-    lwe: tuple[Modifier, ...],
+    row: InstructionRow, operands: tuple[Operand, ...], words: tuple[int, ...], tfe: int, lwe: int
 ) -> Instruction:
     word, middle = words[:2]
     dmask = word >> 22 & 15
     modifiers = [Modifier("dmask", f"dmask:{dmask:#x}", dmask)] if dmask else []
     modifiers.append(_DIM[word & 7])
-    if encoding == "VSAMPLE" and word >> 13 & 1:
-        modifiers.append(_UNORM)
-    modifiers += policy(row.flags[0], middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
-    for bit, modifier in ((4, _R128), (6, _A16)):
-        if word >> bit & 1:
-            modifiers.append(modifier)
-    if tfe:
-        modifiers.append(_TFE)
-    modifiers += lwe
-    if word >> 5 & 1:
-        modifiers.append(_D16)
+    modifiers += (_UNORM,) * (row.encoding == "VSAMPLE" and word >> 13 & 1)
+    modifiers += policy(row.unit, middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
+    marks = ((word >> 4 & 1, _R128), (word >> 6 & 1, _A16), (tfe, _TFE), (lwe, _LWE), (word >> 5 & 1, _D16))
+    modifiers += [modifier for is_set, modifier in marks if is_set]
     return Instruction(row, operands, tuple(modifiers), words)
 
 
@@ -147,22 +135,16 @@ def _descriptor(code: int, width: int, literal: int) -> Operand | None:
 
 
 def _data_and_addresses(
-    encoding: str,
-    row: InstructionRow,
-    word: int,
-    middle: int,
-    tfe: int,
-    registers: tuple[int, ...],
-    target: Target,
+    row: InstructionRow, word: int, middle: int, tfe: int, registers: tuple[int, ...]
 ) -> tuple[Operand, Operand]:
     data = _data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
     used = _address_dwords(row, word & 7, word >> 6 & 1)
     first, places = middle & 0xFF, len(registers)
     least = 4 if "nosampler" in row.flags else 2 if "four" in row.flags or "cmpswap" in row.flags else 1
     beyond = (data > least and first + data > 256) or (used > places and registers[-1] + used - places + 1 > 256)
-    if beyond or data not in _data_forms(row) or used not in _address_forms(encoding, row.opcode, target):
+    if beyond or data not in _data_forms(row) or used not in _address_forms(row):
         data = least
-        used = _most_addresses(encoding, row.opcode, target)
+        used = _most_addresses(row)
     return vgpr(first, data), _addresses(registers, used)
 
 
@@ -174,7 +156,7 @@ def _data_dwords(row: InstructionRow, dmask: int, d16: int, tfe: int) -> int:
 def _data_forms(row: InstructionRow) -> tuple[int, ...]:
     if "four" in row.flags:
         return (2, 3, 4, 5) if "nosampler" in row.flags else (2, 4, 5)
-    if row.flags[0] == "atomic":
+    if row.unit == "atomic":
         return (2, 3, 4, 5) if "cmpswap" in row.flags else (1, 2, 3)
     return 1, 2, 3, 4, 5
 
@@ -189,17 +171,15 @@ def _address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
 
 
 @cache
-def _address_forms(encoding: str, opcode: int, target: Target) -> frozenset[int]:
+def _address_forms(row: InstructionRow) -> frozenset[int]:
     """The counts of addresses that any dimension asks for; multi-sampled arrays only in plain loads and stores."""
-    row = rows("graphics", encoding, target.generation)[opcode]
-    plain = (encoding == "VIMAGE" and "lod" not in row.flags) or "nosampler" in row.flags
+    plain = (row.encoding == "VIMAGE" and "lod" not in row.flags) or "nosampler" in row.flags
     counts = [_address_dwords(row, dimension, a16) for dimension in range(8 if plain else 6) for a16 in (0, 1)]
     return frozenset(range(min(counts), max(counts) + 1))
 
 
-@cache
-def _most_addresses(encoding: str, opcode: int, target: Target) -> int:
-    return 4 if encoding == "VIMAGE" else min(4, max(_address_forms(encoding, opcode, target)))
+def _most_addresses(row: InstructionRow) -> int:
+    return 4 if row.encoding == "VIMAGE" else min(4, max(_address_forms(row)))
 
 
 def _addresses(registers: tuple[int, ...], used: int) -> Operand:

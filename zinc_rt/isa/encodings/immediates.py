@@ -51,7 +51,7 @@ _VERSION_BITS = ((13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "U
 
 
 def small(value: int, target: Target | None = None) -> str:
-    """Decimal as far as inline constants go, then hex."""
+    """A number in decimal as far as inline constants go, then in hex."""
     return str(value) if value <= 64 else f"{value:#x}"
 
 
@@ -66,7 +66,7 @@ def _delay_alu(value: int, target: Target) -> str:
 
 
 def _counters(value: int, counters: tuple[tuple[str, int, int], ...], prefix: str = "") -> str:
-    """Those that wait for anything, all where none does."""
+    """The counters that an immediate waits for, all of them where it waits for none."""
     shown = [(text, value >> low & (1 << bits) - 1, (1 << bits) - 1) for text, low, bits in counters]
     waiting = [row for row in shown if row[1] != row[2]] or shown
     return " ".join(f"{prefix}{text}({count})" for text, count, _ in waiting)

@@ -16,7 +16,7 @@ MOST = 64  # what no counter reaches: 6 bits are the widest
 
 
 def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
-    """(counter, how many may remain) of an instruction that waits, else nothing."""
+    """What an instruction waits for: (counter, how many may remain) each."""
     names, value = instruction.row.waits, instruction.words[0] & 0xFFFF
     if names == ("all",):
         return tuple((counter, 0) for counter in COUNTERS)
@@ -25,7 +25,7 @@ def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
 
 
 def counted(instruction: Instruction, effects: Effects) -> tuple[tuple[str, int], ...]:
-    """(counter, registers written when it is done) of an instruction that counts, else nothing."""
+    """Where an instruction counts: (counter, registers written when it is done) each."""
     row = instruction.row
     if row.counter:
         return ((row.counter, effects.writes),)

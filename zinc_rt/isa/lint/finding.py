@@ -23,14 +23,14 @@ class LintFinding:
     producer_text: str = ""
 
     def sentence(self) -> str:
-        """One line: where, what, why."""
+        """The finding in one line: where, what, why."""
         other = "" if self.producer_pc is None else f"  [{self.producer_pc:#06x} {self.producer_text}]"
         return f"{self.pc:#06x} {self.text}: {self.message}{other}"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kernel under examination: what every rule looks at."""
+    """A kernel as every rule looks at it."""
 
     flow: Flow
     order: tuple[int, ...]  # blocks in reverse postorder

@@ -32,7 +32,7 @@ def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[LintFinding]
 
 
 def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]:
-    """`entry_sgprs`: s0 up to there hold user data at the start, and v0 the thread ids."""
+    """Reads of what nothing has written: at the start s0 up to `entry_sgprs` hold user data, v0 the thread ids."""
     start = span(0, entry_sgprs) | bit(VGPR) | _ALWAYS
     somewhere = _written(subject, start, every_path=False)
     everywhere = _written(subject, start, every_path=True)

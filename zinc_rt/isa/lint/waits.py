@@ -72,7 +72,7 @@ def _settle(state: Pending, what: tuple[tuple[str, int], ...]) -> None:
 
 
 def _merged(known: Pending, arriving: Pending) -> Pending:
-    """Of both paths: each operation with the fewer behind it."""
+    """What is pending on either path: each operation with the fewer behind it."""
     whole = {counter: dict(waiting) for counter, waiting in known.items()}
     for counter, waiting in arriving.items():
         for pc, behind in waiting.items():

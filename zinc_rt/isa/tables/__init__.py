@@ -1,1 +1,1 @@
-"""Opcode tables."""
+"""The instructions of gfx11 and gfx12, one row each: rows.py reads them."""

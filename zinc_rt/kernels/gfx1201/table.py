@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.kernels.rows import attention, elementwise, embed, matvec, moe, norm, recurrent, sampling
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES, pack_weight, packed_bytes
-from zinc_rt.kernels.rows.table import rows_of
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet
 from zinc_rt.kernels.zrt import Zrt, read_zrt
@@ -40,6 +40,9 @@ TUNING = Tuning(
 )
 
 
+# A family is a file with `rows(tuning)`; lowering tries them in this order.
+FAMILIES = (embed, matvec, norm, elementwise, attention, moe, recurrent, sampling)
+ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
 _BUILT = files(__package__) / "built"
 
 
@@ -59,4 +62,4 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".zrt") for name in found if name.endswith(".zrt")))
 
 
-KERNELS: BinaryKernelSet = BinaryKernels("gfx1201", rows_of(TUNING), pack_weight, packed_bytes, names, load)
+KERNELS: BinaryKernelSet = BinaryKernels("gfx1201", ENTRIES, pack_weight, packed_bytes, names, load)

@@ -10,12 +10,23 @@ from gguf import GGMLQuantizationType
 from zinc_rt.kernels.native.build import HEADERS
 
 _ROW = re.compile(r"X\((\w+), \d+, \d+, \d+\)")
+_Q8_ROW = re.compile(r"X\((\w+), (32|256), \d+\)")
 
 
 @cache
 def dtypes() -> frozenset[str]:
     """Their names, lower case, as types.h has a row for each."""
-    return frozenset(_ROW.findall((HEADERS / "types.h").read_text(encoding="ascii")))
+    return frozenset(_ROW.findall(_table()))
+
+
+@cache
+def q8_blocks() -> dict[str, int]:
+    """By the weight's type, elements of an activation block in canonical-1-q8. Others are canonical-1's there."""
+    return {name: int(elements) for name, elements in _Q8_ROW.findall(_table())}
+
+
+def _table() -> str:
+    return (HEADERS / "types.h").read_text(encoding="ascii")
 
 
 def type_number(dtype: str) -> int:

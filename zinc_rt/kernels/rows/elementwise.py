@@ -27,46 +27,15 @@ def rowwise(
     return Launch(kernel, buffers, (columns, *constants), (-(-columns // tuning.columns), rows, 1))
 
 
-def swiglu_launch(
-    tuning: Tuning, gate: Buffer, up: Buffer, y: Buffer, *, rows: Count, columns: int, activation: str = "silu"
-) -> Launch:
-    """y = activation(gate) * up over f32 [rows, columns]; activation silu or gelu."""
-    return rowwise(tuning, ACTIVATIONS[activation], (gate, up, y), rows, columns)
-
-
-def add_launch(tuning: Tuning, a: Buffer, b: Buffer, y: Buffer, *, rows: Count, columns: int) -> Launch:
-    """y = a + b over f32 [rows, columns]."""
-    return rowwise(tuning, "add", (a, b, y), rows, columns)
-
-
-def sigmoid_mul_launch(tuning: Tuning, x: Buffer, gate: Buffer, y: Buffer, *, rows: Count, columns: int) -> Launch:
-    """y = x * sigmoid(gate) over f32 [rows, columns]."""
-    return rowwise(tuning, "sigmoid_mul", (x, gate, y), rows, columns)
-
-
-def _binary(tuning: Tuning, kernel: str, node: Node, graph: OpGraph) -> Iterator[Launch]:
+def _binary(
+    tuning: Tuning, kernel: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+) -> Iterator[Launch]:
     a, b = (Ref(name) for name in node.inputs)
     yield rowwise(tuning, kernel, (a, b, Ref(node.outputs[0])), *row_shape(graph, node.inputs[0]))
 
 
-def swiglu(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    yield from _binary(tuning, "swiglu", node, graph)
-
-
-def geglu(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    yield from _binary(tuning, "geglu", node, graph)
-
-
 def moe_swiglu(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    yield from _binary(tuning, ACTIVATIONS[str(node.attrs.get("activation", "silu"))], node, graph)
-
-
-def sigmoid_mul(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    yield from _binary(tuning, "sigmoid_mul", node, graph)
-
-
-def add(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    yield from _binary(tuning, "add", node, graph)
+    yield from _binary(tuning, ACTIVATIONS[str(node.attrs.get("activation", "silu"))], node, graph, capacity)
 
 
 def scale(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
@@ -101,12 +70,9 @@ def slice_columns(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[
         )
 
 
+BINARY = {Op.SWIGLU: "swiglu", Op.GEGLU: "geglu", Op.SIGMOID_MUL: "sigmoid_mul", Op.ADD: "add"}  # their kernels
 CODES: dict[Op, Callable[..., Iterator[Launch]]] = {
-    Op.SWIGLU: swiglu,
-    Op.GEGLU: geglu,
     Op.MOE_SWIGLU: moe_swiglu,
-    Op.SIGMOID_MUL: sigmoid_mul,
-    Op.ADD: add,
     Op.SCALE: scale,
     Op.ROW_SCALE: row_scale,
     Op.SLICE: slice_columns,
@@ -115,4 +81,6 @@ CODES: dict[Op, Callable[..., Iterator[Launch]]] = {
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    return tuple(Entry(op, partial(code, tuning), tuning.orderings, F32) for op, code in CODES.items())
+    codes = {op: partial(_binary, tuning, kernel) for op, kernel in BINARY.items()}
+    codes |= {op: partial(code, tuning) for op, code in CODES.items()}
+    return tuple(Entry(op, code, tuning.orderings, F32) for op, code in codes.items())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.elementwise import swiglu_launch
+from zinc_rt.kernels.rows.elementwise import rowwise
 from zinc_rt.kernels.rows.norm import norm_launch
 from zinc_rt.kernels.rows.operands import Buffer, Count, last_dim
 from zinc_rt.kernels.rows.tuning import Tuning
@@ -155,7 +155,7 @@ def _shared_expert(
     if gate_inp:
         yield from kernels.project(graph, capacity, ProjectionInput(Ref(x), exact=True), [Part(gate_inp, score)])
     yield SYNC
-    yield swiglu_launch(kernels.tuning, gate, up, act, rows="tokens", columns=inner)
+    yield rowwise(kernels.tuning, "swiglu", (gate, up, act), "tokens", inner)
     yield SYNC
     yield from kernels.project(graph, capacity, ProjectionInput(act), [Part(down_w, down, scale=down_scale)])
     if isinstance(down, Temp):

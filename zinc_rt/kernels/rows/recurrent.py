@@ -11,7 +11,7 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.elementwise import swiglu_launch
+from zinc_rt.kernels.rows.elementwise import rowwise
 from zinc_rt.kernels.rows.norm import norm_launch
 from zinc_rt.kernels.rows.operands import F32, Buffer, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
@@ -131,7 +131,7 @@ def gated_norm(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
     eps = float(node.attrs["eps"])
     yield norm_launch(Ref(x), Ref(weight), normed, rows=rows, columns=columns, size=size, eps=eps)
     yield SYNC
-    yield swiglu_launch(tuning, Ref(z), normed, Ref(node.outputs[0]), rows=rows, columns=columns)
+    yield rowwise(tuning, "swiglu", (Ref(z), normed, Ref(node.outputs[0])), rows, columns)
 
 
 def load_request_state(

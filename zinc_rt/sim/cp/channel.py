@@ -384,7 +384,7 @@ class Channel:
         return 0 <= index < len(frame.words)
 
     def packet_dwords(self, header: int) -> int:
-        """As many dwords as the header claims, for a report."""
+        """Dwords that the header claims, for a report."""
         raise NotImplementedError
 
     def _disassembled_as(self) -> Generation | None:

@@ -13,6 +13,8 @@ from zinc_rt.sim.interfaces import AddressSpace
 
 
 class WorkKind(Enum):
+    """Who does the work of a stream."""
+
     WAVES = "waves"
     DMA = "DMA"
     CP = "the CP"
@@ -52,5 +54,5 @@ class Flags:
             del self._clocks[next(iter(self._clocks))]
 
     def read(self, space: AddressSpace, va: int) -> Clock | None:
-        """None where no queue wrote: then the host did."""
+        """The clock of that location; None where no queue wrote: then the host did."""
         return self._clocks.get((id(space), va & ~3))

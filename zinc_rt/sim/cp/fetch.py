@@ -16,6 +16,8 @@ MAX_DEPTH = 3  # ring, IB, IB within it; deeper nesting is unverified on silicon
 
 
 class FetchFrame(Protocol):
+    """A buffer that the CP reads dwords from, at `position`: the ring, or an indirect buffer."""
+
     position: int
     words: list[int]
     base: int

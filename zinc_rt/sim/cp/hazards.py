@@ -74,7 +74,7 @@ def overlap(one: Ranges, other: Ranges) -> int | None:
 
 
 class Hazards:
-    """Of one address space. `report` is called once for each pair and rule."""
+    """Accesses to one address space. `report` is called once for each pair and rule."""
 
     def __init__(self, generation: Generation, report: Report) -> None:
         self._report = report
@@ -142,7 +142,7 @@ class Hazards:
                             cleaned[cache] = issue
 
     def _check_waves(self, record: AccessRecord) -> None:
-        """Against everything but what has nothing more to say to its own queue's waves."""
+        """Compare with everything but what has nothing more to say to its own queue's waves."""
         queue, issue = record.stream[0], record.issue
         for records in (self._records, self._cp.values()):
             for other in records:

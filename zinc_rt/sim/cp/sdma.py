@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.cp import bulk_moves
-from zinc_rt.sim.cp import sdma_packets as packets
 from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.execute.atomics import LOOP, operation
@@ -19,6 +18,7 @@ from zinc_rt.sim.cp.execute.compare import function
 from zinc_rt.sim.cp.fetch import MAX_DEPTH, FetchFrame, IndirectFrame
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.shader_engine import Accesses
+from zinc_rt.sim.tables import sdma_packets as packets
 
 MEMORY_POLL, HDP_FLUSH = 1 << 31, 1 << 26
 GCR_GLI_INV, GCR_GL2_WB = 0x3, 1 << 15

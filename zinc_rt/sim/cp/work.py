@@ -64,7 +64,7 @@ class Pending:
         return bool(self._items) and self._items[-1].kind is not None
 
     def run(self, steps: int) -> int:
-        """At most that many steps of work; how many were used. Raises FaultIn."""
+        """Do at most that many steps of work; returns how many were used. Raises FaultIn."""
         used = 0
         while self._items and used < steps:
             work = self._choose()

@@ -12,6 +12,8 @@ from zinc_rt.sim.memory.buffers import Shared
 
 @dataclass(slots=True, eq=False)
 class WatchedDoorbell:
+    """A queue's doorbell and the value last seen there."""
+
     queue: HardwareQueue
     words: Shared
     index: int  # 64-bit slots

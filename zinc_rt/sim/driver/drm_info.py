@@ -17,15 +17,6 @@ VA_OFFSET = 0x200000  # AMDGPU_VA_RESERVED_BOTTOM, rounded as INFO reports it
 USERQ_SLOTS_PER_PIPE = 2  # MES' HQD mask with user_queue=1: 0xC of four a pipe
 _IPS = (amdgpu.AMDGPU_HW_IP_GFX, amdgpu.AMDGPU_HW_IP_COMPUTE, amdgpu.AMDGPU_HW_IP_DMA)
 _OLD_MEC, _OLD_MES = 2900, 100  # firmware-old: below every minimum
-# amdgpu_drm.h: AMDGPU_INFO_*, those zinc_rt.kmd does not ask
-_ACCEL_WORKING, _HW_IP_COUNT, _VRAM_USAGE, _GTT_USAGE, _VRAM_GTT, _VIS_VRAM_USAGE = (
-    0x00,
-    0x03,
-    0x10,
-    0x11,
-    0x14,
-    0x17,
-)
 
 Answer = Callable[[IoctlCall, DrmFile], bytes]
 
@@ -180,16 +171,18 @@ def _count(call: IoctlCall, file: DrmFile) -> bytes:
 
 
 QUERIES: dict[int, Answer] = {
-    _ACCEL_WORKING: lambda call, file: _u32(1),
+    amdgpu.AMDGPU_INFO_ACCEL_WORKING: lambda call, file: _u32(1),
     amdgpu.AMDGPU_INFO_HW_IP_INFO: _hw_ip,
-    _HW_IP_COUNT: _count,
+    amdgpu.AMDGPU_INFO_HW_IP_COUNT: _count,
     amdgpu.AMDGPU_INFO_TIMESTAMP: lambda call, file: _u64(file.gpu.gpu_counter()),
     amdgpu.AMDGPU_INFO_FW_VERSION: _firmware,
-    _VRAM_USAGE: lambda call, file: _u64(file.gpu.memory.used[Heap.VRAM]),
-    _GTT_USAGE: lambda call, file: _u64(file.gpu.memory.used[Heap.GTT]),
-    _VRAM_GTT: _vram_gtt,
+    amdgpu.AMDGPU_INFO_VRAM_USAGE: lambda call, file: _u64(file.gpu.memory.used[Heap.VRAM]),
+    amdgpu.AMDGPU_INFO_GTT_USAGE: lambda call, file: _u64(file.gpu.memory.used[Heap.GTT]),
+    amdgpu.AMDGPU_INFO_VRAM_GTT: _vram_gtt,
     amdgpu.AMDGPU_INFO_DEV_INFO: _device,
-    _VIS_VRAM_USAGE: lambda call, file: _u64(min(file.gpu.memory.used[Heap.VRAM], file.gpu.memory.bar_bytes)),
+    amdgpu.AMDGPU_INFO_VIS_VRAM_USAGE: lambda call, file: _u64(
+        min(file.gpu.memory.used[Heap.VRAM], file.gpu.memory.bar_bytes)
+    ),
     amdgpu.AMDGPU_INFO_MEMORY: _memory,
     amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER: lambda call, file: _u32(file.gpu.vram_lost),
     amdgpu.AMDGPU_INFO_GPUVM_FAULT: _fault,

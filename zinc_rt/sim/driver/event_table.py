@@ -22,6 +22,8 @@ _SLOTTED = (kfd.KFD_IOC_EVENT_SIGNAL, kfd.KFD_IOC_EVENT_DEBUG_EVENT)
 
 @dataclass(slots=True, eq=False)
 class EventState:
+    """One event of a process."""
+
     event_id: int
     kind: int
     auto_reset: bool

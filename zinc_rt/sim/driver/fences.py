@@ -31,7 +31,7 @@ class SyncobjState:
         self.point = 0  # the last one reached
 
     def attach(self, fence: DmaFence, point: int = 0) -> None:
-        """At a point of the timeline, or with 0 instead of whatever the syncobj held."""
+        """The fence stands at a point of the timeline, or with 0 instead of whatever the syncobj held."""
         if not point:
             self.replace(fence)
             return

@@ -28,6 +28,8 @@ class MachineState(Protocol):
 
 @dataclass(slots=True)
 class IoctlCall:
+    """One ioctl: the machine, who calls on which file, and the struct, changed in place."""
+
     machine: MachineState
     process: Process
     file: File
@@ -90,7 +92,7 @@ class IoctlHandler:
 
 
 def table(*rows: IoctlHandler) -> dict[int, IoctlHandler]:
-    """By number."""
+    """Handlers by the number of their ioctl."""
     numbers = {row.ioctl.number: row for row in rows}
     if len(numbers) != len(rows):
         raise ValueError("two handlers for one ioctl")

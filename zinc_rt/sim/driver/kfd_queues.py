@@ -200,7 +200,7 @@ def destroy(call: IoctlCall) -> None:
 
 
 def _queue(call: IoctlCall) -> KfdQueueState:
-    """For the calls that say EFAULT to an unknown queue."""
+    """The queue, for the calls that say EFAULT to an unknown one."""
     queue = call.kfd.queues.get(call.arg["queue_id"])
     if queue is None:
         raise OSError(errno.EFAULT, "no such queue")

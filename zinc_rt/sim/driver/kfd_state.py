@@ -43,6 +43,8 @@ class KfdBuffer:
 
 @dataclass(slots=True, eq=False)
 class KfdQueueState:
+    """A queue of CREATE_QUEUE."""
+
     queue_id: int
     kind: int
     gpu: SimGpu

@@ -22,6 +22,8 @@ _STATUS = {AccessKind.READ: 1 << 4, AccessKind.WRITE: 1 << 5 | 1 << 18, AccessKi
 
 @dataclass(slots=True, eq=False)
 class UserQueue:
+    """A queue of USERQ CREATE."""
+
     queue_id: int
     hardware: HardwareQueue
     held: list[Bo]

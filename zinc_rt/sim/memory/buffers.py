@@ -31,6 +31,8 @@ _CHUNK_BYTES = 1 << 20  # of one comparison: stays in the processor's cache
 
 
 class Heap(Enum):
+    """Where the bytes of a buffer lie."""
+
     VRAM = "vram"
     GTT = "gtt"
     USERPTR = "userptr"
@@ -126,14 +128,14 @@ class Bo:
     host_changes: int = 0  # counts what `bar`, `written` and `saved` went through
 
     def gpu_writes(self, start: int, size_bytes: int) -> None:
-        """To be called before the GPU stores there."""
+        """Call it before the GPU stores there."""
         self.gpu_reads(start, size_bytes)
         if self.written is not None:
             self.written.mark(start, size_bytes)
         self.save(start, size_bytes)
 
     def gpu_reads(self, start: int, size_bytes: int) -> None:
-        """To be called before the GPU touches these bytes."""
+        """Call it before the GPU touches these bytes."""
         if self.gl2 is not None:
             with self.lock:
                 self.gl2.read(start, size_bytes)

@@ -40,5 +40,5 @@ def describe_neighbours(va: int, live: Iterable[NamedRange], freed: Iterable[Nam
 
 
 def _closer(one: NamedRange, other: NamedRange, lower: int, higher: int) -> bool:
-    """Nearer, or as near and smaller: a suballocation says more than what it lies in."""
+    """Whether `one` is nearer, or as near and smaller: a suballocation says more than what it lies in."""
     return lower < higher or (lower == higher and one.end - one.start < other.end - other.start)

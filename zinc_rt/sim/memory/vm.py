@@ -53,6 +53,8 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedRange:
+    """A suballocation that the client gave a name."""
+
     va: int
     size_bytes: int
     name: str
@@ -128,7 +130,7 @@ class GpuVm:
             self._icache.pop(page, None)
 
     def _forget_names(self, start: int, end: int) -> None:
-        """Of what lay there: the next to lie there has names of its own."""
+        """Names of what lay there go: the next to lie there has names of its own."""
         for key in [key for key, each in self._announced.items() if start <= each.va < end]:
             gone = self._announced.pop(key)
             self._freed.append(NamedRange(gone.va, gone.va + gone.size_bytes, gone.name))
@@ -170,7 +172,7 @@ class GpuVm:
         self.announce_all([(va, size_bytes, name)])
 
     def announce_all(self, rows: Iterable[tuple[int, int, str]]) -> None:
-        """As `announce` for each (VA, bytes, name), in order."""
+        """Announce each (VA, bytes, name), in order."""
         for va, size_bytes, name in rows:
             if size_bytes:
                 self._announced.pop((va, name), None)

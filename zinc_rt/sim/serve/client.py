@@ -281,7 +281,7 @@ class SimClient:
         self._checked({"op": "discard", "va": va, "size": size_bytes})
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        """`watchpoint_hits` names the waves that store to these bytes from the next dispatch on; size 0: none."""
         self._checked({"op": "set_watchpoint", "va": va, "size": size_bytes})
 
     def watchpoint_hits(self) -> list[StoreSeen]:

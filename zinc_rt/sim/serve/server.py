@@ -41,6 +41,8 @@ CRASH_STATUS = 70
 
 
 class Server:
+    """Clients of one machine, each in a thread, until the last one is gone."""
+
     def __init__(self, machine: SimMachine, listener: socket.socket, *, stay: bool = False) -> None:
         self.machine, self.listener, self.stay = machine, listener, stay
         self._sessions: dict[str, ClientSession] = {}
@@ -116,7 +118,7 @@ def _pid(connection: socket.socket) -> int:
 
 
 EPILOG = """\
-The socket's path is printed once clients may connect. Faults, chips and kernels: --list.
+The socket's path is printed once clients may connect. Faults, chips and Linux versions: --list.
 The protocol and an example client: docs/simulated-device.md
 
 examples:
@@ -137,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
     )
     wanted = made.add_mutually_exclusive_group(required=True)
     wanted.add_argument("--socket", type=Path, metavar="PATH", help="the socket to make")
-    wanted.add_argument("--list", action="store_true", help="print chips, kernels and faults")
+    wanted.add_argument("--list", action="store_true", help="print chips, Linux versions and faults")
     made.add_argument(
         "--chip",
         default="r9700",
@@ -191,17 +193,17 @@ def parser() -> argparse.ArgumentParser:
 def listing() -> str:
     """Everything that can be chosen, for people."""
     chips = [[row.key, row.gfx, row.name] for row in CHIPS.values()]
-    kernels = [
+    versions = [
         [row.version, f"KFD 1.{row.kfd_minor}", "user queues" if row.userq else ""]
         for row in LINUX_VERSIONS.values()
     ]
     faults = [[row.name, row.probe, row.does] for row in INJECTIONS]
-    tables = (("chip", chips), ("kernel", kernels), ("fault", faults))
+    tables = (("chip", chips), ("linux", versions), ("fault", faults))
     return "\n\n".join(str(Table((name, "", ""), rows)) for name, rows in tables)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """For a process started by a client; people have zinc_rt.commands.sim."""
+    """The process that a client starts; people have zinc_rt.commands.sim."""
     try:
         return run(parser().parse_args(argv))
     except ZincError as error:

@@ -28,6 +28,8 @@ class ConnectionClosed(Exception):
 
 @dataclass(slots=True)
 class WireMessage:
+    """A request or its answer."""
+
     header: dict[str, Any]
     body: bytes = b""
     fds: list[int] = field(default_factory=list)

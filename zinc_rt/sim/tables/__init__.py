@@ -8,6 +8,7 @@ tests/sim/test_two_sources.py compares them field by field.
     kfd, drm, amdgpu    structs, ioctl numbers and constants of the three interfaces
     layout      how a row of a packet's table is read
     packets     opcodes and fields of the compute engine's packets
+    sdma_packets    packets of the DMA engines
     registers   registers a compute queue sets
     caches      cache operations of ACQUIRE_MEM and RELEASE_MEM
 """

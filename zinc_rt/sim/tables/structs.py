@@ -55,6 +55,8 @@ class CarriedArray:
 
 @dataclass(frozen=True, slots=True)
 class StructLayout:
+    """A C struct: its name in the header, its size, its members and the arrays they point to."""
+
     c_name: str
     size_bytes: int
     fields: Mapping[str, Member]

@@ -329,19 +329,19 @@ INLINE void panel_by256(uint32_t type, const job *j, uint32_t row) {
     for (uint32_t t = 0; t < j->n; t++) put_panel(j, row, t, type == type_q6_k ? sums[t].level[top] : sums[t].level[top] - mins[t].level[top]);
 }
 
-static void panel_q8_0(const job *j, uint32_t row) { panel_by32(type_q8_0, j, row); }
-static void panel_q4_0(const job *j, uint32_t row) { panel_by32(type_q4_0, j, row); }
-static void panel_q4_k(const job *j, uint32_t row) { panel_by256(type_q4_k, j, row); }
-static void panel_q5_k(const job *j, uint32_t row) { panel_by256(type_q5_k, j, row); }
-static void panel_q6_k(const job *j, uint32_t row) { panel_by256(type_q6_k, j, row); }
+#define X(name, block, tokens) \
+    static void panel_##name(const job *j, uint32_t row) { panel_by##block(type_##name, j, row); }
+Q8_TYPES(X)
+#undef X
 
-// From so many tokens on, panels are faster than rows; zinc-rt kernel-test --mode perf shows where.
 typedef struct {
     uint32_t type, tokens;
     void (*panel)(const job *, uint32_t row);
 } by_panels;
 static const by_panels PANELS[] = {
-    {type_q8_0, 5, panel_q8_0}, {type_q4_0, 3, panel_q4_0}, {type_q4_k, 3, panel_q4_k}, {type_q5_k, 3, panel_q5_k}, {type_q6_k, 3, panel_q6_k},
+#define X(name, block, tokens) {type_##name, tokens, panel_##name},
+    Q8_TYPES(X)
+#undef X
 };
 
 void project_rows_q8(const job *j) {

@@ -27,8 +27,8 @@ INLINE void rows_of(uint32_t type, const job *j, uint32_t row, const uint32_t n)
 #pragma unroll
         for (int i = 0; i < 8; i++) acc[r][i] = (f32x16){0};
     }
-    const uint32_t bytes = type == type_q4_k || type == type_q5_k || type == type_q6_k ? block_bytes(type) : bytes128(type);
     const uint32_t elements = block_elements(type) == 256 ? 256 : 128;
+    const uint32_t bytes = elements == 256 ? block_bytes(type) : bytes128(type);
     uint32_t i = 0;
     for (; i + elements <= j->k; i += elements) {
 #pragma unroll
@@ -70,14 +70,12 @@ INLINE void all_rows(uint32_t type, const job *j) {
 
 void rows_c1(const job *j) {
     switch (j->type) {
-    case type_f32: all_rows(type_f32, j); return;
-    case type_f16: all_rows(type_f16, j); return;
-    case type_bf16: all_rows(type_bf16, j); return;
-    case type_q8_0: all_rows(type_q8_0, j); return;
-    case type_q4_0: all_rows(type_q4_0, j); return;
-    case type_q4_k: all_rows(type_q4_k, j); return;
-    case type_q5_k: all_rows(type_q5_k, j); return;
-    case type_q6_k: all_rows(type_q6_k, j); return;
+#define X(name, ...) \
+    case type_##name: all_rows(type_##name, j); return;
+        GGML_PLAIN(X)
+        WIDE_BLOCKS32(X)
+        WIDE_BLOCKS256(X)
+#undef X
     }
     any_rows(j, j->first);
 }

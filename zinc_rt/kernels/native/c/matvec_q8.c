@@ -48,7 +48,7 @@ INLINE i32x8 dot32(uint32_t type, const uint8_t *block, const int8_t *x) {
 
 // What eight blocks from block b add to their accumulators.
 INLINE f32x8 group32(uint32_t type, const uint8_t *p, act32 a, uint32_t b) {
-    const uint32_t bytes = type == type_q8_0 ? 34 : 18;
+    const uint32_t bytes = block_bytes(type);
     fetch(p, 8 * bytes);
     i32x8 v[8];
     uint16_t d[8];
@@ -63,7 +63,7 @@ INLINE f32x8 group32(uint32_t type, const uint8_t *p, act32 a, uint32_t b) {
 
 // The same of the last n < 8 blocks; +0 for those that are not there.
 INLINE f32x8 rest32(uint32_t type, const uint8_t *p, act32 a, uint32_t b, uint32_t n) {
-    const uint32_t bytes = type == type_q8_0 ? 34 : 18;
+    const uint32_t bytes = block_bytes(type);
     i32x8 v[8] = {0}, minus = {0};
     uint16_t d[8] = {0};
     f32x8 dx = {0};
@@ -78,7 +78,7 @@ INLINE f32x8 rest32(uint32_t type, const uint8_t *p, act32 a, uint32_t b, uint32
 }
 
 INLINE float row32(uint32_t type, const uint8_t *p, uint32_t blocks, act32 a) {
-    const uint32_t bytes = type == type_q8_0 ? 34 : 18;
+    const uint32_t bytes = block_bytes(type);
     f32x8 acc[4] = {0};
     uint32_t b = 0;
     for (; b + 32 <= blocks; b += 32, p += 32 * bytes) {
@@ -166,7 +166,7 @@ INLINE i32x8 dot256(uint32_t type, const uint8_t *block, act256 a, uint32_t b) {
 
 // What n <= 4 blocks from block b add to their accumulators, [sums | sums by the minimums].
 INLINE f32x8 group256(uint32_t type, const uint8_t *p, act256 a, uint32_t b, const uint32_t n) {
-    const uint32_t bytes = type == type_q4_k ? 144 : type == type_q5_k ? 176 : 210, d_at = type == type_q6_k ? 208 : 0;
+    const uint32_t bytes = block_bytes(type), d_at = type == type_q6_k ? 208 : 0;
     i32x8 v[4] = {0};
     uint16_t d[4] = {0}, dmin[4] = {0};
     float dx[4] = {0};
@@ -184,7 +184,7 @@ INLINE f32x8 group256(uint32_t type, const uint8_t *p, act256 a, uint32_t b, con
 }
 
 INLINE float row256(uint32_t type, const uint8_t *p, uint32_t blocks, act256 a) {
-    const uint32_t bytes = type == type_q4_k ? 144 : type == type_q5_k ? 176 : 210;
+    const uint32_t bytes = block_bytes(type);
     f32x8 acc[8] = {0};
     uint32_t b = 0;
     for (; b + 4 <= blocks; b += 4, p += 4 * bytes) acc[b / 4 % 8] = acc[b / 4 % 8] + group256(type, p, a, b, 4);
@@ -216,10 +216,9 @@ INLINE void by_rows256(uint32_t type, const job *j) {
 
 void rows_q8(const job *j) {
     switch (j->type) {
-    case type_q8_0: by_rows32(type_q8_0, j); return;
-    case type_q4_0: by_rows32(type_q4_0, j); return;
-    case type_q4_k: by_rows256(type_q4_k, j); return;
-    case type_q5_k: by_rows256(type_q5_k, j); return;
-    case type_q6_k: by_rows256(type_q6_k, j); return;
+#define X(name, block, tokens) \
+    case type_##name: by_rows##block(type_##name, j); return;
+        Q8_TYPES(X)
+#undef X
     }
 }

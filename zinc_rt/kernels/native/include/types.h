@@ -30,6 +30,13 @@
     X(nvfp4, 40, 64, 36)
 #define GGML_TYPES(X) GGML_PLAIN(X) GGML_BLOCKS(X)
 
+// Types with bodies of their own in canonical-1: weights128_NAME in weights128.h. Others go by dequantised pieces.
+#define WIDE_BLOCKS32(X) X(q8_0) X(q4_0)
+#define WIDE_BLOCKS256(X) X(q4_k) X(q5_k) X(q6_k)
+// Types that canonical-1-q8 multiplies in integers: X(name, elements of an activation block, tokens from which panels
+// are faster than rows). zinc-rt kernel-test --mode perf shows where that is.
+#define Q8_TYPES(X) X(q8_0, 32, 5) X(q4_0, 32, 3) X(q4_k, 256, 3) X(q5_k, 256, 3) X(q6_k, 256, 3)
+
 enum {
 #define X(name, number, elements, bytes) type_##name = number,
     GGML_TYPES(X)

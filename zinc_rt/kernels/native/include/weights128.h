@@ -101,11 +101,14 @@ INLINE void weights128_q6_k(const uint8_t *p, int half, f32x16 w[8]) {
 
 INLINE void weights128(uint32_t type, const uint8_t *p, int half, f32x16 w[8]) {
     switch (type) {
-    case type_q8_0: weights128_q8_0(p, w); return;
-    case type_q4_0: weights128_q4_0(p, w); return;
-    case type_q4_k: weights128_q4_k(p, half, w); return;
-    case type_q5_k: weights128_q5_k(p, half, w); return;
-    case type_q6_k: weights128_q6_k(p, half, w); return;
+#define X(name) \
+    case type_##name: weights128_##name(p, w); return;
+        WIDE_BLOCKS32(X)
+#undef X
+#define X(name) \
+    case type_##name: weights128_##name(p, half, w); return;
+        WIDE_BLOCKS256(X)
+#undef X
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) {

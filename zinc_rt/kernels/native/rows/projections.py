@@ -16,7 +16,7 @@ from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Stride, Temp
 from zinc_rt.kernels.native.task import Task
-from zinc_rt.kernels.native.types import type_number, type_refusal
+from zinc_rt.kernels.native.types import q8_blocks, type_number, type_refusal
 from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
 from zinc_rt.kernels.rows.operands import Buffer, Count
 from zinc_rt.kernels.rows.projections import CODES, F32_BYTES, Launches, Part, ProjectionInput, ProjectionKernels
@@ -26,9 +26,6 @@ PANEL = 16  # rows of a weight to an item: projection.h
 SEGMENT = 1024  # elements to an item of quantise.c
 LEAST_BYTES, MOST_BYTES = 128 << 10, 512 << 10  # of weights to a claim
 IS_COUNT = 1 << 31  # of a constant: the rest is an index of the step's counts
-
-# In canonical-1-q8: elements of an activation block, by the weight's type. Every other type is canonical-1's.
-Q8_BLOCKS = {"q8_0": 32, "q4_0": 32, "q4_k": 256, "q5_k": 256, "q6_k": 256}
 
 
 def project(
@@ -159,7 +156,7 @@ def _vector(name: str | None, made: Mapping[str, Temp]) -> Buffer | None:
 
 
 def _q8_block(graph: OpGraph, ordering: str, weight: str) -> int:
-    return Q8_BLOCKS.get(graph.buffers[weight].dtype, 0) if ordering == "canonical-1-q8" else 0
+    return q8_blocks().get(graph.buffers[weight].dtype, 0) if ordering == "canonical-1-q8" else 0
 
 
 def _counted(count: Count) -> int:

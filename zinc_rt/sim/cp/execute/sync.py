@@ -45,7 +45,7 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
 
 
 def release_mem(channel: ComputeChannel, packet: View) -> None:
-    """At the end of everything before it: caches, then the data, then the interrupt. The CP does not wait."""
+    """Caches, then the data, then the interrupt, at the end of everything before it. The CP does not wait."""
     if not channel.queue.eop_va:
         raise Fault(0, AccessKind.WRITE, "not present")  # the end-of-pipe buffer's address
     if packet.data_sel in (5, 7) or packet.data_sel not in _DATA:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from zinc_rt.pm4.packets import DmaData, WriteData
-from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.mapped_buffer import first_lost
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import first_lost
 from zinc_rt.probes.outcome import Failed
 
 WINDOW_BYTES = 1 << 20

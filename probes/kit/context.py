@@ -24,9 +24,9 @@ from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.probes.child import ChildEnd, run_apart
 from zinc_rt.probes.device import names, open_device
 from zinc_rt.probes.device_spec import DeviceSpec
-from zinc_rt.probes.mapped_buffer import MappedBuffer
+from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
+from zinc_rt.probes.kit.probe_queue import SCRATCH_BYTES, ProbeQueue
 from zinc_rt.probes.outcome import T1, T2
-from zinc_rt.probes.probe_queue import SCRATCH_BYTES, ProbeQueue
 
 if TYPE_CHECKING:
     from zinc_rt.probes.simulated import DeviceNews
@@ -87,7 +87,7 @@ class ProbeContext:
 
     @property
     def node(self) -> TopologyNode:
-        """As KFD describes it."""
+        """The GPU as KFD describes it."""
         node, path = self.chosen
         if node is None:
             raise UnsupportedError(f"{path}: KFD's topology has no node for it")

@@ -21,18 +21,18 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import WAVE32, WAVE64, Sh
-from zinc_rt.probes.context import ProbeContext
-from zinc_rt.probes.mapped_buffer import MappedBuffer
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
+from zinc_rt.probes.kit.probe_queue import ProbeQueue
 from zinc_rt.probes.outcome import Outcome, skipped
-from zinc_rt.probes.probe_queue import ProbeQueue
 
-KERNELS = Path(__file__).parent / "kernels"
+KERNELS = Path(__file__).parent.parent / "kernels"
 CODE_BYTES = 1 << 17
 ARGUMENTS_BYTES = 1 << 14
 CODE_ALIGNMENT = 256  # PGM_LO has no room for more
 ARGUMENTS_ALIGNMENT = 64  # a scalar cache line
 FORCE_START_AT_000 = 1 << 2
-USER_SGPR_FIELD, TGID_FIELD, LDS_FIELD = 0x1F << 1, 0b111 << 7, 0x1FF << 15  # of RSRC2
+USER_SGPR_FIELD, TGID_FIELD = 0x1F << 1, 0b111 << 7  # of RSRC2
 FLOAT_MODE_FIELD = 0xFF << 12  # of RSRC1
 SCRATCH_UNIT_BYTES = 256
 WAVES_PER_CU = 32
@@ -202,7 +202,7 @@ class ShaderBench:
         self.finish(self.launch(program, buffers, constants, **more), program.zrt.name)
 
     def finish(self, packets: Iterable[Packet], name: str) -> None:
-        """As the queue's, but a first run may take longer. Raises Stuck."""
+        """The queue's `finish`, but a first run may take longer. Raises Stuck."""
         self.queue.finish(packets, name, self.seconds)
 
     def flush(self) -> None:

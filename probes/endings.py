@@ -1,0 +1,110 @@
+"""How a run ends: what a probe raised, what its device found, what became of its process, each as an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from zinc_rt.errors import UnsupportedError, ZincError, first_line
+from zinc_rt.facts import table
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.probes.child import ChildEnd
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.outcome import Failed, Outcome, Stuck
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.interfaces import DeviceFinding
+
+KNOWN = (Failed, Stuck, DriverError, UnsupportedError, OSError)
+
+
+FINDINGS_TOLD = 3  # of one rule, in one probe
+
+
+def run_in(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Outcome:
+    """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
+    outcome = _outcome(context, run)
+    findings, log = context.news()
+    by_rule: dict[str, list[DeviceFinding]] = {}
+    for each in findings:
+        by_rule.setdefault(each.rule, []).append(each)
+    marks = (*outcome.marks, *context.marks())
+    notes = tuple(note for rule, each in by_rule.items() for note in _told(rule, each))
+    wrong = next((each for each in findings if each.severity.value == "error"), None)
+    if wrong is not None and outcome.status == "pass":
+        outcome = replace(
+            outcome,
+            status="fail",
+            symptom="finding",
+            reason=f"did what it should, but the simulated device found {wrong.rule}: {wrong.sentence}",
+            cause=f"rule {wrong.rule} of the simulated device{_says(wrong.rule)}",
+            advice="hardware may hang, fault or compute something else: mend what was sent; docs/facts.md has the "
+            "rule's source",
+        )
+    return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
+
+
+def _told(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
+    """A few findings of one rule as lines, and how many more there are."""
+    more = len(findings) - FINDINGS_TOLD
+    return [f"finding: {rule}: {each.sentence}" for each in findings[:FINDINGS_TOLD]] + (
+        [f"finding: {rule}: {more} more"] if more > 0 else []
+    )
+
+
+def _says(rule: str) -> str:
+    """The rule in words, where facts.yaml has it by that name."""
+    fact = next((fact for name, fact in table().items() if name.rpartition("/")[2] == rule), None)
+    return f": {fact.says}" if fact is not None else ""
+
+
+def _outcome(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Outcome:
+    outcome: Outcome | None = None
+    try:
+        with context:
+            try:
+                outcome = run(context)
+            except KNOWN as error:
+                outcome = outcome_from(error)
+    except Exception as error:
+        if outcome is None or (outcome.status != "fail" and not isinstance(error, KNOWN)):
+            raise
+        if outcome.status == "fail":
+            return replace(outcome, notes=(*outcome.notes, f"while giving back: {first_line(error)}"))
+        late = outcome_from(error)
+        return replace(late, reason=f"while giving everything back: {late.reason}", measure=outcome.measure)
+    return outcome
+
+
+def outcome_from(error: BaseException) -> Outcome:
+    if isinstance(error, Failed | Stuck):
+        return error.outcome
+    if isinstance(error, DriverError):
+        return Outcome(
+            "fail",
+            first_line(error),
+            "errno",
+            call=error.call,
+            errno=error.errno,
+            cause=error.why,
+            advice=error.next,
+        )
+    if isinstance(error, OSError):
+        return Outcome("fail", str(error), "errno", errno=error.errno or 0)
+    message, advice = (error.message, error.next) if isinstance(error, ZincError) else (str(error), "")
+    return Outcome("fail", message, "unsupported", cause=message, advice=advice)
+
+
+def outcome_of(ended: ChildEnd) -> Outcome:
+    """What the end of a child says."""
+    if ended.how == "returned":
+        value: Outcome = ended.value
+        return value
+    if ended.how == "raised":
+        last = ended.text.strip().splitlines()[-1]
+        return Outcome("fail", f"ZINC_RT itself failed: {last}", "unexpected", report=ended.text)
+    words = {"crashed": "crashed", "deadline": "deadline", "stuck": "stuck-in-kernel"}
+    return Outcome(
+        "fail", f"its process was {ended.text}" if ended.how == "crashed" else ended.text, words[ended.how]
+    )

@@ -1,0 +1,38 @@
+"""A probe in several cases, each in a process of its own: a queue that hangs takes its process down with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from zinc_rt.probes.endings import run_in
+from zinc_rt.probes.kit.context import ProbeContext
+from zinc_rt.probes.outcome import Failed, Outcome, Stuck, passed
+
+Case = Callable[[ProbeContext], dict[str, Any]]
+
+
+def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> Outcome:
+    """Each case in a process of its own: a queue that faulted or hung takes the process's others with it."""
+    measure: dict[str, Any] = {}
+    notes: list[str] = []
+    log: list[str] = []
+    for name, case in cases.items():
+        ended = c.apart(partial(_settled, case), seconds)
+        if ended.how != "returned":
+            words = {"deadline": "deadline", "stuck": "stuck-in-kernel", "crashed": "crashed"}
+            last = ended.text.strip().splitlines()[-1]
+            raise Failed(words.get(ended.how, "unexpected"), f"{name}: {last}", report=ended.text)
+        outcome: Outcome = ended.value
+        if outcome.status == "fail":
+            raise Stuck(replace(outcome, reason=f"{name}: {outcome.reason}", measure=measure | outcome.measure))
+        measure |= {f"{name} {key}": value for key, value in outcome.measure.items()}
+        notes += outcome.notes
+        log += outcome.log
+    return Outcome("pass", measure=measure, notes=tuple(notes), log=tuple(log))
+
+
+def _settled(case: Case, c: ProbeContext) -> Outcome:
+    return run_in(c, lambda context: passed(**case(context)))

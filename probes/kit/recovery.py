@@ -1,0 +1,95 @@
+"""A queue that is stuck is taken off the hardware, and the GPU is there afterwards."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.kmd.syscalls import KFD_PATH
+from zinc_rt.probes.kit.context import ProbeContext, until
+from zinc_rt.probes.kit.probe_queue import ProbeQueue
+from zinc_rt.probes.outcome import Failed, check
+
+RESET_SECONDS = 15.0
+DESTROY_SECONDS = 2.0
+
+
+def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
+    """DESTROY returns; where that took a reset, the process hears of it and the GPU comes back."""
+    began = time.monotonic()
+    trouble = ""
+    try:
+        queue.close()
+    except DriverError as error:
+        trouble = str(error).splitlines()[0]
+    seconds = time.monotonic() - began
+    check(
+        seconds < RESET_SECONDS,
+        "slow-destroy",
+        f"DESTROY took {seconds:.1f} s: {trouble}",
+        measure={"seconds": seconds},
+    )
+    said_: dict[str, Any] = {"destroy_ms": round(seconds * 1e3)}
+    if trouble:
+        resets = resets_told(c, c.scaled(RESET_SECONDS))
+        check(bool(resets), "no-exception", f"{trouble}, and no HW_EXCEPTION event within {RESET_SECONDS:g} s")
+        said_["reset"] = resets[0]
+        back(c)
+    return said_
+
+
+def preempted(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
+    """DESTROY takes the queue off the hardware, and no reset was needed for that."""
+    began = time.monotonic()
+    try:
+        queue.close()
+    except DriverError as error:
+        raise Failed(
+            "not-preempted",
+            f"DESTROY of {what}: {str(error).splitlines()[0]}",
+            call=error.call,
+            errno=error.errno,
+            faults=tuple(resets_told(c, 1.0)),
+        ) from error
+    seconds = time.monotonic() - began
+    check(seconds < DESTROY_SECONDS, "slow-destroy", f"DESTROY of {what} took {seconds:.1f} s")
+    resets = resets_told(c, 0.2)
+    check(not resets, "not-preempted", f"DESTROY of {what} needed a reset: {resets}")
+    return {"milliseconds": round(seconds * 1e3)}
+
+
+def resets_told(c: ProbeContext, seconds: float) -> list[str]:
+    side = c.side
+
+    def found() -> list[str]:
+        side.look()
+        return [each.text for each in side.incidents if each.kind == "reset"]
+
+    until(lambda: bool(found()), seconds, 0.01)
+    return found()
+
+
+def back(c: ProbeContext) -> None:
+    """After a reset: the nodes open and the GPU answers again."""
+    last = ""
+
+    def answers() -> bool:
+        nonlocal last
+        try:
+            c.driver.close(c.driver.open(KFD_PATH, os.O_RDWR))
+            node = RenderNode(c.driver, c.render_path)
+            node.device()
+            node.close()
+            return True
+        except (DriverError, OSError) as error:
+            last = str(error).splitlines()[0]
+            return False
+
+    check(
+        until(answers, c.scaled(RESET_SECONDS), 0.05),
+        "not-back",
+        f"after the reset the GPU does not answer: {last}",
+    )
