@@ -104,7 +104,7 @@ class KfdQueueBuffers:
     "boot without amdgpu.sched_policy; close other programs that use this GPU",
 )
 def create_destroy(c: ProbeContext) -> Outcome:
-    """As the runtime makes them; what is refused is taken apart."""
+    """Queues as the runtime makes them; what is refused is taken apart."""
     ids = []
     with refusals_explained(c):
         for _ in range(ROUNDS):

@@ -100,7 +100,7 @@ def gtt(c: ProbeContext) -> Outcome:
 )
 @fails_like(_VRAM_TAKEN, _WRONG_DATA)
 def vram(c: ProbeContext) -> Outcome:
-    """From the CPU where it reaches, from the GPU everywhere."""
+    """VRAM is written and read from the CPU where it reaches, from the GPU everywhere."""
     gpu = GpuAccess(c)
     c.side.settle()
     before = c.transport.resources()
@@ -169,7 +169,7 @@ def _free(gpu: KfdGpu, handle: int) -> None:
 
 
 def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
-    """In this order: the last rows work on one buffer, step by step."""
+    """The refusals, in an order: the last rows work on one buffer, step by step."""
     held: list[int] = []
 
     def on(step: Callable[[int], None]) -> Callable[[], None]:

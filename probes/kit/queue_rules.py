@@ -120,7 +120,7 @@ def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
 
 
 def packed(fields: Mapping[str, int]) -> StructBytes:
-    """As the header lays it out, whatever the runtime does."""
+    """The request as the header lays it out, whatever the runtime does."""
     return StructBytes(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
 
 
@@ -176,7 +176,7 @@ def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
 
 
 def _save_areas(known: tuple[CwsrSizes, ...]) -> Iterator[CwsrSizes]:
-    """Those this chip may want, then control stacks a few pages beside them."""
+    """The sizes that this chip may want, then control stacks a few pages beside them."""
     yield from known
     for sizes in known:
         for pages in (1, -1, 2, -2, 3, -3):

@@ -98,7 +98,7 @@ class KvMachine(RuleBasedStateMachine):
         source, target = self.cache.step_rows(holding)
         self.read(sequence, source)
         self.write(sequence, end, target)
-        self.cache.ran(holding, np.array(sequence.tokens[:end], np.int32), keep=keep, rolling=rolling)
+        self.cache.ran(holding, sequence.tokens, end, keep=keep, rolling=rolling)
         sequence.computed = end
 
     @rule(sequence=sequences)

@@ -14,10 +14,6 @@ class GpuAddresses:
         self.first, self.last = first, last
         self._free = [(first, last + 1)]  # start, end; sorted, never touching
 
-    @property
-    def free_bytes(self) -> int:
-        return sum(end - start for start, end in self._free)
-
     def take(self, size_bytes: int, align_bytes: int) -> int:
         for index, (start, end) in enumerate(self._free):
             va = start + -start % align_bytes

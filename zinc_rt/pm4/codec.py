@@ -74,14 +74,17 @@ def _init_text(cls: type[Packet]) -> str:
 
 
 def _words_text(cls: type[Packet]) -> str:
-    """The encoder, which branches on the generation only where the layouts differ."""
     lines = ["def words(self, generation):"]
     lines += [f" {f.name} = self.{f.name}" for f in cls.FIELDS]
-    newest, older = _encode_lines(cls, Generation.GFX12), _encode_lines(cls, Generation.GFX11)
+    return _branching(lines, lambda generation: _encode_lines(cls, generation))
+
+
+def _branching(head: list[str], lines_for: Callable[[Generation], list[str]]) -> str:
+    """The text of a function, which branches on the generation only where the layouts differ."""
+    newest, older = lines_for(Generation.GFX12), lines_for(Generation.GFX11)
     if newest == older:
-        return "\n".join([*lines, *newest])
-    branches = [" if generation == _GFX12:", *(" " + line for line in newest), *older]
-    return "\n".join([*lines, *branches])
+        return "\n".join([*head, *newest])
+    return "\n".join([*head, " if generation == _GFX12:", *(" " + line for line in newest), *older])
 
 
 def _encode_lines(cls: type[Packet], generation: Generation) -> list[str]:
@@ -150,10 +153,7 @@ def _encode_body(
 
 def _read_text(cls: type[Packet]) -> str:
     lines = ["def read(cls, words, offset, length, generation):"]
-    newest, older = _decode_lines(cls, Generation.GFX12), _decode_lines(cls, Generation.GFX11)
-    if newest == older:
-        return "\n".join([*lines, *newest])
-    return "\n".join([*lines, " if generation == _GFX12:", *(" " + line for line in newest), *older])
+    return _branching(lines, lambda generation: _decode_lines(cls, generation))
 
 
 def _decode_lines(cls: type[Packet], generation: Generation) -> list[str]:

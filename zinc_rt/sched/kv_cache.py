@@ -60,6 +60,7 @@ class Holding:
     computed: int
     registered: int  # full pages that the cache was offered
     last: CachedPage | None  # the entry of the last of those
+    room: int = 0  # tokens that its pages have room for
     state: int = NO_ROW  # the row its state is in
     spare: int = NO_ROW  # the row to write while others name that one too
     boundary: int = NO_ROW  # the row of its state at the last page boundary, where that is kept rolling
@@ -99,10 +100,12 @@ class KvCache:
     pools: list[Pages] = field(init=False)
     prefix: PrefixCache = field(init=False)
     rows: Pool | None = field(init=False)
+    _windows: list[int] = field(init=False)  # groups that give pages back as they go on
     _of_row: dict[int, CachedPage] = field(init=False)  # a checkpoint's row: whose state it is
 
     def __post_init__(self) -> None:
         self._of_row = {}
+        self._windows = [number for number, group in enumerate(self.groups) if group.window]
         self.rows = Pool(self.state_rows, first=1, taken_from_cache=self._row_taken) if self.state_rows else None
         self.prefix = PrefixCache(
             self.page_tokens,
@@ -178,6 +181,7 @@ class KvCache:
                     pool.share(page, tenant)
             pool.promise(tenant, more)
         holding.promised = promised
+        holding.room = min(map(len, holding.tables)) * self.page_tokens
         return True
 
     def _to_promise(self, holding: Holding, group: int) -> int:
@@ -196,8 +200,9 @@ class KvCache:
     # --- a step
 
     def cover(self, holding: Holding, tokens: int) -> bool:
-        """Pages for the first `tokens` tokens, out of the promise as long as it lasts; False where one is
-        lacking."""
+        """Pages for the first `tokens` tokens, out of the promise while it lasts; False where one is lacking."""
+        if tokens <= holding.room:
+            return True
         wanted = -(-tokens // self.page_tokens)
         for pool, table, promised in zip(self.pools, holding.tables, holding.promised, strict=True):
             beyond = wanted - len(table) - promised
@@ -208,6 +213,7 @@ class KvCache:
                 promised_one = holding.promised[group] > 0
                 holding.promised[group] -= promised_one
                 table.append(pool.take(holding.tenant, promised=promised_one))
+        holding.room = wanted * self.page_tokens
         return True
 
     def step_rows(self, holding: Holding) -> tuple[int, int]:
@@ -217,33 +223,38 @@ class KvCache:
         return state, state if in_place else holding.spare
 
     def ran(
-        self, holding: Holding, tokens: np.ndarray, *, keep: bool = False, rolling: bool = False, now_ns: int = 0
-    ) -> None:
-        """A step has computed all of `tokens`. Its full pages are cached, those that its windows have left are
-        given back. At a page boundary `keep` makes the state a checkpoint, `rolling` holds it until the next
-        boundary; both where a row is free for that."""
+        self, holding: Holding, tokens: Sequence[int], count: int, *, keep: bool = False, rolling: bool = False,
+        now_ns: int = 0,
+    ) -> None:  # fmt: skip
+        """A step has computed the first `count` of `tokens`. Its full pages are cached, those that its windows
+        have left are given back. At a page boundary `keep` makes the state a checkpoint, `rolling` holds it until
+        the next boundary; both where a row is free for that."""
+        full_before = holding.computed // self.page_tokens
         source, target = self.step_rows(holding)
-        holding.computed = len(tokens)
-        self._register(holding, tokens, now_ns)
+        holding.computed = count
+        if count // self.page_tokens > full_before:
+            self._register(holding, tokens, now_ns)
         if self.rows is not None:
             if target == source:
                 self._give_up_spare(holding)
             else:
                 self._unname(source)
                 holding.state, holding.spare = target, NO_ROW
-            if holding.computed % self.page_tokens == 0 and (rolling or keep):
+            if count % self.page_tokens == 0 and (rolling or keep):
                 self._keep_state(holding, rolling=rolling)
-        for group in range(len(self.pools)):
+        for group in self._windows:
             self._slide(holding, group)
 
-    def _register(self, holding: Holding, tokens: np.ndarray, now_ns: int) -> None:
+    def _register(self, holding: Holding, tokens: Sequence[int], now_ns: int) -> None:
         size, full = self.page_tokens, holding.computed // self.page_tokens
+        fresh = np.array(tokens[holding.registered * size : full * size], "<i4")
         have = len(holding.digests) // DIGEST_BYTES
         if full > have:
             after = bytes(holding.digests[-DIGEST_BYTES:])
-            holding.digests += chain(tokens[have * size : full * size], size, holding.within, after=after)
+            missing = fresh[(have - holding.registered) * size :]
+            holding.digests += chain(missing, size, holding.within, after=after)
         for at in range(holding.registered, full):
-            raw = np.ascontiguousarray(tokens[at * size : (at + 1) * size], "<i4").tobytes()
+            raw = fresh[(at - holding.registered) * size :][:size].tobytes()
             digest = bytes(holding.digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES])
             pages = [table[at] for table in holding.tables]
             entry, new = self.prefix.register(digest, raw, holding.last, pages, now_ns=now_ns)
@@ -299,10 +310,8 @@ class KvCache:
     def _slide(self, holding: Holding, group: int) -> None:
         """Give back the pages that no later token looks at; what is still to come of the prompt is promised
         anew."""
-        window = self.groups[group].window
-        if not window:
-            return
         pool, table = self.pools[group], holding.tables[group]
+        window = self.groups[group].window
         first = max(0, holding.computed - window + 1) // self.page_tokens
         for at in range(min(first, len(table)) - 1, -1, -1):
             if table[at] == UNSET:

@@ -61,11 +61,10 @@ def _engine(
 ) -> ShaderEngine:
     if generation_of(chip.gfx) is not Generation.GFX12:
         return NoShaderEngine()
-    from zinc_rt.sim.noting_engine import NotingEngine  # late: brings a compiler along
-    from zinc_rt.sim.shader.run.crash import CrashRecord
+    from zinc_rt.sim.shader.run.crash import CrashRecord  # late: brings a compiler along
+    from zinc_rt.sim.shader.run.engine import GfxEngine
 
-    return NotingEngine(
-        consulted,
+    return GfxEngine(
         level=model.options.sanitizer,
         perturb=model.perturb,
         threads=model.options.threads,
@@ -74,6 +73,7 @@ def _engine(
         processors=chip.processors,
         crashes=lambda: kmd.injected("shader-crash"),
         record=CrashRecord(crash_record) if crash_record is not None else None,
+        consulted=consulted,
     )
 
 

@@ -22,7 +22,7 @@ from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.execute import EXECUTE
-from zinc_rt.sim.cp.scheduler import Scheduler
+from zinc_rt.sim.cp.scheduler import QueueScheduler
 from zinc_rt.sim.cp.sdma import SdmaChannel
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import Fault, HardwareQueue, Kmd, QueueKind, QueueState
@@ -64,7 +64,7 @@ class CommandProcessor:
             behaviour=behaviour,
             consulted=consulted,
         )
-        self._scheduler = Scheduler(hardware_queues)
+        self._scheduler = QueueScheduler(hardware_queues)
         self._channels: dict[int, Channel] = {}  # by id(queue): queue ids repeat between processes
         self._off: dict[int, Channel] = {}  # taken off the hardware, with their state
         self._lock = threading.RLock()

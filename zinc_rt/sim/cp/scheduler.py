@@ -15,7 +15,7 @@ SLICE_PACKETS = 64  # at priority 7, KFD's normal one
 QUANTUM_SLICES = 8  # a slot's holder gives way after so many turns, where others want the slot
 
 
-class Scheduler:
+class QueueScheduler:
     """Round robin over the slots; among those waiting for one, longest waiting plus priority goes first."""
 
     def __init__(self, slots: int) -> None:

@@ -102,6 +102,10 @@ class FindingText:
         lanes, address = int(context["fault_lanes"]), int(context["fault_va"])
         return self.at(site, int(state["wave_in_group"]), int(state["group"]), lanes, address), kind
 
+    def of_wave(self, header: np.void, site: Site) -> WaveFinding:
+        """Where the wave of that state header stands."""
+        return self.at(site, int(header["wave_in_group"]), int(header["group"]))
+
     def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> WaveFinding:
         """One place in one wave; `group` linear."""
         place = CodePlace(

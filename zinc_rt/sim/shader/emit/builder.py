@@ -186,6 +186,15 @@ class CodeBuilder(ir.IRBuilder):
         self.branch(test)
         self.position_at_end(after)
 
+    def lane_mask(self, lanes: ir.Value, wave: int) -> ir.Value:
+        """<W x i1> of the lowest bits of the i64 `lanes`."""
+        bits = lanes if wave == 64 else self.trunc(lanes, ir.IntType(wave))
+        return self.bitcast(bits, ir.VectorType(I1, wave))
+
+    def reduced(self, operation: str, vector: ir.Value) -> ir.Value:
+        """All elements of an integer vector to one: "umin", "umax", "or"."""
+        return self.intrinsic(f"llvm.vector.reduce.{operation}", vector.type.element, vector, types=(vector.type,))
+
     def set_bit(self, masks: ir.Value, lane: ir.Value) -> None:
         """Set the lane's bit in the i64 at `masks`."""
         bit = self.shl(I64(1), lane)

@@ -13,10 +13,12 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.checks.lane_checks import HIGH, RULES, SYNCHRONISING
 from zinc_rt.sim.shader.checks.lane_marks import first_site
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
-from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I1, I8, I16, I32, I64, POINTER, VOID, constant, vector_of
+from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, POINTER, VOID, constant, vector_of
 from zinc_rt.sim.shader.layout import MEMORY_SITE, RANGE, Status
 from zinc_rt.sim.shader.memory import lane_access
+from zinc_rt.sim.shader.memory.lookup import touch
 
 OFTEN = 1 << 20
 DEVICE_SCOPE = 2
@@ -56,11 +58,6 @@ class Addresses:
         return condition, b.add(va, self.base)
 
 
-def get(e: Emitter, pointer: ir.Value, layout: object, name: str) -> ir.Value:
-    field = layout.fields[name]  # type: ignore[attr-defined]
-    return e.b.load(e.b.offset(pointer, field.offset), typ=FIELD_TYPES[field.type])
-
-
 def memory_site(e: Emitter) -> ir.Value:
     """A new MEMORY_SITE*."""
     return e.b.offset(e.frame.field("memory_sites"), e.count("memory") * MEMORY_SITE.size_bytes)
@@ -95,8 +92,8 @@ def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[i
 def plain(e: Emitter, site: ir.Value, first: ir.Value) -> ir.Value:
     """i1: a wide access at `first` stays in the site's cached range, where nothing else is to be checked."""
     b = e.b
-    behind = b.sub(first, get(e, site, MEMORY_SITE, "plain_lo"))
-    return b.below(behind, get(e, site, MEMORY_SITE, "room"))
+    behind = b.sub(first, e.b.get(site, MEMORY_SITE, "plain_lo"))
+    return b.below(behind, e.b.get(site, MEMORY_SITE, "room"))
 
 
 def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
@@ -104,22 +101,14 @@ def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
     before, look, behind = e.b.block, e.b.append_basic_block("stored"), e.b.append_basic_block()
     e.b.cbranch(condition, look, behind).set_weights([OFTEN, 1])
     e.b.position_at_end(look)
-    where = get(e, site, MEMORY_SITE, "range")
-    unstored = e.b.unequal(get(e, where, RANGE, "stored"), e.frame.field("serial"))
+    where = e.b.get(site, MEMORY_SITE, "range")
+    unstored = e.b.unequal(e.b.get(where, RANGE, "stored"), e.frame.field("serial"))
     e.b.branch(behind)
     e.b.position_at_end(behind)
     result = e.b.phi(I1)
     result.add_incoming(constant(0, I1), before)
     result.add_incoming(unstored, look)
     return result
-
-
-def touch(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
-    b = e.b
-    for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
-        place = b.offset(site, MEMORY_SITE.fields[name].offset)
-        old = b.load(place, typ=I64)
-        b.store(b.select(b.below(old, value), value, old), place)
 
 
 def call_lanes(
@@ -144,7 +133,7 @@ OutOfLine = Callable[[Emitter, ir.Function, Addresses, ir.Value], None]
 
 
 def host_pointer(e: Emitter, site: ir.Value, va: ir.Value) -> ir.Value:
-    return e.b.inttoptr(e.b.add(va, get(e, site, MEMORY_SITE, "delta")), POINTER)
+    return e.b.inttoptr(e.b.add(va, e.b.get(site, MEMORY_SITE, "delta")), POINTER)
 
 
 LINE_BYTES, PREFETCHED_BYTES = 64, 256
@@ -164,6 +153,24 @@ def prefetch(e: Emitter, host: ir.Value, size_bytes: int) -> None:
 _ELEMENT = {1: I8, 2: I16}
 
 
+def fast_or_slow(
+    b: CodeBuilder, condition: ir.Value, fast: Callable[[], ir.Value], slow: Callable[[], ir.Value]
+) -> ir.Value:
+    """The pointer that `fast` gives where the i1 holds, as it nearly always does, and `slow` where it does not."""
+    blocks = [b.append_basic_block(name) for name in ("fast", "slow", "")]
+    b.cbranch(condition, *blocks[:2]).set_weights([OFTEN, 1])
+    ends = []
+    for block, build in zip(blocks, (fast, slow), strict=False):
+        b.position_at_end(block)
+        ends.append((build(), b.block))
+        b.branch(blocks[2])
+    b.position_at_end(blocks[2])
+    result = b.phi(POINTER)
+    for pointer, end in ends:
+        result.add_incoming(pointer, end)
+    return result
+
+
 def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = call_lanes) -> list[ir.Value]:
     """Dwords <W x i32>, of 1 and 2 bytes zero-extended; anything in inactive lanes."""
     b = e.b
@@ -171,23 +178,18 @@ def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = ca
     condition, first, end = _fast(e, at, size_bytes, site)
     if e.checks.full:
         condition = unstored(e, site, condition)
-    fast, slow, behind = b.append_basic_block("fast"), b.append_basic_block("slow"), b.append_basic_block()
-    b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])
-    b.position_at_end(fast)
-    touch(e, site, first, end)
-    host = host_pointer(e, site, first)
-    prefetch(e, host, size_bytes * e.wave)
-    fast_end = b.block
-    b.branch(behind)
-    b.position_at_end(slow)
-    out_of_line(e, lane_access.lanes_load(e, size_bytes), at, site)
-    slow_end = b.block
-    b.branch(behind)
-    b.position_at_end(behind)
-    source = b.phi(POINTER)
-    source.add_incoming(host, fast_end)
-    source.add_incoming(buffers(e)[1], slow_end)
-    return apart(e, source, size_bytes)
+
+    def fast() -> ir.Value:
+        touch(b, site, first, end)
+        host = host_pointer(e, site, first)
+        prefetch(e, host, size_bytes * e.wave)
+        return host
+
+    def slow() -> ir.Value:
+        out_of_line(e, lane_access.lanes_load(e, size_bytes), at, site)
+        return buffers(e)[1]
+
+    return apart(e, fast_or_slow(b, condition, fast, slow), size_bytes)
 
 
 def store(
@@ -207,7 +209,7 @@ def store(
         condition, first, end = _fast(e, at, size_bytes, site)
         b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])
         b.position_at_end(fast)
-        touch(e, site, first, end)
+        touch(b, site, first, end)
         b.store(value, host_pointer(e, site, first), align=1)
         b.branch(behind)
         b.position_at_end(slow)

@@ -129,16 +129,12 @@ class _Lanes(LaneAccesses):
         b, wave = self.b, self.wave
         of = ir.VectorType(I64, wave)
         vas = b.load(self.addresses, typ=of)
-        bits = self.exec if wave == 64 else b.trunc(self.exec, ir.IntType(wave))
-        mask = b.bitcast(bits, ir.VectorType(I1, wave))
+        mask = b.lane_mask(self.exec, wave)
         ones, zeros = ir.Constant(of, [I64(-1)] * wave), ir.Constant(of, None)
         low, high = b.select(mask, vas, ones), b.select(mask, vas, zeros)
         if self.checks.full:
-            self._combined = b.intrinsic("llvm.vector.reduce.or", I64, high, types=(of,))
-        return (
-            b.intrinsic("llvm.vector.reduce.umin", I64, low, types=(of,)),
-            b.intrinsic("llvm.vector.reduce.umax", I64, high, types=(of,)),
-        )
+            self._combined = b.reduced("or", high)
+        return b.reduced("umin", low), b.reduced("umax", high)
 
     def _quick(self) -> None:
         b = self.b

@@ -65,6 +65,9 @@ class _Lds:
     def _lane_data(self, data: ir.Value, lane: ir.Value) -> ir.Value:
         return self.b.offset(data, self.b.mul(lane, self.size_bytes))
 
+    def _address(self, lane: ir.Value) -> ir.Value:
+        return self.b.load(self.b.element(self.addresses, lane, I64), typ=I64)
+
     def _host(self, at: ir.Value) -> ir.Value:
         return self.b.inttoptr(self.b.add(self.base, at), POINTER)
 
@@ -74,7 +77,7 @@ class _Lds:
         b = self.b
 
         def lane(lane: ir.Value) -> None:
-            at = b.load(b.element(self.addresses, lane, I64), typ=I64)
+            at = self._address(lane)
             if self.checks.fast:
                 self._alignment(lane, at)
             fits = b.at_most(b.add(at, self.size_bytes), self.limit)
@@ -146,32 +149,25 @@ class _Lds:
         """All lanes inside, aligned, and on initialised bytes: move them and return."""
         b, wave = self.b, self.wave
         of = ir.VectorType(I64, wave)
-        bits = self.exec if wave == 64 else b.trunc(self.exec, ir.IntType(wave))
-        mask = b.bitcast(bits, ir.VectorType(I1, wave))
+        mask = b.lane_mask(self.exec, wave)
         places = b.select(mask, b.load(self.addresses, typ=of), ir.Constant(of, None))
-        last = b.intrinsic("llvm.vector.reduce.umax", I64, places, types=(of,))
+        last = b.reduced("umax", places)
         simple = b.and_(b.unequal(self.exec, 0), b.at_most(b.add(last, self.size_bytes), self.limit))
         if self.checks.fast:
             if self.size_bytes > 1:
-                combined = b.intrinsic("llvm.vector.reduce.or", I64, places, types=(of,))
+                combined = b.reduced("or", places)
                 simple = b.and_(simple, b.equal(b.and_(combined, min(self.size_bytes, 4) - 1), 0))
             if self.kind is WaveAccess.READ:
                 simple = b.and_(simple, self._all_known(mask, last, simple))
         with b.if_then(simple):
-            if self.kind is WaveAccess.WRITE and self.checks.fast:
 
-                def store(lane: ir.Value) -> None:
-                    at = b.load(b.element(self.addresses, lane, I64), typ=I64)
+            def move(lane: ir.Value) -> None:
+                at = self._address(lane)
+                if self.kind is WaveAccess.WRITE and self.checks.fast:
                     initialised.mark(b, self.shadow, at, self.size_bytes, shared=False)
-                    self._copy(lane, at)
+                self._copy(lane, at)
 
-                b.each_lane(self.exec, store)
-            else:
-
-                def move(lane: ir.Value) -> None:
-                    self._copy(lane, b.load(b.element(self.addresses, lane, I64), typ=I64))
-
-                b.each_lane(self.exec, move)
+            b.each_lane(self.exec, move)
             b.ret_void()
 
     def _all_known(self, mask: ir.Value, last: ir.Value, simple: ir.Value) -> ir.Value:
@@ -180,7 +176,7 @@ class _Lds:
         of = ir.VectorType(I64, wave)
         ones = ir.Constant(of, [I64(-1)] * wave)
         places = b.select(mask, b.load(self.addresses, typ=of), ones)
-        first = b.intrinsic("llvm.vector.reduce.umin", I64, places, types=(of,))
+        first = b.reduced("umin", places)
         result = b.local(I1, 0)
         short = b.below(b.sub(last, first), _QUICK_SPAN)
         with b.if_then(b.and_(simple, short)):

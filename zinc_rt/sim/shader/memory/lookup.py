@@ -164,8 +164,9 @@ def _widen(function: ir.Function) -> None:
 def touch(b: CodeBuilder, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
     """Note that [first, end) was accessed."""
     for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
-        old = b.get(site, MEMORY_SITE, name)
-        b.put(site, MEMORY_SITE, name, b.select(b.below(old, value), value, old))
+        place = b.at(site, MEMORY_SITE, name)
+        old = b.load(place, typ=I64)
+        b.store(b.select(b.below(old, value), value, old), place)
 
 
 def inside(b: CodeBuilder, site: ir.Value, first: ir.Value, last: ir.Value, size_bytes: int) -> ir.Value:

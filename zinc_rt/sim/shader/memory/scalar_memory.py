@@ -8,10 +8,11 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
-from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant
+from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.layout import Status
 from zinc_rt.sim.shader.memory import access, lane_access
 from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, offset
+from zinc_rt.sim.shader.memory.lookup import touch
 
 # name behind the underscore: bytes, whether the sign is extended
 _LOADS: dict[str, tuple[int, bool]] = {
@@ -56,33 +57,25 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
     condition = access.plain(e, site, va)
     if e.checks.full:
         condition = access.unstored(e, site, condition)
-    fast, slow, behind = b.append_basic_block("fast"), b.append_basic_block("slow"), b.append_basic_block()
-    b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
-    b.position_at_end(fast)
-    access.touch(e, site, va, end)
-    host = access.host_pointer(e, site, va)
-    fast_end = b.block
-    b.branch(behind)
-    b.position_at_end(slow)
     each = min(size_bytes, 4)
-    count = size_bytes // each
-    offsets, data = access.buffers(e)
-    for at in range(count):
-        b.store(constant(at * each), b.offset(offsets, 4 * at))
-    helper = lane_access.scalar_load(e, each)
-    lanes = constant((1 << count) - 1, I64)
-    faulted = b.call(
-        helper, [e.frame.state, e.frame.context, site, access.rule_sites(e), lanes, va, offsets, data]
-    )
-    with b.cold(faulted):
-        e.reports.leave(Status.FAULT)
-    slow_end = b.block
-    b.branch(behind)
-    b.position_at_end(behind)
-    source = b.phi(POINTER)
-    source.add_incoming(host, fast_end)
-    source.add_incoming(data, slow_end)
-    return b.load(source, typ=ir.IntType(8 * size_bytes), align=each)
+
+    def fast() -> ir.Value:
+        touch(b, site, va, end)
+        return access.host_pointer(e, site, va)
+
+    def slow() -> ir.Value:
+        """Out of line, its dwords as lanes."""
+        count = size_bytes // each
+        offsets, data = access.buffers(e)
+        for at in range(count):
+            b.store(constant(at * each), b.offset(offsets, 4 * at))
+        helper, lanes = lane_access.scalar_load(e, each), constant((1 << count) - 1, I64)
+        arguments = [e.frame.state, e.frame.context, site, access.rule_sites(e), lanes, va, offsets, data]
+        with b.cold(b.call(helper, arguments)):
+            e.reports.leave(Status.FAULT)
+        return data
+
+    return b.load(access.fast_or_slow(b, condition, fast, slow), typ=ir.IntType(8 * size_bytes), align=each)
 
 
 def _set(e: Emitter, i: Instruction, value: ir.Value, signed: bool) -> None:

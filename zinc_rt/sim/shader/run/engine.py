@@ -13,13 +13,14 @@ from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import target_of
 from zinc_rt.kmd.driver import KernelToCompile
+from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
 from zinc_rt.sim.shader.checks.static_lint import static_findings
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
-from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site
+from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run.compile_workers import prepare
 from zinc_rt.sim.shader.run.crash import CrashRecord
@@ -85,7 +86,7 @@ class GfxEngine:
     """`level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None for all cores of this process.
 
     `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` asks
-    whether the injected crash is due; `record` is what survives a real one.
+    whether the injected crash is due; `record` is what survives a real one. `consulted` notes what it ran.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class GfxEngine:
         processors: Sequence[int] = (0,),
         crashes: Callable[[], bool] = lambda: False,
         record: CrashRecord | None = None,
+        consulted: Consulted | None = None,
     ) -> None:
         self.checks = Checks(
             level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
@@ -108,7 +110,7 @@ class GfxEngine:
         self.kernels = CompiledKernels() if kernels is None else kernels
         self._seed = perturb
         self._wave_threads = WaveThreads(threads or len(os.sched_getaffinity(0)))
-        self._crashes, self._record = crashes, record
+        self._crashes, self._record, self._consulted = crashes, record, consulted
         self._under_way: dict[ShaderDispatch, _UnderWay] = {}
         self._idle: dict[Hashable, list[LaunchRun]] = {}
         self._memories: WeakKeyDictionary[AddressSpace, _Memory] = WeakKeyDictionary()
@@ -265,16 +267,17 @@ class GfxEngine:
         """What the instruction cache holds there, up to the last instruction that can be reached."""
         space, va = dispatch.space, dispatch.program_va
         codes = self._memory(space).codes
-        known = codes.get(va)
-        if known is not None:
-            try:
-                if space.fetch(va, len(known)) == known:
-                    return known
-            except Fault:
-                pass  # other code
-        wave = 32 if dispatch.wave32 else 64
-        code = codes[va] = fetched(space, va, target_of("gfx1201", wave=wave), self._known)
-        return code
+        known, wave = codes.get(va), 32 if dispatch.wave32 else 64
+        if known is None or not _still_there(space, va, known):
+            codes[va] = fetched(space, va, target_of("gfx1201", wave=wave), self._known)
+        if self._consulted is not None:
+            self._consulted.ran(codes[va], wave)
+            if known is not None and known != codes[va]:
+                self._consulted.mark("code replaced")
+            enables = dispatch.register(PGM_RSRC2) >> 7
+            if any(not enables >> axis & 1 for axis in range(3) if axis == 0 or dispatch.groups[axis] > 1):
+                self._consulted.mark("workgroup ids not enabled")
+        return codes[va]
 
     def _memory(self, space: AddressSpace) -> _Memory:
         found = self._memories.get(space)
@@ -299,18 +302,10 @@ class GfxEngine:
         for finding in texts.of_records(records, total):
             self._report(dispatch, code, finding)
         self._counters[code].findings += total
-        if stop is Stop.STUCK:
-            header = run.waiting_wave()
-            assert header is not None
-            site = Site(int(header["pc"]), "barrier-stuck")
-        elif stop in (Stop.ILLEGAL, Stop.HALT):
-            assert run.ended is not None
-            header = run.ended.state
-            site = run.kernel.sites[int(header["site"])]
-        else:
-            return
-        ended = texts.at(site, int(header["wave_in_group"]), int(header["group"]))
-        self._report(dispatch, code, ended, always=True)
+        if stop in (Stop.STUCK, Stop.ILLEGAL, Stop.HALT):
+            where = run.stopped_at(stop)
+            assert where is not None
+            self._report(dispatch, code, texts.of_wave(*where), always=True)
 
     def _reported_fault(self, dispatch: ShaderDispatch, run: LaunchRun, fault: Fault) -> Fault:
         """Say which instruction of which wave it was, every time: it is the last that its queue does."""
@@ -365,3 +360,10 @@ class GfxEngine:
             launch.start,
             describe or space.describe,
         )
+
+
+def _still_there(space: AddressSpace, va: int, code: bytes) -> bool:
+    try:
+        return space.fetch(va, len(code)) == code
+    except Fault:
+        return False  # other code

@@ -21,7 +21,7 @@ from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding
 from zinc_rt.sim.shader.checks.watchpoints import LaneStore, StoreWatchpoint
 from zinc_rt.sim.shader.emit.trace import TracedStep
-from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
 from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
@@ -182,26 +182,18 @@ class EngineDevice:
         code = kernel.variant.code
         texts = FindingText(name, code, launch.wave, kernel.sites, launch.groups, launch.start, self.describe)
         found = list(texts.of_records(*run.findings()))
-        if stop in (Stop.FAULT, Stop.ILLEGAL, Stop.HALT):
+        if stop is Stop.FAULT:
             assert run.ended is not None
-            state = run.ended.state
-            if stop is Stop.FAULT:
-                fault = run.fault()
-                told, _ = texts.of_fault(state, run.ended.context, fault.why)
-                raise Fault(fault.va, fault.access, fault.why, told.sentence)
-            site = kernel.sites[int(state["site"])]
-            found.append(texts.at(site, int(state["wave_in_group"]), int(state["group"])))
-        elif stop is Stop.STUCK:
-            found.append(_finding_of_waiting(texts, run.waiting_wave(), "barrier-stuck"))
-        elif stop is Stop.FUEL:
-            found.append(_finding_of_waiting(texts, run.waiting_wave(), "out-of-fuel"))
+            fault = run.fault()
+            told, _ = texts.of_fault(run.ended.state, run.ended.context, fault.why)
+            raise Fault(fault.va, fault.access, fault.why, told.sentence)
+        if stop is not Stop.DONE:
+            where = run.stopped_at(stop)
+            if where is None:
+                found.append(WaveFinding("out-of-fuel", f"{name}: out-of-fuel", CodePlace(name, 0)))
+            else:
+                found.append(texts.of_wave(*where))
         return found
-
-
-def _finding_of_waiting(texts: FindingText, header: np.void | None, rule: str) -> WaveFinding:
-    if header is None:
-        return WaveFinding(rule, f"{texts.name}: {rule}", CodePlace(texts.name, 0))
-    return texts.at(Site(int(header["pc"]), rule), int(header["wave_in_group"]), int(header["group"]))
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:

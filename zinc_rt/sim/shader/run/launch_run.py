@@ -28,6 +28,7 @@ from zinc_rt.sim.shader.layout import (
     STATE,
     TRACE,
     Checks,
+    Site,
     WaveAccess,
     state_bytes,
 )
@@ -437,6 +438,17 @@ class LaunchRun:
                 if header["status"] != 0:
                     return header
         return None
+
+    def stopped_at(self, stop: Stop) -> tuple[np.void, Site] | None:
+        """The header of the wave that keeps the launch from its end, and the place; None where there is none."""
+        if stop in (Stop.ILLEGAL, Stop.HALT):
+            assert self.ended is not None
+            return self.ended.state, self.kernel.sites[int(self.ended.state["site"])]
+        header = self.waiting_wave()
+        if header is None:
+            return None
+        pc = int(header["pc"])
+        return header, Site(pc, "barrier-stuck") if stop is Stop.STUCK else Site(pc, "out-of-fuel")
 
     def fault(self) -> Fault:
         """What a wave that stopped with FAULT ran into."""

@@ -1,0 +1,23 @@
+"""Any order of events: every request ends once, with the tokens it would have had alone, and nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from scheduler_machine import PlainSchedulerMachine, SchedulerMachine
+from support import Counts
+
+
+@pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
+def test_any_order_of_events(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=slow_counts(25, 5000),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            derandomize=True,
+        ),
+    )

@@ -1,0 +1,51 @@
+"""Hundreds of requests through four slots and too few pages: nothing is lost, each ends as it would alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from scheduler_machine import PlainSchedulerMachine, SchedulerMachine
+from support import Counts
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.invariants import violations
+from zinc_rt.sched.scheduler import NewRequest
+
+
+@pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
+def test_a_soak(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
+    for seed in range(slow_counts(2, 200)):
+        soaked(machine, random.Random(seed), 150)
+
+
+def soaked(machine: type[SchedulerMachine], choice: random.Random, requests: int) -> None:
+    m = machine()
+    while m.number < requests or m.scheduler.live:
+        what = choice.random()
+        if what < 0.25 and m.number < requests and len(m.scheduler.live) < 40:
+            arrive(m, choice)
+        elif what < 0.27:
+            m.scheduler.cancel(m.number - choice.randint(1, 20))
+        elif what < 0.30:
+            m.scheduler.hold(m.number - choice.randint(1, 20), True)
+        elif what < 0.36:
+            for number in list(m.scheduler.live):
+                m.scheduler.hold(number, False)
+        else:
+            m.one_step(choice.choice([1, 10, 10, 10, 500, 30_000]))
+        assert not violations(m.scheduler)
+    counts = m.scheduler.counts
+    assert counts.parked > 2 and counts.evicted > 5 and m.cache.prefix.counts.hit > 100, "there was no pressure"
+    m.drain()
+
+
+def arrive(m: SchedulerMachine, choice: random.Random) -> None:
+    m.number += 1
+    prompt = [1] * choice.choice([0, 4, 8, 12]) + [choice.randint(0, 1) for _ in range(choice.randint(1, 9))]
+    tenant, limit, seed = choice.randint(0, 3), choice.randint(1, 14), choice.randint(0, 3)
+    try:
+        m.scheduler.submit(NewRequest(m.number, tenant, prompt, limit, m.spaces[tenant], seed=seed))
+    except UsageError:
+        return
+    m.made[m.number], m.asked[m.number] = [], (len(prompt), limit, seed)

@@ -1,0 +1,85 @@
+"""Tenants and classes of requests: what each is promised and may have at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.share import WEIGHT_UNITS, weight_units
+
+SECOND_NS = 1_000_000_000
+BANDS = 3  # of age; a request that has waited so many goes up a class, once
+
+
+class Priority(IntEnum):
+    """The lower number first."""
+
+    INTERACTIVE = 0
+    STANDARD = 1
+    BATCH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """`age_ns`: how long one band of waiting is. `floor_share`: one in so many slots stays with the class while it
+    has waiters of the last band; 0: it needs none."""
+
+    age_ns: int
+    weight: int
+    floor_share: int
+
+
+CLASSES = {
+    Priority.INTERACTIVE: PriorityClass(2 * SECOND_NS, WEIGHT_UNITS, 0),
+    Priority.STANDARD: PriorityClass(10 * SECOND_NS, WEIGHT_UNITS, 4),
+    Priority.BATCH: PriorityClass(60 * SECOND_NS, WEIGHT_UNITS // 4, 16),
+}
+
+
+def floors(slots: int) -> dict[Priority, int]:
+    """Slots that a class keeps against higher ones; none where there are fewer than 4."""
+    if slots < 4:
+        return dict.fromkeys(CLASSES, 0)
+    return {each: max(1, slots // row.floor_share) if row.floor_share else 0 for each, row in CLASSES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """`weight` of its share, `slots_guaranteed` it always has, `slots_max` it never exceeds; `pages`: a quota a
+    page group, the defaults where there are none; `prefill`, `decode`: (tokens a second, burst)."""
+
+    name: str
+    priority: Priority = Priority.STANDARD
+    weight: float = 1.0
+    slots_guaranteed: int = 0
+    slots_max: int | None = None
+    pages: tuple[PageQuota, ...] = ()
+    prefill: tuple[int, int] | None = None
+    decode: tuple[int, int] | None = None
+    queue_max: int = 1024
+
+    @property
+    def weight_units(self) -> int:
+        return weight_units(self.weight)
+
+
+def check_tenants(tenants: Sequence[Tenant], slots: int) -> None:
+    """Raises UsageError where guarantees contradict each other; pages are checked as they are set."""
+    guaranteed = sum(tenant.slots_guaranteed for tenant in tenants)
+    if guaranteed > slots:
+        raise UsageError(
+            f"{guaranteed} slots are guaranteed, and there are {slots}", next=f"guarantee at most {slots} together"
+        )
+    for tenant in tenants:
+        if tenant.slots_max is not None and tenant.slots_max < tenant.slots_guaranteed:
+            raise UsageError(
+                f"tenant {tenant.name}: slots_guaranteed {tenant.slots_guaranteed}, slots_max {tenant.slots_max}",
+                next="raise slots_max, or lower slots_guaranteed",
+            )
+        try:
+            weight_units(tenant.weight)
+        except ValueError as error:
+            raise UsageError(f"tenant {tenant.name}: {error}") from error
