@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from zinc_rt.kernels.assemble import assemble, available, source_hash, sources
+from zinc_rt.kernels.assemble import Source, assemble, available, source_hash, sources
 from zinc_rt.kernels.zrt import read_zrt
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
@@ -21,15 +20,15 @@ SOURCES = sources(KERNELS)
 
 
 def test_every_kernel_has_its_source() -> None:
-    assert {path.stem for path in KERNELS.glob("*.zrt")} == {path.stem for path in SOURCES}
+    assert {path.stem for path in KERNELS.glob("*.zrt")} == {source.name for source in SOURCES}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_a_kernel_is_what_its_source_gives(path: Path) -> None:
-    committed = path.with_suffix(".zrt")
-    assert kernel(path.stem).source_hash == source_hash(path), f"zinc-rt asm {path}"
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_a_kernel_is_what_its_source_gives(source: Source) -> None:
+    assert kernel(source.name).source_hash == source_hash(source), f"zinc-rt asm {source.path}"
     if available():
-        assert assemble(path) == committed.read_bytes(), f"zinc-rt asm {path}"
+        committed = source.path.with_suffix(".zrt").read_bytes()
+        assert assemble(source) == committed, f"zinc-rt asm {source.path}"
 
 
 def test_the_kernels_are_gfx12s() -> None:
