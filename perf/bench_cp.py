@@ -43,7 +43,7 @@ RING_BYTES, MEMORY_BYTES, IB_DW = 0x10000, 0x80000, 0xF000
 
 
 class FlatMemory:
-    """Addresses are offsets."""
+    """Memory whose addresses are offsets into it."""
 
     def __init__(self) -> None:
         self.memory = bytearray(MEMORY_BYTES)

@@ -82,7 +82,7 @@ class StillTransport:
         return queue
 
     def finish(self, backend: AmdBackend, stream: Stream) -> None:
-        """As if everything submitted were read and done."""
+        """The queue looks as if everything submitted were read and done."""
         ring = backend.ring(stream)
         rptr = ctypes.c_uint32.from_address(ring.queue.rptr.host.address)
         rptr.value = ring.wptr_dw % ring.ring_dw
@@ -107,7 +107,7 @@ class StillTransport:
 
 
 def dispatches(count: int) -> tuple[Packet, ...]:
-    """As many kernels, each with its registers and a barrier behind it."""
+    """The packets of as many kernels, each with its registers and a barrier behind it."""
     one = (
         SetShReg(Sh.PGM_LO, (0x1000, 0)),
         SetShReg(Sh.USER_DATA_0, (0x2000, 0)),
@@ -121,7 +121,7 @@ def dispatches(count: int) -> tuple[Packet, ...]:
 @pytest.mark.parametrize("count", [64, 256, 1500])
 @pytest.mark.parametrize(("kind", "tier"), [("kfd", "t1"), ("userq", "t2")])
 def test_graph_replay(benchmark: Any, kind: str, tier: str, count: int, writes: bool) -> None:
-    """With `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
+    """A replay; with `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
     still, stream = StillTransport(kind), Stream("main")
     device = Device("plain memory", "gfx1201", simulated=True)
     with AmdBackend(still, registry.spec(tier), device, AmdOptions(hang_folder=None)) as backend:

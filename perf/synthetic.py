@@ -146,7 +146,7 @@ def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str,
 
 
 def size_bytes_of(shape: ModelShape) -> int:
-    """Of the tensors, without header and padding."""
+    """The size of the tensors, without header and padding."""
     _, planned = plan(shape)
     chosen = types({name: planned.shape(name) for name in planned.order}, shape.mix)
     return sum(_bytes(planned.shape(name), chosen[name]) for name in planned.order)

@@ -81,7 +81,7 @@ def run_apart(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
 
 
 def _child(function: Callable[[], Any], writable: int, mask: Collection[int]) -> None:
-    """Never returns."""
+    """The child's side, which never returns."""
     code = 1
     try:
         os.setsid()

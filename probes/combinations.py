@@ -43,7 +43,7 @@ class MachineFacts:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def as_row(self) -> dict[str, Any]:
-        """In the shape of a row: what is left to write is id, verdict, what, source and date."""
+        """The machine in the shape of a row: what is left to write is id, verdict, what, source and date."""
         firmware = {name: f"== 0x{value:x}" for name, value in sorted(self.firmware.items())}
         row = {"chips": [self.chip], "kernel": self.kernel, "module": self.module, "firmware": firmware}
         row |= {"module_version": self.module_version, "packages": dict(self.packages)}

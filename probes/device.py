@@ -34,7 +34,8 @@ def parse(
     force_facts: bool = False,
     flip: Sequence[str] = (),
 ) -> DeviceSpec:
-    """Raises UsageError for what is no device, InputError for a facts file that is none."""
+    """The device that --device names. Raises UsageError for what is none, InputError for a facts file that is
+    none."""
     if text == "sim" or text.startswith("sim:"):
         from zinc_rt.probes import simulated
 
@@ -59,8 +60,8 @@ def parse(
 
 
 def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
-    """Raises UsageError for a named device that is missing, NothingRan where there is none: nothing is simulated
-    unless asked for."""
+    """There is a device to run on. Raises UsageError for a named one that is missing, NothingRan where there is
+    none: nothing is simulated unless asked for."""
     if spec.render_path and not Path(spec.render_path).exists():
         raise UsageError(f"--device {spec.render_path}: there is none", next="zinc-rt devices shows what there is")
     if spec.simulated or spec.render_path or amd_gpus(LinuxDriver()):

@@ -23,7 +23,7 @@ class DeviceSpec:
 
     @property
     def option(self) -> str:
-        """As --device takes it."""
+        """The device as --device takes it."""
         if self.simulated:
             return f"sim:{self.profile}" if self.profile else "sim"
         return self.render_path or "auto"

@@ -46,7 +46,7 @@ def run_in(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Out
 
 
 def _told(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
-    """A few, and how many more."""
+    """A few findings of one rule as lines, and how many more there are."""
     more = len(findings) - FINDINGS_TOLD
     return [f"finding: {rule}: {each.sentence}" for each in findings[:FINDINGS_TOLD]] + (
         [f"finding: {rule}: {more} more"] if more > 0 else []

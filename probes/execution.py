@@ -139,7 +139,7 @@ def _report_of(nothing: NothingRan, name: str) -> Report:
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Before hours of probes. Raises OutputError or UsageError for what could not be written at their end."""
+    """What is written at the end can be, asked before hours of probes. Raises OutputError or UsageError."""
 
     if arguments.json == arguments.tap == "-":
         raise UsageError("--json - and --tap -: stdout holds one of them", next="name a file for the other")

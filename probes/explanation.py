@@ -50,7 +50,8 @@ EVERYWHERE = {  # symptom → cause, advice, for what any probe can run into
 
 
 def explained(probe: Probe, outcome: Outcome) -> Outcome:
-    """With cause and advice: the probe's own signature, what the failed call says, or what any probe can meet."""
+    """The outcome with cause and advice: the probe's own signature, what the failed call says, or what any probe
+    can meet."""
     if outcome.status == "pass" or (outcome.status == "skip" and outcome.cause):
         return outcome
     if outcome.call and (slip := difference(outcome.call)):

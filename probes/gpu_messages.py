@@ -11,7 +11,8 @@ FIX = "sudo sysctl kernel.dmesg_restrict=0 (until the next boot), or run `sudo d
 
 
 class GpuMessages:
-    """From now on. A simulated device has its own log: each probe brings back what it saw of it."""
+    """What the kernel says of GPUs from now on. A simulated device has its own log: each probe brings back what it
+    saw of it."""
 
     def __init__(self, *, simulated: bool, log: KmsgLog | None = None) -> None:
         self._log = None if simulated else (log or KmsgLog())
@@ -20,7 +21,7 @@ class GpuMessages:
             self.missing = f"{self._log.missing.split(';')[0]}; fix: {FIX}"
 
     def lines(self) -> tuple[str, ...]:
-        """Those about the GPU."""
+        """The lines about the GPU."""
         if self._log is None:
             return ()
         return tuple(line for line in self._log.lines() if OURS.search(line))

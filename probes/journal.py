@@ -50,7 +50,8 @@ class Journal:
         self.boot = boot_id() if boot is None else boot
 
     def suspects(self) -> dict[str, Suspect]:
-        """By probe. A torn last line is the `begin` that the reset cut short, or nothing: it names no probe."""
+        """The suspects by probe. A torn last line is the `begin` that the reset cut short, or nothing: it names no
+        probe."""
         open_: dict[str, Suspect] = {}
         for row in self.rows():
             if row.get("device") != self.device:
@@ -63,7 +64,7 @@ class Journal:
         return open_
 
     def begin(self, probe: str, **more: str) -> None:
-        """On disk when this returns. Raises OutputError."""
+        """The note is on disk when this returns. Raises OutputError."""
         self._append("begin", probe, **more)
 
     def end(self, probe: str, status: str, **more: str) -> None:

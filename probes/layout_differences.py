@@ -1,8 +1,8 @@
 """Whether the runtime lays out an ioctl's argument as the kernel's header does, by a second table of it.
 
 The simulated device's tables (zinc_rt/sim/tables) were written from the headers, not from the runtime's: where the
-two part over a call that failed, on a card as on the simulated device, one of them is wrong, and no other cause of
-the failure needs to be looked for.
+two differ over a call that failed, on a card as on the simulated device, one of them is wrong, and no other cause
+of the failure needs to be looked for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEADERS: tuple[tuple[ModuleType, ModuleType, str], ...] = (
 
 
 def difference(call: str) -> str:
-    """The first place at which the runtime and the header part over the ioctl of this name, as a sentence; empty
+    """Where the runtime and the header first differ over the ioctl of this name, as a sentence; empty
     where they agree, or where `call` is none of theirs."""
     for runtime, table, header in HEADERS:
         mine = next((each for each in runtime.IOCTLS.values() if each.name == call), None)

@@ -138,7 +138,7 @@ def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
 def _taken(
     c: ProbeContext, gpu: GpuAccess, size_bytes: int, placement: Placement, name: str, seed: int
 ) -> PatternedBuffer:
-    """Written by the GPU in VRAM and every other time elsewhere, else by the CPU."""
+    """A buffer with its pattern, written by the GPU in VRAM and every other time elsewhere, else by the CPU."""
     fallback = Placement.GTT if placement is Placement.VRAM_BAR else None
     buffer = c.transport.alloc(size_bytes, placement, name, fallback=fallback)
     held = PatternedBuffer(buffer, pattern(PATTERN_BYTES, seed))

@@ -20,7 +20,8 @@ def number(probe: Probe) -> int:
 
 
 def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
-    """Always the lowest number whose needs have run. Raises ValueError for a circle or an unknown need."""
+    """The order they run in: always the lowest number whose needs have run. Raises ValueError for a circle or an
+    unknown need."""
     waiting = {probe.id: probe for probe in probes}
     if len(waiting) != len(probes):
         raise ValueError("two probes of one id")

@@ -71,7 +71,7 @@ class ProbeRunner:
         self._dead = ""  # why nothing hazardous may run any more
 
     def jobs(self) -> list[tuple[Probe, str]]:
-        """Host probes first, then each tier's, in the probes' order."""
+        """What is to run: host probes first, then each tier's, in the probes' order."""
         wanted = [tier for tier in TIERS if tier == HOST or tier in self.plan.tiers]
         return [(probe, tier) for tier in wanted for probe in self.probes if tier in probe.tiers]
 

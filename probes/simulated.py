@@ -27,8 +27,8 @@ def parts(profile: str) -> tuple[str, str]:
 
 
 def check(spec: DeviceSpec) -> None:
-    """Raises UsageError for a profile or an injection that does not exist, InputError for a facts file "
-    "that is none."""
+    """There is such a device. Raises UsageError for a profile or an injection that does not exist, InputError for
+    a facts file that is none."""
     chip, linux = parts(spec.profile)
     try:
         chips.chip(chip)
@@ -43,8 +43,8 @@ def check(spec: DeviceSpec) -> None:
 
 
 def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
-    """With a name: the device of that name in its own process, started unless it runs; it outlives its clients by
-    half a second, so that the probe after a crash meets the device that crashed."""
+    """The simulated device; with a name the one of that name in its own process, started unless it runs; it
+    outlives its clients by half a second, so that the probe after a crash meets the device that crashed."""
     chip, linux = parts(spec.profile)
     options: dict[str, Any] = {
         "chip": chip,

@@ -200,8 +200,12 @@ class Engine:
         inject: Mapping[str, np.ndarray] | None = None,
         prefill: Prefill = "batched",
         rows: Rows = "all",
+        advance: Callable[[int], object] = lambda tokens: None,
     ) -> np.ndarray:
-        """Append `tokens` at the sequence's position, in one pass per capacity or token by token."""
+        """Append `tokens` at the sequence's position, in one pass per capacity or token by token.
+
+        Logits as `forward`. `advance` is told after each step how many tokens it took.
+        """
         self.check(sequence, tokens)
         if not len(tokens):
             raise UsageError("no tokens to run", next="give at least one")
@@ -213,6 +217,7 @@ class Engine:
             wanted = range(len(part)) if rows == "all" else [len(part) - 1] if last else []
             injected = {name: a[start : start + len(part)] for name, a in (inject or {}).items()}
             logits.append(self.step([(sequence, part)], list(wanted), tap=tap, inject=injected))
+            advance(len(part))
         return np.concatenate(logits)
 
     def step(

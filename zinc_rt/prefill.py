@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
-from zinc_rt.engine import CAPACITIES, Engine, Sequence
+from zinc_rt.engine import CAPACITIES, Engine, Prefill, Sequence
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.lower import refusal
 
 Mode = Literal["off", "on", "validate"]
-Advance = Callable[[int], None]
+Advance = Callable[[int], object]
 
 # max |batched - token by token| over the last token's logits
 TOLERANCES = {"canonical-1": 0.0, "canonical-1-q8": 0.0, "float32-dequant": 1e-3}
@@ -78,7 +78,7 @@ def prefill(
     tokens: abc.Sequence[int],
     mode: Mode | str,
     *,
-    advance: Advance | None = None,
+    advance: Advance = lambda tokens: None,
 ) -> tuple[np.ndarray, PrefillCheck | None]:
     """Append `tokens` to `sequence`, at whatever position it has. Logits f32 [V] of the last token alone.
 
@@ -91,7 +91,7 @@ def prefill(
     _require_kernels(engine, mode)
     if mode == "validate":
         return _validate(engine, sequence, list(tokens), advance)
-    return _append(engine, sequence, tokens, CAPACITIES[-1] if mode == "on" else 1, advance), None
+    return _append(engine, sequence, tokens, "batched" if mode == "on" else "stepwise", advance), None
 
 
 def prepare(
@@ -120,20 +120,13 @@ def _require_kernels(engine: Engine, mode: Mode | str) -> None:
 
 
 def _append(
-    engine: Engine, sequence: Sequence, tokens: abc.Sequence[int], largest: int, advance: Advance | None
+    engine: Engine, sequence: Sequence, tokens: abc.Sequence[int], way: Prefill, advance: Advance
 ) -> np.ndarray:
-    engine.check(sequence, tokens)  # all of them before the first runs
-    for start in range(0, len(tokens), largest):
-        part = tokens[start : start + largest]
-        last = start + largest >= len(tokens)
-        logits = engine.step([(sequence, part)], [len(part) - 1] if last else [])
-        if advance is not None:
-            advance(len(part))
-    return cast(np.ndarray, logits[0])
+    return engine.extend(sequence, tokens, prefill=way, rows="last", advance=advance)[0]
 
 
 def _validate(
-    engine: Engine, sequence: Sequence, tokens: list[int], advance: Advance | None
+    engine: Engine, sequence: Sequence, tokens: list[int], advance: Advance
 ) -> tuple[np.ndarray, PrefillCheck]:
     stages = [_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
     if stages[0] != stages[1]:
@@ -142,10 +135,10 @@ def _validate(
             next="unset ZINC_QWEN36_DECODE_TOPK",
         )
     history = list(sequence.tokens)
-    batched = _append(engine, sequence, tokens, CAPACITIES[-1], advance)
+    batched = _append(engine, sequence, tokens, "batched", advance)
     other = engine.open()
     try:
-        reference = _append(engine, other, history + tokens, 1, None)
+        reference = _append(engine, other, history + tokens, "stepwise", lambda tokens: None)
     finally:
         engine.release(other)
     return batched, compare(reference, batched, len(tokens), TOLERANCES[engine.backend.ordering])

@@ -35,7 +35,7 @@ class BenchWorkload:
     runs: int = 5
 
     def check(self, ctx: int) -> None:
-        """Raises UsageError for counts that are not positive or do not fit the context."""
+        """The counts are usable. Raises UsageError for those that are not positive or do not fit the context."""
         for name in ("prompt_tokens", "tokens", "slots", "runs"):
             if getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: wanted 1 or more")
@@ -153,7 +153,7 @@ def alternate(
 
 
 def nodes_of(engine: Engine) -> int:
-    """Of the decode graph, barriers aside."""
+    """The number of nodes of the decode graph, barriers aside."""
     return sum(node.op is not Op.BARRIER for node in engine.graph("decode").nodes)
 
 

@@ -145,7 +145,7 @@ def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
 
 
 def _rows(*widths: int) -> list[str | Column]:
-    """Of a table whose rows are shown as they come: indented, then as wide as given, then words."""
+    """The columns of a table that is shown row by row: an indent, then as wide as given, then words."""
     return ["", *(Column("", width=width) for width in widths), ""]
 
 

@@ -65,7 +65,8 @@ class WantedModel:
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One row. `arguments` go to the structural measure; the fields below them are a measured criterion's."""
+    """A criterion, one row of the file. `arguments` go to the structural measure; the fields below them are a
+    measured criterion's."""
 
     milestone: str
     id: str
@@ -137,7 +138,7 @@ def milestones() -> tuple[Milestone, ...]:
 
 
 def find_milestone(name: str) -> Milestone:
-    """Raises UsageError naming those there are."""
+    """The milestone of that name. Raises UsageError naming those there are."""
     for each in milestones():
         if each.id.lower() == name.lower():
             return each
@@ -145,7 +146,8 @@ def find_milestone(name: str) -> Milestone:
 
 
 def read_milestones(path: Path) -> tuple[Milestone, ...]:
-    """Raises InputError for a file with anything unknown, missing or of the wrong type in it."""
+    """The milestones of a file. Raises InputError for one with anything unknown, missing or of the wrong type in
+    it."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         if document.get("schema") != SCHEMA:

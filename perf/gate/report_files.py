@@ -22,7 +22,7 @@ STATEMENT_KEYS = ("criterion", "by", "date", "saw")  # YAML reads a bare `on` as
 
 @dataclass(frozen=True)
 class ReportFile:
-    """One report. `digest` is of its content."""
+    """A report that a command wrote. `digest` is of its content."""
 
     path: Path
     report: Mapping[str, Any] = field(repr=False)
@@ -95,7 +95,7 @@ def collect(paths: Iterable[Path]) -> tuple[list[ReportFile], list[Statement]]:
 
 
 def _report(path: Path, *, required: bool) -> ReportFile | None:
-    """None for other JSON found in a folder."""
+    """The report in a file; None for other JSON found in a folder."""
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)

@@ -56,7 +56,8 @@ class History:
 
 
 def digest_of(report: Mapping[str, Any]) -> str:
-    """Of a report's content, whatever its layout. Its wall time runs on while it is written, so it is left out."""
+    """The digest of a report's content, whatever its layout. Its wall time runs on while it is written, so it is
+    left out."""
     return hashlib.sha256(_canonical({k: v for k, v in report.items() if k != "wall_seconds"})).hexdigest()
 
 
@@ -109,7 +110,8 @@ def record(path: Path, report: Report, figures: Callable[[Mapping[str, Any]], Ma
 
 
 def read(path: Path) -> History:
-    """Raises InputError for a file that cannot be read; what is wrong inside it is `problem`."""
+    """The history in a file. Raises InputError for one that cannot be read; what is wrong inside it is
+    `problem`."""
     try:
         return _parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -38,7 +38,8 @@ class BandwidthThreads(ctypes.Structure):
 
 
 class Bandwidth:
-    """Holds the buffer; `read_gbs` may be asked between rounds. Raises UnsupportedError without a compiler."""
+    """A buffer to read from; `read_gbs` may be asked between rounds. Raises UnsupportedError without a
+    compiler."""
 
     def __init__(self, compiler: str = "") -> None:
         content = build.compile_library(build.compiler(compiler), "native", files=(SOURCE,))

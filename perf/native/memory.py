@@ -35,7 +35,7 @@ class EngineMemory:
 
 
 def measure(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
-    """In this process."""
+    """What the engine of a model adds to this process."""
     gguf = read_gguf(model)
     before = process_memory()
     backend = open_backend(choose_tier(tier, "cpu"), ordering, threads=threads)
@@ -52,7 +52,7 @@ def measure(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx
 
 
 def engine_memory(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
-    """In a child process. Raises NothingRan with its last words."""
+    """What it adds to a process of its own. Raises NothingRan with its last words."""
     given = (str(model), tier, ordering, str(threads), str(slots), str(ctx))
     words = [sys.executable, "-m", "zinc_rt.perf.native.memory", *given]
     try:

@@ -173,7 +173,7 @@ def _tokens(
 
 
 def _most(arguments: argparse.Namespace, base: BaseLogits | None) -> int | None:
-    """No more than the base has."""
+    """How many chunks are read: no more than the base has."""
     if base is None:
         return None if arguments.chunks is None else int(arguments.chunks)
     held = int(base.meta["chunks"])

@@ -37,7 +37,7 @@ def scored(ctx: int) -> int:
 
 
 def chunks(tokens: Sequence[int], ctx: int, *, bos: int | None = None, most: int | None = None) -> list[TextChunk]:
-    """Raises UsageError for a text that fills no chunk, and for counts that are none."""
+    """A text in chunks. Raises UsageError for one that fills no chunk, and for counts that are none."""
     if ctx < LEAST_CTX:
         raise UsageError(f"--ctx {ctx}: a chunk has {LEAST_CTX} tokens or more")
     if most is not None and most < 1:
@@ -88,9 +88,10 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 @dataclass(slots=True)
 class TokenScores:
-    """Of every scored token, in order, natural logarithms: `nll` its negative log-probability. Beside a base also
-    the base's, the divergence KL(base || this) of the whole distribution, the difference of the token's
-    probability, whether both have the same likeliest token, and whether their logits have the same bits."""
+    """What is known of every scored token, in order, natural logarithms: `nll` its negative log-probability.
+    Beside a base also the base's, the divergence KL(base || this) of the whole distribution, the difference of the
+    token's probability, whether both have the same likeliest token, and whether their logits have the same
+    bits."""
 
     nll: list[float] = field(default_factory=list)
     base_nll: list[float] = field(default_factory=list)
@@ -164,7 +165,7 @@ class Comparison:
 
 
 def against(scores: TokenScores) -> Comparison:
-    """Of scores that have a base."""
+    """The comparison of scores with the base that they have."""
     count = len(scores.nll)
     own, base = (np.asarray(each, np.float64) for each in (scores.nll, scores.base_nll))
     (mean, error), (base_mean, base_error) = mean_error(scores.nll), mean_error(scores.base_nll)

@@ -65,7 +65,7 @@ class DeviceTable:
         return {each.name: each.value[CASES.index(name)] for each in self.assumptions.values()}
 
     def device(self, key: str) -> DeviceRow:
-        """Raises UsageError naming those there are."""
+        """The row of that key or name. Raises UsageError naming those there are."""
         for row in self.devices.values():
             if key.lower() in (row.key.lower(), row.name.lower()):
                 return row
@@ -78,7 +78,7 @@ def table() -> DeviceTable:
 
 
 def read_table(path: Path) -> DeviceTable:
-    """Raises InputError for a file with anything unknown, missing or not positive in it."""
+    """The devices of a file. Raises InputError for one with anything unknown, missing or not positive in it."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
@@ -94,7 +94,8 @@ def read_table(path: Path) -> DeviceTable:
 
 
 def assumption(row: facts.Fact) -> Assumption | None:
-    """None for a row that is no prediction's. Raises InputError for one without three figures."""
+    """A row of facts.yaml as an assumption; None for one that is no prediction's. Raises InputError for one
+    without three figures."""
     if row.marks != PREDICTION:
         return None
     try:

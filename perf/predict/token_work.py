@@ -71,7 +71,8 @@ class TokenWork:
 
 
 def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> TokenWork:
-    """Raises UnsupportedError for a chip without kernels, or a node none of them runs, saying which."""
+    """The work of a token. Raises UnsupportedError for a chip without kernels, or a node none of them runs, saying
+    which."""
     rows = kernel_set(arch)
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
@@ -130,8 +131,8 @@ def _node(
 
 
 def _instructions_a_byte(kernel: KernelReport) -> float:
-    """Of the innermost loop that loads most: wave instructions for a byte its lanes load. Its loads of activations
-    count as loads of weights, so this is a lower bound. 0 for a kernel without a loading loop."""
+    """What the innermost loop that loads most issues: wave instructions for a byte its lanes load. Its loads of
+    activations count as loads of weights, so this is a lower bound. 0 for a kernel without a loading loop."""
     loops = [loop for loop in kernel.loops if loop.load_bytes]
     if not loops:
         return 0.0
@@ -157,7 +158,7 @@ def _report(arch: str, name: str) -> KernelReport:
 
 
 def _loaded(plan: DispatchPlan, rows: BinaryKernelSet) -> dict[KernelKey, LoadedKernel]:
-    """As on a device, at made-up addresses."""
+    """The kernels of a plan as a device would hold them, at made-up addresses."""
     loaded = {}
     for number, key in enumerate(dict.fromkeys(step.code for step in plan.dispatches)):
         zrt = rows.load(key[0])

@@ -57,7 +57,7 @@ class ProfileWorkload:
     prefill: int = 0
 
     def check(self, ctx: int) -> None:
-        """Raises UsageError for what cannot be run."""
+        """The workload fits. Raises UsageError for one that cannot be run."""
         for name, least in (("steps", 1), ("position", 0), ("prefill", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"--{name} {getattr(self, name)}: wanted {least} or more")

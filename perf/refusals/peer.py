@@ -14,7 +14,7 @@ SAME_MODEL = 0.02  # of weights and bytes: programs count biases and padding dif
 
 
 def peer(case: OfferedReport) -> str | None:
-    """Of a criterion against a peer, and of no other."""
+    """The rule of criteria against a peer, and of no others."""
     if case.criterion.measure != "against":
         return None
     measure, command = case.result["measure"], case.result.get("reference")

@@ -41,7 +41,8 @@ UNREADABLE = (
 
 
 def _simulated(case: OfferedReport) -> str | None:
-    """By what the report says, and by what only a simulated device leaves in one."""
+    """A simulated device gives itself away by what the report says, and by what only a simulated device leaves in
+    one."""
     report, device, details = case.evidence.report, case.evidence.device, case.evidence.details
     traces = [
         *(["its flag"] if device.get("simulated") is not False else []),
@@ -111,7 +112,7 @@ def _workload(case: OfferedReport) -> str | None:
 
 
 def _stale(case: OfferedReport) -> str | None:
-    """Of other code, or of another time than its record says."""
+    """A report is stale if it is of other code, or of another time than its record says."""
     code = case.evidence.details.get("code")
     if code != case.given.code_version:
         return f"stale: measured of code {str(code)[:12]}, this is {case.given.code_version[:12]}"

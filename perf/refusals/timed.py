@@ -60,7 +60,7 @@ def shape(case: OfferedReport) -> str | None:
 
 
 def cpu_peer(case: OfferedReport) -> str | None:
-    """Of a ratio: llama.cpp itself, its build, and its own words for every figure of its."""
+    """A ratio is to llama.cpp itself: the program, its build, and its own words for every figure of its."""
     if case.criterion.figure != "ratio":
         return None
     found = case.evidence.details.get("llama_cpp", {})

@@ -12,7 +12,7 @@ from zinc_rt.errors import OutputError
 
 @dataclass(slots=True)
 class PageLinks:
-    """Of a page that is written to `page`. `copied`: files that went into `beside` so far."""
+    """The links of a page that is written to `page`. `copied`: files that went into `beside` so far."""
 
     page: Path
     copied: int = 0

@@ -99,7 +99,7 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _gates(sources: PageSources) -> list[dict[str, Any]]:
-    """By milestone, the latest gate report that decided all of it."""
+    """The gates by milestone: the latest report that decided all of it."""
     whole = [each for each in sources.of("perf gate") if not each.details.get("only")]
     found: dict[str, dict[str, Any]] = {}
     titles = {milestone.id: milestone for milestone in milestones()}

@@ -60,7 +60,7 @@ def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
 
 
 def _dispatched_in(bench: LabEngine, stage: Stage) -> list[Node]:
-    """Of the untapped graph, which runs in production."""
+    """The nodes dispatched by the untapped graph, which runs in production."""
     engine, kept = bench.engine, bench.counted.ran
     sequence = engine.open()
     try:
@@ -77,7 +77,7 @@ def _dispatched_in(bench: LabEngine, stage: Stage) -> list[Node]:
 
 
 def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict[str, str]:
-    """By node: why its value is not the oracle's; every node of the stage is looked at."""
+    """Why the value of a node is not the oracle's, by node; every node of the stage is looked at."""
     seen = [dict(_tapped(each, stage)) for each in (bench, oracle)]
     wrong = {}
     for (label, buffer), want in seen[1].items():
@@ -191,7 +191,7 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int) -> Measurement:
 
 
 def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Measurement:
-    """Of the ops that a token spends most on by prediction, those that ran from machine code of the kernel set."""
+    """How many of the ops that a token spends most on, by prediction, ran from machine code of the kernel set."""
     from zinc_rt.perf.predict.token_work import work_of
 
     cost: dict[str, float] = {}

@@ -23,16 +23,7 @@ from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
 from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
 from zinc_rt.probes.kit.recovery import DESTROY_SECONDS, RESET_SECONDS, back, destroyed, preempted
 from zinc_rt.probes.kit.shaders import ShaderBench, generation_apart, no_kernels
-from zinc_rt.probes.outcome import (
-    T1,
-    Outcome,
-    Signature,
-    check,
-    failed_call,
-    gone,
-    skipped,
-    symptom,
-)
+from zinc_rt.probes.outcome import T1, Outcome, Signature, check, failed_call, gone, skipped, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 FAULT_SECONDS = 5.0

@@ -16,18 +16,7 @@ from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.userq_availability import MINIMA, userq_availability
 from zinc_rt.probes.kit.context import SUPPORTED, ProbeContext
-from zinc_rt.probes.outcome import (
-    T1,
-    T2,
-    Failed,
-    Outcome,
-    check,
-    failed_call,
-    gone,
-    passed,
-    skipped,
-    symptom,
-)
+from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, check, failed_call, gone, passed, skipped, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
 AMDGPU_NEEDED = (3, 64)  # user queues' INFO queries, Linux 6.16
@@ -106,7 +95,7 @@ def drm_identity(c: ProbeContext) -> Outcome:
         amdgpu=".".join(map(str, node.version)),
         arch=arch_name(generation),
         cus=device["cu_active_number"],
-        firmware=" ".join(f"{name} {each.version}" for name, each in firmware.items()),
+        firmware=" ".join(f"{name} {version}" for name, version in firmware.items()),
     )
 
 
@@ -127,7 +116,7 @@ def user_queue_availability(c: ProbeContext) -> Outcome:
 
 
 def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outcome:
-    """No error, unless the tier was asked for by name."""
+    """The tier is skipped, unless it was asked for by name."""
     reason = f"tier t2 is unavailable: {why}"
     if c.options.forced:
         raise Failed("unavailable", reason, cause=why, advice=advice, measure=measure)

@@ -8,13 +8,7 @@ from typing import Any
 from zinc_rt.pm4.packets import WaitRegMem, WriteData
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
-from zinc_rt.probes.outcome import (
-    T1,
-    Outcome,
-    check,
-    passed,
-    symptom,
-)
+from zinc_rt.probes.outcome import T1, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
 QUEUES = (2, 8, 32)

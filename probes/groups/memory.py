@@ -14,7 +14,7 @@ from zinc_rt.kmd.uapi.host_memory import u32_array
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.gpu_access import GpuAccess
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, first_difference, first_lost, pattern
-from zinc_rt.probes.kit.refusals import Refusal, compare
+from zinc_rt.probes.kit.refusals import Refusal, check_refusals
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, failed_call, gone, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
@@ -100,7 +100,7 @@ def gtt(c: ProbeContext) -> Outcome:
 )
 @fails_like(_VRAM_TAKEN, _WRONG_DATA)
 def vram(c: ProbeContext) -> Outcome:
-    """From the CPU where it reaches, from the GPU everywhere."""
+    """VRAM is written and read from the CPU where it reaches, from the GPU everywhere."""
     gpu = GpuAccess(c)
     c.side.settle()
     before = c.transport.resources()
@@ -145,7 +145,7 @@ def negatives(c: ProbeContext) -> Outcome:
     gpu = c.gpu
     aside = c.driver.mmap(ANONYMOUS, 16 * _PAGE, 0, PROT_NONE)
     try:
-        return compare(_refusals(gpu, aside.address))
+        return check_refusals(_refusals(gpu, aside.address))
     finally:
         c.driver.munmap(aside)
 
@@ -169,7 +169,7 @@ def _free(gpu: KfdGpu, handle: int) -> None:
 
 
 def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
-    """In this order: the last rows work on one buffer, step by step."""
+    """The refusals, in an order: the last rows work on one buffer, step by step."""
     held: list[int] = []
 
     def on(step: Callable[[int], None]) -> Callable[[], None]:

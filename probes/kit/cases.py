@@ -9,12 +9,7 @@ from typing import Any
 
 from zinc_rt.probes.endings import run_in
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.outcome import (
-    Failed,
-    Outcome,
-    Stuck,
-    passed,
-)
+from zinc_rt.probes.outcome import Failed, Outcome, Stuck, passed
 
 Case = Callable[[ProbeContext], dict[str, Any]]
 

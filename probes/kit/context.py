@@ -87,7 +87,7 @@ class ProbeContext:
 
     @property
     def node(self) -> TopologyNode:
-        """As KFD describes it."""
+        """The GPU as KFD describes it."""
         node, path = self.chosen
         if node is None:
             raise UnsupportedError(f"{path}: KFD's topology has no node for it")

@@ -85,8 +85,8 @@ class ProbeQueue:
         """Publish behind a fence and wait for it. Raises Stuck."""
         self.submit(packets, name).wait(self._poll_seconds if seconds is None else seconds)
 
-    def call(self, memory: MappedBuffer, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
-        """Put packets into `memory` at `offset`; the packet that runs them."""
+    def put_ib(self, memory: MappedBuffer, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
+        """Packets are put into `memory` at `offset`: the packet that runs them."""
         words = [word for each in packets for word in each.words(self.generation)]
         memory.put(offset, b"".join(word.to_bytes(4, "little") for word in words))
         return self.ib(memory.gpu_va + offset, len(words))
@@ -118,7 +118,8 @@ class ProbeQueue:
         fence: Callable[[], str] | None = None,
         symptom: str = "",
     ) -> None:
-        """Raises Stuck with the evidence, where it does not come true in time or the kernel says it never will."""
+        """A wait for `reached`. Raises Stuck with the evidence, where it does not come true in time or the kernel
+        says it never will."""
         side = self._side
 
         def over() -> bool:

@@ -31,7 +31,7 @@ COMPUTE = 0  # KFD_IOC_QUEUE_TYPE_COMPUTE: include/uapi/linux/kfd_ioctl.h
 _DEVICE = (errno.ENODEV, errno.EIO, errno.ETIME, errno.ETIMEDOUT)  # the GPU or its firmware, not the request
 
 Fields = dict[str, int]
-Call = Callable[[Ioctl, StructBytes], StructBytes]  # KfdProcess.call
+Call = Callable[[Ioctl, StructBytes], StructBytes]  # KfdProcess.ioctl
 SENT = tuple(name for name in header.CREATE_QUEUE.fields if name not in ("doorbell_offset", "queue_id"))
 
 
@@ -120,7 +120,7 @@ def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
 
 
 def packed(fields: Mapping[str, int]) -> StructBytes:
-    """As the header lays it out, whatever the runtime does."""
+    """The request as the header lays it out, whatever the runtime does."""
     return StructBytes(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
 
 
@@ -176,7 +176,7 @@ def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
 
 
 def _save_areas(known: tuple[CwsrSizes, ...]) -> Iterator[CwsrSizes]:
-    """Those this chip may want, then control stacks a few pages beside them."""
+    """The sizes that this chip may want, then control stacks a few pages beside them."""
     yield from known
     for sizes in known:
         for pages in (1, -1, 2, -2, 3, -3):

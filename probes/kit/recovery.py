@@ -11,10 +11,7 @@ from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.probes.kit.context import ProbeContext, until
 from zinc_rt.probes.kit.probe_queue import ProbeQueue
-from zinc_rt.probes.outcome import (
-    Failed,
-    check,
-)
+from zinc_rt.probes.outcome import Failed, check
 
 RESET_SECONDS = 15.0
 DESTROY_SECONDS = 2.0

@@ -32,7 +32,7 @@ ARGUMENTS_BYTES = 1 << 14
 CODE_ALIGNMENT = 256  # PGM_LO has no room for more
 ARGUMENTS_ALIGNMENT = 64  # a scalar cache line
 FORCE_START_AT_000 = 1 << 2
-USER_SGPR_FIELD, TGID_FIELD, LDS_FIELD = 0x1F << 1, 0b111 << 7, 0x1FF << 15  # of RSRC2
+USER_SGPR_FIELD, TGID_FIELD = 0x1F << 1, 0b111 << 7  # of RSRC2
 FLOAT_MODE_FIELD = 0xFF << 12  # of RSRC1
 SCRATCH_UNIT_BYTES = 256
 WAVES_PER_CU = 32
@@ -202,7 +202,7 @@ class ShaderBench:
         self.finish(self.launch(program, buffers, constants, **more), program.zrt.name)
 
     def finish(self, packets: Iterable[Packet], name: str) -> None:
-        """As the queue's, but a first run may take longer. Raises Stuck."""
+        """The queue's `finish`, but a first run may take longer. Raises Stuck."""
         self.queue.finish(packets, name, self.seconds)
 
     def flush(self) -> None:

@@ -20,7 +20,7 @@ Leaning = Mapping[str, tuple[str, ...]]  # result: ids of the assumptions it lea
 
 
 def load(path: Path = FILE) -> Leaning:
-    """Raises InputError."""
+    """The file's content. Raises InputError."""
     document = _json(path)
     if document.get("schema") != SCHEMA:
         raise InputError(f"{path}: schema {document.get('schema')!r}, wanted {SCHEMA!r}")
@@ -28,7 +28,8 @@ def load(path: Path = FILE) -> Leaning:
 
 
 def of_reports(paths: Iterable[Path]) -> Leaning:
-    """Of every result that ran, in reports of pm4-test and validate. Raises InputError where none says it."""
+    """What leaned on what, of every result that ran in reports of pm4-test and validate. Raises InputError where
+    none says it."""
     found: dict[str, tuple[str, ...]] = {}
     for path in paths:
         report = _json(path)
@@ -48,7 +49,7 @@ def of_reports(paths: Iterable[Path]) -> Leaning:
 
 
 def save(leaning: Leaning, path: Path = FILE) -> None:
-    """Raises OutputError."""
+    """Write the file. Raises OutputError."""
     rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(list(ids))}" for name, ids in sorted(leaning.items()))
     text = f'{{\n "schema": "{SCHEMA}",\n "results": {{\n{rows}\n }}\n}}\n'
     write_whole(path, lambda file: file.write(text.encode()))

@@ -13,7 +13,7 @@ from zinc_rt.report import Report, to_json
 
 
 def check(path: Path) -> None:
-    """Before hours of probes. Raises OutputError for what could not be written at their end."""
+    """The bundle can be written, asked before hours of probes. Raises OutputError."""
     from zinc_rt.files import check_writable
 
     if archive.is_archive(path):

@@ -41,7 +41,7 @@ def note(report: Report, device: dict[str, Any], suspects: Mapping[str, Suspect]
 
 
 def identify(render_path: str) -> checked.Setup | None:
-    """Run in a child: asks the driver."""
+    """The card's set-up, asked of the driver: run in a child."""
     driver = LinuxDriver()
     gpus = [gpu for gpu in find_gpus(driver).gpus if gpu.render_path == render_path]
     return checked.identify(driver, gpus[0]) if gpus else None

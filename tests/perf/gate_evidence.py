@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.host import host
+from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile
+from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.refusals.rules import AGAINST, RULES, TIMED_RULES
+from zinc_rt.perf.structure.lab import Lab
+from zinc_rt.report import Result
 
 MODEL = "ab" * 32
 CODE = "c0de" * 16
@@ -189,3 +195,36 @@ def put_forward(folder: Path, *reports: dict[str, Any], record: bool = True) -> 
             append(history, report["command"], report, {})
     known = read(history)
     return GateInput(offered, (), known, MODEL, known.head if known.entries else "", CODE, host=HOST)
+
+
+Change = Callable[[dict[str, Any], dict[str, Any]], Any]
+
+
+DOT = re.compile(r"\.(?=[a-z_-]|\d+(?:\.|$))")  # a model's name has others
+
+
+def put(path: str, value: Any, report: str = "bench") -> Change:
+    """Sets one field: "details.samples.0.power_w". A path that ends in "-" takes it away."""
+
+    def change(bench: dict[str, Any], valid: dict[str, Any]) -> None:
+        place: Any = bench if report == "bench" else valid
+        *folders, last = DOT.split(path)
+        for name in folders:
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        if last.startswith("-"):
+            del place[last[1:]]
+        else:
+            place[int(last) if isinstance(place, list) else last] = value
+
+    return change
+
+
+def decided(given: GateInput, only: str = "decode", milestone: str = "M1") -> Result:
+    with Lab() as lab:
+        (result,) = evaluate(find_milestone(milestone), lab, given, only=only)
+    return result
+
+
+def names_of(result: Result) -> set[str]:
+    """The rules that refused, as a person reads them."""
+    return {name for name in (*RULES, *AGAINST, *TIMED_RULES) if f"{name}: " in result.reason}

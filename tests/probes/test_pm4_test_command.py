@@ -33,7 +33,7 @@ def test_without_an_amd_gpu_it_says_so_and_how_to_simulate(
     [
         (["--device", "gpu0"], "wanted auto, hw, sim"),
         (["--device", "sim:gfx9999"], "no chip 'gfx9999'"),
-        (["--device", "sim:@2.4"], "no kernel '2.4'"),
+        (["--device", "sim:@2.4"], "no Linux version '2.4'"),
         (["--device", "sim", "--inject", "gremlins"], "no injection 'gremlins'"),
         (["--inject", "no-eop"], "--device sim"),
         (["--reorder", "3"], "--device sim"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.code_version import runtime_version
@@ -46,22 +46,31 @@ def describe_ran(report: Report, engine: Engine, drawn: Drawn | None = None) -> 
     and where tokens were drawn."""
     tier = engine.backend.spec.tier
     programs = [_program(variant) for variant in engine.variants.ran()]
-    decode = [each for each in programs if each["stage"] == "decode"]
-    nothing: dict[str, Any] = {"nodes": 0, "of": 0, "graph": ""}
-    most = max(decode or programs, key=lambda each: int(each["nodes"]), default=nothing)
-    report.direct_compute_ops = most["nodes"]
+    decode = [each for each in programs if each.stage == "decode"]
+    most = max(decode or programs, key=lambda each: each.nodes, default=None)
+    report.direct_compute_ops = 0 if most is None else most.nodes
     report.model_execution = (
-        f"{tier}: {most['nodes']} of {most['of']} nodes of {most['graph']}, in {engine.backend.ordering}"
-        if programs
-        else f"{tier}: nothing has run here, whatever is told of it was kept from an earlier run"
+        f"{tier}: nothing has run here, whatever is told of it was kept from an earlier run"
+        if most is None
+        else f"{tier}: {most.nodes} of {most.of} nodes of {most.graph}, in {engine.backend.ordering}"
     )
-    report.details["programs"] = programs
+    report.details["programs"] = [asdict(each) for each in programs]
     if drawn is not None:
         report.details["sampled"] = asdict(drawn)
 
 
-def _program(variant: Variant) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _RanProgram:
+    """A program that was replayed to its end: `nodes` of the graph's were computed by the tier, `of` in all."""
+
+    graph: str
+    stage: str
+    key: tuple[int, ...]
+    nodes: int
+    of: int
+
+
+def _program(variant: Variant) -> _RanProgram:
     graph = variant.graph
     of = sum(node.op is not Op.BARRIER for node in graph.nodes)
-    ran = len(variant.built.nodes)
-    return {"graph": graph.name, "stage": graph.stage, "key": list(variant.key), "nodes": ran, "of": of}
+    return _RanProgram(graph.name, graph.stage, variant.key, len(variant.built.nodes), of)

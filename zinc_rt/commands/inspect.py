@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
@@ -15,11 +17,12 @@ from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
+    from zinc_rt.ir.graph import OpGraph
     from zinc_rt.mem.plan import MemoryPlan
     from zinc_rt.mem.traffic import Traffic
-    from zinc_rt.model.builder import Model
+    from zinc_rt.model.builder import SequenceLimits
     from zinc_rt.model.gguf import GGUFFile, Tensor
-    from zinc_rt.report import Report, Result
+    from zinc_rt.report import Report, Result, Status
     from zinc_rt.settings import Settings
 
 EXAMPLES = """\
@@ -95,32 +98,40 @@ def _one(path: str, arguments: argparse.Namespace) -> Report:
     knobs = settings()
     report = begin(Report("inspect", shortcuts=knobs.clamps()), arguments)
     gguf = read_gguf(path)
-    planned = _Planned.of(gguf, arguments, knobs)
-    if planned.error is not None and (arguments.graph or arguments.plan_json):
-        raise planned.error
     out = output_stream(arguments)
-    if arguments.graph:
+    needs, reason = None, ""
+    try:
+        needs = _Needs.of(gguf, arguments, knobs)
+    except UsageError:
+        raise
+    except ZincError as error:
+        if arguments.graph or arguments.plan_json:
+            raise
+        reason = str(error)
+    if needs is not None and arguments.graph:
         from zinc_rt.ir.text import to_text
 
-        assert planned.model is not None
-        print(to_text(planned.model.graph), end="", file=out)
+        print(to_text(needs.graph), end="", file=out)
     else:
         _print_file(gguf, arguments, out)
-        planned.print(out)
+        if needs is not None:
+            needs.print(out)
+        else:
+            terminal.show(f"\nmemory plan: none. {reason}", out=out)
     for clamp in knobs.clamps():
         terminal.show(f"shortcut  {clamp}", out=out)
-    if arguments.plan_json:
-        assert planned.plan is not None
-        write_text(arguments.plan_json, planned.plan.to_json() + "\n")
+    if needs is not None and arguments.plan_json:
+        write_text(arguments.plan_json, needs.plan.to_json() + "\n")
     report.results.append(Result("file", "inspect", "pass", measure={"tensors": len(gguf.tensors)}))
-    reason = "" if planned.error is None else str(planned.error).splitlines()[0]
-    report.results.append(Result("plan", "inspect", "skip" if reason else "pass", reason=reason))
+    status: Status = "skip" if needs is None else "pass"
+    report.results.append(Result("plan", "inspect", status, reason=reason.partition("\n")[0]))
     if arguments.check:
         report.results += _check(gguf, out)
     if arguments.json:
         report.model = describe_model(gguf)
-        report.ctx = planned.ctx
-        report.details = {**_file_details(gguf), **planned.details()}
+        report.ctx = 0 if needs is None else needs.limits.ctx
+        needed = {"plan": None, "reason": reason} if needs is None else needs.details()
+        report.details = {**_file_details(gguf), **needed}
     return report
 
 
@@ -171,9 +182,7 @@ def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> N
         f"{readable_size(sum(t.nbytes for t in tensors))}",
         out=out,
     )
-    rows = [
-        (row["class"], row["dtype"], row["count"], row["shape"], f"{row['bytes']:,}") for row in _classes(gguf)
-    ]
+    rows = [(each.name, each.dtype, each.count, each.shape, f"{each.size_bytes:,}") for each in _classes(gguf)]
     _table(out, ("class", "type", "count", "shape (rows, columns)", "bytes"), rows)
     if arguments.tensors:
         terminal.show("", out=out)
@@ -181,28 +190,45 @@ def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> N
         _table(out, ("tensor", "type", "shape (rows, columns)", "bytes"), each)
 
 
-def _classes(gguf: GGUFFile) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _TensorClass:
     """Tensors of the same name in all layers and of the same type, together."""
+
+    name: str
+    dtype: str
+    count: int
+    shape: str
+    size_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "class": self.name,
+            "dtype": self.dtype,
+            "count": self.count,
+            "shape": self.shape,
+            "bytes": self.size_bytes,
+        }
+
+
+def _classes(gguf: GGUFFile) -> list[_TensorClass]:
     groups: dict[tuple[str, str], list[Tensor]] = {}
     for tensor in gguf.tensors.values():
         parts = tensor.name.split(".")
         name = ".".join("*" if part.isdecimal() else part for part in parts)
         groups.setdefault((name, tensor.dtype), []).append(tensor)
     return [
-        {
-            "class": printable(name),
-            "dtype": dtype,
-            "count": len(group),
-            "shape": " or ".join(dict.fromkeys(_shape(t.shape) for t in group)),
-            "bytes": sum(t.nbytes for t in group),
-        }
+        _TensorClass(
+            printable(name),
+            dtype,
+            len(group),
+            " or ".join(dict.fromkeys(_shape(each.shape) for each in group)),
+            sum(each.nbytes for each in group),
+        )
         for (name, dtype), group in groups.items()
     ]
 
 
 def _elements(tensor: Tensor) -> int:
-    import math
-
     return math.prod(tensor.shape)
 
 
@@ -232,7 +258,7 @@ def _file_details(gguf: GGUFFile) -> dict[str, Any]:
         "file_bytes": gguf.file_bytes,
         "metadata": {key: metadata(value) for key, value in gguf.metadata.items()},
         "parameters": sum(map(_elements, gguf.tensors.values())),
-        "tensor_classes": _classes(gguf),
+        "tensor_classes": [each.as_dict() for each in _classes(gguf)],
         "tensors": [
             {"name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.nbytes} for t in gguf.tensors.values()
         ],
@@ -242,36 +268,25 @@ def _file_details(gguf: GGUFFile) -> dict[str, Any]:
 # --- what it needs -----------------------------------------------------------------------------------------
 
 
-class _Planned:
-    """The model's graph, its memory plan and its traffic, or the error that says why there are none."""
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What a model needs: its graph, the memory plan of one step, and what a decoded token moves."""
 
-    def __init__(self) -> None:
-        self.error: ZincError | None = None
-        self.model: Model | None = None
-        self.plan: MemoryPlan | None = None
-        self.traffic: tuple[Traffic, ...] = ()
-        self.ctx = 0
-        self.slots = 0
-        self.position = 0
+    graph: OpGraph
+    plan: MemoryPlan
+    traffic: tuple[Traffic, ...]
+    limits: SequenceLimits
+    position: int
 
     @staticmethod
-    def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _Planned:
-        planned = _Planned()
-        try:
-            planned._fill(gguf, arguments, knobs)
-        except UsageError:
-            raise
-        except ZincError as error:
-            planned.error = error
-        return planned
-
-    def _fill(self, gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> None:
+    def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _Needs:
+        """Raises ZincError where there is nothing to plan, UsageError for a wrong option."""
         from zinc_rt.commands.options import say
         from zinc_rt.context_memory import check_context_memory
-        from zinc_rt.engine import ctx_warning, default_ctx
+        from zinc_rt.engine import ctx_warning, default_ctx, overrides_of
         from zinc_rt.mem.plan import plan_memory
         from zinc_rt.mem.traffic import decode_traffic
-        from zinc_rt.model.builder import Overrides, SequenceLimits
+        from zinc_rt.model.builder import SequenceLimits
         from zinc_rt.model.registry import build_model
         from zinc_rt.resident import capacity_of
 
@@ -280,26 +295,23 @@ class _Planned:
         limits = SequenceLimits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
         if warning := ctx_warning(gguf, arguments.ctx):
             say(f"warning   {warning}")
-        overrides = Overrides(knobs.lm_head_rows, knobs.decode_topk, knobs.gemma4_attn_scale)
+        overrides = overrides_of(knobs)
         check_context_memory(gguf, limits, overrides=overrides, state=False)
         tokens = arguments.step_tokens
         decode = build_model(gguf, limits, "decode", overrides=overrides)
-        self.model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)
-        capacity = capacity_of((tokens, min(limits.slots, tokens), 1))
-        self.plan = plan_memory(self.model.graph, capacity=capacity)
-        self.ctx, self.slots = limits.ctx, limits.slots
-        self.position = limits.ctx - 1 if arguments.position is None else arguments.position
-        if not 0 <= self.position < limits.ctx:
-            raise UsageError(f"--position {self.position}: wanted 0 to {limits.ctx - 1}, inside the context")
-        self.traffic = decode_traffic(decode.graph, position=self.position)
+        model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)
+        plan = plan_memory(model.graph, capacity=capacity_of((tokens, min(limits.slots, tokens), 1)))
+        position = limits.ctx - 1 if arguments.position is None else arguments.position
+        if not 0 <= position < limits.ctx:
+            raise UsageError(f"--position {position}: wanted 0 to {limits.ctx - 1}, inside the context")
+        return _Needs(model.graph, plan, decode_traffic(decode.graph, position=position), limits, position)
 
     def print(self, out: TextIO) -> None:
-        if self.plan is None:
-            terminal.show(f"\nmemory plan: none. {self.error}", out=out)
-            return
         terminal.show(f"\nmemory plan: {readable_size(self.plan.total_bytes)}", out=out)
         tokens = self.plan.capacity["tokens"]
-        terminal.show(f"for a context of {self.ctx}, slots: {self.slots}, tokens in a step: {tokens}", out=out)
+        terminal.show(
+            f"for a context of {self.limits.ctx}, slots: {self.limits.slots}, tokens in a step: {tokens}", out=out
+        )
         rows = [
             (heap, role, f"{payload:,}", f"{total - payload:,}", f"{total:,}")
             for heap, role, payload, total in self._heaps()
@@ -319,7 +331,6 @@ class _Planned:
 
     def _heaps(self) -> list[tuple[str, str, int, int]]:
         """(heap, role, payload bytes, total bytes), one row for each role in each heap."""
-        assert self.plan is not None
         sums: dict[tuple[str, str], list[int]] = {}
         for name, allocation in self.plan.allocations.items():
             row = sums.setdefault((allocation.heap.value, name.partition("/")[0]), [0, 0])
@@ -328,13 +339,9 @@ class _Planned:
         return [(heap, role, payload, total) for (heap, role), (payload, total) in sorted(sums.items())]
 
     def details(self) -> dict[str, Any]:
-        if self.plan is None:
-            return {"plan": None, "reason": str(self.error)}
-        from dataclasses import asdict
-
         return {
             "plan": {
-                "slots": self.slots,
+                "slots": self.limits.slots,
                 "capacity": dict(self.plan.capacity),
                 "total_bytes": self.plan.total_bytes,
                 "heaps": [

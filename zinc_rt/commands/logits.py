@@ -23,7 +23,7 @@ from zinc_rt.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from zinc_rt.engine import Engine
+    from zinc_rt.engine import Engine, Prefill, Rows
     from zinc_rt.ir.graph import Node
 
 EXAMPLES = """\
@@ -79,8 +79,8 @@ def _logits(arguments: argparse.Namespace) -> int:
         logits, layers = compute(
             engine,
             tokens,
-            stepwise=arguments.prefill == "stepwise",
-            last_only=arguments.rows == "last",
+            prefill=arguments.prefill,
+            rows=arguments.rows,
             layers=arguments.layers == "all",
         )
         describe_run(report, engine)
@@ -119,12 +119,10 @@ def _logits(arguments: argparse.Namespace) -> int:
 
 
 def compute(
-    engine: Engine, tokens: list[int], *, stepwise: bool, last_only: bool, layers: bool
+    engine: Engine, tokens: list[int], *, prefill: Prefill, rows: Rows, layers: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The logits, f32 [T, V] or [1, V], and l_out f32 [L, T, D] where asked for."""
     import numpy as np
-
-    from zinc_rt.engine import CAPACITIES
 
     outputs: dict[int, list[np.ndarray]] = {}
 
@@ -133,21 +131,14 @@ def compute(
             assert node.layer is not None
             outputs.setdefault(node.layer, []).append(array.copy())
 
-    engine_sequence = engine.open()
-    engine.check(engine_sequence, tokens)
-    largest = 1 if stepwise else CAPACITIES[-1]
-    logits = []
     with progress(len(tokens), "tokens") as advance:
-        for start in range(0, len(tokens), largest):
-            part = tokens[start : start + largest]
-            ends = start + largest >= len(tokens)
-            rows = list(range(len(part))) if not last_only else [len(part) - 1] if ends else []
-            logits.append(engine.step([(engine_sequence, part)], rows, tap=tap if layers else None))
-            advance(len(part))
+        logits = engine.extend(
+            engine.open(), tokens, tap=tap if layers else None, prefill=prefill, rows=rows, advance=advance
+        )
     found = [np.concatenate(outputs[layer]) for layer in sorted(outputs)]
     if layers and len(found) != engine.model.layers:
         raise InputError(f"{len(found)} of {engine.model.layers} layers have an l_out: use --layers none")
-    return np.concatenate(logits), np.stack(found) if layers else None
+    return logits, np.stack(found) if layers else None
 
 
 main = Command("logits", parser, _logits)

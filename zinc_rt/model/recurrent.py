@@ -39,29 +39,15 @@ def recurrent(
     """One recurrent node over `state` [slots, ...]; operands are (*inputs, state, sequence[, ids], *trailing)."""
     sequence, source, target = m.sequences()
     op = {"ids": forms.ids, "inplace": forms.inplace, "plain": None}[m.delta_form]
-    if op is None:
-        return _plain(m, forms.plain, inputs, state, trailing, columns, label, **attrs)
-    ids = (source, target) if m.delta_form == "ids" else ()
-    out = m.activation(label, columns)
-    m.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
-    return out
-
-
-def _plain(
-    m: ModelBuilder,
-    op: Op,
-    inputs: tuple[str, ...],
-    state: str,
-    trailing: tuple[str, ...],
-    columns: Shape,
-    label: str,
-    **attrs: object,
-) -> str:
-    sequence, source, target = m.sequences()
+    if op is not None:
+        ids = (source, target) if m.delta_form == "ids" else ()
+        out = m.activation(label, columns)
+        m.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
+        return out
     shape = m.shape(state)[1:]
     gathered = m.value(Op.LOAD_REQUEST_STATE, (state, source), shape, f"state_in_{label}", rows="sequences")
     out = m.activation(label, columns)
     new = m.activation(f"state_out_{label}", shape, rows="sequences")
-    m.node(op, (*inputs, gathered, sequence, *trailing), (out, new), label, **attrs)
+    m.node(forms.plain, (*inputs, gathered, sequence, *trailing), (out, new), label, **attrs)
     m.node(Op.STORE_REQUEST_STATE, (new, target, state), (state,), f"state_store_{label}")
     return out

@@ -91,5 +91,5 @@ LINUX_VERSIONS: dict[str, LinuxProfile] = {
 
 def linux(name: str) -> LinuxProfile:
     if name not in LINUX_VERSIONS:
-        raise ValueError(f"no kernel {name!r}; there are {', '.join(LINUX_VERSIONS)}")
+        raise ValueError(f"no Linux version {name!r}; there are {', '.join(LINUX_VERSIONS)}")
     return LINUX_VERSIONS[name]

@@ -18,7 +18,7 @@ zrt_kernel name=matmul_\type, buffers=6, constants=8, threads=128, vgprs=102, sg
     .endif
     \type\()_begin
     v_lshlrev_b32 v1, 4, v0
-    matmul_zero SUMS, 32
+    matvec_zero SUMS, 32
     s_lshr_b32 s64, s17, GROUP_SHIFT
     s_cbranch_scc0 .Ltail
 .Lgroup:
@@ -27,7 +27,7 @@ zrt_kernel name=matmul_\type, buffers=6, constants=8, threads=128, vgprs=102, sg
     matmul_pair \type, 1
     matmul_pair \type, 2
     matmul_pair \type, 3
-    matmul_next_group \type
+    matvec_next_group \type
 .Ltail:
     matmul_tail_begin \type
 .Lpair:
@@ -35,7 +35,7 @@ zrt_kernel name=matmul_\type, buffers=6, constants=8, threads=128, vgprs=102, sg
     matmul_next_pair
 .else
     matmul_plain_begin \type
-    matmul_zero SUMS, 32
+    matvec_zero SUMS, 32
     s_cmp_eq_u32 s64, 0
     s_cbranch_scc1 .Ltail
 .Lblock:

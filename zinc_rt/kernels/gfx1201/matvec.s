@@ -17,7 +17,7 @@ zrt_kernel name=matvec_\type, buffers=7, constants=10, threads=128, vgprs=96, sg
     .endif
     \type\()_begin
     v_lshlrev_b32 v1, 4, v0
-    matvec_zero
+    matvec_zero 8, 16                   // the sums
     s_lshr_b32 s64, s19, GROUP_SHIFT
     s_cbranch_scc0 .Ltail
 .Lgroup:
@@ -38,7 +38,7 @@ zrt_kernel name=matvec_\type, buffers=7, constants=10, threads=128, vgprs=96, sg
     matvec_next_pair \type
 .else
     plain_begin \type
-    matvec_zero
+    matvec_zero 8, 16                   // the sums
     s_cmp_eq_u32 s64, 0
     s_cbranch_scc1 .Ltail
 .Lblock:

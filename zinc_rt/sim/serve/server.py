@@ -118,7 +118,7 @@ def _pid(connection: socket.socket) -> int:
 
 
 EPILOG = """\
-The socket's path is printed once clients may connect. Faults, chips and kernels: --list.
+The socket's path is printed once clients may connect. Faults, chips and Linux versions: --list.
 The protocol and an example client: docs/simulated-device.md
 
 examples:
@@ -139,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
     )
     wanted = made.add_mutually_exclusive_group(required=True)
     wanted.add_argument("--socket", type=Path, metavar="PATH", help="the socket to make")
-    wanted.add_argument("--list", action="store_true", help="print chips, kernels and faults")
+    wanted.add_argument("--list", action="store_true", help="print chips, Linux versions and faults")
     made.add_argument(
         "--chip",
         default="r9700",
@@ -193,12 +193,12 @@ def parser() -> argparse.ArgumentParser:
 def listing() -> str:
     """Everything that can be chosen, for people."""
     chips = [[row.key, row.gfx, row.name] for row in CHIPS.values()]
-    kernels = [
+    versions = [
         [row.version, f"KFD 1.{row.kfd_minor}", "user queues" if row.userq else ""]
         for row in LINUX_VERSIONS.values()
     ]
     faults = [[row.name, row.probe, row.does] for row in INJECTIONS]
-    tables = (("chip", chips), ("kernel", kernels), ("fault", faults))
+    tables = (("chip", chips), ("linux", versions), ("fault", faults))
     return "\n\n".join(str(Table((name, "", ""), rows)) for name, rows in tables)
 
 

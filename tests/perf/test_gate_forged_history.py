@@ -1,0 +1,128 @@
+"""Forged histories, and honest reports beside them: only a head noted elsewhere shows that a history is whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gate_evidence import (
+    bench_report,
+    decided,
+    names_of,
+    put_forward,
+    validation,
+)
+
+from zinc_rt.code_version import runtime_version
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.identity import identity
+from zinc_rt.perf.command import main as perf
+from zinc_rt.perf.gate.milestones import find_milestone
+from zinc_rt.perf.gate.offered import GateInput, OfferedReport
+from zinc_rt.perf.gate.report_files import collect
+from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.refusals.rules import refusals
+from zinc_rt.validate.command import main as validate
+
+
+def test_a_history_without_its_head_proves_nothing(tmp_path: Path) -> None:
+    given = put_forward(tmp_path, bench_report(), validation())
+    result = decided(replace(given, head=""))
+    assert result.status == "blocked" and names_of(result) == {"head"}
+    assert "nobody noted" in result.reason
+
+
+def forged_history(folder: Path, how: str) -> GateInput:
+    """`how` the file is forged, after its head was noted."""
+    fast, slow = bench_report(), bench_report()
+    slow["started"] = "2026-11-21T10:00:00+00:00"
+    slow["results"][0]["measure"] |= {"runs": [[1 / 100] * 128 for _ in range(5)], "tokens_per_second": 100.0}
+    given = put_forward(folder, fast, validation(), slow)
+    path, offered = folder / "history.jsonl", [given.reports[0], given.reports[1]]
+    lines = path.read_text().splitlines()
+    if how == "its end left out":
+        path.write_text("\n".join(lines[:2]) + "\n")
+    elif how == "made anew":
+        path.unlink()
+        for each in offered:
+            append(path, each.command, each.report, {})
+    elif how == "a line of no JSON":
+        path.write_text("\n".join([lines[0], "{", *lines[1:]]) + "\n")
+    elif how == "a line twice":
+        path.write_text("\n".join([*lines, lines[0]]) + "\n")
+    elif how == "another schema":
+        path.write_text(path.read_text().replace("zinc-rt-history/1", "zinc-rt-history/9", 1))
+    elif how == "as another command's":
+        path.unlink()
+        for each in offered:
+            append(path, "run", each.report, {})
+        return replace(given, reports=offered, history=read(path), head=read(path).head)
+    return replace(given, reports=offered, history=read(path))
+
+
+@pytest.mark.parametrize(
+    ("how", "rule"),
+    [
+        ("its end left out", "head"),
+        ("made anew", "head"),
+        ("a line of no JSON", "edited"),
+        ("a line twice", "edited"),
+        ("another schema", "edited"),
+        ("as another command's", "edited"),
+    ],
+)
+def test_a_forged_history_is_refused(how: str, rule: str, tmp_path: Path) -> None:
+    result = decided(forged_history(tmp_path, how))
+    assert result.status == "blocked" and rule in names_of(result), result.reason
+
+
+def test_a_report_recorded_before_it_began_is_refused(tmp_path: Path) -> None:
+    given = put_forward(tmp_path, bench_report(), validation())
+    assert given.history is not None
+    early = [replace(entry, at="2020-01-01T00:00:00+00:00") for entry in given.history.entries]
+    result = decided(replace(given, history=replace(given.history, entries=tuple(early))))
+    assert names_of(result) == {"stale"} and "recorded before" in result.reason
+
+
+def test_a_later_report_that_is_kept_back_is_asked_for(tmp_path: Path) -> None:
+    """The slow one of the next day is in the history, and not among what is put forward."""
+    result = decided(forged_history(tmp_path, ""))
+    assert names_of(result) == {"edited"} and "entry 3, that is kept back" in result.reason
+
+
+def test_a_file_that_is_read_is_believed_before_a_report(tmp_path: Path) -> None:
+    """--models: the digest is right, and the shape is the file's, not what the report says of it."""
+    given = put_forward(tmp_path, bench_report(), validation())
+    small = {"digest": "ab" * 32, **identity(read_gguf(FOLDER / "qwen35moe-q.gguf")).as_dict()}
+    result = decided(replace(given, model_digest="", models={"ab" * 32: small}))
+    assert names_of(result) == {"digest"} and "the file of this digest has" in result.reason
+
+
+def test_what_the_commands_write_is_refused_only_for_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports of bench and validate themselves, of a toy on a tier that is no GPU: all else about them is as the
+    rules want it, so that evidence of the card with the right model would do."""
+    model, history = str(FOLDER / "qwen3-q.gguf"), str(tmp_path / "h.jsonl")
+    for name in ("ZINC_RT_TIER", "ZINC_RT_LM_HEAD_ROWS"):
+        monkeypatch.delenv(name, raising=False)
+    load = ["--prompt-tokens", "4", "--tokens", "4", "--runs", "3", "--ctx", "64"]
+    bench = ["bench", "--model", model, "--tier", "t_cpu_native", *load, "--history", history]
+    assert perf([*bench, "--json", str(tmp_path / "b.json")]) == 0
+    tiers = ["--tiers", "t_cpu_native,t_cpu", "--ctx", "64", "--json", str(tmp_path / "v.json")]
+    assert validate(["--model", model, *tiers]) == 0
+    assert perf(["history", history, "--add", str(tmp_path / "v.json")]) == 0
+    capsys.readouterr()
+    known = read(Path(history))
+    decode = next(each for each in find_milestone("M1").criteria if each.id == "decode")
+    reports = collect([tmp_path / "b.json", tmp_path / "v.json"])[0]
+    digest = reports[0].model_digests[0]
+    bench_result = reports[0].result("decode")
+    assert bench_result is not None
+    given = GateInput(reports, (), known, digest, known.head, runtime_version())
+    case = OfferedReport(replace(decode, tier="t_cpu_native"), reports[0], bench_result, given)
+    refused = {reason.partition(":")[0] for reason in refusals(case)}
+    assert refused <= {"hardware", "tokens", "workload", "model", "drift", "spread", "ceiling"}, refusals(case)
+    assert {"hardware", "tokens", "model", "drift"} <= refused
