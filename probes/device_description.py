@@ -48,7 +48,7 @@ def describe(spec: DeviceSpec) -> dict[str, Any]:
                 read(driver, f"/sys/class/drm/{Path(render_path).name}/device/product_name") or node.name
             )
         render = RenderNode(driver, render_path)
-        said["firmware"] = {name: each.version for name, each in render.firmware().items()}
+        said["firmware"] = render.firmware()
         said["driver"] = ".".join(map(str, render.version))
         render.close()
     except Exception as error:  # the probes say what is wrong, one by one; here it is only not described

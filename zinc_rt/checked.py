@@ -80,7 +80,7 @@ def identify(driver: Driver, gpu: Gpu) -> Setup:
     try:
         node = RenderNode(driver, gpu.render_path)
         try:  # MES is not among the files
-            firmware |= {name.lower(): f"{each.version:#x}" for name, each in node.firmware().items()}
+            firmware |= {name.lower(): f"{version:#x}" for name, version in node.firmware().items()}
         finally:
             node.close()
     except ZincError:

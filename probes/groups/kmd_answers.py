@@ -95,7 +95,7 @@ def drm_identity(c: ProbeContext) -> Outcome:
         amdgpu=".".join(map(str, node.version)),
         arch=arch_name(generation),
         cus=device["cu_active_number"],
-        firmware=" ".join(f"{name} {each.version}" for name, each in firmware.items()),
+        firmware=" ".join(f"{name} {version}" for name, version in firmware.items()),
     )
 
 

@@ -231,7 +231,7 @@ class FakeGpu:
 
 
 class FakeSide:
-    """KernelSide whose pauses are when the GPU works. `packets`: how many a pause."""
+    """A KmdSide whose pauses are when the GPU works. `packets`: how many a pause."""
 
     def __init__(self, gpu: FakeGpu, *, packets: int = 1 << 30, works: bool = True) -> None:
         self.transport = gpu

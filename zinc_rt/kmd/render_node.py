@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver
@@ -23,12 +22,6 @@ FIRMWARE = {  # name → AMDGPU_INFO_FW_*
     "MES": amdgpu.AMDGPU_INFO_FW_MES,
 }
 FIRMWARE_VERSION_MASK = {"MES": 0xFFF, "MES_KIQ": 0xFFF}  # AMDGPU_MES_VERSION_MASK: above lie feature bits
-
-
-@dataclass(frozen=True, slots=True)
-class Firmware:
-    version: int
-    feature: int
 
 
 class RenderNode:
@@ -70,7 +63,7 @@ class RenderNode:
     def memory(self) -> StructBytes:
         return self.info(amdgpu.AMDGPU_INFO_MEMORY, amdgpu.INFO_MEMORY, "MEMORY")
 
-    def firmware(self) -> dict[str, Firmware]:
+    def firmware(self) -> dict[str, int]:
         """Firmware versions by name; a name that this amdgpu does not know is left out."""
         versions = {}
         for name, kind in FIRMWARE.items():
@@ -82,8 +75,7 @@ class RenderNode:
                 if error.errno != errno.EINVAL:
                     raise
                 continue
-            mask = FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
-            versions[name] = Firmware(answer["ver"] & mask, answer["feature"])
+            versions[name] = answer["ver"] & FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
         return versions
 
     def fault(self) -> MemoryFault | None:

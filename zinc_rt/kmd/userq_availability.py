@@ -136,7 +136,7 @@ def query_facts(driver: Driver, node: RenderNode) -> UserqFacts:
         ip_mask=node.device()["userq_ip_mask"],
         slots=compute["userq_num_slots"],
         parameter=_parameter(driver),
-        firmware={name: each.version for name, each in node.firmware().items()},
+        firmware=node.firmware(),
     )
 
 

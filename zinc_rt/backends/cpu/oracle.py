@@ -138,22 +138,22 @@ class CpuBackend(HostMemory):
             )
         return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if lowered.timed else None)
 
-    def unload(self, variant: CpuExecutable) -> None:
+    def unload(self, executable: CpuExecutable) -> None:
         """It holds nothing of its own."""
 
-    def submit(self, variant: CpuExecutable, stream: Stream) -> HostFence:
+    def submit(self, executable: CpuExecutable, stream: Stream) -> HostFence:
         self.submissions.fast += 1
-        return self._executor.submit(partial(self._run, variant), stream)
+        return self._executor.submit(partial(self._run, executable), stream)
 
     def close(self) -> None:
         self._stopping.set()
         self._executor.close()
 
-    def _run(self, variant: CpuExecutable) -> None:
-        counts, seen = variant.counts, variant.seen_ns
+    def _run(self, executable: CpuExecutable) -> None:
+        counts, seen = executable.counts, executable.seen_ns
         if seen is not None:
             seen.clear()
-        for call in variant.calls:
+        for call in executable.calls:
             if self._stopping.is_set():
                 raise Stopped(f"{self.spec.tier} was closed before this replay ended")
             if seen is not None:

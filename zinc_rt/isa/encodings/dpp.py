@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from typing import NamedTuple
 
+from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Modifier
+from zinc_rt.isa.rows import InstructionRow
 
 DPP16 = 250
 DPP8, DPP8_FETCH_INACTIVE = 233, 234
@@ -41,6 +44,43 @@ def kind_and_modifiers(code: int, word: int) -> tuple[str, tuple[Modifier, ...]]
     if code == DPP16:
         return "DPP16", modifiers16(word)
     return "DPP8", modifiers8(word, code == DPP8_FETCH_INACTIVE)
+
+
+class Tail(NamedTuple):
+    """What a long form says with the dwords behind its two: of DPP (`kind` is empty without) and of a literal."""
+
+    words: tuple[int, ...]
+    fields: tuple[int, ...]  # source 0 is a vector register under DPP
+    kind: str
+    modifiers: tuple[Modifier, ...]
+    literal: int
+
+
+def read_tail(
+    row: InstructionRow,
+    words: tuple[int, ...],
+    fields: tuple[int, ...],
+    literal_fields: frozenset[int],
+    code: bytes,
+    at: int,
+) -> Tail | None:
+    """The tail of the instruction at byte `at`; None where it is cut off, or has DPP, which its row lacks."""
+    modifiers: tuple[Modifier, ...] = ()
+    kind, literal = "", 0
+    if fields[1] in CODES:
+        if "dpp" not in row.flags or at + 12 > len(code):
+            return None
+        extra = int.from_bytes(code[at + 8 : at + 12], "little")
+        kind, modifiers = kind_and_modifiers(fields[1], extra)
+        words, fields = (*words, extra), (fields[0], extra & 0xFF, *fields[2:])
+        literal_fields -= {1}
+    if LITERAL in fields and any(fields[field] == LITERAL for field in literal_fields):
+        end = at + 4 * len(words) + 4
+        if end > len(code):
+            return None
+        literal = int.from_bytes(code[end - 4 : end], "little")
+        words = (*words, literal)
+    return Tail(words, fields, kind, modifiers, literal)
 
 
 @lru_cache(maxsize=4096)

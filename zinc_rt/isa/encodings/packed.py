@@ -21,7 +21,6 @@ from functools import cache
 
 from zinc_rt.isa.encodings import dpp
 from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
-from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import modified
@@ -36,7 +35,7 @@ class PackedPlan:
     row: InstructionRow
     decoders: tuple[Decoder, ...]  # of the destination and the sources
     dpp_decoders: tuple[Decoder, ...]  # source 0 is a vector register there
-    literal_fields: tuple[int, ...]
+    literal_fields: frozenset[int]
     selects: bool
     mix: bool
     key: int  # the bits of index_key
@@ -73,7 +72,7 @@ def _plan(row: InstructionRow, target: Target) -> PackedPlan:
     else:
         key = 0
     fixed &= ~(key << 11)
-    literal_fields = tuple(i for i, kind in enumerate(row.operands) if i and takes_literal(kind))
+    literal_fields = frozenset(i for i, kind in enumerate(row.operands) if i and takes_literal(kind))
     return PackedPlan(
         row,
         decoders,
@@ -99,37 +98,20 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     high = int.from_bytes(code[at + 4 : at + 8], "little")
     if (high << 32 | word) & plan.fixed != plan.fixed_value:
         return None
-    fields = [word & 0xFF, high & 0x1FF, high >> 9 & 0x1FF, high >> 18 & 0x1FF]
-    words: tuple[int, ...] = (word, high)
-    decoders, kind, literal = plan.decoders, "", 0
-    modifiers = _modifiers(plan, word, high)
-    source = fields[1]
-    if source in dpp.CODES:
-        if "dpp" not in plan.row.flags or at + 12 > len(code):
-            return None
-        extra = int.from_bytes(code[at + 8 : at + 12], "little")
-        words = (word, high, extra)
-        decoders = plan.dpp_decoders
-        kind, more = dpp.kind_and_modifiers(source, extra)
-        modifiers += more
-        fields[1] = extra & 0xFF
-    if LITERAL in fields and any(
-        fields[field] == LITERAL for field in plan.literal_fields if field > 1 or not kind
-    ):
-        end = at + 4 * len(words) + 4
-        if end > len(code):
-            return None
-        literal = int.from_bytes(code[end - 4 : end], "little")
-        words = (*words, literal)
+    fields = (word & 0xFF, high & 0x1FF, high >> 9 & 0x1FF, high >> 18 & 0x1FF)
+    tail = dpp.read_tail(plan.row, (word, high), fields, plan.literal_fields, code, at)
+    if tail is None:
+        return None
     operands = []
-    for place, decode_operand in enumerate(decoders):
-        operand = decode_operand(fields[place], literal)
+    for place, decode_operand in enumerate(plan.dpp_decoders if tail.kind else plan.decoders):
+        operand = decode_operand(tail.fields[place], tail.literal)
         if operand is None:
             return None
         if plan.mix and place and (high >> 28 + place | word >> 7 + place) & 1:
             operand = modified(operand, bool(high >> 28 + place & 1), bool(word >> 7 + place & 1))
         operands.append(operand)
-    return Instruction(plan.row, tuple(operands), modifiers, words, dpp=kind)
+    modifiers = _modifiers(plan, word, high) + tail.modifiers
+    return Instruction(plan.row, tuple(operands), modifiers, tail.words, dpp=tail.kind)
 
 
 @cache

@@ -207,32 +207,19 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
         word >> 8 & 0x7F,
         0,
     )
-    words: tuple[int, ...] = (word, high)
-    decoders, kind, literal = plan.operands, "", 0
     modifiers = _long_modifiers(plan, word, high, is_dpp=fields[1] in dpp.CODES)
-    source = fields[1]
-    if source in dpp.CODES:
-        if "dpp" not in plan.row.flags or at + 12 > len(code):
-            return None
-        extra = int.from_bytes(code[at + 8 : at + 12], "little")
-        words = (word, high, extra)
-        decoders = plan.dpp_operands
-        kind, more = dpp.kind_and_modifiers(source, extra)
-        modifiers += more
-        fields = (fields[0], extra & 0xFF, *fields[2:])
-    if LITERAL in fields and any(fields[field] == LITERAL for field in plan.literal_fields - {kind and 1}):
-        end = at + 4 * len(words) + 4
-        if end > len(code):
-            return None
-        literal = int.from_bytes(code[end - 4 : end], "little")
-        words = (*words, literal)
+    tail = dpp.read_tail(plan.row, (word, high), fields, plan.literal_fields, code, at)
+    if tail is None:
+        return None
+    fields = tail.fields
     if plan.halves:
         select = (word >> 5 & 0x200, word >> 2 & 0x200, word >> 3 & 0x200, word >> 4 & 0x200)
         fields = (*(f | bit & on for f, bit, on in zip(fields, select, plan.halves, strict=False)), *fields[4:])
-    operands = _operands(decoders, fields, literal, high >> 29 & plan.neg, word >> 8 & plan.abs)
+    decoders = plan.dpp_operands if tail.kind else plan.operands
+    operands = _operands(decoders, fields, tail.literal, high >> 29 & plan.neg, word >> 8 & plan.abs)
     if operands is None:
         return None
-    return Instruction(plan.row, operands, modifiers, words, dpp=kind)
+    return Instruction(plan.row, operands, modifiers + tail.modifiers, tail.words, dpp=tail.kind)
 
 
 def _operands(
