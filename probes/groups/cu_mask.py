@@ -9,7 +9,7 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.kit.refusals import Refusal, compare, number
+from zinc_rt.probes.kit.refusals import Refusal, check_refusals, errno_of
 from zinc_rt.probes.kit.shaders import ShaderBench, dwords, on_gfx12
 from zinc_rt.probes.outcome import T1, Outcome, check, failed_call, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
@@ -60,10 +60,10 @@ def cu_mask(c: ProbeContext) -> Outcome:
         request = kfd.SET_CU_MASK.new(queue_id=queue_id, num_cu_mask=32 * words, cu_mask_ptr=given.address)
         c.process.file.ioctl(kfd.IOC_SET_CU_MASK, request, f"mask {bits:#x}")
 
-    split = number(lambda: ask(queue.queue_id, 0b01))
+    split = errno_of(lambda: ask(queue.queue_id, 0b01))
     check(split == errno.EINVAL, "split-accepted", f"half a pair of compute units as a mask: {errno_name(split)}")
     every = (1 << c.node.compute_units) - 1
-    refusals = compare([Refusal("a mask for an unknown queue", lambda: ask(4242, every), (errno.EFAULT,))])
+    refusals = check_refusals([Refusal("a mask for an unknown queue", lambda: ask(4242, every), (errno.EFAULT,))])
     program = bench.load("hw_id")
     used = {}
     for name, bits in (("all", every), ("one", ONE_PAIR), ("other", OTHER_PAIR), ("four", FOUR_PAIRS)):

@@ -6,7 +6,7 @@ import errno
 
 from zinc_rt.kmd.events import EventKind
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.kit.refusals import number
+from zinc_rt.probes.kit.refusals import errno_of
 from zinc_rt.probes.outcome import T1, Outcome, check, failed_call, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
@@ -48,6 +48,6 @@ def event_page(c: ProbeContext) -> Outcome:
     check(not events.wait([memory, reset], 0.0), "early", "a MEMORY or HW_EXCEPTION event is signalled")
     for each in (reset, memory, kept, signal):
         each.destroy()
-    unknown = number(lambda: events.wait([signal], 0.0))
+    unknown = errno_of(lambda: events.wait([signal], 0.0))
     check(unknown == errno.EINVAL, "wrong-errno", f"a wait for a destroyed event: errno {unknown}, not EINVAL")
     return passed(kinds=3)

@@ -13,7 +13,7 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.queue_rules import refusals_explained
-from zinc_rt.probes.kit.refusals import Refusal, compare, number
+from zinc_rt.probes.kit.refusals import Refusal, check_refusals, errno_of
 from zinc_rt.probes.outcome import T1, Outcome, Signature, check, failed_call, passed, said, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
@@ -145,7 +145,7 @@ def negatives(c: ProbeContext) -> Outcome:
         c.process.file.ioctl(kfd.IOC_UPDATE_QUEUE, request)
 
     stack = parts.sizes.control_stack_bytes
-    return compare(
+    return check_refusals(
         [
             refuses("priority 16", errno.EINVAL, queue_priority=16),
             refuses("percentage 101", errno.EINVAL, queue_percentage=101),
@@ -187,7 +187,7 @@ def doorbells(c: ProbeContext) -> Outcome:
         c.driver.munmap(c.driver.mmap(c.process.file.fd, size_bytes, at, PROT_READ | PROT_WRITE))
 
     try:
-        first = number(lambda: view(DOORBELL_BYTES))
+        first = errno_of(lambda: view(DOORBELL_BYTES))
         check(
             first == 0,
             "doorbell-map",
@@ -196,10 +196,10 @@ def doorbells(c: ProbeContext) -> Outcome:
             call="mmap doorbell",
         )
         one = c.driver.mmap(c.process.file.fd, DOORBELL_BYTES, slice_offset, PROT_READ | PROT_WRITE)
-        second = number(lambda: view(DOORBELL_BYTES))
+        second = errno_of(lambda: view(DOORBELL_BYTES))
         c.driver.munmap(one)
         check(second == 0, "doorbell-map", f"a second mapping: errno {second}", errno=second, call="mmap doorbell")
-        return compare(
+        return check_refusals(
             [
                 Refusal("mmap of half the slice", lambda: view(DOORBELL_BYTES // 2), (errno.EINVAL,)),
                 Refusal("mmap of two slices", lambda: view(2 * DOORBELL_BYTES), (errno.EINVAL,)),

@@ -14,7 +14,7 @@ from zinc_rt.kmd.uapi.host_memory import u32_array
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.gpu_access import GpuAccess
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, first_difference, first_lost, pattern
-from zinc_rt.probes.kit.refusals import Refusal, compare
+from zinc_rt.probes.kit.refusals import Refusal, check_refusals
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, failed_call, gone, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
@@ -145,7 +145,7 @@ def negatives(c: ProbeContext) -> Outcome:
     gpu = c.gpu
     aside = c.driver.mmap(ANONYMOUS, 16 * _PAGE, 0, PROT_NONE)
     try:
-        return compare(_refusals(gpu, aside.address))
+        return check_refusals(_refusals(gpu, aside.address))
     finally:
         c.driver.munmap(aside)
 

@@ -16,7 +16,7 @@ from zinc_rt.probes.groups.cp_data import expect
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32
 from zinc_rt.probes.kit.probe_queue import FREE_AT
-from zinc_rt.probes.kit.refusals import Refusal, compare
+from zinc_rt.probes.kit.refusals import Refusal, check_refusals
 from zinc_rt.probes.outcome import T2, Outcome, Signature, check, failed_call, passed, said, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
@@ -144,7 +144,7 @@ def negatives(c: ProbeContext) -> Outcome:
         Refusal("FREE with other fields", lambda: parts.free(1, queue_va=parts.ring.gpu_va), (no,)),
     ]
     try:
-        return compare(rows)
+        return check_refusals(rows)
     finally:
         parts.close()
 
@@ -184,7 +184,7 @@ def vmid(c: ProbeContext) -> Outcome:
     queue = c.queue()
     code = c.memory(_PAGE, "ib")
     mark = WriteData(queue.memory.gpu_va + FREE_AT, (0x1B,), wr_confirm=1)
-    call = queue.call(code, [mark, *[Nop()] * 3])
+    call = queue.put_ib(code, [mark, *[Nop()] * 3])
     check(call.inherit_vmid == 1, "no-bit-30", "the call carries no bit 30")
     queue.finish([call], "IB with inherited VMID")
     expect(queue, FREE_AT, (0x1B, POISON32), "WRITE_DATA in an IB")

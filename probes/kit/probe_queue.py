@@ -85,7 +85,7 @@ class ProbeQueue:
         """Publish behind a fence and wait for it. Raises Stuck."""
         self.submit(packets, name).wait(self._poll_seconds if seconds is None else seconds)
 
-    def call(self, memory: MappedBuffer, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
+    def put_ib(self, memory: MappedBuffer, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
         """Packets are put into `memory` at `offset`: the packet that runs them."""
         words = [word for each in packets for word in each.words(self.generation)]
         memory.put(offset, b"".join(word.to_bytes(4, "little") for word in words))

@@ -31,7 +31,7 @@ COMPUTE = 0  # KFD_IOC_QUEUE_TYPE_COMPUTE: include/uapi/linux/kfd_ioctl.h
 _DEVICE = (errno.ENODEV, errno.EIO, errno.ETIME, errno.ETIMEDOUT)  # the GPU or its firmware, not the request
 
 Fields = dict[str, int]
-Call = Callable[[Ioctl, StructBytes], StructBytes]  # KfdProcess.call
+Call = Callable[[Ioctl, StructBytes], StructBytes]  # KfdProcess.ioctl
 SENT = tuple(name for name in header.CREATE_QUEUE.fields if name not in ("doorbell_offset", "queue_id"))
 
 

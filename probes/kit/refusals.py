@@ -19,7 +19,7 @@ class Refusal:
     wanted: tuple[int, ...]
 
 
-def number(do: Callable[[], object]) -> int:
+def errno_of(do: Callable[[], object]) -> int:
     """The errno of a call, 0 for success."""
     try:
         do()
@@ -30,11 +30,11 @@ def number(do: Callable[[], object]) -> int:
     return 0
 
 
-def compare(rows: Iterable[Refusal]) -> Outcome:
+def check_refusals(rows: Iterable[Refusal]) -> Outcome:
     """A deviation is a kernel's variant: named, and no failure. A device that is gone is one."""
     checked, deviations = 0, []
     for row in rows:
-        got = number(row.do)
+        got = errno_of(row.do)
         if got in (errno.ENODEV, errno.EIO) and got not in row.wanted:
             raise Failed("errno", f"{row.what}: {errno_name(got)}", errno=got)
         checked += 1

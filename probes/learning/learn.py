@@ -291,7 +291,7 @@ def _nested(depth: int, c: ProbeContext) -> bool:
         for level in reversed(range(depth)):
             before = WriteData(va + 8 * level, (level + 1,), wr_confirm=1)
             behind = WriteData(va + 8 * level + 4, (level + 1,), wr_confirm=1)
-            inner = [queue.call(c.memory(4096, f"IB {level}"), [before, *inner, behind])]
+            inner = [queue.put_ib(c.memory(4096, f"IB {level}"), [before, *inner, behind])]
         queue.run(inner, "nested IBs")
         want = tuple(level + 1 for level in range(depth) for _ in range(2))
         return until(lambda: dwords(queue.memory, 2 * depth, FREE_AT) == want, c.poll_seconds, 0.01)
