@@ -15,7 +15,8 @@ import numpy as np
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.text import from_text, to_text
+from zinc_rt.ir.text import to_text
+from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.lower.lower import refusal
 
@@ -23,7 +24,9 @@ builder = Builder("squared")
 for name, role in (("step.a", "step"), ("out.y", "output")):
     builder.buffer(name, (1, 37), "f32", role)
 builder.node(Op.RELU_SQUARED, ("step.a",), ("out.y",))
-graph = from_text(to_text(builder.build()))
+graph = builder.build()
+verify(graph)
+assert "RELU_SQUARED(step.a)" in to_text(graph)
 (node,) = graph.nodes
 assert refusal(node, graph, kernel_set("numpy-reference").entries, "canonical-1-q8") is None
 print(refusal(node, graph, kernel_set("gfx1201").entries, "canonical-1"))

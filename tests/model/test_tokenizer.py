@@ -19,7 +19,7 @@ from tokenizers import Regex, pre_tokenizers
 from zinc_rt.errors import InputError, UnsupportedError, ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import StreamDecoder, Tokenizer
-from zinc_rt.model.tokenizer.bytelevel import BYTE_OF_CHAR
+from zinc_rt.model.tokenizer.bpe import BYTE_OF_CHAR
 from zinc_rt.model.tokenizer.pretokenizers import PRES, SPLITS
 
 K = "tokenizer.ggml."

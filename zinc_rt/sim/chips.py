@@ -26,7 +26,7 @@ class Ip:
 
 @dataclass(frozen=True, slots=True)
 class ChipFirmware:
-    """Versions as INFO FW_VERSION tells them."""
+    """Versions as INFO FW_VERSION reports them."""
 
     me: int
     pfp: int

@@ -135,7 +135,7 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True)
 class DevicePageFault:
-    """The access that the page tables refused, as no hardware tells it: `va` to the byte, `access` in words
+    """The access that the page tables refused, as no hardware reports it: `va` to the byte, `access` in words
     ("store", "packet fetch"), `near` what lies there or around it, `by` the packet that did or launched it."""
 
     va: int

@@ -4,7 +4,6 @@ One file an idea: the vocabulary, how text is cut at special tokens and into wor
 of tokenizer (ranked merges, scored merges, Unigram).
 """
 
-from zinc_rt.model.tokenizer.stream import StreamDecoder
-from zinc_rt.model.tokenizer.tokenizer import Tokenizer
+from zinc_rt.model.tokenizer.tokenizer import StreamDecoder, Tokenizer
 
 __all__ = ["StreamDecoder", "Tokenizer"]

@@ -11,13 +11,33 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from zinc_rt.model.tokenizer import fields
-from zinc_rt.model.tokenizer.bytelevel import BYTE_OF_CHAR
 from zinc_rt.model.tokenizer.fields import Metadata, malformed
 from zinc_rt.model.tokenizer.pretokenizers import SPLITS, Pre
 from zinc_rt.model.tokenizer.vocabulary import PREFIX, Vocabulary
 
 _LINES = re.compile(r"[^\n]+|\n+")
 _MERGES_KEY = PREFIX + "merges"
+
+
+def _alphabet() -> dict[str, int]:
+    """GPT-2's alphabet: the byte that each of 256 printable characters stands for.
+
+    Printable Latin-1 stands for itself, the rest is numbered from U+0100 on.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + at): byte for at, byte in enumerate(others)}
+
+
+BYTE_OF_CHAR = _alphabet()
+
+
+def decode_byte_level(token: str) -> bytes:
+    """The bytes a byte-level token stands for; a token with a foreign character is its own UTF-8."""
+    try:
+        return bytes([BYTE_OF_CHAR[char] for char in token])
+    except KeyError:
+        return token.encode()
 
 
 class BPE:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from zinc_rt.errors import InputError, UnsupportedError
-from zinc_rt.model.tokenizer import bytelevel, fields
-from zinc_rt.model.tokenizer.bpe import BPE
+from zinc_rt.model.tokenizer import fields
+from zinc_rt.model.tokenizer.bpe import BPE, decode_byte_level
 from zinc_rt.model.tokenizer.fields import Metadata, malformed
 from zinc_rt.model.tokenizer.partition import Partitioner
 from zinc_rt.model.tokenizer.pretokenizers import Pre, pre_named
 from zinc_rt.model.tokenizer.spm import SPM
-from zinc_rt.model.tokenizer.stream import StreamDecoder
 from zinc_rt.model.tokenizer.unigram import Unigram
 from zinc_rt.model.tokenizer.vocabulary import (
     BYTE,
@@ -45,6 +45,24 @@ _GPT2_BOS_EOS = 11
 
 class _Model(Protocol):
     def encode(self, text: str, *, after_special: bool) -> list[int]: ...
+
+
+class StreamDecoder:
+    """Holds back the bytes of an unfinished UTF-8 character until the rest arrives."""
+
+    def __init__(self, piece_bytes: Callable[[int], bytes]) -> None:
+        self._piece_bytes = piece_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, id: int) -> str:
+        """The characters finished by token `id`, possibly none; bytes that can be no character become U+FFFD."""
+        return self._decoder.decode(self._piece_bytes(id))
+
+    def flush(self) -> str:
+        """What is left at the end: U+FFFD for an unfinished character, else nothing. Ready for a new stream."""
+        text = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return text
 
 
 class Tokenizer:
@@ -217,7 +235,7 @@ class Tokenizer:
             return text.encode()
         if kind & NORMAL:
             if self._byte_level:
-                return bytelevel.decode(text)
+                return decode_byte_level(text)
             return text.replace(_SPACE, " ").encode() if self._spaces_escaped else text.encode()
         if kind & BYTE:
             match = _BYTE_TOKEN.fullmatch(text)

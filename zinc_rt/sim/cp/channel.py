@@ -182,7 +182,7 @@ class Channel:
         return self._execute(frame, index)
 
     def _load(self, frame: FetchFrame, count: int) -> None:
-        """Fetch packets. A fault is of no packet: the buffer's name and place are said."""
+        """Fetch packets. A fault is of no packet, so its message names the buffer and the place."""
         try:
             frame.load(count)
         except Fault as fault:

@@ -83,20 +83,16 @@ GEM_CREATE = struct(
     "in.bo_size u64 0; in.alignment u64 8; in.domains u64 16; in.domain_flags u64 24; out.handle u32 0",
 )
 GEM_MMAP = struct("union drm_amdgpu_gem_mmap", 8, "in.handle u32 0; out.addr_ptr u64 0")
-GEM_USERPTR = struct("struct drm_amdgpu_gem_userptr", 24, "addr u64 0; size u64 8; flags u32 16; handle u32 20")
+GEM_USERPTR = struct("drm_amdgpu_gem_userptr", 24, "addr u64 0; size u64 8; flags u32 16; handle u32 20")
 GEM_VA = struct(
-    "struct drm_amdgpu_gem_va",
+    "drm_amdgpu_gem_va",
     64,
     """handle u32 0; _pad u32 4; operation u32 8; flags u32 12; va_address u64 16; offset_in_bo u64 24;
     map_size u64 32; vm_timeline_point u64 40; vm_timeline_syncobj_out u32 48; num_syncobj_handles u32 52;
     input_fence_syncobj_handles u64 56""",
     Array("input_fence_syncobj_handles", "num_syncobj_handles", 4, "in"),
 )
-GEM_OP = struct(
-    "struct drm_amdgpu_gem_op",
-    24,
-    "handle u32 0; op u32 4; value u64 8; num_entries u32 16; padding u32 20",
-)
+GEM_OP = struct("drm_amdgpu_gem_op", 24, "handle u32 0; op u32 4; value u64 8; num_entries u32 16; padding u32 20")
 CTX = struct(
     "union drm_amdgpu_ctx",
     16,
@@ -109,23 +105,23 @@ CS = struct(
     "in.ctx_id u32 0; in.bo_list_handle u32 4; in.num_chunks u32 8; in.flags u32 12; in.chunks u64 16",
 )
 INFO = struct(
-    "struct drm_amdgpu_info",
+    "drm_amdgpu_info",
     32,
     """return_pointer u64 0; return_size u32 8; query u32 12; hw_ip_type=query_hw_ip.type u32 16;
     hw_ip_instance=query_hw_ip.ip_instance u32 20; query_fw.fw_type u32 16;
     fw_ip_instance=query_fw.ip_instance u32 20; fw_index=query_fw.index u32 24; fw_pad=query_fw._pad u32 28""",
     Array("return_pointer", "return_size", 1, "both"),
 )
-INFO_FIRMWARE = struct("struct drm_amdgpu_info_firmware", 8, "ver u32 0; feature u32 4")
+INFO_FIRMWARE = struct("drm_amdgpu_info_firmware", 8, "ver u32 0; feature u32 4")
 INFO_HW_IP = struct(
-    "struct drm_amdgpu_info_hw_ip",
+    "drm_amdgpu_info_hw_ip",
     40,
     """hw_ip_version_major u32 0; hw_ip_version_minor u32 4; capabilities_flags u64 8;
     ib_start_alignment u32 16; ib_size_alignment u32 20; available_rings u32 24;
     ip_discovery_version u32 28; userq_num_slots u32 32""",
 )
 INFO_DEVICE = struct(
-    "struct drm_amdgpu_info_device",
+    "drm_amdgpu_info_device",
     448,
     """device_id u32 0; chip_rev u32 4; external_rev u32 8; pci_rev u32 12; family u32 16;
     num_shader_engines u32 20; num_shader_arrays_per_engine u32 24; gpu_counter_freq u32 28;
@@ -147,7 +143,7 @@ INFO_DEVICE = struct(
     csa_alignment u32 432; userq_ip_mask u32 436; pad u32 440""",
 )
 INFO_MEMORY = struct(
-    "struct drm_amdgpu_memory_info",
+    "drm_amdgpu_memory_info",
     96,
     """=vram.total_heap_size u64 0; =vram.usable_heap_size u64 8; =vram.heap_usage u64 16;
     =vram.max_allocation u64 24; =cpu_accessible_vram.total_heap_size u64 32;
@@ -155,14 +151,14 @@ INFO_MEMORY = struct(
     =cpu_accessible_vram.max_allocation u64 56; =gtt.total_heap_size u64 64; =gtt.usable_heap_size u64 72;
     =gtt.heap_usage u64 80; =gtt.max_allocation u64 88""",
 )
-INFO_GPUVM_FAULT = struct("struct drm_amdgpu_info_gpuvm_fault", 16, "addr u64 0; status u32 8; vmhub u32 12")
+INFO_GPUVM_FAULT = struct("drm_amdgpu_info_gpuvm_fault", 16, "addr u64 0; status u32 8; vmhub u32 12")
 INFO_UQ_METADATA = struct(
-    "struct drm_amdgpu_info_uq_metadata",
+    "drm_amdgpu_info_uq_metadata",
     16,
     """gfx.shadow_size u32 0; gfx.shadow_alignment u32 4; gfx.csa_size u32 8; gfx.csa_alignment u32 12;
     compute.eop_size u32 0; compute.eop_alignment u32 4""",
 )
-USERQ_MQD_COMPUTE = struct("struct drm_amdgpu_userq_mqd_compute_gfx11", 8, "eop_va u64 0")
+USERQ_MQD_COMPUTE = struct("drm_amdgpu_userq_mqd_compute_gfx11", 8, "eop_va u64 0")
 USERQ = struct(
     "union drm_amdgpu_userq",
     72,
@@ -172,7 +168,7 @@ USERQ = struct(
     Array("mqd", "mqd_size", 1, "in"),
 )
 USERQ_SIGNAL = struct(
-    "struct drm_amdgpu_userq_signal",
+    "drm_amdgpu_userq_signal",
     48,
     """queue_id u32 0; pad u32 4; syncobj_handles u64 8; num_syncobj_handles u16 16; pad0 u16 18; pad1 u32 20;
     bo_read_handles u64 24; bo_write_handles u64 32; num_bo_read_handles u32 40; num_bo_write_handles u32 44""",
@@ -180,9 +176,9 @@ USERQ_SIGNAL = struct(
     Array("bo_read_handles", "num_bo_read_handles", 4, "in"),
     Array("bo_write_handles", "num_bo_write_handles", 4, "in"),
 )
-USERQ_FENCE_INFO = struct("struct drm_amdgpu_userq_fence_info", 16, "va u64 0; value u64 8")
+USERQ_FENCE_INFO = struct("drm_amdgpu_userq_fence_info", 16, "va u64 0; value u64 8")
 USERQ_WAIT = struct(
-    "struct drm_amdgpu_userq_wait",
+    "drm_amdgpu_userq_wait",
     72,
     """waitq_id u32 0; pad u32 4; syncobj_handles u64 8; syncobj_timeline_handles u64 16;
     syncobj_timeline_points u64 24; bo_read_handles u64 32; bo_write_handles u64 40;

@@ -1,6 +1,6 @@
 """How the row of a C struct that an ioctl carries is written, and the struct as the driver reads and fills it.
 
-    GEM_CLOSE = struct("struct drm_gem_close", 8, "handle u32 0; pad u32 4")
+    GEM_CLOSE = struct("drm_gem_close", 8, "handle u32 0; pad u32 4")
 
 The struct's name in its header, its size in bytes, and each member with its type and offset as x86-64 lays it out:
 
@@ -84,7 +84,9 @@ class StructLayout:
 
 
 def struct(c_name: str, size_bytes: int, members: str, *arrays: Array) -> StructLayout:
-    return StructLayout(c_name, size_bytes, dict(map(_member, members.split(";"))), arrays)
+    """`c_name` is the struct's tag, or `union ` and the union's."""
+    c_type = c_name if c_name.startswith("union ") else f"struct {c_name}"
+    return StructLayout(c_type, size_bytes, dict(map(_member, members.split(";"))), arrays)
 
 
 def _member(text: str) -> tuple[str, Member]:

@@ -96,7 +96,7 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
 
 
 def _discards(channel: ComputeChannel) -> None:
-    """Nothing is dropped here: that it may be is told, and a program that goes on is not made right by it."""
+    """Nothing is dropped here; the finding says that it may be, as a program that goes on is not right for it."""
     channel.finding(
         "cache-discard",
         f"{channel.label()}: GL2_DISCARD drops lines without writing them back: stores since the last write-back "

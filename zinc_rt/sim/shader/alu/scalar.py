@@ -18,15 +18,6 @@ Unary = Callable[[Emitter, ir.Value], ir.Value]
 EMIT: dict[str, EmitFunction] = {}
 
 
-def nonzero(e: Emitter, value: ir.Value) -> ir.Value:
-    return e.b.unequal(value, 0)
-
-
-def like(e: Emitter, value: int, other: ir.Value) -> ir.Value:
-    """A constant of another value's type."""
-    return constant(value, other.type)
-
-
 # --- two sources
 
 
@@ -41,7 +32,7 @@ def _binary(
         result = function(e, a, e.scalar(second, 32 if shift else bits, signed=signed))
         e.set_scalar(destination, result)
         if sets_scc:
-            e.regs.scc = nonzero(e, result)
+            e.regs.scc = e.b.unequal(result, 0)
 
     return emit
 
@@ -177,7 +168,7 @@ def _add(shift: int = 0, carry_in: bool = False) -> EmitFunction:
         if carry_in:
             total = e.b.add(total, e.b.zext(e.regs.scc, I64))
         e.set_scalar(i.operands[0], e.b.trunc(total, I32))
-        e.regs.scc = nonzero(e, e.b.lshr(total, 32))
+        e.regs.scc = e.b.unequal(e.b.lshr(total, 32), 0)
 
     return emit
 
@@ -262,7 +253,7 @@ def unary(function: Unary, bits: int = 32, *, sets_scc: bool = False) -> EmitFun
         result = function(e, e.scalar(i.operands[1], bits))
         e.set_scalar(i.operands[0], result)
         if sets_scc:
-            e.regs.scc = nonzero(e, result)
+            e.regs.scc = e.b.unequal(result, 0)
 
     return emit
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.alu.scalar import BITWISE, Binary, nonzero
+from zinc_rt.sim.shader.alu.scalar import BITWISE, Binary
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I32, I64
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, TTMP0
@@ -33,7 +33,7 @@ def _save_exec(function: Binary, bits: int, *, saves_result: bool = False) -> Em
         e.set_scalar(i.operands[0], result if saves_result else before)
         for at, part in enumerate(e.b.split(result)):
             e.regs.write_sgpr(EXEC_LO + at, part)
-        e.regs.scc = nonzero(e, result)
+        e.regs.scc = e.b.unequal(result, 0)
 
     return emit
 
