@@ -11,7 +11,7 @@ from seen import FEW, Q8, TWO, Capture, Validate, golden_of, name_of, refused
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
-from zinc_rt.golden.embedded import STEMS
+from zinc_rt.golden.embedded import STEMS, VOCABULARY
 from zinc_rt.golden.format import read_arrays, write_golden
 from zinc_rt.model.gguf import digest, read_gguf
 from zinc_rt.validate.capture import Selection, capture
@@ -23,7 +23,7 @@ from zinc_rt.validate.command import main
 def test_without_a_model_the_embedded_ones_are_held_against_llama_cpp(validate: Validate, capsys: Capture) -> None:
     seen = validate()
     assert seen.exit == 0 and not seen.named("fail")
-    assert {result["id"].split("/")[0] for result in seen.results} == set(STEMS)
+    assert {result["id"].split("/")[0] for result in seen.results} == {*STEMS, VOCABULARY.model.stem}
     assert [Path(model["path"]).stem for model in seen.report["model"]["models"]] == list(STEMS)
     for stem in STEMS:
         kinds = {result["kind"] for result in seen.results if result["id"].startswith(f"{stem}/")}
