@@ -158,14 +158,14 @@ def test_the_runtime_names_no_harness_folder() -> None:
     assert not wrong
 
 
-def import_graph(*, types: bool) -> dict[str, set[str]]:
+def import_graph() -> dict[str, set[str]]:
     """Of every file, the harness's included: what it imports, by name below zinc_rt."""
     paths = [*modules(ROOT / "zinc_rt"), *(path for name in HARNESS for path in modules(ROOT / name))]
     graph: dict[str, set[str]] = {}
     for path in paths:
         parts = path.relative_to(ROOT).with_suffix("").parts
         name = ".".join(part for part in parts if part not in ("zinc_rt", "__init__"))
-        graph[name] = {each.removeprefix("zinc_rt.") for each in imported(path, types=types)}
+        graph[name] = {each.removeprefix("zinc_rt.") for each in imported(path, types=True)}
     return {name: {t for t in targets if t in graph and t != name} for name, targets in graph.items()}
 
 
@@ -189,4 +189,4 @@ def knots(graph: dict[str, set[str]]) -> set[frozenset[str]]:
 
 def test_no_files_import_each_other() -> None:
     """Not for type annotations either: such files are one file in several."""
-    assert not knots(import_graph(types=True))
+    assert not knots(import_graph())
