@@ -16,6 +16,7 @@ from planted import Code, Plant, Rewrite, attribute, instead, rope_base
 from seen import Planting
 
 from zinc_rt import generate
+from zinc_rt.command_observer import CommandObserver
 from zinc_rt.golden.embedded import FOLDER, STEMS
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.model.tokenizer import Tokenizer
@@ -166,7 +167,9 @@ def judged(model: str, tiers: str = "t1") -> tuple[list[Result], list[str]]:
         tiers,
         "--no-cache",
     ]
-    [job] = prepare(parser().parse_args([*line, "--steps", "0"]), Settings())
+    arguments = parser().parse_args([*line, "--steps", "0"])
+    arguments.observer = CommandObserver()
+    [job] = prepare(arguments, Settings())
     job = replace(job, alone=False)
     with ValidationRunner(job) as runner:
         results = list(validate(runner))

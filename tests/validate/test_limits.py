@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zinc_rt.validate.limits import GOLDEN, OF_PEAK, SAME, against_golden, at_scale, between
+from zinc_rt.validate.limits import BIT_EXACT, GOLDEN, OF_PEAK, against_golden, at_scale, between
 from zinc_rt.validate.measure import compare
 
 
@@ -28,7 +28,7 @@ def test_nothing_and_nan_leave_the_bound_as_it_is() -> None:
 
 
 def test_bits_do_not_scale() -> None:
-    assert at_scale(SAME, np.full(4, 1e9, np.float32)) is SAME
+    assert at_scale(BIT_EXACT, np.full(4, 1e9, np.float32)) is BIT_EXACT
 
 
 def test_one_ordering_means_the_same_bits_and_two_do_not() -> None:

@@ -17,7 +17,7 @@ import pytest
 from planted import element, one_ulp_up
 from seen import FEW, Q8, Capture, Planting, Seen, Validate, golden_of, name_of
 
-from zinc_rt.golden.embedded import STEMS
+from zinc_rt.golden.embedded import STEMS, VOCABULARY
 from zinc_rt.golden.format import read_arrays
 from zinc_rt.junit import MARK
 from zinc_rt.model.gguf import digest, read_gguf
@@ -184,7 +184,9 @@ def test_an_embedded_models_repro_measures_the_same(
     plant(element("l_out-2", 1, 3, lambda value: value + 1))
     seen = validate(*options)
     assert seen.exit == 1
-    assert measured(validate(*repro_of(seen))) == measured(seen)
+    vocabulary = f"{VOCABULARY.model.stem}/"  # is held beside the embedded models, not beside one that is named
+    of_the_model = {id: each for id, each in measured(seen).items() if not id.startswith(vocabulary)}
+    assert measured(validate(*repro_of(seen))) == of_the_model
 
 
 def test_a_prompt_is_quoted_for_the_shell(gemma4: str, plant: Planting, validate: Validate) -> None:

@@ -32,6 +32,7 @@ def dots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         *using.command,
         *build.FLAGS,
         f"-I{build.HEADERS}",
+        f"-I{build.SOURCES}",
         f"-mcpu={level}",
         "-o",
         str(output),
