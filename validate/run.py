@@ -10,6 +10,7 @@ import numpy as np
 from zinc_rt.devices import ORACLE
 from zinc_rt.engine import CAPACITIES, Prefill
 from zinc_rt.facts import leaned_on
+from zinc_rt.ir.graph import ABSENT
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.model.scales import not_finite
 from zinc_rt.validate.capture import CapturedRun, Selection, aliases_of
@@ -386,7 +387,7 @@ def _kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state: boo
     program, buffers = variant.program, variant.graph.buffers
     calls = [call for call in program.calls if label in aliases_of(call.node)][-1:]  # the last keeps the name
     if state and calls:
-        kept = {name for name in calls[0].node.inputs if buffers[name].role == "state"}
+        kept = {name for name in calls[0].node.inputs if name != ABSENT and buffers[name].role == "state"}
         calls += [call for call in program.calls if kept & set(call.node.outputs) and call not in calls]
     found = (kernel_names(c.entry.code, c.node, variant.graph, program.plan.capacity) for c in calls)
     return tuple(dict.fromkeys(name for names in found for name in names))

@@ -311,8 +311,11 @@ def test_what_only_later_steps_show_is_state(told: Told) -> None:
     assert said["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
 
 
-def test_a_tier_that_holds_to_the_golden_is_not_accused_of_anothers_later_steps(told: Told, qwen3: str) -> None:
-    later = result("l_out-1", lambda x: -x, only=lambda program: not several_tokens(program))
+@pytest.mark.parametrize("node", ["l_out-1", "ffn_out-1"])  # with all its inputs, without an optional one
+def test_a_tier_that_holds_to_the_golden_is_not_accused_of_anothers_later_steps(
+    node: str, told: Told, qwen3: str
+) -> None:
+    later = result(node, lambda x: -x, only=lambda program: not several_tokens(program))
     said = told({"t1": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
     assert said["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
     assert "--bisect" in said["next"]
