@@ -1,2 +1,1 @@
-"""Many requests on one device: pages, prefix cache and state rows so far; plain Python over arrays, no text, no
-HTTP."""
+"""Many requests on one model: whose turn it is, who holds which pages and rows; no text, no HTTP, no device."""

@@ -181,8 +181,5 @@ class PrefixCache:
             row, entry.state_row = entry.state_row, NO_ROW
             self.forget_row(row)
 
-    def entry_of(self, group: int, page: int) -> CachedPage | None:
-        return self._of_page.get((group, page))
-
     def entries(self) -> Iterator[CachedPage]:
         return iter(self._entries.values())
