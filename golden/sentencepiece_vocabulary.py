@@ -20,7 +20,7 @@ from zinc_rt.golden.tiny_models.writer import Content, write_content
 
 SIZE = 480  # 256 bytes, the paragraph's characters, and what merges of them
 # As the files of Llama 2, Mistral and Gemma are made, but that text is not normalised: llama.cpp does not either.
-TRAINING = {
+TRAINING: dict[str, Any] = {
     "model_type": "bpe",
     "vocab_size": SIZE,
     "byte_fallback": True,
