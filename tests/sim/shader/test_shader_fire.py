@@ -90,8 +90,8 @@ def test_no_conversion_is_left_to_a_function_that_a_process_may_not_have() -> No
     ["fc8921d50d0c0204", "050001d50d0c0204"],
     ids=["v_sub_co_ci_u32_e64 v252, s9, s13, v6, v0 clamp", "v_cndmask_b32_e64 v5, s13, v6, v0"],
 )
-def test_a_vector_register_for_a_mask_is_refused_before_anything_is_read(code: str) -> None:
-    """It ended the process where lanes were off; found by seed 50236."""
+def test_a_vector_register_for_a_mask_is_refused(code: str) -> None:
+    """It ended the process: a check read EXEC, which nothing had loaded where the wave resumes. Seed 50236."""
     seed = next(each for each in range(1000) if program(each).wave == 32 and program(each).threads == (7, 1, 1))
     heard: list[dict[str, Any]] = []
     assert fire.one_process([{"seed": seed, "code": code + code_of(ENDPGM).hex()}], heard.append) is None

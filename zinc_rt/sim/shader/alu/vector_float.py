@@ -346,9 +346,8 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
 def _emit_cndmask(letter: str) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
-            chosen = e.mask(operands[3])  # first: it refuses what is no mask
             a, b = (source(e, instruction, operand, at, letter) for at, operand in enumerate(operands[1:3]))
-            value = bits_of(e, e.b.select(chosen, b, a))  # no clamp, no omod
+            value = bits_of(e, e.b.select(e.mask(operands[3]), b, a))  # no clamp, no omod
             set_result(e, instruction, operands[0], value)
 
     return emit

@@ -328,8 +328,8 @@ def _with_carry(build: Callable[..., tuple[Value, Value]], full: int, *, reverse
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction, first=2) as operands:
-            carry = e.mask(operands[4]) if len(operands) > 4 else None  # first: it refuses what is no mask
             a, b = (source(e, instruction, operand, at, "i") for at, operand in enumerate(operands[2:4]))
+            carry = e.mask(operands[4]) if len(operands) > 4 else None
             value, out = build(e, b, a, carry) if reverse else build(e, a, b, carry)
             if instruction.modifier("clamp"):
                 value = e.b.select(out, full, value)

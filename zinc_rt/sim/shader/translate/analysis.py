@@ -44,7 +44,7 @@ def analyse(graph: Flow, records: Records, variant: KernelVariant) -> Analysis:
     at_start = IDS_AND_EXEC | sgpr(variant.user_sgprs) - sgpr(0)
     ones = _all_ones(graph, records, wave, variant.full)
     full = frozenset(key for key, known in ones.items() if known & EXEC[wave] == EXEC[wave])
-    live = _liveness(graph, records, full)
+    live = _liveness(graph, records, full, EXEC[wave])
     unproven = _unproven(graph, records, full, wave, at_start) if variant.checks.fast else UnprovenReads()
     return Analysis(at_start, full, live, unproven)
 
@@ -142,7 +142,7 @@ def _ones_written(instruction: Instruction, known: int) -> int:
 # --- liveness
 
 
-def _liveness(graph: Flow, records: Records, full: frozenset[tuple[int, int]]) -> dict[int, int]:
+def _liveness(graph: Flow, records: Records, full: frozenset[tuple[int, int]], execution: int) -> dict[int, int]:
     needed: dict[int, tuple[int, int]] = {}  # block start -> (used before written, written)
     for block in graph.blocks.values():
         used = written = 0
@@ -155,6 +155,8 @@ def _liveness(graph: Flow, records: Records, full: frozenset[tuple[int, int]]) -
                 kills |= touched.masked & ~touched.partial
             else:
                 uses |= touched.masked | touched.exec_reads
+                if touched.reads:  # a check of what is read names EXEC's lanes, and is not written yet
+                    uses |= execution
             used |= uses & ~written
             written |= kills
         needed[block.start] = used, written
