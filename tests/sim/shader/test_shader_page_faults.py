@@ -11,8 +11,9 @@ from shader_launch import STORE_IDS, Stage, code, halves, machine, stage, within
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, IndirectBuffer, SetShReg, WriteData
 from zinc_rt.pm4.registers import Sh
+from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.in_process import SimDriver
-from zinc_rt.sim.interfaces import DeviceFinding, Fault, Severity
+from zinc_rt.sim.interfaces import AccessKind, DeviceFinding, Fault, Severity
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
@@ -44,12 +45,32 @@ def faults(owner: SimMachine) -> list[DeviceFinding]:
 def the_fault(
     s: Stage, owner: SimMachine, program: bytes, user_data: Sequence[int], **launch: Any
 ) -> DeviceFinding:
-    s.launch(s.load(program), user_data, **launch)
+    return the_fault_at(s, owner, s.load(program), user_data, **launch)
+
+
+def the_fault_at(
+    s: Stage, owner: SimMachine, program_va: int, user_data: Sequence[int], **launch: Any
+) -> DeviceFinding:
+    s.launch(program_va, user_data, **launch)
     assert within(20, lambda: bool(faults(owner))), owner.dmesg
     [found] = faults(owner)
     assert found.severity is Severity.ERROR and found.fault is not None and found.place is not None
     assert within(5, lambda: any("page fault" in line for line in owner.dmesg))
     return found
+
+
+def buffer_before_nothing(s: Stage, owner: SimMachine) -> int:
+    """A page behind which the GPU has none: mmap may place two buffers side by side, in either order.
+
+    Nothing may be allocated afterwards: it could lie there.
+    """
+    [vm] = [file.vm for file in owner.processes[0].files.values() if isinstance(file, DrmFile)]
+    while True:
+        va, _ = s.buffer(1024, "out")
+        try:
+            vm.view(va + 4096, 4, AccessKind.READ)
+        except Fault:
+            return va
 
 
 @pytest.mark.parametrize(
@@ -82,8 +103,9 @@ def test_an_access_to_nowhere_names_its_instruction_and_wave(
 
 def test_the_lanes_that_reach_beyond_the_end_are_named_with_the_distance() -> None:
     with machine() as owner, stage(owner) as s:
-        va, _ = s.buffer(1024, "out")
-        found = the_fault(s, owner, STORE_IDS, halves(va + 4096 - 4 * 20))
+        program = s.load(STORE_IDS)
+        va = buffer_before_nothing(s, owner)
+        found = the_fault_at(s, owner, program, halves(va + 4096 - 4 * 20))
         assert found.place is not None and found.fault is not None
         assert found.place.lanes == 0xFFF00000 and found.fault.va == va + 4096
         assert "0 bytes past the end of gtt" in found.fault.near and "lanes 20-31" in found.sentence
@@ -91,9 +113,10 @@ def test_the_lanes_that_reach_beyond_the_end_are_named_with_the_distance() -> No
 
 def test_announced_names_and_the_null_pointer_are_told() -> None:
     with machine() as owner, stage(owner) as s:
-        va, _ = s.buffer(1024, "out")
+        program = s.load(STORE_IDS)
+        va = buffer_before_nothing(s, owner)
         SimDriver(owner, owner.processes[0]).announce(va + 4096 - 64, 64, "the tail")
-        found = the_fault(s, owner, STORE_IDS, halves(va + 4096 + 256))
+        found = the_fault_at(s, owner, program, halves(va + 4096 + 256))
         assert found.fault is not None and "256 bytes past the end of the tail" in found.fault.near
     with machine() as owner, stage(owner) as s:
         found = the_fault(s, owner, STORE_IDS, (0, 0))
