@@ -15,7 +15,7 @@ from zinc_rt.commands.output import begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
-    from zinc_rt.generate import Drawn
+    from zinc_rt.generate import DrawCounts
     from zinc_rt.perf.machine import Sampler
     from zinc_rt.report import Report
 
@@ -134,13 +134,13 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
     report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier, theirs.record())]
 
 
-def _drawn(report: Report, slots: int) -> Drawn:
+def _drawn(report: Report, slots: int) -> DrawCounts:
     """The host takes the likeliest of a prompt's last logits; every other token is the device's."""
-    from zinc_rt.generate import Drawn
+    from zinc_rt.generate import DrawCounts
 
     runs = {result.id: result.measure["runs"] for result in report.results if "runs" in result.measure}
     decoded = runs["decode" if slots == 1 else "aggregate"]
-    return Drawn(device=slots * sum(len(run) for run in decoded), host=len(runs["ttft"]))
+    return DrawCounts(device=slots * sum(len(run) for run in decoded), host=len(runs["ttft"]))
 
 
 def _show(report: Report, out: TextIO) -> None:
