@@ -15,7 +15,7 @@ from zinc_rt.commands.output import begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
-    from zinc_rt.generate import Drawn
+    from zinc_rt.generate import DrawCounts
     from zinc_rt.perf.machine import Sampler
     from zinc_rt.report import Report
 
@@ -159,13 +159,13 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
     report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier, theirs.record())]
 
 
-def _drawn(report: Report) -> Drawn:
+def _drawn(report: Report) -> DrawCounts:
     """The host takes the likeliest of a prompt's last logits; every other token is the device's."""
-    from zinc_rt.generate import Drawn
+    from zinc_rt.generate import DrawCounts
 
     each = [result.measure for result in report.results if "slots" in result.measure and "runs" in result.measure]
     device = sum(measure["slots"] * sum(len(run) for run in measure["runs"]) for measure in each)
-    return Drawn(device=device, host=sum(measure["slots"] * len(measure["runs"]) for measure in each))
+    return DrawCounts(device=device, host=sum(measure["slots"] * len(measure["runs"]) for measure in each))
 
 
 def _show(report: Report, out: TextIO) -> None:
