@@ -77,7 +77,7 @@ ROOMS: dict[str, Room] = {
     "model_runner": _room(f"{_ENGINE} sched"),
     "llm": _room(f"{_ENGINE} text sched model_runner"),
     # many requests
-    "sched": _room("exec mem sampling"),
+    "sched": _room("exec mem ir sampling"),
     "serve": _room(f"{_ENGINE} sched text llm report"),
     # what people use
     "report": _room(),
