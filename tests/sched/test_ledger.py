@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.balance import LINES, unbalanced
-from zinc_rt.sched.ledger import CACHE, FREE, Kind, RunnerCounts, StepMade, UsageLedger, split_time
+from zinc_rt.sched.ledger import CACHE, FREE, RunnerCounts, StepKind, StepMade, UsageLedger, split_time
 
 PAGES = {"full": 12, "window": 5}
 
@@ -22,7 +22,9 @@ def filled(ledger: UsageLedger, counts: list[list[int]], paid: list[list[int]]) 
 
 steps = st.lists(
     st.tuples(
-        st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=len(Kind), max_size=len(Kind)),
+        st.lists(
+            st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=len(StepKind), max_size=len(StepKind)
+        ),
         st.integers(0, 10**12),
         st.integers(0, 3),
     ).filter(lambda step: any(map(sum, step[0][:4]))),
@@ -33,7 +35,7 @@ steps = st.lists(
 def run(ledger: UsageLedger, device: RunnerCounts, counts: list[list[int]], took_ns: int) -> RunnerCounts:
     made = filled(ledger, counts, [[1, 2, 3, 4, 2], [0, 0, 1, 1, 3]])
     inputs, rows = (sum(map(sum, counts[part])) for part in (slice(0, 4), slice(4, 8)))
-    device = device.after(inputs, rows, sum(counts[Kind.SLOT_STEPS]), took_ns)
+    device = device.after(inputs, rows, sum(counts[StepKind.SLOT_STEPS]), took_ns)
     ledger.add(made, device)
     return device
 
@@ -60,9 +62,9 @@ def test_every_range_balances_and_nothing_is_lost(steps: list[tuple[list[list[in
         if not counter.endswith("_peak"):
             usage[account, counter] = usage.get((account, counter), 0) + value
     for tenant, name in enumerate("abc"):
-        for kind in Kind:
+        for kind in StepKind:
             assert usage.get((name, kind.name.lower()), 0) == sum(step[0][kind][tenant] for step in steps)
-        present = sum(step[0][Kind.SLOT_STEPS][tenant] > 0 for step in steps)
+        present = sum(step[0][StepKind.SLOT_STEPS][tenant] > 0 for step in steps)
         assert usage.get((name, "steps_present"), 0) == present
     assert usage.get((FREE, "page_steps.full"), 0) == 2 * len(steps)
     assert usage.get((CACHE, "page_steps.window"), 0) == len(steps)
@@ -88,7 +90,7 @@ def test_the_largest_remainders_get_what_is_left() -> None:
 def test_a_peak_is_of_the_steps_since_the_last_delta() -> None:
     ledger, device = UsageLedger(["a"], {"full": 9}), RunnerCounts()
     for pages in (3, 7, 2):
-        made = filled(ledger, [[1]] * len(Kind), [[pages, 0, 9 - pages]])
+        made = filled(ledger, [[1]] * len(StepKind), [[pages, 0, 9 - pages]])
         device = device.after(4, 4, 1, 5)
         ledger.add(made, device)
     assert ledger.take().usage["a", "kv_pages_peak"] == 7
@@ -98,11 +100,11 @@ def test_a_peak_is_of_the_steps_since_the_last_delta() -> None:
 
 def test_who_leaves_keeps_what_it_used() -> None:
     ledger = UsageLedger(["a", "b"], {"full": 4})
-    made = filled(ledger, [[1, 2]] * len(Kind), [[1, 2, 0, 1]])
+    made = filled(ledger, [[1, 2]] * len(StepKind), [[1, 2, 0, 1]])
     device = RunnerCounts().after(12, 12, 3, 100)
     ledger.add(made, device)
     ledger.configure(["b", "c"], ["team"])
-    made = filled(ledger, [[5, 7]] * len(Kind), [[1, 1, 1, 1, 0]])
+    made = filled(ledger, [[5, 7]] * len(StepKind), [[1, 1, 1, 1, 0]])
     ledger.add(made, device.after(48, 48, 12, 100))
     ledger.count("parks", 1)
     assert not ledger.problems()
@@ -125,7 +127,7 @@ def test_who_leaves_keeps_what_it_used() -> None:
 )
 def test_each_line_can_fail_and_says_by_what(counter: str, line: str | None) -> None:
     ledger = UsageLedger(["a"], {"full": 4})
-    ledger.add(filled(ledger, [[1]] * len(Kind), [[1, 1, 2]]), RunnerCounts().after(4, 4, 1, 100))
+    ledger.add(filled(ledger, [[1]] * len(StepKind), [[1, 1, 2]]), RunnerCounts().after(4, 4, 1, 100))
     ledger.count("tokens_delivered", 0)
     assert not ledger.problems() and len(LINES) == 6
     ledger.count(counter, 0)

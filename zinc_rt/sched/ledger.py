@@ -24,9 +24,9 @@ CACHE, FREE = ":cache", ":free"  # pages that are idle in the cache, pages that 
 PEAK = "kv_pages_peak"  # most pages paid for at once: the one counter that does not add up, but takes the larger
 
 
-class Kind(IntEnum):
-    """What a step counts by tenant, each by its name in lower case: four kinds of input tokens, four of logit rows,
-    and the slots it holds."""
+class StepKind(IntEnum):
+    """What a step counts by tenant: four kinds of input tokens, four of logit rows, and the slots it holds. The
+    counter is called by the lower case of the name."""
 
     PROMPT_TOKENS_COMPUTED = 0
     TOKENS_RECOMPUTED = auto()  # computed once before, and lost by an eviction or a failed step
@@ -39,13 +39,13 @@ class Kind(IntEnum):
     SLOT_STEPS = auto()
 
 
-INPUT_KINDS = slice(Kind.PROMPT_TOKENS_COMPUTED, Kind.DRAFT_INPUTS + 1)
+INPUT_KINDS = slice(StepKind.PROMPT_TOKENS_COMPUTED, StepKind.DRAFT_INPUTS + 1)
 
 
 @dataclass(slots=True)
 class StepMade:
-    """What one step did. `counts`: i64 [Kind, tenants]; `pages`: i64 [page groups, accounts], each page with its
-    one payer: the tenants, then the isolation groups, then the cache, then free."""
+    """What one step did. `counts`: i64 [StepKind, tenants]; `pages`: i64 [page groups, accounts], so many pages as
+    each account pays for: the tenants, then the isolation groups, then the cache, then free."""
 
     counts: np.ndarray
     pages: np.ndarray
@@ -105,7 +105,7 @@ class UsageLedger:
         if len(set(self.accounts)) != len(self.accounts):
             raise UsageError("two tenants have one name", next="name each differently: the ledger counts by name")
         self._held = 0
-        self._counts = np.zeros((BLOCK, len(Kind), len(tenants)), np.int64)
+        self._counts = np.zeros((BLOCK, len(StepKind), len(tenants)), np.int64)
         self._paid = np.zeros((BLOCK, len(self._pages), len(self.accounts)), np.int64)
         self._device_ns = np.zeros(BLOCK, np.int64)
         self._sums, self._page_steps = np.zeros_like(self._counts[0]), np.zeros_like(self._paid[0])
@@ -146,7 +146,7 @@ class UsageLedger:
         steps, self._held = self._held, 0
         counts, paid = self._counts[:steps], self._paid[:steps]
         self._sums += counts.sum(0)
-        self._present += (counts[:, Kind.SLOT_STEPS] > 0).sum(0)
+        self._present += (counts[:, StepKind.SLOT_STEPS] > 0).sum(0)
         tokens = counts[:, INPUT_KINDS].sum(1)
         busy = np.flatnonzero(tokens.sum(0))
         self._time[busy] += split_time(self._device_ns[:steps], tokens[:, busy]).sum(0)
@@ -156,7 +156,7 @@ class UsageLedger:
     def _settle(self) -> None:
         """Bring the sums to the names they belong to."""
         self._fold()
-        for kind in Kind:
+        for kind in StepKind:
             self._give(self.tenants, kind.name.lower(), self._sums[kind])
         self._give(self.tenants, "steps_present", self._present)
         self._give(self.tenants, "device_ns", self._time)
