@@ -17,12 +17,13 @@ from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.exec import Buffer, DeadlineMissed, InFlight, Observer
-from zinc_rt.generate import Sampling, generate
+from zinc_rt.generate import generate
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.plan import STEP
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.runner import Deadlines
+from zinc_rt.sampling import Sampling
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page
 

@@ -206,7 +206,8 @@ def prefill_difference(lab: Lab, tier: str, tokens: int) -> Measurement:
 
 
 def tokens_generated(lab: Lab, tier: str, tokens: int) -> Measurement:
-    from zinc_rt.generate import Sampling, generate
+    from zinc_rt.generate import generate
+    from zinc_rt.sampling import Sampling
 
     if clamps := lab.settings.clamps():
         raise CannotMeasure(f"a shortcut is in force: {clamps[0]}")
