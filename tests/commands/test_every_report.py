@@ -94,6 +94,7 @@ COMMANDS = {
     "replay": "LOG.zlog",
     "run": "--model MODEL --tokens 1,2 --max-tokens 2",
     "run probe": "--probe-tier",
+    "sched-test": "--workload interactive --steps 40",
     "tokenize": "--model MODEL --text hello",
     "validate": "--model MODEL --tokens 1,2,3 --steps 1",
 }

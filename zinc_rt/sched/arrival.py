@@ -9,8 +9,11 @@ from zinc_rt.sched.tenant import Priority
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """At so many seconds, a prompt of so many tokens, making so many. Requests of a tenant with the same `prefix`
-    begin with the same tokens, and what one makes is how the next goes on. `line`: of the file it was read from."""
+    """At so many seconds, a prompt of so many tokens, making so many. `line`: of the file it was read from.
+
+    Requests of a tenant with the same `prefix` begin with the same tokens, and what one makes is how the next goes
+    on.
+    """
 
     at: float
     tenant: str

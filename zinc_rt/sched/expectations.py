@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from zinc_rt.sched.simulate import Simulated
 from zinc_rt.sched.simulation_log import NEVER, percentiles
 from zinc_rt.sched.tenant import Priority
 
-FCFS = "fcfs"
+BROKE = "a step broke before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,9 @@ def little_throughput_lost(most: float) -> Expectation:
 
     def judge(seen: Simulated, baseline: Simulated | None) -> Finding:
         if baseline is None:
-            return Finding("throughput-lost", "skip", reason="the run is not compared with first come, first served")
+            return Finding(
+                "throughput-lost", "skip", reason="the run is not compared with first come, first served"
+            )
         if seen.cut or baseline.cut:
             return Finding("throughput-lost", "skip", reason="the run was cut short: both must do the same work")
         ours, theirs = (each.log.delivered_tokens() / each.seconds for each in (seen, baseline))
@@ -107,7 +109,9 @@ def little_throughput_lost(most: float) -> Expectation:
 def prefix_hits(least: float) -> Expectation:
     def judge(seen: Simulated, _: Simulated | None) -> Finding:
         share = seen.log.hit_share()
-        return _judged("prefix-hits", share >= least, {"share_of_prompt_tokens": share}, {"share_of_prompt_tokens": least})
+        return _judged(
+            "prefix-hits", share >= least, {"share_of_prompt_tokens": share}, {"share_of_prompt_tokens": least}
+        )
 
     return Expectation("prefix-hits", judge)
 
@@ -116,8 +120,17 @@ def evictions_happen() -> Expectation:
     """Without them a workload of scarce pages has shown nothing."""
     return Expectation(
         "evictions",
-        lambda seen, _: _judged("evictions", seen.evicted > 0, {"evictions": seen.evicted}, {"evictions_least": 1}),
+        lambda seen, _: _judged(
+            "evictions", seen.evicted > 0, {"evictions": seen.evicted}, {"evictions_least": 1}
+        ),
     )
+
+
+def judged(expects: Sequence[Expectation], seen: Simulated, baseline: Simulated | None) -> list[Finding]:
+    """What came of each."""
+    if seen.broken is not None:
+        return [Finding(each.id, "skip", reason=BROKE) for each in expects]
+    return [each.judge(seen, baseline) for each in expects]
 
 
 def of_every_run(seen: Simulated) -> list[Finding]:
@@ -134,17 +147,20 @@ def _unbroken(seen: Simulated) -> Finding:
     bad = {"step": broken.step, "seed": seen.settings.seed, "found": list(broken.found)}
     if broken.where:
         bad["traceback"] = broken.where
-    return Finding("invariants", "fail", measure | {"violations": len(broken.found)}, {"violations": 0}, broken.found[0], bad)
+    return Finding(
+        "invariants", "fail", measure | {"violations": len(broken.found)}, {"violations": 0}, broken.found[0], bad
+    )
 
 
 def _everything_ends(seen: Simulated) -> Finding:
     """Each class's requests all got their tokens: no wait is for ever."""
     log = seen.log
-    unended = np.flatnonzero((log.made_tokens != log.output))
-    measure = {"requests": len(log.prompt), "whole": len(log.prompt) - len(unended), "reasons": dict(log.reasons)}
+    unended = np.flatnonzero(log.made_tokens != log.output)
+    whole = len(log.prompt) - len(unended)
+    measure = {"requests": len(log.prompt), "whole": whole, "reasons": dict(log.reasons)}
     if seen.broken is not None:
-        return Finding("everything-ends", "skip", measure, reason="a step broke before")
-    if seen.cut or len(unended) and seen.settings.most_steps or seen.settings.most_seconds:
+        return Finding("everything-ends", "skip", measure, reason=BROKE)
+    if seen.cut or (len(unended) and (seen.settings.most_steps or seen.settings.most_seconds)):
         return Finding("everything-ends", "skip", measure, reason="the run was cut short")
     first = _request(seen, int(unended[0])) if len(unended) else {}
     return _judged("everything-ends", not len(unended), measure, {"whole": len(log.prompt)}, first)
@@ -152,7 +168,7 @@ def _everything_ends(seen: Simulated) -> Finding:
 
 def _nothing_left(seen: Simulated) -> Finding:
     if seen.broken is not None:
-        return Finding("nothing-left", "skip", reason="a step broke before")
+        return Finding("nothing-left", "skip", reason=BROKE)
     return _judged("nothing-left", not seen.left, {"held": len(seen.left)}, {"held": 0}, {"held": seen.left})
 
 

@@ -30,8 +30,8 @@ VOCABULARY_BITS = 17
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """`pages` None: enough for every slot at once. `interactive_step_tokens` None: what keeps a predicted step near
-    one of decodes alone. `check_every`: so many steps from one look at the invariants to the next. At `most_steps`,
+    """`pages` None: enough for every slot at once. `interactive_step_tokens` None: what keeps a predicted step
+    near one of decodes alone. `check_every`: steps from one look at the invariants to the next. At `most_steps`,
     or when `most_seconds` of virtual time have passed, what is left is cancelled."""
 
     slots: int = 16
@@ -87,6 +87,10 @@ def simulate(
     return Simulation(arrivals, tenants, settings, cost, advance).run()
 
 
+def pages_of(settings: SimulationSettings) -> int:
+    return settings.pages or settings.slots * -(-settings.ctx // PAGE_TOKENS)
+
+
 def drawn(seed: np.ndarray, position: np.ndarray) -> np.ndarray:
     """Token ids: a function of a text's seed and the place in it, as no model would write it. Both u64 [n]."""
     mixed = (seed + position + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -138,8 +142,7 @@ class Simulation:
     def _scheduler(self, cost: StepCost) -> Scheduler:
         """First come, first served is a scheduler that takes everybody for one tenant of one class."""
         settings = self.settings
-        pages = settings.pages or settings.slots * -(-settings.ctx // PAGE_TOKENS)
-        cache = KvCache((PageGroup("full", pages),), PAGE_TOKENS, settings.step_tokens)
+        cache = KvCache((PageGroup("full", pages_of(settings)),), PAGE_TOKENS, settings.step_tokens)
         limits = SchedulerLimits(
             settings.slots,
             settings.ctx,
@@ -177,7 +180,7 @@ class Simulation:
         each = self.arrivals[number]
         seed = self._seed(each, number)
         if tokens is None:
-            tokens = drawn(np.uint64(seed), np.arange(each.prompt, dtype=np.uint64))
+            tokens = drawn(np.array([seed], np.uint64), np.arange(each.prompt, dtype=np.uint64))
         fair = self.settings.policy == "fair"
         tenant = self.index[each.tenant]
         return NewRequest(
@@ -234,10 +237,10 @@ class Simulation:
         return False
 
     def _planned(self, plan: StepPlan) -> None:
-        self.log.planned(plan, self.scheduler.slots, self.seen.steps + 1)
+        self.seen.steps += 1
+        self.log.planned(plan, self.scheduler.slots, self.seen.steps)
 
     def _commit(self, batch: Batch) -> None:
-        self.seen.steps += 1
         self.last_end_ns = self.runner.now_ns
         made = np.array([number - 1 for number, _ in batch.made], np.int64)
         self.log.made(made, self.runner.now_ns, self.seen.steps)

@@ -33,9 +33,9 @@ class StepCost:
         return slots + int((GAP_RATIO - 1) * (self.step_us + self.token_us * slots) / self.token_us)
 
 
-# b: the instructions that one token's kernels issue, over what the SIMDs issue; kernels that compute several tokens
-# from one reading of a weight make it smaller. Memory and instructions are added here, where a roofline would take
-# the larger: too slow by a at most.
+# token_us: the instructions that one token's kernels issue, over what the SIMDs issue; kernels that compute
+# several tokens from one reading of a weight make it smaller. Memory and instructions are added here, where a
+# roofline takes the larger: too slow by step_us at most.
 PREDICTED = StepCost(
     "Radeon AI PRO R9700",
     "the shape of Qwen3 8B, Q4_K_M",

@@ -1,16 +1,17 @@
 """Workloads of the simulation: who asks for what and when, and what is promised about it.
 
-A built-in workload is a row of WORKLOADS and a function that makes its arrivals from a random generator. A workload
-of one's own is a file (workload_file.py); nothing but the bounds of every run is promised for it.
+A built-in workload is a row of WORKLOADS. One of one's own is a file (workload_file.py); what holds for every run
+is promised for it, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from zinc_rt.sched import traffic
 from zinc_rt.sched.arrival import Arrival
 from zinc_rt.sched.expectations import (
     Expectation,
@@ -25,188 +26,117 @@ from zinc_rt.sched.expectations import (
 from zinc_rt.sched.pages import PageQuota
 from zinc_rt.sched.tenant import Priority, Tenant
 
-Generator = np.random.Generator
-INTERACTIVE, STANDARD, BATCH = Priority
-
-# 32 GB hold 5.0 GB of Qwen3 8B's weights, 1.5 GB of scratch, and pages of 4.5 MiB (36 layers x 8 heads x 128, K and
-# V, F32, 16 tokens): 5,400.
+# Of 32 GB, 5.0 are Qwen3 8B's weights and 1.5 scratch; a page is 4.5 MiB (36 layers x 8 heads x 128, keys and
+# values, F32, 16 tokens).
 CARD_PAGES = 5400
-
-# Turns a conversation: ShareGPT's 330,239 turns of 94,145 conversations (ShareChat, arXiv 2512.17843, table 1).
-# Tokens a turn: means of the same set (WildChat, arXiv 2405.01470, table 2). The spread, the time to read and to
-# write the next message, are assumed.
-CHAT_TURNS, CHAT_ASKED, CHAT_ANSWERED = 3.51, 94.46, 348.45
-CHAT_SPREAD, CHAT_PAUSE_S = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`says`: in one line what it is. `pages`: None where there are enough for every slot."""
+    """`says`: in one line what it is. `pages` None: enough for every slot."""
 
     name: str
     says: str
     tenants: Sequence[Tenant]
-    arrivals: Callable[[Generator], Sequence[Arrival]]
-    expects: Sequence[Expectation] = field(default_factory=tuple)
+    arrivals: Callable[[np.random.Generator], Sequence[Arrival]]
+    expects: Sequence[Expectation] = ()
     slots: int = 16
     pages: int | None = CARD_PAGES
 
 
-def poisson(random: Generator, rate: float, start: float, end: float) -> Iterator[float]:
-    """Seconds at which something happens `rate` times a second."""
-    at = start + random.exponential(1 / rate)
-    while at < end:
-        yield at
-        at += random.exponential(1 / rate)
+def _tenants(*names: str) -> tuple[Tenant, ...]:
+    return tuple(Tenant(name) for name in names)
 
 
-def lengths(random: Generator, mean: float, count: int) -> np.ndarray:
-    """Log-normal token counts of that mean, at least 1."""
-    drawn = random.lognormal(np.log(mean) - CHAT_SPREAD**2 / 2, CHAT_SPREAD, count)
-    return np.maximum(1, drawn).astype(int)
+_NIGHT = Tenant("night", Priority.BATCH)
+_DESK = Tenant("desk", Priority.INTERACTIVE)
+_DESKS = tuple(Tenant(f"desk-{number}", Priority.INTERACTIVE) for number in range(4))
+_GOLD = Tenant("gold", slots_guaranteed=4, pages=(PageQuota(reserved=64),))
+_LITTLE_LOST = little_throughput_lost(0.05)
+_SHARED = (fair_among_the_busy(0.95), _LITTLE_LOST)
 
-
-def overload(random: Generator) -> list[Arrival]:
-    rates = {"ant": 1.5, "bee": 3.0}
-    return [Arrival(at, who, 128, 128) for who, rate in rates.items() for at in np.arange(0, 60, 1 / rate)]
-
-
-def on_off(random: Generator) -> list[Arrival]:
-    found = [Arrival(at, "steady", 128, 128) for at in np.arange(0, 120, 0.4)]
-    for start in (10, 50, 90):
-        found += [Arrival(start + at, "bursts", 128, 128) for at in np.arange(0, 20, 0.25)]
-    return found
-
-
-def short_long(random: Generator) -> list[Arrival]:
-    found = [Arrival(at, "short", 64, 32) for at in poisson(random, 8.0, 0, 60)]
-    return found + [Arrival(at, "long", 256, 256) for at in poisson(random, 1.2, 0, 60)]
-
-
-def shift(random: Generator) -> list[Arrival]:
-    """Both light, the one heavy, the other heavy, both heavy."""
-    phases = [(0.4, 0.4), (3.0, 0.4), (0.4, 3.0), (3.0, 3.0)]
-    return [
-        Arrival(at, who, 128, 128)
-        for phase, rates in enumerate(phases)
-        for who, rate in zip(("ant", "bee"), rates, strict=True)
-        for at in poisson(random, rate, 40 * phase, 40 * phase + 40)
-    ]
-
-
-def flood(random: Generator) -> list[Arrival]:
-    found = [Arrival(0, "flood", 100, 300) for _ in range(200)]
-    return found + [Arrival(at, "one", 100, 20) for at in (5, 30, 60, 90, 120)]
-
-
-def interactive(random: Generator) -> list[Arrival]:
-    found = [Arrival(0, "night", 200, 500) for _ in range(64)]
-    return found + [Arrival(float(at), "desk", 100, 20) for at in 10 + 3.7 * np.arange(20)]
-
-
-def streams(random: Generator) -> list[Arrival]:
-    found = [Arrival(0, "night", 200, 500) for _ in range(96)]
-    return found + [Arrival(5 + 0.8 * n, f"desk-{n % 4}", 40, 400) for n in range(4)]
-
-
-def many_tenants(random: Generator) -> list[Arrival]:
-    rank = np.arange(1, 1001)
-    popular = 1 / rank / (1 / rank).sum()
-    who = random.choice(1000, 2500, p=popular)
-    when = np.sort(random.uniform(0, 400, 2500))
-    asked, answered = lengths(random, 60, 2500), lengths(random, 60, 2500)
-    return [
-        Arrival(float(at), f"tenant-{tenant}", int(prompt), int(output))
-        for at, tenant, prompt, output in zip(when, who, asked, answered, strict=True)
-    ]
-
-
-def long_context(random: Generator) -> list[Arrival]:
-    found = [
-        Arrival(at, "archive", int(2 ** random.uniform(9, 14.5)), int(random.integers(64, 257)))
-        for at in poisson(random, 0.1, 0, 240)
-    ]
-    return found + [Arrival(at, "desk", 60, 60) for at in poisson(random, 0.25, 0, 240)]
-
-
-def chat(random: Generator) -> list[Arrival]:
-    found = []
-    for number, begins in enumerate(poisson(random, 0.25, 0, 600)):
-        turns = random.geometric(1 / CHAT_TURNS)
-        asked, answered = lengths(random, CHAT_ASKED, turns), lengths(random, CHAT_ANSWERED, turns)
-        at, before = begins, 0
-        for prompt, output in zip(asked, np.minimum(answered, 2000), strict=True):
-            before += int(min(prompt, 2000))
-            if before + output > 16_384:
-                break
-            found.append(Arrival(at, f"team-{number % 6}", before, int(output), prefix=f"chat-{number}"))
-            before += int(output)
-            at += 0.05 * output + random.exponential(CHAT_PAUSE_S)
-    return found
-
-
-def pressure(random: Generator) -> list[Arrival]:
-    found = [
-        Arrival(at, who, int(random.integers(50, 400)), int(random.integers(200, 900)))
-        for who in ("ant", "bee")
-        for at in poisson(random, 0.35, 0, 120)
-    ]
-    return found + [Arrival(at, "desk", 60, 40) for at in poisson(random, 0.2, 0, 120)]
-
-
-def guarantees(random: Generator) -> list[Arrival]:
-    found = [Arrival(0, "night", 150, 400) for _ in range(80)]
-    found += [Arrival(at, "team", 150, 200) for at in poisson(random, 1.0, 0, 90)]
-    found += [Arrival(at, "desk", 50, 60) for at in poisson(random, 0.4, 5, 90)]
-    for start in np.arange(8, 90, 17.3):  # as many at once as it is guaranteed, and time to end before the next
-        found += [Arrival(float(start), "gold", 100, 60) for _ in range(4)]
-    return found
-
-
-_ANT_AND_BEE = (Tenant("ant"), Tenant("bee"))
-_FAIR = (fair_among_the_busy(0.95), little_throughput_lost(0.05))
 _ROWS = (
-    Workload("overload", "two tenants ask for more than there is, one twice as often", _ANT_AND_BEE, overload, _FAIR),
-    Workload("on-off", "a steady tenant, and one that comes in bursts", (Tenant("steady"), Tenant("bursts")), on_off, _FAIR),
-    Workload("short-long", "many short requests against few long ones, Poisson", (Tenant("short"), Tenant("long")), short_long, _FAIR),
-    Workload("shift", "light and heavy load change hands", _ANT_AND_BEE, shift, _FAIR),
+    # overload, on-off, short-long and shift are those of the virtual token counter (Sheng et al., OSDI 2024), with
+    # lengths and rates for one card
     Workload(
-        "flood", "200 requests of one tenant, and now and then one of another", (Tenant("flood"), Tenant("one")), flood,
-        (first_token_within("one", 4), little_throughput_lost(0.05)),
+        "overload",
+        "two tenants ask for more than there is, one twice as often",
+        _tenants("ant", "bee"),
+        traffic.overload,
+        _SHARED,
     ),
     Workload(
-        "interactive", "single interactive requests behind slots full of batch work",
-        (Tenant("night", BATCH), Tenant("desk", INTERACTIVE)), interactive,
-        (first_token_within("desk", 2), little_throughput_lost(0.05)),
+        "on-off",
+        "a tenant that always asks, and one that comes in bursts",
+        _tenants("steady", "bursts"),
+        traffic.on_off,
+        _SHARED,
     ),
     Workload(
-        "streams", "long interactive answers beside batch work that fills the other slots",
-        (Tenant("night", BATCH), *(Tenant(f"desk-{n}", INTERACTIVE) for n in range(4))), streams,
-        (gaps_within(INTERACTIVE, 1.3), little_throughput_lost(0.05)),
+        "short-long",
+        "many short requests against few long ones",
+        _tenants("short", "long"),
+        traffic.short_long,
+        _SHARED,
+    ),
+    Workload("shift", "light and heavy load change hands", _tenants("ant", "bee"), traffic.shift, _SHARED),
+    Workload(
+        "flood",
+        "200 requests of one tenant, and now and then one of another",
+        _tenants("flood", "one"),
+        traffic.flood,
+        (first_token_within("one", 4), _LITTLE_LOST),
     ),
     Workload(
-        "tenants", "1,000 tenants, as often as Zipf has it", tuple(Tenant(f"tenant-{n}") for n in range(1000)),
-        many_tenants, (little_throughput_lost(0.05),), slots=32,
+        "interactive",
+        "single interactive requests behind slots full of batch work",
+        (_NIGHT, _DESK),
+        traffic.interactive,
+        (first_token_within("desk", 2), _LITTLE_LOST),
     ),
     Workload(
-        "long", "contexts of 512 to 23,000 tokens, short questions between them",
-        (Tenant("archive", BATCH), Tenant("desk", INTERACTIVE)), long_context, (little_throughput_lost(0.05),),
+        "streams",
+        "long interactive answers beside batch work in all other slots",
+        (_NIGHT, *_DESKS),
+        traffic.streams,
+        (gaps_within(Priority.INTERACTIVE, 1.3), _LITTLE_LOST),
     ),
     Workload(
-        "chat", "conversations of several turns as ShareGPT's, nothing shared between tenants",
-        tuple(Tenant(f"team-{n}") for n in range(6)), chat, (prefix_hits(0.30), little_throughput_lost(0.05)),
+        "tenants",
+        "1,000 tenants, as often as Zipf has it",
+        _tenants(*(f"tenant-{number}" for number in range(1000))),
+        traffic.many_tenants,
+        (_LITTLE_LOST,),
+        slots=32,
     ),
     Workload(
-        "pressure", "pages for a third of what the slots would hold", (*_ANT_AND_BEE, Tenant("desk", INTERACTIVE)),
-        pressure, (evictions_happen(),), pages=250,
+        "long",
+        "contexts of 512 to 23,000 tokens, short questions between them",
+        (Tenant("archive", Priority.BATCH), _DESK),
+        traffic.long_context,
+        (_LITTLE_LOST,),
     ),
     Workload(
-        "guarantees", "slots and pages guaranteed to one tenant while three others want everything",
-        (
-            Tenant("gold", slots_guaranteed=4, pages=(PageQuota(reserved=64),)),
-            Tenant("desk", INTERACTIVE), Tenant("team"), Tenant("night", BATCH),
-        ),
-        guarantees, (slot_within("gold", 2), little_throughput_lost(0.05)),
+        "chat",
+        "conversations of several turns as ShareGPT's, nothing shared between tenants",
+        _tenants(*(f"team-{number}" for number in range(6))),
+        traffic.chat,
+        (prefix_hits(0.30), _LITTLE_LOST),
     ),
-)  # fmt: skip
+    Workload(
+        "pressure",
+        "pages for a third of what the slots would hold",
+        (*_tenants("ant", "bee"), _DESK),
+        traffic.pressure,
+        (evictions_happen(),),
+        pages=250,
+    ),
+    Workload(
+        "guarantees",
+        "slots and pages guaranteed to one tenant while three others want everything",
+        (_GOLD, _DESK, *_tenants("team"), _NIGHT),
+        traffic.guarantees,
+        (slot_within("gold", 2), _LITTLE_LOST),
+    ),
+)
 WORKLOADS = {row.name: row for row in _ROWS}
