@@ -11,9 +11,9 @@ from support import Counts
 from zinc_rt.errors import UsageError
 from zinc_rt.sched import simulate as simulation
 from zinc_rt.sched.arrival import Arrival
-from zinc_rt.sched.expectations import first_token_within, gaps_within, of_every_run, prefix_hits
+from zinc_rt.sched.schedule_checks import first_token_within, gaps_within, of_every_run, prefix_hits
 from zinc_rt.sched.scheduler import Scheduler
-from zinc_rt.sched.simulate import Simulated, SimulationSettings, drawn, simulate
+from zinc_rt.sched.simulate import SimulatedRun, SimulationSettings, drawn, simulate
 from zinc_rt.sched.simulation_log import jain, percentiles
 from zinc_rt.sched.step_cost import PREDICTED, StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
@@ -23,12 +23,12 @@ SECOND = StepCost("a clock", "none", step_us=1e6, token_us=0, context_us=0, sour
 ONE = [Tenant("a")]
 
 
-def run(arrivals: list[Arrival], tenants: list[Tenant] = ONE, **settings: object) -> Simulated:
+def run(arrivals: list[Arrival], tenants: list[Tenant] = ONE, **settings: object) -> SimulatedRun:
     made = replace(SimulationSettings(slots=4, ctx=1024, interactive_step_tokens=512, check_every=1), **settings)  # type: ignore[arg-type]
     return simulate(arrivals, tenants, made, SECOND)
 
 
-def passed(seen: Simulated) -> bool:
+def passed(seen: SimulatedRun) -> bool:
     return all(finding.status == "pass" for finding in of_every_run(seen))
 
 
@@ -130,7 +130,7 @@ QUICK = ("interactive", "streams", "guarantees", "pressure")
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_runs(name: str, slow_counts: Counts) -> None:
-    """Its beginning by default, all of it with what it expects in the slow run."""
+    """Its beginning by default, all of it with what it checks in the slow run."""
     workload = WORKLOADS[name]
     arrivals = workload.arrivals(np.random.default_rng(1))
     whole = name in QUICK[:2] or slow_counts(0, 1)
@@ -141,5 +141,5 @@ def test_every_workload_runs(name: str, slow_counts: Counts) -> None:
     assert {finding.status for finding in of_every_run(seen)} <= {"pass", *(() if whole else ("skip",))}
     if whole:
         baseline = simulate(arrivals, workload.tenants, replace(settings, policy="fcfs"), PREDICTED)
-        found = [each.judge(seen, baseline) for each in workload.expects]
+        found = [each.judge(seen, baseline) for each in workload.checks]
         assert [each for each in found if each.status != "pass"] == []

@@ -17,8 +17,8 @@ from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.report import Report, Result
-    from zinc_rt.sched.expectations import Finding
-    from zinc_rt.sched.simulate import Simulated, SimulationSettings
+    from zinc_rt.sched.schedule_checks import CheckOutcome
+    from zinc_rt.sched.simulate import SimulatedRun, SimulationSettings
     from zinc_rt.sched.workloads import Workload
 
 POLICIES = ("fair", "fcfs")
@@ -177,7 +177,7 @@ def _workload(name: str) -> Workload:
 def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
     import numpy as np
 
-    from zinc_rt.sched.expectations import judged, of_every_run
+    from zinc_rt.sched.schedule_checks import judged, of_every_run
     from zinc_rt.sched.simulate import SimulationSettings, simulate
     from zinc_rt.sched.step_cost import PREDICTED
 
@@ -196,7 +196,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
     )
     tenants = _tenants(workload, arguments, settings)
     fair = arguments.policy == "fair"
-    compared = fair and not arguments.tenants and any(each.needs_baseline for each in workload.expects)
+    compared = fair and not arguments.tenants and any(each.needs_baseline for each in workload.checks)
     with progress(len(arrivals) * (1 + compared), printable(name), "request") as advance:
         seen = simulate(arrivals, tenants, settings, PREDICTED, advance=advance)
         plain = replace(settings, policy="fcfs", check_every=1 << 30)
@@ -204,7 +204,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
         baseline = simulate(arrivals, tenants, plain, PREDICTED, advance=advance) if compared else None
     found = of_every_run(seen)
     if fair and not arguments.tenants:
-        found += judged(workload.expects, seen, baseline)
+        found += judged(workload.checks, seen, baseline)
     again = _again(name, arguments, seen)
     results = [_result(name, finding, again) for finding in found]
     report.results += results
@@ -221,7 +221,7 @@ def _tenants(workload: Workload, arguments: argparse.Namespace, settings: Simula
     return read_tenants(arguments.tenants, pages=pages_of(settings))
 
 
-def _again(name: str, arguments: argparse.Namespace, seen: Simulated) -> str:
+def _again(name: str, arguments: argparse.Namespace, seen: SimulatedRun) -> str:
     """The command that shows a failure again: up to the step that broke, looking after each."""
     words = ["zinc-rt", "sched-test", "--workload", name, "--seed", str(arguments.seed)]
     for option in ("slots", "pages", "tenants", "interactive_step_tokens", "seconds"):
@@ -238,7 +238,7 @@ def _again(name: str, arguments: argparse.Namespace, seen: Simulated) -> str:
     return shlex.join(words)
 
 
-def _result(name: str, finding: Finding, again: str) -> Result:
+def _result(name: str, finding: CheckOutcome, again: str) -> Result:
     from zinc_rt.report import Result
 
     return Result(
@@ -253,7 +253,7 @@ def _result(name: str, finding: Finding, again: str) -> Result:
     )
 
 
-def _figures(workload: Workload, seen: Simulated) -> dict[str, Any]:
+def _figures(workload: Workload, seen: SimulatedRun) -> dict[str, Any]:
     """What is reported and not judged."""
     from zinc_rt.sched.simulation_log import percentiles
     from zinc_rt.sched.tenant import Priority
@@ -290,7 +290,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _show(name: str, workload: Workload, seen: Simulated, results: Sequence[Result], out: TextIO) -> None:
+def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[Result], out: TextIO) -> None:
     made = _figures(workload, seen)
     terminal.show(
         f"\n{printable(name)}: {printable(workload.says)}",

@@ -56,7 +56,7 @@ class BrokenStep:
 
 
 @dataclass(slots=True)
-class Simulated:
+class SimulatedRun:
     """What a simulation saw. `left`: what was still held when everything had ended; `cut`: requests that a limit
     of the run cancelled."""
 
@@ -81,7 +81,7 @@ def simulate(
     cost: StepCost,
     *,
     advance: Callable[[int], None] = lambda requests: None,
-) -> Simulated:
+) -> SimulatedRun:
     """Raises UsageError for tenants that contradict each other and for a request that could never run.
     `advance(n)`: n more requests have ended."""
     return Simulation(arrivals, tenants, settings, cost, advance).run()
@@ -137,7 +137,7 @@ class Simulation:
         self.texts: dict[tuple[str, str], int] = {}
         self.next = 0  # of the arrivals
         self.last_end_ns = 0  # when the last step ended
-        self.seen = Simulated(settings, tenants, self.log)
+        self.seen = SimulatedRun(settings, tenants, self.log)
 
     def _scheduler(self, cost: StepCost) -> Scheduler:
         """First come, first served is a scheduler that takes everybody for one tenant of one class."""
@@ -152,7 +152,7 @@ class Simulation:
         tenants = self.tenants if settings.policy == "fair" else [Tenant("everybody")]
         return Scheduler(limits, tenants, cache, self.runner, lambda: self.runner.now_ns)
 
-    def run(self) -> Simulated:
+    def run(self) -> SimulatedRun:
         self._refuse_what_never_runs()
         try:
             while self._step():

@@ -13,8 +13,9 @@ import numpy as np
 
 from zinc_rt.sched import traffic
 from zinc_rt.sched.arrival import Arrival
-from zinc_rt.sched.expectations import (
-    Expectation,
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.schedule_checks import (
+    ScheduleCheck,
     evictions_happen,
     fair_among_the_busy,
     first_token_within,
@@ -23,7 +24,6 @@ from zinc_rt.sched.expectations import (
     prefix_hits,
     slot_within,
 )
-from zinc_rt.sched.pages import PageQuota
 from zinc_rt.sched.tenant import Priority, Tenant
 
 # Of 32 GB, 5.0 are Qwen3 8B's weights and 1.5 scratch; a page is 4.5 MiB (36 layers x 8 heads x 128, keys and
@@ -39,7 +39,7 @@ class Workload:
     says: str
     tenants: Sequence[Tenant]
     arrivals: Callable[[np.random.Generator], Sequence[Arrival]]
-    expects: Sequence[Expectation] = ()
+    checks: Sequence[ScheduleCheck] = ()
     slots: int = 16
     pages: int | None = CARD_PAGES
 
