@@ -51,7 +51,7 @@ ROOMS: dict[str, Room] = {
     "mem": _room("ir", computes=True),
     "exec": _room(computes=True),
     "lower": _room("ir kernels mem", computes=True),
-    "model": _room("ir kernels", computes=True),
+    "model": _room("ir kernels mem", computes=True),
     "backends": _room("exec lower kernels pm4 kmd ir mem spirv", computes=True),
     # machines, real and simulated
     "spirv": _room(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.graph import ENTRIES, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
@@ -70,7 +70,9 @@ def stream_out(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Itera
 
 
 def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    yield Launch("table_store", tuple(map(Ref, (*node.inputs, COUNTS))))
+    """The kernel reads how many entries there are where the first page group's count is."""
+    group = ENTRIES.index(str(graph.buffers[node.inputs[0]].shape[0]))
+    yield Launch("table_store", (*map(Ref, node.inputs), Ref(COUNTS, 4 * group)))
 
 
 def verify_k(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
