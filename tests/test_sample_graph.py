@@ -25,7 +25,7 @@ from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, RIN
 from zinc_rt.resident import Resident, Variant
 from zinc_rt.runner import StepBlock
 
-TIERS = ("t_cpu",)
+TIERS = ("t_cpu", "t_cpu_native")
 VOCAB, SLOTS = 333, 7
 FULL = SampleForm(VOCAB, SLOTS, penalty_rows=4, bias_rows=3, mask_rows=2, top=3, ends=2)
 PLAIN = SampleForm(VOCAB, SLOTS)

@@ -54,6 +54,6 @@ def logits_adjust(
             penalised = (x - of["frequency"] * made.astype(np.float32)) - of["presence"]
             x[:] = np.where(made > 0, penalised, x)
         if sample_position[i] - of["prompt_len"] < of["min_tokens"]:
-            x[end_id[end_id >= 0]] = NEVER
-            x[of["stop_ids"][: of["stop_count"]]] = NEVER
+            ends = np.concatenate([end_id, of["stop_ids"][: of["stop_count"]]])
+            x[ends[ends >= 0]] = NEVER
     return out
