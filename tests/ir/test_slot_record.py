@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from zinc_rt import kernels
 from zinc_rt.ir.slot_record import BYTES, RECORD, SlotFlag, check_words, column, dwords, free_records, seal
 
+ROOT = Path(kernels.__file__).parent
 # From the table of the design: byte offset, bytes, kind of NumPy dtype.
 TABLE = {
     "state": (0, 4, "u"), "epoch": (4, 4, "u"), "tenant": (8, 4, "u"), "session": (12, 4, "u"),
@@ -53,6 +57,19 @@ def test_a_free_record_asks_for_nothing():
     assert (record["penalty_row"], record["bias_row"], record["logprobs"]) == (-1, -1, -1)
     assert (record["temperature"], record["top_k"], record["top_p"], record["min_p"]) == (0, 0, 1, 0)
     assert (record["state"], record["flags"], record["repetition"]) == (0, 0, 1)
+
+
+def test_the_kernels_have_the_fields_where_they_are():
+    sources = [ROOT / "native/include/slot_record.h"]
+    for source in sources:
+        text = source.read_text(encoding="utf-8")
+        fields = re.findall(r"\bSLOT_(?!FLAG_)([A-Z_]+),? *=? *(\d+)", text)
+        assert len(fields) > 15
+        for name, dword in fields:
+            assert int(dword) == (64 if name == "DWORDS" else column(name.lower())), (source.name, name)
+        flags = re.findall(r"\bSLOT_FLAG_([A-Z_]+),? *=? *(\d+)", text)
+        assert {name: int(value) for name, value in flags} == {"PENALTIES": 2, "BIAS": 4}
+        assert (SlotFlag.PENALTIES, SlotFlag.BIAS) == (2, 4)
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if name != "check"])
