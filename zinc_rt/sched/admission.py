@@ -108,7 +108,7 @@ def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
     if request.state is State.WAITING:
         request.cached = request.holding.computed
         if request.cached:
-            s.tell("cached_tokens", request, request.cached)
+            s.tell("hit", request, request.cached, counter="prompt_tokens_cached")
     return True
 
 

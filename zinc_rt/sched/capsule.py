@@ -84,8 +84,8 @@ def restore(cache: KvCache, capsule: Capsule, *, prompt: int = 0) -> tuple[Holdi
 def fork(
     cache: KvCache, holding: Holding, tokens: np.ndarray, count: int
 ) -> tuple[list[Holding], list[PageCopy]] | None:
-    """`count` further sequences at the same position; None, and nothing done, where one lacks a page or a row. What
-    is copied is copied from the sequence itself: the capsule between them is gone."""
+    """`count` further sequences at the same position; None, and nothing done, where one lacks a page or a row.
+    What is copied is copied from the sequence itself: the capsule between them is gone."""
     had_spare = holding.spare != NO_ROW
     taken = snapshot(cache, holding, tokens)
     if taken is None:

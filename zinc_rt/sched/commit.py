@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.sched.forking import begin_choices, fork_choices
+from zinc_rt.sched.ledger import RunnerCounts, StepKind
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import Drawn, StepPiece, StepPlan
 from zinc_rt.sched.planning import checkpoints
@@ -12,11 +13,11 @@ from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Req
 from zinc_rt.sched.state import SchedulerState
 
 
-def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, seconds_ns: int) -> Batch:
-    """Take over what a step drew."""
+def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts) -> Batch:
+    """Take over what a step drew. `device`: the runner's own count of what it did."""
     s.counts.steps += 1
     s.counts.computed += plan.tokens
-    _begin_accounts(s, plan, seconds_ns)
+    _begin_accounts(s)
     tokens = drawn.tokens[: plan.rows]
     drew = [piece.request for piece in plan.prompts if piece.draws]  # behind the decodes, a row each
     bad = [] if _all_finite(drawn) else np.flatnonzero(drawn.nonfinite[: plan.rows] >= 0).tolist()
@@ -34,19 +35,27 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, seconds_ns: int) -> 
         if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[row])):
             s.end(request, State.FINISHED, "stop")
     _attend(s, plan, drew)
-    if s.ledger is not None:
-        s.ledger.add(s.made)
+    if s.ledger is not None and s.made is not None:
+        s.ledger.add(s.made, device)
     return _batch(s, plan, drawn, drew, bad)
 
 
-def _begin_accounts(s: SchedulerState, plan: StepPlan, seconds_ns: int) -> None:
+def _begin_accounts(s: SchedulerState) -> None:
+    """Who had which slots and pages while the step ran."""
     made = s.made
-    made.tokens, made.rows, made.seconds_ns = plan.tokens, plan.rows, seconds_ns
-    made.counts[:4] = 0
-    made.counts[4] = s.slot_steps
+    if made is None:
+        return
+    counts, pages = made.counts, made.pages
+    counts[:] = 0
+    counts[StepKind.SLOT_STEPS] = s.slot_steps
+    tenants = len(s.tenants)
     for group, pool in enumerate(s.cache.pools):
-        made.page_steps[group][:] = pool.paid
-        made.shared[group], made.idle[group], made.free[group] = pool.shared, pool.pool.idle, pool.pool.free
+        row = pages[group]
+        row[:tenants] = pool.paid
+        row[tenants:-2] = 0
+        for isolation, count in pool.shared_by().items():
+            row[tenants + isolation] = count
+        row[-2], row[-1] = pool.pool.idle, pool.pool.free
 
 
 def _all_finite(drawn: Drawn) -> bool:
@@ -69,8 +78,10 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
     slots.position[d] = behind
     slots.last_token[d] = tokens
     slots.generated[d] += 1
-    s.made.counts[2] += decodes.by_tenant
-    s.made.counts[3] += decodes.by_tenant
+    if s.made is not None:
+        counts = s.made.counts
+        counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
+        counts[StepKind.TOKENS_GENERATED] += decodes.by_tenant
     for tenant, count in decodes.charges:
         s.service.charge(tenant, count)
         bucket = s.buckets[tenant][1]
@@ -152,13 +163,15 @@ def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, *, nonfinite
 
 def _charge_prompt(s: SchedulerState, request: Request, first: int, last: int, draws: bool) -> None:
     """Every token is one of: of the prompt for the first time, computed again, or drawn before."""
-    tenant, counts = request.tenant, s.made.counts
+    tenant = request.tenant
     again = max(0, min(last, request.reached) - first)
     fresh_prompt = max(0, min(last, request.prompt) - max(first, request.reached))
-    counts[0, tenant] += fresh_prompt
-    counts[1, tenant] += again
-    counts[2, tenant] += last - first - again - fresh_prompt
-    counts[3, tenant] += draws
+    if s.made is not None:
+        counts = s.made.counts[:, tenant]
+        counts[StepKind.PROMPT_TOKENS_COMPUTED] += fresh_prompt
+        counts[StepKind.TOKENS_RECOMPUTED] += again
+        counts[StepKind.DECODE_INPUTS] += last - first - again - fresh_prompt
+        counts[StepKind.TOKENS_GENERATED] += draws
     s.service.charge(tenant, last - first)
     prefill, decode = s.buckets[tenant]
     if prefill is not None and fresh_prompt:
@@ -174,6 +187,9 @@ def _fail(s: SchedulerState, request: Request | None) -> None:
     """Its logits are no numbers: nothing of this step counts as its own, and nothing of it is cached."""
     if request is None:
         return
+    if s.made is not None:
+        s.made.counts[StepKind.TOKENS_GENERATED, request.tenant] -= 1
+        s.made.counts[StepKind.ROWS_DISCARDED, request.tenant] += 1
     if request.state is State.DECODE:
         request.row[POSITION] -= 1
         request.row[GENERATED] -= 1

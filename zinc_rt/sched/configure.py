@@ -8,7 +8,6 @@ import numpy as np
 
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.plan import StepMade
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.state import SchedulerState
 from zinc_rt.sched.tenant import Tenant, check_tenants
@@ -64,8 +63,10 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
             s.buckets[at] = s.buckets_of(new)
     if len(tenants) > len(before):
         s.slot_steps = np.concatenate([s.slot_steps, np.zeros(len(tenants) - len(before), np.int64)])
-        s.made = StepMade(len(tenants), len(s.cache.groups))
         s.slots.changed = True
+        if s.ledger is not None:
+            s.ledger.configure([tenant.name for tenant in tenants], s.ledger.groups)
+            s.made = s.ledger.empty_step()
     s.service.reweigh({number: tenant.weight_units for number, tenant in enumerate(tenants)})
     s.set_factors()
     for at in range(len(tenants)):

@@ -1,5 +1,5 @@
-"""Further choices of a request: they begin where its prompt is computed but for its last token, which each computes
-for itself and draws behind."""
+"""Further choices of a request: they begin where its prompt is computed but for its last token, which each
+computes for itself and draws behind."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from zinc_rt.sched.state import SchedulerState
 
 
 def i01(s: SchedulerState) -> str | None:
-    """Every live request is in one place: a queue, a slot, aside with its reader gone, or with its first choice."""
+    """Every live request is in one place: a queue, a slot, aside without its reader, or with its first choice."""
     places: Counter[Request] = Counter(s.queues.everybody())
     places.update(s.running())
-    places.update(s.aside)
+    places.update(s.aside.keys())
     for request in s.requests():
         places.update(request.siblings)
     for request in s.requests():
@@ -153,7 +153,9 @@ def i10(s: SchedulerState) -> str | None:
     for request in s.requests():
         if request.holding is not None:
             holding = request.holding
-            users.update(row for row in (holding.state, holding.spare, holding.boundary) if row not in (ZERO, NO_ROW))
+            users.update(
+                row for row in (holding.state, holding.spare, holding.boundary) if row not in (ZERO, NO_ROW)
+            )
             source, target = s.cache.step_rows(holding)
             targets[target] += 1
             sources[source] += source != target
@@ -207,7 +209,8 @@ def i12(s: SchedulerState) -> str | None:
             return f"request {request.number} computes {positions.tolist()}, it is at {request.computed}"
         known = s.slots.history[request.slot, positions]
         if (known != plan.token_id[tokens]).any():
-            return f"request {request.number} computes {plan.token_id[tokens].tolist()}, its tokens are {known.tolist()}"
+            got = plan.token_id[tokens].tolist()
+            return f"request {request.number} computes {got}, its tokens are {known.tolist()}"
     return None
 
 

@@ -222,10 +222,8 @@ class KvCache:
         return True
 
     def step_rows(self, holding: Holding) -> tuple[int, int]:
-        """(source, target) of its next step."""
-        state = holding.state
-        in_place = self.rows is not None and state != ZERO and self.rows.private(state)
-        return state, state if in_place else holding.spare
+        """(source, target) of its next step. It writes its spare row where it has one: others name its state."""
+        return holding.state, holding.state if holding.spare == NO_ROW else holding.spare
 
     def ran(
         self, holding: Holding, tokens: np.ndarray, count: int, *, keep: bool = False, rolling: bool = False,
@@ -234,16 +232,13 @@ class KvCache:
         """A step has computed the first `count` of `tokens`. Its full pages are cached, those that its windows
         have left are given back. At a page boundary `keep` makes the state a checkpoint, `rolling` holds it until
         the next boundary; both where a row is free for that."""
-        source, target = self.step_rows(holding)
         holding.computed = count
         if count // self.page_tokens > holding.registered:
             self._register(holding, tokens, now_ns)
         if self.rows is not None:
-            if target == source:
-                self.give_up_spare(holding)
-            else:
-                self.unname(source)
-                holding.state, holding.spare = target, NO_ROW
+            if holding.spare != NO_ROW:
+                self.unname(holding.state)
+                holding.state, holding.spare = holding.spare, NO_ROW
             if count % self.page_tokens == 0 and (rolling or keep):
                 self._keep_state(holding, rolling=rolling)
         for group in self._windows:

@@ -41,8 +41,8 @@ class NewRequest:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a step made: of each row the request's number, its choice and the token, and (number, choice, reason) of
-    what ended."""
+    """What a step made: of each row the request's number, its choice and the token, and (number, choice, reason)
+    of what ended."""
 
     step: int
     requests: np.ndarray = field(default_factory=lambda: _NO_NUMBERS)  # i64

@@ -7,6 +7,7 @@ pages in use are at most the sum of what tenants refer to. A cached page that no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -58,8 +59,12 @@ class Pages:
 
     @property
     def shared(self) -> int:
-        """Pages in use that an isolation group pays for."""
+        """Pages in use that isolation groups pay for."""
         return len(self._sharers)
+
+    def shared_by(self) -> Counter[int]:
+        """The same by isolation group."""
+        return Counter(self.payer(page)[1] for page in self._sharers)
 
     # --- quotas
 
@@ -236,7 +241,8 @@ class Pages:
         if (paid != self.paid).any():
             yield f"tenants pay for {paid.tolist()} pages, {self.paid.tolist()} noted"
         if int(self.paid.sum()) + self.shared != self.pool.used:
-            yield f"{int(self.paid.sum())} pages are paid for by tenants and {self.shared} by groups, {self.pool.used} used"
+            by_tenants = int(self.paid.sum())
+            yield f"tenants pay for {by_tenants} pages, groups for {self.shared}, and {self.pool.used} are used"
 
     def namespace_problems(self) -> Iterator[str]:
         """Tenants that share a page are of one isolation group."""

@@ -1,4 +1,4 @@
-"""What one step computes, as arrays, and what came of it by tenant."""
+"""What one step computes, as arrays."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from zinc_rt.sched.slots import DecodeSet
 
 @dataclass(frozen=True, slots=True)
 class RowLogprobs:
-    """Log probabilities of each row, of the distribution before any adjustment: `chosen` f32 [rows] of the token
-    drawn, `ids` i32 and `values` f32 [rows, n] of the likeliest n, the likeliest first."""
+    """Log probabilities of each row, of the distribution before any adjustment: `logprob` f32 [rows] of the token
+    drawn; `top_ids` i32 and `top_logprobs` f32 [rows, n] of the likeliest n, the likeliest first."""
 
-    chosen: np.ndarray
-    ids: np.ndarray
-    values: np.ndarray
+    logprob: np.ndarray
+    top_ids: np.ndarray
+    top_logprobs: np.ndarray
 
     def take(self, rows: np.ndarray) -> RowLogprobs:
-        return RowLogprobs(self.chosen[rows], self.ids[rows], self.values[rows])
+        return RowLogprobs(self.logprob[rows], self.top_ids[rows], self.top_logprobs[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class StepPiece:
 
 @dataclass(slots=True)
 class StepPlan:
-    """The same arrays for every step: what they hold is valid until the next is scheduled. Decodes come first, then
-    `prompts`; a sequence's tokens are adjacent and ascending.
+    """The same arrays for every step: what they hold is valid until the next is scheduled. Decodes come first,
+    then `prompts`; a sequence's tokens are adjacent and ascending.
 
     i32 [step_tokens], the first `tokens` valid: token_id, position, slot, sequence. i32 [slots], the first
     `sequences`: state_source and state_target, the rows of recurrent state, -1 without. i32 [slots], the first
@@ -90,47 +90,3 @@ class StepPlan:
         self.number = number
         self.tokens = self.sequences = self.rows = self.decodes = 0
         self.prompts.clear()
-
-
-@dataclass(slots=True)
-class StepMade:
-    """A step by tenant: i64 [tenants] each, views of `counts`. `page_steps`: by page group the pages that each pays
-    for; `shared`, `idle`, `free`: by group those that isolation groups pay for, and that nobody does."""
-
-    tenants: int
-    groups: int
-    tokens: int = 0  # that the step computed
-    rows: int = 0  # that it drew
-    seconds_ns: int = 0
-    counts: np.ndarray = field(init=False)  # i64 [5, tenants]
-    page_steps: list[np.ndarray] = field(init=False)
-    shared: list[int] = field(init=False)
-    idle: list[int] = field(init=False)
-    free: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.counts = np.zeros((5, self.tenants), np.int64)
-        self.page_steps = [np.zeros(self.tenants, np.int64) for _ in range(self.groups)]
-        self.shared, self.idle, self.free = ([0] * self.groups for _ in range(3))
-
-    @property
-    def prompt_computed(self) -> np.ndarray:
-        return self.counts[0]
-
-    @property
-    def recomputed(self) -> np.ndarray:
-        """After an eviction, or a step that failed: the engine's cost, not the tenant's."""
-        return self.counts[1]
-
-    @property
-    def decode_inputs(self) -> np.ndarray:
-        return self.counts[2]
-
-    @property
-    def generated(self) -> np.ndarray:
-        return self.counts[3]
-
-    @property
-    def slot_steps(self) -> np.ndarray:
-        """Bound slots."""
-        return self.counts[4]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.sched import preempt
-from zinc_rt.sched.plan import StepPiece, StepPlan
 from zinc_rt.sched.forking import fork_choices
+from zinc_rt.sched.plan import StepPiece, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
 from zinc_rt.sched.state import SchedulerState
@@ -187,8 +187,8 @@ def _ordinals(first: int, last: int) -> np.ndarray:
 
 
 def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int:
-    """As far as the step allows, at a page's end unless it is the prompt's, and no further than where a state is to
-    be kept or other choices begin."""
+    """As far as the step allows, at a page's end unless it is the prompt's, and no further than where a state is
+    to be kept or other choices begin."""
     page, end = s.cache.page_tokens, request.length
     reach = min(end, first + min(left, s.cache.chunk_tokens))
     if request.siblings and first < request.prompt - 1:

@@ -48,8 +48,8 @@ class Request:
     """One choice of a request: a sequence of its own. `row`: i32 [64], its slot record; the slot's own while it is
     bound, so that what it says is of now.
 
-    `tokens`, i32: the prompt, and what was made until it last left a slot; a bound one's are in the slot's history.
-    `digests`: of the pages that are known. `slot` is -1 and `holding` None where it has none.
+    `tokens`, i32: the prompt, and what was made until it last left a slot; a bound one's are in the slot's
+    history. `digests`: of the pages that are known. `slot` is -1 and `holding` None where it has none.
     """
 
     number: int

@@ -24,13 +24,14 @@ from zinc_rt.sched.capsule import Capsule, drop, snapshot
 from zinc_rt.sched.commit import commit
 from zinc_rt.sched.configure import check_quotas, configure
 from zinc_rt.sched.kv_cache import KvCache
+from zinc_rt.sched.ledger import RunnerCounts, UsageLedger
 from zinc_rt.sched.messages import Batch, NewRequest, record_of
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
 from zinc_rt.sched.prefix import chain
 from zinc_rt.sched.recovery import acquit, recover
 from zinc_rt.sched.request import RUNNING, Request, State
-from zinc_rt.sched.state import LedgerSink, SchedulerLimits, SchedulerState
+from zinc_rt.sched.state import SchedulerLimits, SchedulerState
 from zinc_rt.sched.tenant import Priority, Tenant
 
 __all__ = ["Batch", "Drawn", "NewRequest", "Scheduler", "SchedulerLimits", "StepRunner", "TenantUsage"]
@@ -39,8 +40,11 @@ SWEPT = 64  # idle pages a step whose time to live is looked at
 
 
 class StepRunner(Protocol):
-    """What computes. `collect` waits with the step's deadline and raises what the tier raises; `reopen` says
-    whether it goes on after that."""
+    """What computes. `counts`: what it has done since it began, by its own count. `collect` waits with the step's
+    deadline and raises what the tier raises; `reopen` says whether it goes on after that."""
+
+    @property
+    def counts(self) -> RunnerCounts: ...
 
     def submit(self, plan: StepPlan) -> object: ...
 
@@ -51,8 +55,8 @@ class StepRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TenantUsage:
-    """What a tenant has now. `pages`: by group, promised ones included; `service`: tokens computed for it, as those
-    of a tenant of weight 1."""
+    """What a tenant has now. `pages`: by group, promised ones included; `service`: tokens computed for it, as
+    those of a tenant of weight 1."""
 
     slots: int
     parked: int
@@ -62,8 +66,8 @@ class TenantUsage:
 
 
 class Scheduler(SchedulerState):
-    """`clock_ns`: monotonic. `submit`, `cancel`, `hold`, `resume` and `configure` may be called from any thread, the
-    rest from one."""
+    """`clock_ns`: monotonic. `submit`, `cancel`, `hold`, `resume` and `configure` may be called from any thread,
+    the rest from one."""
 
     def __init__(
         self,
@@ -73,7 +77,7 @@ class Scheduler(SchedulerState):
         runner: StepRunner,
         clock_ns: Callable[[], int],
         *,
-        ledger: LedgerSink | None = None,
+        ledger: UsageLedger | None = None,
     ) -> None:
         super().__init__(limits, tenants, cache, clock_ns, ledger)
         self.runner = runner
@@ -84,22 +88,23 @@ class Scheduler(SchedulerState):
     def refuse(self, new: NewRequest) -> str:
         """Why it can never run, with the largest that would; "" for what can. Reads nothing that changes but
         quotas."""
-        length, need = len(new.tokens), len(new.tokens) - new.made + new.sampling.max_tokens
+        length, most = len(new.tokens), new.sampling.max_tokens
+        need = length - new.made + most
         if not 0 <= new.tenant < len(self.tenants):
             return f"no tenant {new.tenant}: there are {len(self.tenants)}"
         tenant = self.tenants[new.tenant]
         if length < 1 or new.sampling.max_tokens < 1:
             return "a request has at least one token, and makes at least one"
-        if need > self.limits.ctx:
-            return f"{length} tokens and {new.sampling.max_tokens} to make exceed the context of {self.limits.ctx}"
+        if need > self.limits.ctx + 1:  # the last is drawn, and not computed
+            return f"{length} tokens and {most} to make exceed the context of {self.limits.ctx}"
         most_slots = min(self.limits.slots, tenant.slots_max or self.limits.slots)
         if new.sampling.n > most_slots:
             return f"{new.sampling.n} choices want a slot each: at most {most_slots} do"
         if tenant.prefill is not None and length > tenant.prefill[1]:
-            return f"{length} tokens exceed what the tenant's rate ever allows at once: at most {tenant.prefill[1]} do"
+            return f"{length} tokens exceed what the tenant's rate allows at once: at most {tenant.prefill[1]} do"
         if not self.cache.could_ever(new.tenant, need):
-            most = next((n for n in range(need, 0, -1) if self.cache.could_ever(new.tenant, n)), 0)
-            return f"{need} tokens never fit the pages this tenant may have: at most {most} do"
+            fits = next((n for n in range(need, 0, -1) if self.cache.could_ever(new.tenant, n)), 0)
+            return f"{need} tokens never fit the pages this tenant may have: at most {fits} do"
         return ""
 
     def submit(self, new: NewRequest) -> None:
@@ -111,9 +116,9 @@ class Scheduler(SchedulerState):
         requests = self._requests_of(new)
         self._mailbox.append(lambda: self._arrive(requests))
 
-    def cancel(self, number: int, reason: str = "cancelled") -> None:
-        """From any thread; takes effect at the next step boundary."""
-        self._mailbox.append(lambda: self.end_number(number, State.CANCELLED, reason))
+    def cancel(self, number: int, reason: str = "cancelled", *, choice: int | None = None) -> None:
+        """From any thread; takes effect at the next step boundary. `choice`: only that one."""
+        self._mailbox.append(lambda: self.end_number(number, State.CANCELLED, reason, choice=choice))
 
     def hold(self, number: int, held: bool = True) -> None:
         """From any thread: nobody reads what it makes. It keeps its slot for a while, then its pages, then
@@ -126,8 +131,8 @@ class Scheduler(SchedulerState):
 
     def configure(self, tenants: Sequence[Tenant]) -> Future[None]:
         """From any thread: other quotas, weights and rates, and tenants that are new behind those there are.
-        Takes effect at the next step boundary; the future raises UsageError, and nothing has changed, where a quota
-        cannot be kept."""
+        Takes effect at the next step boundary; the future raises UsageError, and nothing has changed, where a
+        quota cannot be kept."""
         check_quotas(self, tenants)
         done: Future[None] = Future()
 
@@ -163,8 +168,8 @@ class Scheduler(SchedulerState):
     # --- sequences to go on from
 
     def snapshot(self, number: int, choice: int = 0) -> Capsule | None:
-        """A capsule of a request between two steps, for `NewRequest.capsule`; None where it has computed nothing, or
-        a page or a row is lacking. `drop_capsule` gives back what it holds."""
+        """A capsule of a request between two steps, for `NewRequest.capsule`; None where it has computed nothing,
+        or a page or a row is lacking. `drop_capsule` gives back what it holds."""
         request = next((each for each in self.live.get(number, ()) if each.choice == choice), None)
         if request is None or request.holding is None:
             return None
@@ -201,26 +206,29 @@ class Scheduler(SchedulerState):
             if not reopened:
                 raise
             return self._without_tokens()
-        ended_ns = self.clock_ns()
-        batch = self.commit(plan, drawn, ended_ns - started_ns)
+        batch = self.commit(plan, drawn)
         if self.observer is not None:
-            self.observer.stepped(plan, batch, started_ns, ended_ns)
+            self.observer.stepped(plan, batch, started_ns, self.clock_ns())
         return batch
 
     def schedule(self) -> StepPlan:
         """Take in what arrived and what is due, give slots and pages, and say what the next step computes."""
-        self.now_ns = self.clock_ns()
-        while self._mailbox:
-            self._mailbox.popleft()()
+        self.settle()
         self.timers.run(self.now_ns)
         if self.sweeps:
             self.cache.sweep(self.now_ns, SWEPT)
         admit(self)
         return plan_step(self)
 
-    def commit(self, plan: StepPlan, drawn: Drawn, seconds_ns: int = 0) -> Batch:
+    def settle(self) -> None:
+        """Take in what arrived, and no more."""
+        self.now_ns = self.clock_ns()
+        while self._mailbox:
+            self._mailbox.popleft()()
+
+    def commit(self, plan: StepPlan, drawn: Drawn) -> Batch:
         """Take over what a step drew."""
-        batch = commit(self, plan, drawn, seconds_ns)
+        batch = commit(self, plan, drawn, self.runner.counts)
         if self.probation:
             acquit(self, drew=plan.rows > 0)
         every = self.limits.check_every
@@ -244,12 +252,11 @@ class Scheduler(SchedulerState):
         requests = []
         for choice in range(sampling.n):
             row = record_of(new, sampling, priority, choice)
-            requests.append(
-                Request(
-                    new.number, new.tenant, priority, tokens, len(tokens) - new.made, sampling, new.within, digests,
-                    row, self.now_ns, choice, new.session, new.deadline_ns, new.end_tokens, new.capsule,
-                )  # fmt: skip
-            )
+            request = Request(
+                new.number, new.tenant, priority, tokens, len(tokens) - new.made, sampling, new.within, digests,
+                row, self.now_ns, choice, new.session, new.deadline_ns, new.end_tokens, new.capsule,
+            )  # fmt: skip
+            requests.append(request)
         return requests
 
     def _arrive(self, requests: list[Request]) -> None:
@@ -262,7 +269,7 @@ class Scheduler(SchedulerState):
         self.live[first.number] = requests
         for request in requests:
             request.arrived_ns = self.now_ns
-            self.tell("accepted", request)
+            self.tell("arrive", request, counter="requests_accepted")
         if first.deadline_ns is not None:
             self.timers.at(
                 first.deadline_ns,

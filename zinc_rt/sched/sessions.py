@@ -1,6 +1,7 @@
 """Pages of sessions' last turns, kept from being taken until the next turn or the end of their time.
 
-A pin is a hint: it is dropped before any request of its tenant is refused for pages, and before anybody is evicted.
+A pin is a hint: it is dropped before any request of its tenant is refused for pages, and before anybody is
+evicted.
 """
 
 from __future__ import annotations

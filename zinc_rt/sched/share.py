@@ -59,9 +59,7 @@ class Service:
     def reweigh(self, weights: Mapping[int, int]) -> None:
         """Other weights, and tenants that are new. What was given before keeps its worth in tokens of weight 1."""
         unit = lcm(*weights.values())
-        self.counters = {
-            tenant: -(-self.counters.get(tenant, 0) * unit // self._unit) for tenant in weights
-        }
+        self.counters = {tenant: -(-self.counters.get(tenant, 0) * unit // self._unit) for tenant in weights}
         self._unit = unit
         self._factor = {tenant: unit // weight for tenant, weight in weights.items()}
 

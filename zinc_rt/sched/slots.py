@@ -39,8 +39,8 @@ class DecodeSet:
 
 @dataclass(slots=True)
 class Slots:
-    """`pages_per_slot`: entries of a slot's row in a page table. `stop`: at which position a slot wants attention: its
-    pages are full, or its limit is reached."""
+    """`pages_per_slot`: entries of a slot's row in a page table. `stop`: at which position a slot wants attention:
+    its pages are full, or its limit is reached."""
 
     count: int
     ctx: int
@@ -72,7 +72,7 @@ class Slots:
         self.words = dwords(self.records)
         self.position, self.last_token = self.words[:, POSITION], self.words[:, LAST_TOKEN]
         self.generated = self.words[:, GENERATED]
-        self.history = np.zeros((count, self.ctx), np.int32)
+        self.history = np.zeros((count, self.ctx + 1), np.int32)  # the last token is drawn, and not computed
         self.requests = [None] * count
         self.tenants = np.full(count, -1, np.int64)
         self.decoding = np.zeros(count, bool)

@@ -3,7 +3,7 @@ admitted, who gives way, what a step computes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm
 from typing import Protocol
@@ -16,9 +16,10 @@ from zinc_rt.sched.candidates import Candidates
 from zinc_rt.sched.capsule import Capsule
 from zinc_rt.sched.ends import EndTokens
 from zinc_rt.sched.kv_cache import KvCache, PageCopy
+from zinc_rt.sched.ledger import UsageLedger
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.plan import StepMade, StepPlan
+from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.queues import WaitingQueues, band
 from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, Request, State
 from zinc_rt.sched.sessions import SessionPins
@@ -55,20 +56,11 @@ class SchedulerCounts:
     failed_steps: int = 0
 
 
-class LedgerSink(Protocol):
-    """Who keeps the accounts."""
-
-    def add(self, made: StepMade) -> None: ...
-
-    def count(self, kind: str, tenant: int, amount: int = 1) -> None: ...
-
-    def problems(self) -> Iterable[str]: ...
-
-
 class StepObserver(Protocol):
-    """Who watches steps: `event` as something happens to a request, `stepped` behind each step."""
+    """Who watches steps: `event` as something happens to a request (admit, park, evict, hit, end), `stepped`
+    behind each step."""
 
-    def event(self, kind: str, request: Request) -> None: ...
+    def event(self, what: str, request: Request, amount: int) -> None: ...
 
     def stepped(self, plan: StepPlan, batch: Batch, started_ns: int, ended_ns: int) -> None: ...
 
@@ -86,7 +78,7 @@ class SchedulerState:
         tenants: Sequence[Tenant],
         cache: KvCache,
         clock_ns: Callable[[], int],
-        ledger: LedgerSink | None,
+        ledger: UsageLedger | None,
     ) -> None:
         check_tenants(tenants, limits.slots)
         if limits.step_tokens < limits.slots:
@@ -128,7 +120,7 @@ class SchedulerState:
         self.floors = floors(limits.slots)
         self.counts = SchedulerCounts()
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
-        self.made = StepMade(count, len(cache.groups))
+        self.made = None if ledger is None else ledger.empty_step()
         self.copies: list[PageCopy] = []
         self.slot_steps = np.zeros(count, np.int64)  # bound slots by tenant
         self.seen_service: dict[int, float] = {}  # by the last check
@@ -193,12 +185,12 @@ class SchedulerState:
             request.number,
         )
 
-    def tell(self, kind: str, request: Request, amount: int = 1) -> None:
-        """The ledger and the observer hear of it."""
-        if self.ledger is not None:
-            self.ledger.count(kind, request.tenant, amount)
+    def tell(self, what: str, request: Request, amount: int = 0, *, counter: str = "") -> None:
+        """Somebody who watches hears of it, and the ledger where it counts such."""
+        if self.ledger is not None and counter:
+            self.ledger.count(counter, request.tenant, amount or 1)
         if self.observer is not None:
-            self.observer.event(kind, request)
+            self.observer.event(what, request, amount)
 
     # --- moves
 
@@ -239,10 +231,11 @@ class SchedulerState:
         """A free slot for a request that holds its pages."""
         assert request.holding is not None
         self.unqueue(request)
+        decodes = False
         if request.state is State.PARKED:
             self.parked[request.tenant] -= 1
             del self.parked_requests[request]
-        decodes = request.holding.computed >= len(request.tokens) - 1 and request.made > 0
+            decodes = request.holding.computed >= len(request.tokens) - 1 and request.made > 0
         request.move(State.DECODE if decodes else State.PREFILL)
         request.bound_made, request.left_out, request.ran_ns = request.made, 0, self.now_ns
         slot = self.slots.bind(request, request.state, self.counts.steps)
@@ -259,7 +252,7 @@ class SchedulerState:
         self.slot_steps[request.tenant] += 1
         self.running_by_class[request.priority] += 1
         self._kind(request)[request] = None
-        self.tell("admitted", request)
+        self.tell("admit", request)
 
     def _kind(self, request: Request) -> dict[Request, None]:
         return self.kinds.setdefault((request.tenant, request.priority, request.effective), {})
@@ -320,7 +313,7 @@ class SchedulerState:
         self.parked_requests[request] = None
         self.counts.parked += 1
         self.queue(request, first=True)
-        self.tell("parks", request)
+        self.tell("park", request, counter="parks")
 
     def evict(self, request: Request) -> None:
         """It loses its pages: its full ones stay as cache until somebody takes them."""
@@ -338,7 +331,7 @@ class SchedulerState:
         if again:
             self.queue(request, first=True)
         self.counts.evicted += 1
-        self.tell("evictions", request)
+        self.tell("evict", request, counter="evictions")
 
     def let_go(self, request: Request) -> None:
         """It holds no pages and no row."""
@@ -372,7 +365,7 @@ class SchedulerState:
         if not choices:
             del self.live[request.number]
         self.ended.append((request.number, request.choice, reason))
-        self.tell(reason, request)
+        self.tell("end", request, counter=f"requests_{state.value}.{reason}")
         siblings, request.siblings = request.siblings, []
         for sibling in siblings:  # its further choices go on without it
             if sibling.state is State.WAITING:
@@ -391,8 +384,8 @@ class SchedulerState:
                 pool.promise(self.collector.tenant, -count)
             self.collector, self.collected = None, []
 
-    def end_number(self, number: int, state: State, reason: str) -> None:
-        """Every choice of a request is over."""
+    def end_number(self, number: int, state: State, reason: str, *, choice: int | None = None) -> None:
+        """Every choice of a request is over, or one of them."""
         for request in list(self.live.get(number, ())):
-            if request.state not in TERMINAL:
+            if request.state not in TERMINAL and choice in (None, request.choice):
                 self.end(request, state, reason)
