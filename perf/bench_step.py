@@ -107,7 +107,7 @@ def decode(runner: Runner, tokens: np.ndarray, positions: np.ndarray, slots: np.
     count = len(slots)
     block = runner.block("decode", tokens=count, sequences=count, rows=count)
     block.set(
-        count, count, count, 0, token_id=tokens, position=positions, slot=slots, sequence=slots, logit_row=slots
+        count, count, count, [], token_id=tokens, position=positions, slot=slots, sequence=slots, logit_row=slots
     )
     return runner.collect(runner.submit(block)).tokens
 

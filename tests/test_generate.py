@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from zinc_rt.errors import CheckFailed
-from zinc_rt.generate import Sampling
+from zinc_rt.generate import draw
+from zinc_rt.sampling import Sampling
 
 
 def draws(sampling: Sampling, logits: np.ndarray, count: int = 2000) -> np.ndarray:
-    found = [sampling.draw(logits, position=position) for position in range(count)]
+    found = [draw(sampling, logits, position=position) for position in range(count)]
     return np.bincount(found, minlength=len(logits)) / count
 
 
 def test_greedy_takes_the_first_of_equal_maxima() -> None:
-    assert Sampling().draw(np.array([0, 3, 3, 1], np.float32), position=9) == 1
+    assert draw(Sampling(), np.array([0, 3, 3, 1], np.float32), position=9) == 1
 
 
 def test_draws_follow_the_softmax() -> None:
@@ -40,7 +41,7 @@ def test_both_halves_of_the_seed_the_choice_and_the_position_matter() -> None:
     logits = np.zeros(1000, np.float32)
 
     def drawn(seed: int, choice: int = 0, position: int = 5) -> int:
-        return Sampling(temperature=1.0, seed=seed).draw(logits, choice=choice, position=position)
+        return draw(Sampling(temperature=1.0, seed=seed), logits, choice=choice, position=position)
 
     base = drawn(1)
     assert base == drawn(1)
@@ -50,4 +51,4 @@ def test_both_halves_of_the_seed_the_choice_and_the_position_matter() -> None:
 
 def test_a_logit_that_is_no_number_stops_with_its_index() -> None:
     with pytest.raises(CheckFailed, match="position 4: logit 1 is not a number"):
-        Sampling().draw(np.array([0, np.nan, 1], np.float32), position=4)
+        draw(Sampling(), np.array([0, np.nan, 1], np.float32), position=4)

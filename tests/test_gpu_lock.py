@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt import gpu_lock
+from zinc_rt import file_lock, gpu_lock
 from zinc_rt.errors import OutputError
 from zinc_rt.gpu_lock import GpuBusy
 
@@ -96,6 +96,6 @@ def test_a_lock_that_is_a_link_or_cannot_be_made_is_refused_in_a_sentence(tmp_pa
 def test_a_holder_that_did_not_sign_is_still_a_holder(tmp_path: Path, text: str) -> None:
     path = tmp_path / "lock"
     path.write_text(text)
-    assert "has not said who it is" in gpu_lock.holder(path)
+    assert "has not said who it is" in file_lock.holder(path)
     path.write_text('{"pid": 999999999, "command": "zinc-rt run"}')
-    assert "999999999 left behind" in gpu_lock.holder(path)
+    assert "999999999 left behind" in file_lock.holder(path)

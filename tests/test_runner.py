@@ -17,12 +17,13 @@ from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.exec import Buffer, DeadlineMissed, InFlight, Observer
-from zinc_rt.generate import Sampling, generate
+from zinc_rt.generate import generate
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.plan import STEP
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.runner import Deadlines
+from zinc_rt.sampling import Sampling
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page
 
@@ -118,7 +119,7 @@ def test_the_next_block_is_another_one_so_it_can_be_filled_while_a_step_runs(eng
 def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> None:
     runner = engine.runner
     block = runner.block("decode", tokens=1, sequences=1, rows=1)
-    block.set(1, 1, 1, 1, table_entry=np.zeros(1, np.int32), table_value=np.zeros(1, np.int32))
+    block.set(1, 1, 1, [{0: 0}])
     handle = runner.submit(block)
     with pytest.raises(InFlight, match="a step is in flight"):
         runner.submit(runner.block("decode", tokens=1, sequences=1, rows=1))
@@ -129,7 +130,7 @@ def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> Non
 def test_a_step_that_ends_badly_does_not_block_the_next(engine: Engine) -> None:
     runner = engine.runner
     block = runner.block("decode", tokens=1, sequences=1, rows=1)
-    block.set(1, 1, 1, 1, table_entry=np.array([1 << 20], np.int32), table_value=np.zeros(1, np.int32))
+    block.set(1, 1, 1, [{1 << 20: 0}])
     with pytest.raises(NodeFailed, match="TABLE_STORE: entry 1048576"):
         runner.collect(runner.submit(block))
     engine.forward(PROMPT)
@@ -331,7 +332,7 @@ def test_unloading_with_open_sequences_or_a_step_in_flight_is_refused(engine: En
     engine.release(sequence)
     runner = engine.runner
     block = runner.block("prefill", tokens=16, sequences=1, rows=1)
-    block.set(16, 1, 1, 1, table_entry=np.zeros(1, np.int32), table_value=np.zeros(1, np.int32))
+    block.set(16, 1, 1, [{0: 0}])
     handle = runner.submit(block)
     if not handle.fence.done():
         with pytest.raises(InFlight, match=r"cannot unload: a replay of .* is in flight"):

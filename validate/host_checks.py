@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt import generate
 from zinc_rt.errors import InputError, UnsupportedError, first_line
-from zinc_rt.generate import Sampling
 from zinc_rt.golden.draws import Draw, draws_of
 from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.sampling import Sampling
 from zinc_rt.validate.capture import CapturedRun
 from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair
@@ -86,8 +87,8 @@ def draws_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile, run: Captu
     bad: dict[str, Any] = {}
     cause = advice = ""
     for draw in draws:
-        sampling = Sampling(draw.temperature, draw.top_k, draw.top_p, draw.min_p, draw.seed)
-        got = sampling.draw(run.logits[draw.row], choice=draw.choice, position=draw.position)
+        asked = {name: getattr(draw, name) for name in FILTERS}
+        got = generate.draw(Sampling(**asked), run.logits[draw.row], choice=draw.choice, position=draw.position)
         if got != draw.token:
             bad = {"node": "draws", "token": draw.row, "got": got, "want": draw.token}
             cause = f"{_question(draw)}: token {got}, not {draw.token}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.engine import CAPACITIES, Engine
+from zinc_rt.engine import Engine
 from zinc_rt.ir.graph import ABSENT, Node
 from zinc_rt.model.scales import in_weight
 from zinc_rt.validate.capture import CapturedRun, label_of
@@ -57,7 +57,7 @@ def first_nonfinite(
             origin.append(_origin(engine, node, name, array, sequence.position, seen))
         seen[name] = finite
 
-    largest = CAPACITIES[-1]
+    largest = engine.limits.step_tokens
     passes = [list(tokens[start : start + largest]) for start in range(0, len(tokens), largest)]
     sequence = engine.open()
     try:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from zinc_rt.devices import ORACLE
-from zinc_rt.engine import CAPACITIES, Prefill
+from zinc_rt.engine import Prefill
 from zinc_rt.facts import leaned_on
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.kernels.launch import kernel_names
@@ -381,8 +381,8 @@ def _first_divergent(
 def _kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state: bool = False) -> tuple[str, ...]:
     """What the tier launches for a value's node in the prompt's tapped pass; with `state` also for the nodes that
     store to the state or KV cache it reads. Nothing where the tier has no kernels."""
-    tokens = min(len(runner.job.tokens), CAPACITIES[-1])
-    variants = runner.engine(spec).variants
+    engine = runner.engine(spec)
+    tokens, variants = min(len(runner.job.tokens), engine.limits.step_tokens), engine.variants
     variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
     program, buffers = variant.program, variant.graph.buffers
     calls = [call for call in program.calls if label in aliases_of(call.node)][-1:]  # the last keeps the name

@@ -3,7 +3,7 @@
 Every tier is fed the same steps, so a wrong position, row of logits or page makes all of them wrong alike, and no
 comparison between them can tell it from a wrong model. So the step blocks are read as they are written, and held
 against the tokens asked for: ids, positions one after the other, pages that no two places share, a row of logits
-for every token, and recurrent state that begins at zero.
+for every token, and recurrent state that begins from the zero row and stays in a row of the slot's own.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.engine import RECURRENT, Engine
+from zinc_rt.engine import ZERO_ROW, Engine
 from zinc_rt.exec import Buffer, Graph, Observer
+from zinc_rt.ir.graph import ENTRIES, SYMBOLS
 from zinc_rt.mem.plan import STEP
 from zinc_rt.resident import Variant
-from zinc_rt.runner import COUNTS, PARTS
+from zinc_rt.runner import COUNTS, PARTS, TABLES
 
 NAMES = {buffer: name for name, buffer in PARTS.items()}
-COUNTED = ("tokens", "sequences", "rows", "entries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,10 @@ class StepWatch(Observer):
     _asked: deque[int] = field(default_factory=deque)
     _slot: int = 0
     _position: int = 0
-    _pages: dict[int, int] = field(default_factory=dict)  # of the slot's place
-    _zeroed: set[tuple[str, int]] = field(default_factory=set)  # since the last step
-    _states: int = 0  # recurrent buffers of the model
+    _pages: dict[tuple[int, int], int] = field(default_factory=dict)  # of a page group and the slot's place
 
     def begin(self, slot: int) -> None:
         """A fresh sequence, just opened."""
-        if self.steps and len(self._zeroed) < self._states:
-            self._note("recurrent state zeroed for a fresh sequence", len(self._zeroed), f"{self._states} buffers")
         self._slot, self._position = slot, 0
         self._pages.clear()
         self._asked.clear()
@@ -79,22 +75,18 @@ class StepWatch(Observer):
 
     def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         graph, key, allocation = self._bound[id(buffer)]
-        if allocation.startswith(f"state/{RECURRENT}"):
-            self._zeroed.add((allocation, offset_bytes))
-        elif allocation == STEP and self.engine is not None:
+        if allocation == STEP and self.engine is not None:
             self._step(self.engine.variants.find(graph, key), data)
 
     # --- inside
 
     def _step(self, variant: Variant, data: memoryview) -> None:
-        self._states = sum(spec.name.startswith(RECURRENT) for spec in variant.graph.by_role("state"))
         if self._asked:
             self._compare(_parts(variant, data))
-        self._zeroed.clear()
         self.steps += 1
 
     def _compare(self, parts: dict[str, np.ndarray]) -> None:
-        counts = dict(zip(COUNTED, parts[COUNTS].tolist(), strict=False))
+        counts = dict(zip(SYMBOLS, parts[COUNTS].tolist(), strict=False))
         tokens = min(len(self._asked), max(1, counts["tokens"]))
         ids = [self._asked.popleft() for _ in range(tokens)]
         first = self._position
@@ -108,13 +100,14 @@ class StepWatch(Observer):
             "slot": [self._slot] * tokens,
             "sequence": [0] * tokens,
             "logit_row": range(tokens),
-            "state_source": [self._slot],
-            "state_target": [self._slot],
+            "state_source": [self._slot + 1 if first else ZERO_ROW],
+            "state_target": [self._slot + 1],
         }
         for name, values in wanted.items():
             if name in parts:
                 self._same(name, parts[name], list(values))
-        self._table(parts, counts["entries"], first + tokens)
+        for group in range(len(TABLES)):
+            self._table(parts, group, counts[ENTRIES[group]], first, first + tokens)
 
     def _same(self, name: str, got: np.ndarray, want: list[int]) -> None:
         for index, (saw, wanted) in enumerate(zip(got.tolist(), want, strict=False)):
@@ -122,24 +115,27 @@ class StepWatch(Observer):
                 self._note(f"{name}[{index}]", saw, wanted)
                 return
 
-    def _table(self, parts: dict[str, np.ndarray], entries: int, positions: int) -> None:
-        """Every position so far has a page, and no two places of the slot share one."""
-        if "table_entry" not in parts or self.engine is None:
+    def _table(self, parts: dict[str, np.ndarray], group: int, entries: int, first: int, positions: int) -> None:
+        """Every position so far that a token from `first` on sees has a page, and no two places share one."""
+        if TABLES[group][0] not in parts or self.engine is None:
             return
-        limits = self.engine.limits
-        for entry, page in zip(parts["table_entry"][:entries], parts["table_value"][:entries], strict=True):
+        limits, window = self.engine.limits, self.engine.page_groups[group].window
+        changed = (parts[name][:entries] for name in TABLES[group])
+        for entry, page in zip(*changed, strict=True):
             slot, place = divmod(int(entry), limits.pages_per_slot)
             if slot == self._slot:
-                self._pages[place] = int(page)
+                self._pages[group, place] = int(page)
+        of = f" of page group {group}" if group else ""
         seen: dict[int, int] = {}
-        for place in range(-(-positions // limits.page_tokens)):
-            page = self._pages.get(place)
+        oldest = max(0, first - window + 1) if window else 0
+        for place in range(oldest // limits.page_tokens, -(-positions // limits.page_tokens)):
+            page = self._pages.get((group, place))
             if page is None:
                 told = "never told to the device"
-                self._note(f"the page table's entry for slot {self._slot}, place {place}", told, "a page")
+                self._note(f"the page table's entry for slot {self._slot}, place {place}{of}", told, "a page")
                 return
             if page in seen:
-                where = f"the page of slot {self._slot}, place {place}"
+                where = f"the page of slot {self._slot}, place {place}{of}"
                 self._note(where, f"{page}, which place {seen[page]} has", "a page of its own")
                 return
             seen[page] = place
@@ -155,6 +151,6 @@ def _parts(variant: Variant, data: memoryview) -> dict[str, np.ndarray]:
     for spec in variant.graph.by_role("step"):
         place = variant.program.plan.placements[spec.name]
         piece = data[place.offset_bytes : place.offset_bytes + place.size_bytes]
-        if spec.name == COUNTS or spec.name in NAMES:
+        if spec.name == COUNTS or spec.name in NAMES or any(spec.name in pair for pair in TABLES):
             found[NAMES.get(spec.name, spec.name)] = np.frombuffer(piece, np.int32)
     return found

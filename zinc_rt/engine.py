@@ -21,6 +21,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.exec import Observer
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
+from zinc_rt.mem.context_bytes import RECURRENT, groups_of
 from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.builder import DeltaForm, Overrides, SequenceLimits
@@ -28,10 +29,10 @@ from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.resident import Counts, Variant, capacity_of
 from zinc_rt.runner import LOGITS, Runner, StepBlock, StepOutput
 from zinc_rt.settings import Settings
-from zinc_rt.variants import CAPACITIES, Transform, Variants
+from zinc_rt.variants import Transform, Variants
 
 DEFAULT_CTX = 4096
-RECURRENT = "state.ssm_"  # state that carries over from token to token, a row a slot
+ZERO_ROW = 0  # of recurrent state: a fresh sequence's, which nobody writes
 
 # tap(node, buffer name, array): graph order, the array valid during the call
 Tap = Callable[[ir.Node, str, np.ndarray], None]
@@ -94,15 +95,18 @@ class Engine:
         self.runner = Runner(self.variants, timeout_seconds=timeout_seconds, slow=slow)
         self._free_slots = list(range(slots))
         self._open: set[Sequence] = set()
-        pages = slots * self.limits.pages_per_slot
-        self._kv = PagedKV(
-            pages,
-            slots=slots,
-            pages_per_slot=self.limits.pages_per_slot,
-            page_tokens=self.limits.page_tokens,
-            highest_first=highest_pages_first,
-        )
         self.model = self.variants.model("prefill")
+        self.page_groups = groups_of(self.model.graph)
+        self._kv = [
+            PagedKV(
+                self.limits.group_pages(group),
+                slots=slots,
+                pages_per_slot=self.limits.pages_per_slot,
+                page_tokens=self.limits.page_tokens,
+                highest_first=highest_pages_first,
+            )
+            for group in range(len(self.page_groups))
+        ]
         self._enter_around = around
         self._around = ExitStack()
 
@@ -128,7 +132,7 @@ class Engine:
         if self._open:
             raise UsageError(f"{len(self._open)} sequences are open", next="release them, then unload the model")
         self.variants.unload()
-        self._kv.changes.clear()
+        self._forget_changes()
 
     @property
     def sequences(self) -> tuple[Sequence, ...]:
@@ -144,8 +148,9 @@ class Engine:
                 f"all {self.limits.slots} slots are taken", next="close a sequence, or use more slots"
             )
         slot = self._free_slots.pop(0)
-        # cached keys need nothing: a query sees only its own positions
-        self.variants.resident.zero(RECURRENT, slot, self.limits.slots, self.runner.stream)
+        # cached keys need nothing: a query sees only its own positions; nor does state that begins at the zero row
+        if self.variants.delta_form == "inplace":
+            self.variants.resident.zero(RECURRENT, slot, self.limits.slots, self.runner.stream)
         sequence = Sequence(slot)
         self._open.add(sequence)
         return sequence
@@ -154,14 +159,19 @@ class Engine:
         """Give the slot and its pages back. Raises UsageError for a sequence that is not open."""
         self._check_open(sequence)
         self._open.remove(sequence)
-        self._kv.release(sequence.slot)
+        for kv in self._kv:
+            kv.release(sequence.slot)
         self._free_slots.insert(0, sequence.slot)
 
-    def pages(self, sequence: Sequence) -> list[int]:
-        """The pages of the cache that hold a sequence's tokens, in order. Raises UsageError as `release`."""
+    def pages(self, sequence: Sequence, group: int = 0) -> list[int]:
+        """The pages of a page group that hold a sequence's tokens, in order, UNSET for those behind its window;
+        none where the model lacks the group. Raises UsageError as `release`."""
         self._check_open(sequence)
-        count = self._kv.tokens(sequence.slot) // self.limits.page_tokens
-        return [int(page) for page in self._kv.table[sequence.slot, :count]]
+        if group >= len(self._kv):
+            return []
+        kv = self._kv[group]
+        count = kv.tokens(sequence.slot) // self.limits.page_tokens
+        return [int(page) for page in kv.table[sequence.slot, :count]]
 
     def _check_open(self, sequence: Sequence) -> None:
         if sequence not in self._open:
@@ -209,7 +219,7 @@ class Engine:
         self.check(sequence, tokens)
         if not len(tokens):
             raise UsageError("no tokens to run", next="give at least one")
-        largest = 1 if prefill == "stepwise" else CAPACITIES[-1]
+        largest = 1 if prefill == "stepwise" else self.limits.step_tokens
         logits = []
         for start in range(0, len(tokens), largest):
             part = tokens[start : start + largest]
@@ -256,12 +266,13 @@ class Engine:
         total = sum(len(tokens) for _, tokens in batch)
         for sequence, tokens in batch:
             self.check(sequence, tokens)
-        if not 0 < total <= CAPACITIES[-1]:
-            raise UsageError(f"a step takes 1 to {CAPACITIES[-1]} tokens, not {total}")
+        if not 0 < total <= self.limits.step_tokens:
+            raise UsageError(f"a step takes 1 to {self.limits.step_tokens} tokens, not {total}")
         _check_step(batch, rows, total)
         inject = inject or {}
         for sequence, tokens in batch:
-            self._kv.ensure(sequence.slot, sequence.position + len(tokens))
+            for kv in self._kv:
+                kv.ensure(sequence.slot, sequence.position + len(tokens))
         block = self.runner.block(
             "decode" if total == len(batch) else "prefill",
             tokens=total,
@@ -274,11 +285,12 @@ class Engine:
         for label, value in inject.items():
             block.inject(label, value)
         handle = self.runner.submit(block)
-        self._kv.changes.clear()  # on their way
+        self._forget_changes()  # on their way
         output = self.runner.collect(handle)
         for sequence, tokens in batch:
             sequence.position += len(tokens)
             sequence.tokens.extend(tokens)
+            self._forget_pages(sequence)
         if tap is not None:
             _show_values(handle.variant, tap, handle.counts)
         return output
@@ -303,11 +315,11 @@ class Engine:
         batch: list[tuple[Sequence, abc.Sequence[int]]],
         rows: abc.Sequence[int],
     ) -> None:
-        changes = self._kv.changes
         lengths = [len(tokens) for _, tokens in batch]
         slots = np.array([sequence.slot for sequence, _ in batch], np.int32)
         ordinals = np.arange(len(batch), dtype=np.int32)
         starts = np.array([sequence.position for sequence, _ in batch], np.int32)
+        own_rows = slots + 1
         total = sum(lengths)
         within = np.arange(total, dtype=np.int32)
         if total > len(batch):  # else each sequence has one
@@ -319,17 +331,25 @@ class Engine:
             total,
             len(batch),
             len(rows),
-            len(changes),
+            [kv.changes for kv in self._kv],
             token_id=np.array([token for _, tokens in batch for token in tokens], np.int32),
             position=starts[ordinals] + within,
             slot=slots[ordinals],
             sequence=ordinals,
-            state_source=slots,
-            state_target=slots,
+            state_source=np.where(starts > 0, own_rows, ZERO_ROW),
+            state_target=own_rows,
             logit_row=np.asarray(rows, np.int32),
-            table_entry=np.array(list(changes), np.int32),
-            table_value=np.array(list(changes.values()), np.int32),
         )
+
+    def _forget_changes(self) -> None:
+        for kv in self._kv:
+            kv.changes.clear()
+
+    def _forget_pages(self, sequence: Sequence) -> None:
+        """Give up the pages that no token to come sees: those behind the windows."""
+        for spec, kv in zip(self.page_groups, self._kv, strict=True):
+            if spec.window:
+                kv.forget(sequence.slot, sequence.position - spec.window + 1)
 
     def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
         """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""

@@ -1,21 +1,18 @@
 """One program at a time on a GPU: a lock named after its render node, with its holder's pid inside.
 
-Two programs that probe or compute on one card disturb each other's answers, and a hang takes both down. The lock
-is the kernel's (flock): it is gone with the process that took it, however that one ended. Simulated devices need
-none.
+Two programs that probe or compute on one card disturb each other's answers, and a hang takes both down. Simulated
+devices need none.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from zinc_rt import files
+from zinc_rt import file_lock, files
 from zinc_rt.errors import OutputError, ZincError
 
 
@@ -42,20 +39,14 @@ def take(gpu: str, *, folder: Path | None = None) -> Path:
     if path in _held:
         _held[path].users += 1
         return path
-    import fcntl  # GPU tiers need Linux; this room is read elsewhere too
-
-    fd = _open(path)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise GpuBusy(
-                f"{gpu} is in use by {holder(path)}", next=f"wait for it, or end it; the lock is {path}"
-            ) from None
-        _sign(fd)
-    except BaseException:
-        os.close(fd)
-        raise
+        fd = file_lock.hold(path)
+    except BlockingIOError:
+        raise GpuBusy(
+            f"{gpu} is in use by {file_lock.holder(path)}", next=f"wait for it, or end it; the lock is {path}"
+        ) from None
+    except OSError as error:
+        raise OutputError(f"{path}: cannot make the GPU's lock: {error.strerror}") from error
     _held[path] = _Held(fd, 1)
     return path
 
@@ -76,45 +67,3 @@ def held(gpu: str) -> Iterator[None]:
         yield
     finally:
         give_back(path)
-
-
-def holder(path: Path) -> str:
-    """Who has signed the file: its pid and command line, as far as they can be seen from here."""
-    try:
-        signed = json.loads(path.read_text(encoding="utf-8"))
-        pid, command = int(signed["pid"]), str(signed["command"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process, which has not said who it is"
-    if not Path(f"/proc/{pid}").exists():
-        return f"a process that pid {pid} left behind, or one of another container ({command})"
-    with suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        command = " ".join(word.decode(errors="replace") for word in words if word) or command
-    return f"pid {pid} ({command})"
-
-
-def _open(path: Path) -> int:
-    """Open the lock's file, whoever made it. A file of another user in a shared folder can be locked all the
-    same."""
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        for _ in range(2):
-            with suppress(FileNotFoundError):
-                try:
-                    return os.open(path, os.O_RDWR | flags)
-                except PermissionError:
-                    return os.open(path, os.O_RDONLY | flags)
-            with suppress(FileExistsError):
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o666)
-                os.fchmod(fd, 0o666)  # whatever the umask: the next user signs it too
-                return fd
-    except OSError as error:
-        raise OutputError(f"{path}: cannot make the GPU's lock: {error.strerror}") from error
-    raise OutputError(f"{path}: cannot make the GPU's lock: it comes and goes")
-
-
-def _sign(fd: int) -> None:
-    text = json.dumps({"pid": os.getpid(), "command": " ".join(sys.argv)})
-    with suppress(OSError):  # opened for reading only: /proc/locks still knows the holder
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, text.encode(), 0)

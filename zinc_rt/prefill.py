@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from zinc_rt.engine import CAPACITIES, Engine, Prefill, Sequence
+from zinc_rt.engine import Engine, Prefill, Sequence
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.op import Op
@@ -101,7 +101,7 @@ def prepare(
     tokens after them, so that neither counts as their time. Raises as `prefill`."""
     _require_kernels(engine, mode)
     engine.check(sequence, tokens)
-    largest = 1 if mode == "off" else CAPACITIES[-1]
+    largest = 1 if mode == "off" else engine.limits.step_tokens
     sizes = {min(largest, len(tokens) - start) for start in range(0, len(tokens), largest)}
     if decode or mode == "validate":
         sizes.add(1)

@@ -112,6 +112,13 @@ class Variant:
         place = self._places.get(name) or self._place(name)
         return place.rows if place.symbol is None else counts[place.symbol], *place.inner
 
+    def buffer(self, name: str) -> Buffer:
+        """The buffer of an output that another graph is to read in place."""
+        place = self.program.plan.placements[name]
+        if place.offset_bytes:
+            raise ValueError(f"{name} shares its allocation with others")
+        return self.buffers[place.allocation]
+
     def _place(self, name: str) -> _Place:
         spec, placed = self.graph.buffers[name], self.program.plan.placements[name]
         first, *inner = spec.shape
@@ -188,12 +195,14 @@ class Resident:
         heaps: Mapping[ir.Role, BufferHeap] | None = None,
         steps: int | None = None,
         timed: bool = False,
+        given: Mapping[str, Buffer] | None = None,
     ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
         tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them
         all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at
         what is left behind. A variant with any of these has its arena for itself. `timed`: as LoweredGraph
-        has it."""
+        has it. `given`: state that another variant has as its output (`Variant.buffer`), by buffer name; that one
+        outlives this one."""
         backend = self.backend
         plan = plan_memory(
             graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
@@ -205,7 +214,7 @@ class Resident:
             self._weights = backend.upload(*self._given)
         with ExitStack() as undo:
             arena = None
-            own: dict[str, Buffer] = {}
+            own = {plan.placements[name].allocation: buffer for name, buffer in (given or {}).items()}
             if self._share_arenas and ARENA in plan.allocations and not tapped and heaps is None and steps is None:
                 arena = self._take(plan.allocations[ARENA])
                 undo.callback(self._give, arena)

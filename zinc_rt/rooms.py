@@ -35,10 +35,10 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 
 _CORE = "backends exec ir kernels lower mem model settings"
-_ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
+_ENGINE = f"{_CORE} resident runner variants context_memory prefill sampling generate engine devices"
 _HOST = (
-    "sim kmd pm4 isa facts checked gpu_lock arguments terminal command_observer cli commands report code_version "
-    "rooms host"
+    "sim kmd pm4 isa facts checked file_lock gpu_lock arguments terminal command_observer cli commands report "
+    "code_version rooms host"
 )
 _ALL = f"{_ENGINE} llm text sched serve spirv {_HOST}"
 
@@ -51,7 +51,7 @@ ROOMS: dict[str, Room] = {
     "mem": _room("ir", computes=True),
     "exec": _room(computes=True),
     "lower": _room("ir kernels mem", computes=True),
-    "model": _room("ir kernels", computes=True),
+    "model": _room("ir kernels mem", computes=True),
     "backends": _room("exec lower kernels pm4 kmd ir mem spirv", computes=True),
     # machines, real and simulated
     "spirv": _room(),
@@ -64,18 +64,21 @@ ROOMS: dict[str, Room] = {
     "settings": _room("backends"),
     "devices": _room("backends kmd sim checked gpu_lock"),
     "checked": _room("kmd"),  # what probes passed here
-    "gpu_lock": _room(),
+    "file_lock": _room(),
+    "gpu_lock": _room("file_lock"),
     "resident": _room(_CORE, computes=True),
     "variants": _room(f"{_CORE} resident", computes=True),
     "runner": _room(f"{_CORE} resident variants", computes=True),
     "context_memory": _room("mem model", computes=True),
     "engine": _room(f"{_CORE} resident variants runner context_memory", computes=True),
     "prefill": _room(_ENGINE, computes=True),
+    "sampling": _room(computes=True),
     "generate": _room(_ENGINE, computes=True),
     "text": _room("model"),
-    "llm": _room(f"{_ENGINE} text"),
+    "model_runner": _room(f"{_ENGINE} sched"),
+    "llm": _room(f"{_ENGINE} text sched model_runner"),
     # many requests
-    "sched": _room("exec mem"),
+    "sched": _room("exec mem ir sampling file_lock"),
     "serve": _room(f"{_ENGINE} sched text llm report"),
     # what people use
     "report": _room(),

@@ -1,7 +1,7 @@
 """Steps of a model on a backend: one write of the step block, one replay, and what comes back. No policy.
 
     block = runner.block("decode", tokens=2, sequences=2, rows=2)
-    block.set(2, 2, 2, 0, token_id=tokens, position=positions, slot=slots, logit_row=rows)
+    block.set(2, 2, 2, [], token_id=tokens, position=positions, slot=slots, logit_row=rows)
     output = runner.collect(runner.submit(block))
 
 Who is in a step, which pages it has and what happens with its tokens is the caller's. A block is host memory with
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,9 +39,8 @@ PARTS = {  # what `StepBlock.set` takes, by buffer name
     "state_source": "request[slot].state_source",
     "state_target": "request[slot].state_target",
     "logit_row": "request[slot].logit_row",
-    "table_entry": "step.table_entry",
-    "table_value": "step.table_value",
 }
+TABLES = (("step.table_entry", "step.table_value"), ("step.table_entry_1", "step.table_value_1"))  # by page group
 SLOW_SECONDS = 2.0  # a step without a deadline says that it still runs after so long
 FIRST_SIMULATED_SECONDS, SIMULATED_SECONDS = 600.0, 60.0  # a simulated device compiles kernels it has not seen
 SILICON_SECONDS, SILICON_FACTOR = 2.0, 50.0
@@ -50,7 +49,7 @@ SILICON_SECONDS, SILICON_FACTOR = 2.0, 50.0
 class StepBlock:
     """One step's input, filled by whoever schedules. `raw` has the bytes, `views` the arrays in it by buffer."""
 
-    __slots__ = ("_named", "counts", "raw", "variant", "views")
+    __slots__ = ("_named", "_tables", "counts", "raw", "variant", "views")
 
     def __init__(self, variant: Variant) -> None:
         plan, graph = variant.program.plan, variant.graph
@@ -64,12 +63,31 @@ class StepBlock:
             self.views[spec.name] = part.view(NUMPY_DTYPES[spec.dtype]).reshape(variant.shape(spec.name, capacity))
         self.counts = self.views[COUNTS]
         self._named = {name: self.views[buffer] for name, buffer in PARTS.items() if buffer in self.views}
+        self._tables = {
+            group: (self.views[entry], self.views[value])
+            for group, (entry, value) in enumerate(TABLES)
+            if entry in self.views
+        }
 
-    def set(self, tokens: int, sequences: int, rows: int, entries: int, **parts: np.ndarray) -> None:
-        """Set the step's counts, and i32 arrays by the names of PARTS. One that the graph does not read is
-        ignored."""
+    def set(
+        self,
+        tokens: int,
+        sequences: int,
+        rows: int,
+        table_changes: Sequence[Mapping[int, int]],
+        **parts: np.ndarray,
+    ) -> None:
+        """Set the step's counts, each page group's table entries that change (row-major number -> page), and i32
+        arrays by the names of PARTS. What the graph does not read is ignored."""
         counts, named = self.counts, self._named
-        counts[0], counts[1], counts[2], counts[3] = tokens, sequences, rows, entries
+        counts[0], counts[1], counts[2] = tokens, sequences, rows
+        counts[3:] = 0
+        for group, changes in enumerate(table_changes):
+            if changes and group in self._tables:
+                count = counts[3 + group] = len(changes)
+                entry, value = self._tables[group]
+                entry[:count] = list(changes)
+                value[:count] = list(changes.values())
         for name, values in parts.items():
             view = named.get(name)
             if view is not None:
@@ -175,11 +193,15 @@ class Runner:
         tokens: int,
         sequences: int,
         rows: int,
+        entries: int = 0,
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> StepBlock:
-        """A block that holds so many, of the smallest variant that does; built where there is none yet."""
-        variant = self.variants.fitting(stage, tokens, sequences, rows, inject=inject, tapped=tapped)
+        """A block that holds so many, of the smallest variant that does; built where there is none yet. `entries`:
+        of the page table that changes most, where a step binds pages that were filled before it."""
+        variant = self.variants.fitting(
+            stage, tokens, sequences, rows, entries=entries, inject=inject, tapped=tapped
+        )
         blocks: list[StepBlock] = variant.blocks
         if not blocks:
             blocks += [StepBlock(variant), StepBlock(variant)]

@@ -17,7 +17,7 @@ from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.resident import Resident, Variant
 
-CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds; the actual count is data
+CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
 MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
 Transform = Callable[[ir.OpGraph], ir.OpGraph]
 Built = tuple[Stage, tuple[str, ...], bool, bool]  # stage, injected labels, tapped, timed
@@ -53,6 +53,7 @@ class Variants:
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
         self._built: dict[Built, dict[tuple[int, ...], Variant]] = {}
         self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
+        self._capacities = token_capacities(limits)
 
     def model(self, stage: Stage) -> Model:
         if stage not in self._models:
@@ -85,17 +86,34 @@ class Variants:
         sequences: int,
         rows: int,
         *,
+        entries: int = 0,
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> Variant:
-        """The variant of the smallest capacity that holds so many, as `get`."""
-        asked = stage, tokens, sequences, rows, inject, tapped or self.tap_always, self.timed
+        """The variant of the smallest capacity that holds so many, as `get`. `entries`: of one page table that
+        change."""
+        asked = stage, tokens, sequences, rows, entries, inject, tapped or self.tap_always, self.timed
         variant = self._fitting.get(asked)
         if variant is None:
-            room = _least(max(tokens, sequences))
-            key = (room, min(self.limits.slots, room), min(room, _least(rows)))
+            key = self._key(tokens, sequences, rows, entries)
             variant = self._fitting[asked] = self.get(stage, key, inject=inject, tapped=tapped)
         return variant
+
+    def _key(self, tokens: int, sequences: int, rows: int, entries: int) -> tuple[int, ...]:
+        """The smallest capacity. More entries than tokens and sequences make, as when a cached prefix is bound,
+        have room for the whole table. Raises UsageError for more than the largest variant takes."""
+        limits = self.limits
+        room = _least(self._capacities, max(tokens, sequences))
+        if limits.rows is None:
+            most_rows = min(room, _least(self._capacities, rows))
+        else:
+            most_rows = min(room, limits.rows)
+            if rows > limits.rows:
+                raise UsageError(f"a step gives logits of at most {limits.rows} tokens, not {rows}")
+        most_sequences = min(limits.slots, room)
+        if entries <= room + most_sequences:
+            return room, most_sequences, most_rows
+        return room, most_sequences, most_rows, limits.slots * limits.pages_per_slot
 
     def get(
         self, stage: Stage, key: tuple[int, ...], *, inject: tuple[str, ...] = (), tapped: bool = False
@@ -157,9 +175,19 @@ class Variants:
             replays.observe(observers)
 
 
-def _least(count: int) -> int:
-    """The smallest capacity that holds so many. Raises UsageError for more than the largest variant takes."""
-    for capacity in CAPACITIES:
+def token_capacities(limits: SequenceLimits) -> tuple[int, ...]:
+    """The tokens that variants hold, smallest first. Where rows of logits are limited a scheduler drives the
+    steps: most of them decode one token a slot."""
+    if limits.rows is None:
+        wanted = {*CAPACITIES, limits.step_tokens}
+    else:
+        wanted = {1, 16, -(-limits.slots // 16) * 16, limits.step_tokens}
+    return tuple(sorted(tokens for tokens in wanted if tokens <= limits.step_tokens))
+
+
+def _least(capacities: tuple[int, ...], count: int) -> int:
+    """The smallest capacity that holds so many. Raises UsageError for more than the largest."""
+    for capacity in capacities:
         if capacity >= count:
             return capacity
-    raise UsageError(f"a step takes 1 to {CAPACITIES[-1]} tokens, not {count}")
+    raise UsageError(f"a step takes 1 to {capacities[-1]} tokens, not {count}")

@@ -15,7 +15,7 @@ from zinc_rt.commands.output import begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
-    from zinc_rt.generate import Drawn
+    from zinc_rt.generate import DrawCounts
     from zinc_rt.perf.machine import Sampler
     from zinc_rt.report import Report
 
@@ -28,6 +28,7 @@ token's seconds. --vs runs another program in alternation and gives the ratio wi
 examples:
   zinc-rt perf bench --model M.gguf
   zinc-rt perf bench --model M.gguf --tier t2 --json runs/t2.json --history runs/history.jsonl
+  zinc-rt perf bench --model M.gguf --tier t_cpu --slots 1,16
   zinc-rt perf bench --model M.gguf --vs 'llama-bench -m M.gguf -p 0 -n 128 -r 1 -o json'
   zinc-rt perf bench --model M.gguf --device sim --tier t1 --prompt-tokens 8 --tokens 8 --runs 3
 
@@ -44,7 +45,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-n", "--tokens", type=int, default=128, metavar="N", help="generated in each run (default 128)"
     )
     load.add_argument(
-        "--slots", type=int, default=1, metavar="N", help="sequences that decode together (default 1)"
+        "--slots",
+        type=_counts,
+        default=(1,),
+        metavar="N,M",
+        help="sequences that decode together (default 1); several: also their ratios",
     )
     load.add_argument("--warmup", type=int, default=1, metavar="N", help="runs that do not count (default 1)")
     load.add_argument("--runs", type=int, default=5, metavar="N", help="runs that do (default 5)")
@@ -53,6 +58,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     peer.add_argument("--vs-figure", metavar="REGEX", help="where: the first group is tok/s")
     peer.add_argument("--vs-timeout", type=float, default=600.0, metavar="S", help="for one run (default 600)")
     parser.add_argument("--history", type=Path, metavar="F.jsonl", help="record the report there")
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    words = text.split(",")
+    if not all(word.isdecimal() and int(word) for word in words) or len(set(words)) < len(words):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of slots, nor several like 1,16")
+    return tuple(map(int, words))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,15 +82,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.vs_figure and not arguments.vs:
         raise UsageError("--vs-figure goes with --vs")
     theirs = runner(arguments.vs, arguments.vs_figure, arguments.vs_timeout) if arguments.vs else None
-    load = BenchWorkload(
-        arguments.prompt_tokens, arguments.tokens, arguments.slots, arguments.warmup, arguments.runs
-    )
+    several = len(arguments.slots) > 1
+    if several and arguments.runs < 2:
+        raise UsageError("several numbers of slots need --runs 2 or more: a ratio without a spread says nothing")
+    if several and (theirs is not None or arguments.history):
+        raise UsageError("--vs and --history go with one number of slots", next=f"--slots {arguments.slots[0]}")
+    given = (arguments.prompt_tokens, arguments.tokens)
+    loads = [BenchWorkload(*given, slots, arguments.warmup, arguments.runs) for slots in arguments.slots]
+    load = loads[0]
     if theirs is not None and load.runs < 2:
         raise UsageError("--vs needs --runs 2 or more: a ratio without a spread says nothing")
     knobs, out = options.settings(), output_stream(arguments)
     gguf = options.read_model(arguments.model)
     report = begin(Report("perf bench"), arguments)
-    with options.open_engine(gguf, arguments, knobs, slots=load.slots) as engine:
+    with options.open_engine(gguf, arguments, knobs, slots=max(arguments.slots)) as engine:
         load.check(engine.limits.ctx)
         describe_run(report, engine)
         if engine.backend.device.simulated:
@@ -86,11 +103,15 @@ def run(arguments: argparse.Namespace) -> int:
         sampler = Sampler()
         report.details |= {
             "settings": asdict(knobs),
-            "workload": {**asdict(load), "nodes": nodes_of(engine)},
+            "workload": {
+                **asdict(load),
+                "slots": list(arguments.slots) if several else load.slots,
+                "nodes": nodes_of(engine),
+            },
             "machine": machine(),
         }
-        _measure(engine, report, sampler, theirs, load, arguments.vs)
-        describe_ran(report, engine, _drawn(report, load.slots))
+        _measure(engine, report, sampler, theirs, loads, arguments.vs)
+        describe_ran(report, engine, _drawn(report))
         report.details["samples"] = sampler.samples
         instrument = engine.backend.instrument
         report.details["findings"] = [each.text for each in instrument.findings()] if instrument else []
@@ -122,10 +143,14 @@ def _predicted(report: Report, model: str) -> dict[str, Any]:
     return {"device": row.name, "bound": made.likely.bound, "ceiling": made.ceiling, "tokens_per_second": speeds}
 
 
-def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load: Any, command: str) -> None:
+def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, loads: Any, command: str) -> None:
     from zinc_rt.perf.bench.runs import against, alternate, results, runs
+    from zinc_rt.perf.bench.scaling import in_turns, scaling_results
 
-    tier = engine.backend.spec.tier
+    tier, load = engine.backend.spec.tier, loads[0]
+    if len(loads) > 1:
+        report.results += scaling_results(in_turns(engine, loads, sampler), loads, tier, sampler)
+        return
     if theirs is None:
         *_, timed = runs(engine, load, sampler)
         report.results += results(timed, load, tier, sampler)
@@ -134,13 +159,13 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
     report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier, theirs.record())]
 
 
-def _drawn(report: Report, slots: int) -> Drawn:
+def _drawn(report: Report) -> DrawCounts:
     """The host takes the likeliest of a prompt's last logits; every other token is the device's."""
-    from zinc_rt.generate import Drawn
+    from zinc_rt.generate import DrawCounts
 
-    runs = {result.id: result.measure["runs"] for result in report.results if "runs" in result.measure}
-    decoded = runs["decode" if slots == 1 else "aggregate"]
-    return Drawn(device=slots * sum(len(run) for run in decoded), host=len(runs["ttft"]))
+    each = [result.measure for result in report.results if "slots" in result.measure and "runs" in result.measure]
+    device = sum(measure["slots"] * sum(len(run) for run in measure["runs"]) for measure in each)
+    return DrawCounts(device=device, host=sum(measure["slots"] * len(measure["runs"]) for measure in each))
 
 
 def _show(report: Report, out: TextIO) -> None:
@@ -151,7 +176,7 @@ def _show(report: Report, out: TextIO) -> None:
         out=out,
     )
     terminal.show(
-        f"  prompt {load['prompt_tokens']}, {load['tokens']} tokens, {load['slots']} slots; "
+        f"  prompt {load['prompt_tokens']}, {load['tokens']} tokens, {_slots(load['slots'])} slots; "
         f"{load['warmup']} runs to warm up, {load['runs']} measured",
         out=out,
     )
@@ -162,7 +187,7 @@ def _show(report: Report, out: TextIO) -> None:
         out=out,
     )
     for result in report.results:
-        terminal.show(f"  {result.id:<10}{_line(result.id, result.measure)}", out=out)
+        terminal.show(f"  {result.id:<13}{_line(result.id, result.measure)}", out=out)
     made = report.details["predicted"]
     if "reason" not in made and load["slots"] == 1 and device["tier"] != registry.ORACLE:
         likely, low, high = (made["tokens_per_second"][case] for case in ("likely", "pessimistic", "optimistic"))
@@ -175,7 +200,15 @@ def _show(report: Report, out: TextIO) -> None:
         terminal.show(f"shortcut  {shortcut}", out=out)
 
 
+def _slots(counts: int | list[int]) -> str:
+    return str(counts) if isinstance(counts, int) else " and ".join(map(str, counts))
+
+
 def _line(name: str, measure: dict[str, Any]) -> str:
+    if name.startswith("scaling"):
+        low, high, over = measure["ratio_low"], measure["ratio_high"], measure["over"]
+        times = f"{measure['ratio']:.2f} times the tokens a second of {over} slot{'s' * (over > 1)}"
+        return f"{times} at {measure['slots']} slots, {low:.2f} to {high:.2f}"
     if name == "against":
         low, high = measure["ratio_low"], measure["ratio_high"]
         return f"{measure['ratio']:.3f} of the other's speed, {low:.3f} to {high:.3f}"

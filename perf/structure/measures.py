@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from zinc_rt.backends import registry
-from zinc_rt.engine import CAPACITIES, LOGITS, Engine
+from zinc_rt.engine import LOGITS, Engine
 from zinc_rt.ir.graph import ABSENT, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
@@ -185,10 +185,11 @@ def submissions_beyond_chunks(lab: Lab, tier: str, tokens: int) -> Measurement:
 
     model = lab.folder() / "long.gguf"
     write_tiny(model, "qwen3", seed=0, quant="f32", layers=1, context=2 * tokens)
-    found, count = _prompt_submissions(lab.bench(tier, model=model), tokens)
-    if count <= CAPACITIES[-1]:
+    bench = lab.bench(tier, model=model)
+    found, count = _prompt_submissions(bench, tokens)
+    chunks = -(-count // bench.engine.limits.step_tokens)
+    if chunks == 1:
         raise CannotMeasure(f"{count} tokens are one chunk")
-    chunks = -(-count // CAPACITIES[-1])
     return Measurement(abs(found - chunks), f"{found} for a prompt of {count} tokens on {tier}, {chunks} chunks")
 
 
@@ -205,7 +206,8 @@ def prefill_difference(lab: Lab, tier: str, tokens: int) -> Measurement:
 
 
 def tokens_generated(lab: Lab, tier: str, tokens: int) -> Measurement:
-    from zinc_rt.generate import Sampling, generate
+    from zinc_rt.generate import generate
+    from zinc_rt.sampling import Sampling
 
     if clamps := lab.settings.clamps():
         raise CannotMeasure(f"a shortcut is in force: {clamps[0]}")

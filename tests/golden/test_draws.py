@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from zinc_rt import generate
 from zinc_rt.errors import InputError
-from zinc_rt.generate import Sampling
 from zinc_rt.golden.draws import WAYS, draws_of, philox
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import read_golden
+from zinc_rt.sampling import Sampling
 
 MOST = 0xFFFFFFFF
 # philox4x32 10 of Random123's kat_vectors: counter, key, answer
@@ -40,9 +41,9 @@ def test_an_embedded_golden_draws_every_way_and_not_one_token_alone(pair: object
     logits = dict(zip(range(len(golden.ids)) if golden.rows is None else golden.rows, golden.logits, strict=False))
     for draw in draws:
         if draw.row in logits and len(golden.logits) == len(golden.ids):
-            sampling = Sampling(draw.temperature, draw.top_k, draw.top_p, draw.min_p, draw.seed)
+            asked = {name: getattr(draw, name) for name in ("temperature", "top_k", "top_p", "min_p", "seed")}
             row = np.asarray(golden.logits[draw.row])
-            assert sampling.draw(row, choice=draw.choice, position=draw.position) == draw.token
+            assert generate.draw(Sampling(**asked), row, choice=draw.choice, position=draw.position) == draw.token
 
 
 def test_draws_of_another_shape_are_refused() -> None:

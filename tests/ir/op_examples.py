@@ -19,6 +19,7 @@ DIMS: dict[str, Dim] = {
     "one": 1,
     "two": 2,
     "four": 4,
+    "words": 64,
     "slots": 3,
     "pages": 5,
     "ctx": 80,

@@ -10,6 +10,7 @@ import pytest
 from op_cases import floats, paged, run, same, weight
 
 from zinc_rt.ir.op import OPS, Op
+from zinc_rt.kernels import cases
 
 BIT_IDENTICAL = ("canonical-1", "canonical-1-q8")  # float32-dequant's BLAS sums in an order of its own
 TOKENS = 6
@@ -64,6 +65,10 @@ def sampling() -> Case:
     return [x(1, 50), seed, settings.astype(np.float32), SLOT, POSITION], {}
 
 
+def slots(op: Op, sizes: dict[str, int]) -> Case:
+    return list(cases.Case(op, {"L": T, "V": 50, "slots": 9, "words": 64, "P": 7, **sizes}).operands()), {}
+
+
 CASES: dict[Op, Callable[[], Case]] = {
     Op.EMBED: lambda: ([indices(7), q4(1, 7, 256)], {}),
     Op.RMS_NORM: lambda: ([x(1, 96), f32(2, 32)], {"eps": 1e-6, "size": 32}),
@@ -102,6 +107,9 @@ CASES: dict[Op, Callable[[], Case]] = {
     Op.LM_HEAD: lambda: ([x(1, 256), q4(2, 9, 256), np.array([5, 0, 2, 2, 1, 4], np.int32), f32(3, 9)], {}),
     Op.ARGMAX: lambda: ([x(1, 50)], {}),
     Op.SAMPLE: sampling,
+    Op.LOGITS_ADJUST: lambda: slots(Op.LOGITS_ADJUST, {"ends": 2, "B": 2, "biases": 9, "M": 2}),
+    Op.SAMPLE_SLOTS: lambda: slots(Op.SAMPLE_SLOTS, {}),
+    Op.LOGPROBS: lambda: ([x(1, 50), indices(50) - 1], {"top": 4}),
     Op.KV_WRITE_BATCHED: lambda: ([x(1, 8), x(2, 4), *PAGED, floats(3, ROWS, 8), floats(4, ROWS, 4)], {}),
     Op.MATMUL_WMMA_F16: lambda: ([x(1, 96), weight(floats(2, 7, 96), "f16")], {}),
     Op.MATMUL_WMMA_Q4K: lambda: ([x(1, 256), q4(2, 7, 256)], {}),

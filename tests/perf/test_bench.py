@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.bench.runs import BenchWorkload, against, alternate, nodes_of, results, runs
+from zinc_rt.perf.bench.scaling import in_turns, scaling_results
 from zinc_rt.perf.bench.versus import runner, speed_in
 from zinc_rt.perf.command import main
 from zinc_rt.perf.gate.figures import figure, percentile
@@ -99,6 +101,34 @@ def test_the_interval_holds_the_ratio_and_narrows_with_agreement() -> None:
 )
 def test_the_others_speed_is_read_from_what_it_prints(text: str, speed: float) -> None:
     assert speed_in(text, text) == speed
+
+
+def test_slots_take_turns_and_the_ratio_is_of_their_runs(engine: Engine) -> None:
+    loads = [BenchWorkload(2, 2, slots, warmup=0, runs=3) for slots in (1, 3)]
+    timed = in_turns(engine, loads, Sampler())
+    made = {result.id: result.measure for result in scaling_results(timed, loads, "t_cpu", Sampler())}
+    assert set(made) == {"decode", "prefill", "ttft", "aggregate-3", "scaling-3"}
+    one, three = ([sum(run) for run in each.tokens] for each in timed)
+    ratios = [3 * a / b for a, b in zip(one, three, strict=True)]
+    assert made["scaling-3"]["ratio"] == pytest.approx(statistics.geometric_mean(ratios))
+    assert min(ratios) <= made["scaling-3"]["ratio_low"] <= made["scaling-3"]["ratio"]
+
+
+def test_several_numbers_of_slots_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["bench", "--model", str(MODEL), "--tier", "t_cpu", "-p", "2", "-n", "2", "--warmup", "0"]
+    assert main([*line, "--slots", "1,2", "--runs", "2", "--json", str(tmp_path / "r.json")]) == 0
+    assert "times the tokens a second of 1 slot at 2 slots" in capsys.readouterr().out
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["details"]["workload"]["slots"] == [1, 2], "no gate takes it for a report of one number"
+    with pytest.raises(SystemExit, match="2"):
+        main([*line, "--slots", "0"])
+    assert "no number of slots" in capsys.readouterr().err
+    for wrong, says in (
+        (["--slots", "1,2", "--runs", "1"], "--runs 2 or more"),
+        (["--slots", "1,2", "--history", str(tmp_path / "h")], "one number of slots"),
+    ):
+        assert main([*line, *wrong]) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_no_speed_no_ratio() -> None:

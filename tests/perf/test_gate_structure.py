@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from zinc_rt.backends.cpu import self_test
 from zinc_rt.engine import Engine
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.perf.gate.milestones import find_milestone, milestones
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.verdict import evaluate
@@ -66,7 +68,7 @@ def test_a_second_submission_a_token_fails(lab: Lab, monkeypatch: pytest.MonkeyP
 
 
 def test_a_prompt_that_goes_in_two_passes_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zinc_rt.engine.CAPACITIES", (1, 16))
+    monkeypatch.setattr("zinc_rt.engine.SequenceLimits", partial(SequenceLimits, step_tokens=16))
     result = decided(lab, "M2/one-pass")
     assert (result.status, result.measure["value"]) == ("fail", 2)
 

@@ -12,12 +12,12 @@ from seen import Seen, Validate
 
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.paged_kv import PagedKV
-from zinc_rt.resident import Resident
 from zinc_rt.runner import StepBlock
 
 IDS = ",".join(str(3 * index + 1) for index in range(20))  # two pages
 Parts = dict[str, np.ndarray]
-Change = Callable[[list[int], Parts], None]
+Tables = list[dict[int, int]]  # what changes, by page group
+Change = Callable[[Tables, Parts], None]
 
 
 @pytest.fixture
@@ -34,11 +34,12 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
     def change_with(change: Change) -> None:
         real = StepBlock.set
 
-        def changed(self: StepBlock, *counts: int, **parts: Any) -> None:
-            several = list(counts)
+        def changed(self: StepBlock, *counts: Any, **parts: Any) -> None:
+            *several, tables = counts
+            tables = [dict(changes) for changes in tables]
             parts = {name: np.array(values) for name, values in parts.items()}
-            change(several, parts)
-            real(self, *several, **parts)
+            change(tables, parts)
+            real(self, *several, tables, **parts)
 
         monkeypatch.setattr(StepBlock, "set", changed)
 
@@ -54,19 +55,27 @@ def test_right_steps_are_no_result(validate: Validate, tiny: str) -> None:
     assert seen.exit == 0 and not [each for each in seen.results if each["kind"] == "step"]
 
 
-def late(counts: list[int], parts: Parts) -> None:
+def late(tables: Tables, parts: Parts) -> None:
     parts["position"][1:] += 1
 
 
-def first_row(counts: list[int], parts: Parts) -> None:
+def first_row(tables: Tables, parts: Parts) -> None:
     parts["logit_row"][1:] -= 1
 
 
-def one_page(counts: list[int], parts: Parts) -> None:
-    parts["table_value"][:] = 0
+def one_page(tables: Tables, parts: Parts) -> None:
+    tables[0] = dict.fromkeys(tables[0], 0)
 
 
-def other_ids(counts: list[int], parts: Parts) -> None:
+def old_state(tables: Tables, parts: Parts) -> None:
+    parts["state_source"][:] = parts["state_target"]
+
+
+def zero_row(tables: Tables, parts: Parts) -> None:
+    parts["state_target"][:] = 0
+
+
+def other_ids(tables: Tables, parts: Parts) -> None:
     parts["token_id"][0] += 1
 
 
@@ -76,6 +85,8 @@ def other_ids(counts: list[int], parts: Parts) -> None:
         (late, "position[1] is 2, wanted 1"),
         (first_row, "logit_row[1] is 0, wanted 1"),
         (one_page, "place 1 is 0, which place 0 has, wanted a page of its own"),
+        (old_state, "state_source[0] is 1, wanted 0"),
+        (zero_row, "state_target[0] is 0, wanted 1"),
         (other_ids, "token_id[0] is 2, wanted 1"),
     ],
 )
@@ -105,11 +116,3 @@ def test_a_page_that_the_device_was_never_told_of_is_named(
     monkeypatch.setattr(PagedKV, "_set", forgets)
     causes = [each["cause"] for each in judged(validate, tiny).results if each["kind"] == "step"]
     assert causes and "slot 0, place 1 is never told to the device" in causes[0]
-
-
-def test_state_that_is_not_zeroed_for_a_fresh_sequence_is_named(
-    monkeypatch: pytest.MonkeyPatch, validate: Validate, tiny: str
-) -> None:
-    monkeypatch.setattr(Resident, "zero", lambda *arguments: None)
-    causes = [each["cause"] for each in judged(validate, tiny).results if each["kind"] == "step"]
-    assert causes and "recurrent state zeroed for a fresh sequence is 0, wanted" in causes[0]

@@ -1,4 +1,4 @@
-"""Cases of sampling: from logits to tokens, what a draft was worth, and the upkeep of rings and page tables."""
+"""Cases of sampling: from logits to tokens, what a draft was worth, the upkeep of rings and page tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from zinc_rt.validate.cases.sweep import ALL, Rooms, Sweep, paired, shapes
 # Around a workgroup's 1,024 logits and the native set's steps; 151,936 is a real vocabulary.
 VOCABULARIES = (1, 2, 31, 33, 320, 1023, 1024, 1025, 5003)
 ROOMS: Rooms = ({}, {"rows": 8})
+SLOTS = {"slots": 11, "words": 64, "P": 7}
 
 SWEEPS = (
     Sweep(Op.ARGMAX, paired(L=(1, 3), V=VOCABULARIES), values=(*ALL, "rising"), rooms=ROOMS),
@@ -20,6 +21,22 @@ SWEEPS = (
         more={"two": 2, "four": 4},
     ),
     Sweep(Op.SAMPLE, ({"L": 2, "V": 20011},), values=("plain", "ties"), more={"two": 2, "four": 4}),
+    Sweep(
+        Op.LOGITS_ADJUST,
+        paired(L=(5, 1, 8), V=VOCABULARIES, biases=(1, 1, 7, 33, 300), ends=(1, 3)),
+        rooms=({}, {"rows": 9}),
+        without=((), ("mask", "mask_row"), ("bias_id", "bias_value")),
+        more={**SLOTS, "B": 3, "M": 2},
+    ),
+    Sweep(Op.SAMPLE_SLOTS, paired(L=(6, 1, 7), V=VOCABULARIES), values=(*ALL, "rising"), rooms=ROOMS, more=SLOTS),
+    Sweep(
+        Op.LOGPROBS,
+        paired(L=(3, 1, 7), V=VOCABULARIES[2:]),
+        attrs=({"top": 1}, {"top": 20}),
+        values=(*ALL, "rising"),
+        rooms=ROOMS,
+    ),
+    Sweep(Op.LOGPROBS, ({"L": 1, "V": 151936},), attrs=({"top": 5},), values=("plain", "ties")),
     Sweep(
         Op.STREAM_OUT,
         paired(L=(1, 3, 5, 2), capacity=(4, 4, 3, 1000)),

@@ -16,6 +16,7 @@ _WIDE = {**_HEADS, "heads": 16, "kv_heads": 4, "head_dim": 256, "value_dim": 256
 _DELTA = {"k_heads": 16, "v_heads": 48, "head_dim": 128, "eps": 1e-6, "grouping": "tiled"}
 _TYPES = (*PLAIN, *BLOCKS_OF_32, *BLOCKS_OF_256)
 _OPTIONS = ("bias", "scale")
+_SLOTS = {"slots": 1, "words": 64, "P": 1}
 
 
 def _of(**dims: int) -> dict[str, int]:
@@ -83,6 +84,9 @@ CASES: tuple[Case, ...] = (
     _plain(Op.STORE_REQUEST_STATE, _of(S=1, slots=1, rest=786432)),
     _plain(Op.ARGMAX, _of(L=1, V=VOCABULARY)),
     _plain(Op.SAMPLE, _of(L=1, V=VOCABULARY, two=2, four=4)),
+    _plain(Op.LOGITS_ADJUST, _of(L=1, V=VOCABULARY, **_SLOTS, ends=2, B=1, biases=300, M=1)),
+    _plain(Op.SAMPLE_SLOTS, _of(L=1, V=VOCABULARY, **_SLOTS)),
+    _plain(Op.LOGPROBS, _of(L=1, V=VOCABULARY), {"top": 20}),
     _plain(Op.STREAM_OUT, _of(L=1, capacity=1024, one=1, two=2)),
     _plain(Op.VERIFY_K, _of(S=1, K=8, slots=7)),
     _plain(Op.TABLE_STORE, _of(E=1, slots=1, pages=256)),

@@ -14,7 +14,7 @@ from zinc_rt.model.identity import identity
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
-    from zinc_rt.generate import Drawn
+    from zinc_rt.generate import DrawCounts
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.report import Report
     from zinc_rt.resident import Variant
@@ -41,7 +41,7 @@ def describe_run(report: Report, engine: Engine) -> None:
     describe_ran(report, engine)
 
 
-def describe_ran(report: Report, engine: Engine, drawn: Drawn | None = None) -> None:
+def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None) -> None:
     """Fill in how much of the model the tier has run, counted from the programs that were replayed to their end,
     and where tokens were drawn."""
     tier = engine.backend.spec.tier

@@ -104,13 +104,20 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.devices import choose_tier
     from zinc_rt.facts import leaned_on, leaning, told
     from zinc_rt.files import check_writable
-    from zinc_rt.generate import Drawn, Sampling, generate
+    from zinc_rt.generate import DrawCounts, generate
     from zinc_rt.host import process_memory
     from zinc_rt.prefill import prefill, prepare
     from zinc_rt.report import Report, Result
+    from zinc_rt.sampling import Sampling
 
-    sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
-    sampling.check()
+    sampling = Sampling(
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        top_p=arguments.top_p,
+        min_p=arguments.min_p,
+        seed=arguments.seed,
+    )
+    sampling.check(lambda name: f"--{name.replace('_', '-')}")
     check_writable(report=arguments.json)
     why = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
     report = begin(Report("run"), arguments)
@@ -137,7 +144,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         prompt_seconds = time.monotonic() - started
         if check is not None:
             say(check.line())
-        started, drawn = time.monotonic(), Drawn()
+        started, drawn = time.monotonic(), DrawCounts()
         try:
             stopped = generate(
                 engine,

@@ -22,18 +22,24 @@ Role = Literal["weight", "constant", "state", "step", "activation", "output", "t
 Stage = Literal["prefill", "decode", "both"]
 
 # What the host may vary without a new graph: tokens in the step, sequences they belong to, logit rows wanted,
-# page-table entries that change. step.counts has them in this order; a graph or log of before may lack the last.
-SYMBOLS = ("tokens", "sequences", "rows", "entries")
+# page-table entries that change, of the first page group and of the second. step.counts has them in this order; a
+# graph or log of before may lack the last.
+SYMBOLS = ("tokens", "sequences", "rows", "entries", "entries_1")
+ENTRIES = SYMBOLS[3:]  # by page group
 ABSENT = ""  # an optional operand that is not there
 
 
 def most(dim: Dim, capacity: Mapping[str, int]) -> int | None:
-    """The largest value of a dimension; None for a symbol without capacity. `entries` needs none of its own: every
-    token of a step may begin a page, and every sequence may have been given one before."""
+    """The largest value of a dimension; None for a symbol without capacity. Entries need none of their own: every
+    token of a step may begin a page, and every sequence may have been given one before. A second group's are as
+    many as the first's."""
     if isinstance(dim, int):
         return dim
-    if dim == "entries" and dim not in capacity and "tokens" in capacity:
-        return capacity["tokens"] + capacity.get("sequences", 0)
+    if dim in ENTRIES and dim not in capacity:
+        if dim != ENTRIES[0]:
+            return most(ENTRIES[0], capacity)
+        if "tokens" in capacity:
+            return capacity["tokens"] + capacity.get("sequences", 0)
     return capacity.get(dim)
 
 

@@ -63,6 +63,9 @@ class Op(IntEnum):
     SSM_CONV1D_UPDATE_IDS = 42
     SSM_DELTA_NET_INPLACE = 43
     SSM_DELTA_NET_INPLACE_IDS = 44
+    LOGITS_ADJUST = 45
+    SAMPLE_SLOTS = 46
+    LOGPROBS = 47
     TABLE_STORE = 49
 
 
@@ -107,11 +110,13 @@ def _w(name: str, *shape: str, optional: bool = False) -> Port:
     return Port(name, shape, "weight", optional)
 
 
-def _i(name: str, *shape: str, inplace: str | None = None) -> Port:
-    return Port(name, shape, "index", False, inplace)
+def _i(name: str, *shape: str, optional: bool = False, inplace: str | None = None) -> Port:
+    return Port(name, shape, "index", optional, inplace)
 
 
 _EPS = Attr("eps", float)
+# Targets are distinct, and none is another sequence's source: a kernel may write rows while others are read.
+_DISJOINT = Attr("disjoint", bool, False)
 _ROPE_ATTRS = (Attr("head_dim", int), Attr("mode", str, choices=("norm", "neox")))
 _PAGED = (_i("position", "T"), _i("slot", "T"), _i("page_table", "slots", "pages"))
 _PAGE = Attr("page_tokens", int, 16)
@@ -152,6 +157,12 @@ _CONV_IN = (_f("x", "T", "C"), _w("weight", "C", "K"))
 _CONV_BIAS = _w("bias", "C", optional=True)
 _SILU = Attr("silu", bool, True)
 _GATE_UP = (_f("gate", "T", "..."), _f("up", "T", "..."))
+_OF_SLOTS = (  # which slot's row of logits, the absolute position of the token to be drawn, ir/slot_record.py
+    _i("row_slot", "L"),
+    _i("sample_position", "L"),
+    _i("record", "slots", "words"),
+    _i("token_counts", "P", "V"),  # bit 31: in the prompt; below it, how often in the output
+)
 
 OPS: dict[Op, OpSpec] = {
     spec.op: spec
@@ -306,7 +317,7 @@ OPS: dict[Op, OpSpec] = {
         OpSpec(
             Op.ARGMAX,  # nonfinite: the index of the row's first logit that is NaN or infinite, -1 for none
             (_f("logits", "L", "V"),),
-            (_i("token", "L"), Port("nonfinite", ("L",), "index", optional=True)),
+            (_i("token", "L"), _i("nonfinite", "L", optional=True)),
         ),
         OpSpec(
             Op.SAMPLE,
@@ -459,7 +470,7 @@ OPS: dict[Op, OpSpec] = {
                 _CONV_BIAS,
             ),
             (_f("y", "T", "C"), _f("state_out", "slots", "K-1", "C", inplace="state")),
-            (_SILU,),
+            (_SILU, _DISJOINT),
         ),
         OpSpec(
             Op.SSM_DELTA_NET_INPLACE,
@@ -483,7 +494,40 @@ OPS: dict[Op, OpSpec] = {
                 _f("y", "T", "v_heads*head_dim"),
                 _f("state_out", "slots", *_DELTA_STATE, inplace="state"),
             ),
-            _DELTA_ATTRS,
+            (*_DELTA_ATTRS, _DISJOINT),
+        ),
+        OpSpec(
+            Op.LOGITS_ADJUST,  # mask, bias, repetition, frequency and presence, min_tokens, in this order
+            (
+                _f("logits", "L", "V"),
+                *_OF_SLOTS,
+                _i("end_id", "ends"),  # -1: none
+                _i("bias_id", "B", "biases", optional=True),  # ascending
+                _f("bias_value", "B", "biases", optional=True),
+                _i("mask", "M", "(V + 31)//32", optional=True),  # bit id % 32 of dword id // 32: allowed
+                _i("mask_row", "L", optional=True),  # -1: none
+            ),
+            (_f("adjusted", "L", "V"),),
+            (),
+            ("words == 64",),
+        ),
+        OpSpec(
+            Op.SAMPLE_SLOTS,  # SAMPLE by the slot's record; token -1 where the largest logit is no finite number
+            (_f("logits", "L", "V"), *_OF_SLOTS),
+            (_i("token", "L"), _i("token_counts_out", "P", "V", inplace="token_counts")),
+            (),
+            ("words == 64",),
+        ),
+        OpSpec(
+            Op.LOGPROBS,  # log softmax of the token, NaN where there is none, and of the `top` likeliest
+            (_f("logits", "L", "V"), _i("token", "L")),
+            (
+                _f("logprob", "L"),
+                _i("top_id", "L", "top", optional=True),
+                _f("top_logprob", "L", "top", optional=True),
+            ),
+            (Attr("top", int),),
+            ("top <= V",),
         ),
         OpSpec(
             Op.TABLE_STORE,  # table.flat[entry[i]] = value[i]; a step's entries are distinct and inside the table

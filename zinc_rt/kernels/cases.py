@@ -24,6 +24,7 @@ from zinc_rt.ir.dtypes import block_of, is_dtype, row_bytes
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.ir.shapes import ShapeError, evaluate
+from zinc_rt.ir.slot_record import STOP_IDS, SlotFlag, dwords, free_records, seal
 from zinc_rt.kernels.weight import Weight
 
 Operand = np.ndarray | Weight | None
@@ -106,6 +107,8 @@ class Case:
         }
         if "page_table" in given:
             _hide_unwritten(self, given)
+        if self.attrs.get("disjoint"):
+            _keep_apart(given, random)
         return tuple(given.values())
 
     def outputs(self, inputs: Sequence[Operand], fresh: Sequence[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
@@ -127,6 +130,7 @@ _FITS: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {
     ("target", ("S",)): ("S <= slots",),
     ("slot", ("S",)): ("S <= slots",),
     ("entry", ("E",)): ("E <= slots*pages",),
+    ("bias_id", ("B", "biases")): ("biases <= V",),
 }
 _PAGED = ("ctx <= pages*page_tokens", "slots*pages*page_tokens <= kv_rows")
 
@@ -421,6 +425,53 @@ SAMPLING = np.array(
     np.float32,
 )
 
+
+def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    """Slots that want different things of their logits; two never count in one row of token counts."""
+    made = free_records(shape[0])
+    rows = random.permutation(names["P"])
+    for slot, of in enumerate(made):
+        settings = SAMPLING[random.integers(0, len(SAMPLING))]
+        of["temperature"], of["top_k"], of["top_p"], of["min_p"] = settings
+        of["seed"], of["choice"] = random.integers(0, 1 << 64, dtype=np.uint64), random.integers(0, 3)
+        of["prompt_len"], of["min_tokens"] = random.integers(0, 5, 2)
+        of["stop_count"] = random.integers(0, STOP_IDS + 1)
+        of["stop_ids"] = random.integers(0, names["V"], STOP_IDS)
+        if slot < len(rows) and random.random() < 0.8:
+            of["flags"] |= SlotFlag.PENALTIES
+            of["penalty_row"] = rows[slot]
+            of["repetition"], of["presence"], of["frequency"] = random.uniform((0.5, -2, -2), (2, 2, 2))
+        if "B" in names and random.random() < 0.8:
+            of["flags"] |= SlotFlag.BIAS
+            of["bias_row"] = random.integers(0, names["B"])
+            of["bias_count"] = random.integers(0, names["biases"] + 1)
+    seal(made)
+    return dwords(made)
+
+
+def _token_counts(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    """Half of the tokens were never seen; the others are in the prompt, in the output, or in both."""
+    counts = random.integers(0, 4, shape) | random.integers(0, 2, shape) << 31
+    return np.where(random.random(shape) < 0.5, 0, counts).astype(np.uint32).view(np.int32)
+
+
+def _ascending(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    return np.stack([np.sort(random.permutation(names["V"])[: shape[1]]) for _ in range(shape[0])])
+
+
+def _bits(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    return random.integers(-(2**31), 2**31, shape)
+
+
+def _row_or_none(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    return random.integers(-1, names["M"], shape)
+
+
+def _token(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    """Of a vocabulary, where the opcode has one, and -1 for a row that drew none."""
+    return random.integers(-1, names["V"], shape) if "V" in names else random.integers(0, 7, shape)
+
+
 # What an index means, by its port's name.
 INDEX: dict[str, Rule] = {
     "token_id": _below("V"),
@@ -433,7 +484,26 @@ INDEX: dict[str, Rule] = {
     "ids": _choices,
     "row": _below("T"),
     "entry": _entries,
+    "row_slot": _below("slots"),
+    "record": _records,
+    "token_counts": _token_counts,
+    "end_id": _below("V"),
+    "bias_id": _ascending,
+    "mask": _bits,
+    "mask_row": _row_or_none,
+    "token": _token,
 }
+
+
+def _keep_apart(given: dict[str, Operand], random: np.random.Generator) -> None:
+    """Sequences that go on from their own rows, among them some that begin at a row nobody writes."""
+    state, source, target = (given[name] for name in ("state", "source", "target"))
+    assert isinstance(state, np.ndarray) and isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
+    source[:] = target
+    unwritten = np.setdiff1d(np.arange(len(state)), target)
+    if len(unwritten):
+        source[random.random(len(source)) < 0.5] = unwritten[0]
+
 
 READ_CACHES = ("kv_k", "kv_v", "kv_latent", "kv_pe")
 READERS = (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED, Op.MLA_FLASH_ATTN)

@@ -43,7 +43,8 @@ class PagedKV:
         self._users = np.zeros(pages, dtype=np.int32)
         self._sign = -1 if highest_first else 1
         self._free = sorted(self._sign * page for page in range(pages))  # a heap
-        self._counts = [0] * slots  # pages held by each slot
+        self._counts = [0] * slots  # places of each slot that were given pages
+        self._forgotten = [0] * slots  # of those, the first ones, whose pages it has given up
 
     @property
     def free_pages(self) -> int:
@@ -54,7 +55,7 @@ class PagedKV:
         return int(self._users[page])
 
     def tokens(self, slot: int) -> int:
-        """How many tokens the slot's pages have room for."""
+        """How many tokens the slot's pages have room for, those it has forgotten among them."""
         return self._counts[slot] * self.page_tokens
 
     def ensure(self, slot: int, tokens: int) -> None:
@@ -85,7 +86,7 @@ class PagedKV:
         """Let the empty slot `target` start with the pages holding the first `tokens` tokens of `source`.
 
         Only whole pages are shared, so neither slot ever writes into the other's. Returns the tokens shared.
-        Raises ValueError if `target` holds pages or `source` has not that many.
+        Raises ValueError if `target` holds pages, or `source` has not that many or has forgotten some.
         """
         self._check(source)
         self._check(target)
@@ -96,6 +97,8 @@ class PagedKV:
             )
         if tokens < 0 or count > self._counts[source]:
             raise ValueError(f"slot {source} has room for {self.tokens(source)} tokens, not {tokens}")
+        if count and self._forgotten[source]:
+            raise ValueError(f"slot {source} has forgotten its first {self._forgotten[source]} pages")
         for place in range(count):
             self._set(target, place, int(self.table[source, place]))
         np.add.at(self._users, self.table[source, :count], 1)
@@ -105,21 +108,36 @@ class PagedKV:
     def release(self, slot: int) -> None:
         """Give up all the slot's pages; those nobody else holds are free again. Harmless on an empty slot."""
         self._check(slot)
-        for place in range(self._counts[slot]):
+        self._give_up(slot, self._counts[slot])
+        self._counts[slot] = self._forgotten[slot] = 0
+
+    def forget(self, slot: int, tokens: int) -> None:
+        """Give up the whole pages of the slot's first `tokens` tokens, which nothing looks at any more: those
+        behind a sliding window. Harmless where they are given up already."""
+        self._check(slot)
+        places = min(tokens // self.page_tokens, self._counts[slot])
+        if places > self._forgotten[slot]:
+            self._give_up(slot, places)
+            self._forgotten[slot] = places
+
+    def _give_up(self, slot: int, places: int) -> None:
+        """The slot's pages before place `places` that it still holds."""
+        for place in range(self._forgotten[slot], places):
             page = int(self.table[slot, place])
             self.changes.pop(slot * self.table.shape[1] + place, None)
             self._users[page] -= 1
             if self._users[page] == 0:
                 heapq.heappush(self._free, self._sign * page)
-        self.table[slot] = UNSET
-        self._counts[slot] = 0
+        self.table[slot, :places] = UNSET
 
     def rows(self, slot: int, positions: np.ndarray) -> np.ndarray:
         """The row in the pool (int64) of each token position. Raises ValueError for one without a page."""
         self._check(slot)
         positions = np.asarray(positions, dtype=np.int64)
-        if positions.size and (positions.min() < 0 or positions.max() >= self.tokens(slot)):
-            raise ValueError(f"slot {slot}: positions {positions.min()}..{positions.max()} of {self.tokens(slot)}")
+        first, end = self._forgotten[slot] * self.page_tokens, self.tokens(slot)
+        if positions.size and (positions.min() < first or positions.max() >= end):
+            saw = f"{positions.min()}..{positions.max()}"
+            raise ValueError(f"slot {slot}: positions {saw} outside {first}..{end - 1}")
         pages = self.table[slot, positions // self.page_tokens].astype(np.int64)
         return pages * self.page_tokens + positions % self.page_tokens
 

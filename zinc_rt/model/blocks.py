@@ -94,16 +94,16 @@ def qkv(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[str,
 
 
 def write_kv(
-    m: ModelBuilder, k: str, v: str, layer: int, *, names: tuple[str, str] = ("kv_k", "kv_v")
+    m: ModelBuilder, k: str, v: str, layer: int, *, window: int = 0, names: tuple[str, str] = ("kv_k", "kv_v")
 ) -> tuple[str, str]:
     """Put this step's keys and values into layer `layer`'s cache, and fence what reads it."""
+    rows = m.limits.kv_rows(m.page_group(window))
     cache_k, cache_v = (
-        m.state(name, layer, (m.limits.kv_rows, m.shape(value)[-1]))
-        for name, value in zip(names, (k, v), strict=True)
+        m.state(name, layer, (rows, m.shape(value)[-1])) for name, value in zip(names, (k, v), strict=True)
     )
     m.node(
         Op.KV_WRITE_BATCHED,
-        (k, v, m.position, m.slot, m.page_table, cache_k, cache_v),
+        (k, v, m.position, m.slot, m.page_table(window), cache_k, cache_v),
         (cache_k, cache_v),
         f"kv_write-{layer}",
         page_tokens=m.limits.page_tokens,
@@ -117,7 +117,7 @@ def attend(
 ) -> str:
     return m.value(
         Op.FLASH_ATTN if m.stage == "decode" else Op.FLASH_ATTN_BATCHED,
-        (q, *cache, m.position, m.slot, m.page_table),
+        (q, *cache, m.position, m.slot, m.page_table(spec.window)),
         (spec.heads * spec.value_dim,),
         f"{label}-{layer}",
         heads=spec.heads,

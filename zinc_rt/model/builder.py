@@ -7,7 +7,7 @@ for the same values, so that traces of both can be laid side by side.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX
-from zinc_rt.ir.graph import ABSENT, Builder, Dim, OpGraph, Shape, Stage
+from zinc_rt.ir.graph import ABSENT, ENTRIES, Builder, Dim, OpGraph, Shape, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import GGUFFile
@@ -33,19 +33,41 @@ WEIGHT_DTYPES = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class SequenceLimits:
-    """What a graph is built for: how many requests live at once, and how long each may get."""
+    """What a graph is built for: how many requests live at once, how long each may get, and what they share.
+
+    `pages`: in each page group's pool; None: as many as all slots can need. `state_rows`: of recurrent state;
+    None: one a slot, and row 0, which is zero and never a target. `step_tokens`: the most of a step. `rows`: the
+    most rows of logits of a step; None: as many as tokens.
+    """
 
     ctx: int
     slots: int = 1
     page_tokens: int = 16
+    pages: tuple[int, ...] | None = None
+    state_rows: int | None = None
+    step_tokens: int = 512
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.pages is not None:
+            object.__setattr__(self, "pages", tuple(self.pages))  # a log's header has a list
 
     @property
     def pages_per_slot(self) -> int:
         return -(-self.ctx // self.page_tokens)
 
+    def group_pages(self, group: int) -> int:
+        """The pages in a page group's pool."""
+        return self.slots * self.pages_per_slot if self.pages is None else self.pages[group]
+
+    def kv_rows(self, group: int) -> int:
+        """The rows of a cache buffer of a page group."""
+        return self.group_pages(group) * self.page_tokens
+
     @property
-    def kv_rows(self) -> int:
-        return self.slots * self.pages_per_slot * self.page_tokens
+    def recurrent_rows(self) -> int:
+        """The rows of a buffer of recurrent state."""
+        return self.slots + 1 if self.state_rows is None else self.state_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +123,7 @@ class ModelBuilder:
         if self.layers <= 0:
             raise InputError(f"{gguf.path}: block_count leaves {self.layers} layers to run")
         self.eps = self.hyper.real("attention.layer_norm_rms_epsilon")
+        self._windows: tuple[int, ...] = (0,)
         self._step_buffers()
 
     # --- buffers -------------------------------------------------------------------------------------------
@@ -114,23 +137,45 @@ class ModelBuilder:
         self.position = step("request[slot].position", "tokens")
         self.slot = step("request[slot].slot", "tokens")
         self.row = step("request[slot].logit_row", "rows")
-        self._page_table = ""
 
-    @property
-    def page_table(self) -> str:
-        """The page table, i32 [slots, pages]. The first who asks has the graph store the step's changes in it."""
-        if not self._page_table:
+    # --- page groups ---------------------------------------------------------------------------------------
+
+    def windows(self, windows: Iterable[int]) -> None:
+        """Declare the windows, 0 for none, of all layers that own a cache, where they are not all 0. Layers of
+        equal windows are a page group: their pages live equally long."""
+        self._windows = tuple(sorted(set(windows)))
+        if len(self._windows) > len(ENTRIES):
+            raise UnsupportedError(
+                f"{self.gguf.path}: layers see {', '.join(map(str, self._windows))} tokens back (0: all), "
+                f"at most {len(ENTRIES)} different windows are built"
+            )
+
+    def page_group(self, window: int) -> int:
+        """The page group of the layers of a window."""
+        return self._windows.index(window)
+
+    def page_table(self, window: int) -> str:
+        """The page table of a window's group, i32 [slots, pages]. The first who asks has the graph store the
+        step's changes in it."""
+        group = self.page_group(window)
+        suffix = f"_{group}" if group else ""
+        table = f"state.page_table{suffix}"
+        if not self.builder.has(table):
             shape = (self.limits.slots, self.limits.pages_per_slot)
-            table = self._page_table = self.builder.buffer("state.page_table", shape, INDEX, "table")
-            entry = self.builder.buffer("step.table_entry", ("entries",), INDEX, "step")
-            value = self.builder.buffer("step.table_value", ("entries",), INDEX, "step")
-            self.node(Op.TABLE_STORE, (entry, value, table), (table,), "table_store")
+            self.builder.buffer(table, shape, INDEX, "table")
+            entry, value = (
+                self.builder.buffer(f"step.table_{what}{suffix}", (ENTRIES[group],), INDEX, "step")
+                for what in ("entry", "value")
+            )
+            self.node(Op.TABLE_STORE, (entry, value, table), (table,), f"table_store{suffix}")
             self.builder.node(Op.BARRIER, (table,), ())
-        return self._page_table
+        return table
+
+    # --- recurrent state -----------------------------------------------------------------------------------
 
     def sequences(self) -> tuple[str, str, str]:
         """What recurrent state needs: each token's sequence in this step, each sequence's source and target
-        slot."""
+        row."""
         return (
             self.builder.buffer("request[slot].sequence", ("tokens",), INDEX, "step"),
             self.builder.buffer("request[slot].state_source", ("sequences",), INDEX, "step"),

@@ -30,18 +30,27 @@ def recurrent(
     m: ModelBuilder,
     forms: Forms,
     inputs: tuple[str, ...],
-    state: str,
+    state_name: str,
+    state_shape: Shape,
     trailing: tuple[str, ...],
     columns: Shape,
     label: str,
+    *,
+    layer: int,
     **attrs: object,
 ) -> str:
-    """One recurrent node over `state` [slots, ...]; operands are (*inputs, state, sequence[, ids], *trailing)."""
+    """One recurrent node over a state buffer [rows, *state_shape]; operands are (*inputs, state, sequence[, ids],
+    *trailing). In place a sequence's row is its number in the step; elsewhere the step says which row it reads and
+    which it writes, and row 0 is never written: it is a fresh sequence's state."""
     sequence, source, target = m.sequences()
     op = {"ids": forms.ids, "inplace": forms.inplace, "plain": None}[m.delta_form]
+    rows = m.limits.slots if op is not None and op is forms.inplace else m.limits.recurrent_rows
+    state = m.state(state_name, layer, (rows, *state_shape))
     if op is not None:
         ids = (source, target) if m.delta_form == "ids" else ()
         out = m.activation(label, columns)
+        if ids:
+            attrs["disjoint"] = True  # a row has one owner: who schedules sees to it
         m.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
         return out
     shape = m.shape(state)[1:]

@@ -29,6 +29,7 @@ class SelfTestRow:
 _POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_rows": 120}
 _ATTENTION = {"heads": 6, "kv_heads": 2, "head_dim": 20, "value_dim": 17, "scale": 0.25, "page_tokens": 4}
 _NORM = {"eps": 1e-6}
+_SLOTS = {"slots": 7, "words": 64, "P": 5}
 _DELTA = {"k_heads": 2, "v_heads": 4, "head_dim": 20, **_NORM}
 
 # Of matrices: types with bodies of their own, and two that go by dequantised pieces.
@@ -117,6 +118,9 @@ ROWS: tuple[SelfTestRow, ...] = (
     SelfTestRow(Op.SSM_GATED_NORM, {"T": 3, "K": 74, "D": 37}, _NORM),
     SelfTestRow(Op.SSM_SCAN, {"T": 7, "S": 2, "I": 21, "N": 16}),
     SelfTestRow(Op.SAMPLE, {"L": 6, "V": 1037, "two": 2, "four": 4}),
+    SelfTestRow(Op.LOGITS_ADJUST, {"L": 6, "V": 1037, **_SLOTS, "ends": 2, "B": 2, "biases": 9, "M": 2}),
+    SelfTestRow(Op.SAMPLE_SLOTS, {"L": 6, "V": 1037, **_SLOTS}),
+    SelfTestRow(Op.LOGPROBS, {"L": 3, "V": 1037}, {"top": 5}),
     SelfTestRow(Op.ARGMAX, {"L": 3, "V": 1037}),
     SelfTestRow(Op.STREAM_OUT, {"L": 3, "capacity": 4, "one": 1, "two": 2}),
     SelfTestRow(Op.VERIFY_K, {"S": 40, "K": 3, "slots": 7}),

@@ -19,7 +19,7 @@ from zinc_rt.kernels.native.rows import (
     table_store,
 )
 from zinc_rt.kernels.native.vectors import any_vectors
-from zinc_rt.kernels.rows import elementwise, norm, sampling
+from zinc_rt.kernels.rows import elementwise, norm, sampling, slots
 from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
@@ -70,7 +70,7 @@ OWN = (
     sample,
     table_store,
 )
-SHARED = (norm, elementwise, sampling)
+SHARED = (norm, elementwise, sampling, slots)
 
 _OWN_ENTRIES = tuple(row for family in OWN for row in family.rows(TUNING))
 _TAKEN = {row.op for row in _OWN_ENTRIES}

@@ -36,10 +36,12 @@ def flash_attn(
         queries = np.flatnonzero(slot == one)
         at = position[queries][:, None]
         keys = np.arange(int(at.max()) + 1)
-        rows = cache_rows(page_table, int(one), keys, page_tokens)
         visible = keys <= at
         if window:
             visible &= at - keys < window
+        # a page that nobody sees any more may be another's by now: the last key stands in for its keys
+        kept = np.where(visible.any(axis=0), keys, keys[-1])
+        rows = cache_rows(page_table, int(one), kept, page_tokens)
         out[queries] = math.attention(
             q[queries],
             kv_k[rows].reshape(-1, kv_heads, head_dim),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.graph import ENTRIES, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.operands import row_shape
+from zinc_rt.kernels.rows.operands import Buffer, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PAIR_BYTES = 8  # key and id
@@ -27,22 +27,36 @@ def sample(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, in
     logits, seed, sampling, choice, position = map(Ref, node.inputs)
     token = Ref(node.outputs[0])
     rows, vocab = row_shape(graph, logits.name)
+    yield Launch("argmax", (logits, token, None), (vocab,), (rows, 1, 1))
+    yield from draw(tuning, node, graph, capacity, sampling, (seed, choice, position, token))
+
+
+def draw(
+    tuning: Tuning,
+    node: Node,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    sampling: Buffer,
+    then: tuple[Buffer, ...],
+) -> Iterator[Launch | Sync]:
+    """Sort, weigh and draw rows of the node's logits, but greedy ones. `then`: seed, choice, position, token."""
+    logits = Ref(node.inputs[0])
+    rows, vocab = row_shape(graph, logits.name)
     places = -(-vocab // tuning.sample_block) * tuning.sample_block
     row_bytes = PAIR_BYTES * places
     room = row_bytes * (capacity[rows] if isinstance(rows, str) else rows)
     pairs, spare = Temp("pairs", room), Temp("spare", room)
     sizes = (vocab, places, row_bytes)
-    yield Launch("argmax", (logits, token, None), (vocab,), (rows, 1, 1))
     yield Launch("sample_sort", (logits, sampling, pairs, spare), sizes, (rows, 1, 1))
     yield SYNC
     groups = -(-places // tuning.sample_columns)
     yield Launch("sample_weights", (pairs, sampling, spare), sizes, (rows, groups, 1))
     yield SYNC
-    yield Launch("sample_draw", (pairs, sampling, spare, seed, choice, position, token), sizes, (rows, 1, 1))
+    yield Launch("sample_draw", (pairs, sampling, spare, *then), sizes, (rows, 1, 1))
 
 
-def _vocabulary(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    """Why SAMPLE does not take the node."""
+def vocabulary_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+    """Why the sort does not take the node's logits."""
     _, vocab = row_shape(graph, node.inputs[0])
     if vocab <= tuning.vocabulary_maximum:
         return None
@@ -56,7 +70,9 @@ def stream_out(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Itera
 
 
 def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    yield Launch("table_store", tuple(map(Ref, (*node.inputs, COUNTS))))
+    """The kernel reads how many entries there are where the first page group's count is."""
+    group = ENTRIES.index(str(graph.buffers[node.inputs[0]].shape[0]))
+    yield Launch("table_store", (*map(Ref, node.inputs), Ref(COUNTS, 4 * group)))
 
 
 def verify_k(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
@@ -65,7 +81,7 @@ def verify_k(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterato
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    drawn, too_many = partial(sample, tuning), partial(_vocabulary, tuning)
+    drawn, too_many = partial(sample, tuning), partial(vocabulary_refusal, tuning)
     return (
         Entry(Op.ARGMAX, argmax, tuning.orderings),
         Entry(Op.SAMPLE, drawn, tuning.orderings, rejects=too_many),

@@ -91,6 +91,9 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
     if spec.expert_width and not (spec.dense_without_experts and not m.hyper.integer("expert_count", 0)):
         experts = softmax_experts(m, width_key=spec.expert_width)
 
+    windows = [window if window > 0 and is_sliding(m, layer) else 0 for layer in range(m.layers)]
+    m.windows(windows)
+
     x = m.embed()
     if spec.scaled_embedding:
         x = m.scale(x, m.width**0.5, "inp_scaled")
@@ -98,9 +101,7 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
         heads = read_heads(m, layer)
         if m.layers == spec.wide_scale_layers:
             heads = replace(heads, scale=(m.width / heads.heads) ** -0.5)
-        tables = everywhere
-        if window > 0 and is_sliding(m, layer):
-            heads, tables = replace(heads, window=window), within_window
+        heads, tables = replace(heads, window=windows[layer]), within_window if windows[layer] else everywhere
         h = m.norm(x, f"blk.{layer}.attn_norm.weight", f"attn_norm-{layer}")
         y = attention(m, h, layer, spec, heads, tables, temperature)
         if spec.post_norms:
@@ -137,7 +138,7 @@ def attention(
     if temperature is not None:
         columns = m.shape(q)[1:]
         q = m.value(Op.ROW_SCALE, (q, m.position, temperature), columns, f"Qcur_attn_temp_scaled-{layer}")
-    y = attend(m, q, write_kv(m, k, v, layer), layer, heads)
+    y = attend(m, q, write_kv(m, k, v, layer, window=heads.window), layer, heads)
     return m.linear(y, f"{at}.attn_output", m.width, f"{spec.labels.projected}-{layer}")
 
 

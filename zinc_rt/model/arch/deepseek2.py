@@ -134,7 +134,7 @@ def _absorbed(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int, mla: 
     cache = write_kv(m, latent, k_pe, layer, names=("kv_latent", "kv_pe"))
     return m.value(
         Op.MLA_FLASH_ATTN,
-        (q, *cache, m.position, m.slot, m.page_table, v_b),
+        (q, *cache, m.position, m.slot, m.page_table(0), v_b),
         (mla.heads * mla.value_dim,),
         f"kqv_out-{layer}",
         heads=mla.heads,

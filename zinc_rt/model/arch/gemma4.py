@@ -42,10 +42,13 @@ def emit(m: ModelBuilder) -> None:
     x = m.scale(m.embed(), m.width**0.5, "inp_scaled")
     per_layer = per_layer_inputs(m, x, ple) if ple else ""
     caches: dict[int, tuple[str, str]] = {}
-    for layer in range(m.layers):
+    sliding_layers = [
+        bool(m.hyper.integer("attention.sliding_window_pattern", layer=layer)) for layer in range(m.layers)
+    ]
+    specs = [_heads(m, layer, sliding) for layer, sliding in enumerate(sliding_layers)]
+    m.windows(spec.window for spec in specs[:own_kv])
+    for layer, (sliding, spec) in enumerate(zip(sliding_layers, specs, strict=True)):
         at = f"blk.{layer}"
-        sliding = bool(m.hyper.integer("attention.sliding_window_pattern", layer=layer))
-        spec = _heads(m, layer, sliding)
         h = m.norm(x, f"{at}.attn_norm.weight", f"attn_norm-{layer}")
         if layer >= own_kv:
             kind = near if sliding else wide
@@ -53,6 +56,11 @@ def emit(m: ModelBuilder) -> None:
             if source not in caches:
                 raise InputError(
                     f"{m.hyper.source}: layer {layer} shares the KV of layer {source}, which has none"
+                )
+            if specs[source].window != spec.window:
+                raise InputError(
+                    f"{m.hyper.source}: layer {layer} shares the KV of layer {source}, whose window is another: "
+                    f"{specs[source].window}, not {spec.window}"
                 )
             y = attention(m, h, layer, spec, kind, caches[source])
         else:
@@ -105,7 +113,7 @@ def keys_values(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads, kind:
     if m.has_weight(f"{at}.attn_v.weight"):
         raw = m.linear(h, f"{at}.attn_v", spec.kv_heads * hd, f"Vcur-{layer}")
     v = m.norm(raw, None, f"Vcur_normed-{layer}", size=hd)
-    return write_kv(m, k, v, layer)
+    return write_kv(m, k, v, layer, window=spec.window)
 
 
 def attention(

@@ -25,10 +25,8 @@ def emit(m: ModelBuilder) -> None:
         z = _rows(m, h, f"{at}.ssm_in", inner, inner, "z", layer)
         conv_w = m.weight(f"{at}.ssm_conv1d.weight", (inner, kernel))
         conv_b = m.weight(f"{at}.ssm_conv1d.bias", (inner,), optional=True)
-        conv_state = m.state("ssm_conv", layer, (m.limits.slots, kernel - 1, inner))
-        u = recurrent(
-            m, CONV, (u, conv_w), conv_state, (conv_b,), (inner,), f"conv_output_silu-{layer}", silu=True
-        )
+        label, state = f"conv_output_silu-{layer}", (kernel - 1, inner)
+        u = recurrent(m, CONV, (u, conv_w), "ssm_conv", state, (conv_b,), (inner,), label, layer=layer, silu=True)
         dt = _rows(m, u, f"{at}.ssm_x", 0, rank, "dt", layer)
         b = _rows(m, u, f"{at}.ssm_x", rank, n, "b", layer)
         c = _rows(m, u, f"{at}.ssm_x", rank + n, n, "c", layer)
@@ -37,8 +35,8 @@ def emit(m: ModelBuilder) -> None:
         dt = m.linear(dt, f"{at}.ssm_dt", inner, f"dt_proj-{layer}")
         a = m.weight(f"{at}.ssm_a", (inner, n))
         d = m.weight(f"{at}.ssm_d", (inner,))
-        state = m.state("ssm_scan", layer, (m.limits.slots, inner, n))
-        y = recurrent(m, SCAN, (u, dt, b, c, a, d), state, (), (inner,), f"ssm_scan-{layer}")
+        label, state = f"ssm_scan-{layer}", (inner, n)
+        y = recurrent(m, SCAN, (u, dt, b, c, a, d), "ssm_scan", state, (), (inner,), label, layer=layer)
         y = m.value(Op.SWIGLU, (z, y), (inner,), f"ssm_gated-{layer}")
         x = m.add(m.linear(y, f"{at}.ssm_out", m.width, f"mamba_out-{layer}"), x, f"l_out-{layer}")
     m.head(x)

@@ -119,21 +119,30 @@ def delta_mixer(m: ModelBuilder, h: str, layer: int, delta: DeltaNet) -> str:
         beta = m.linear(h, f"{at}.ssm_beta", hv, f"beta-{layer}")
         alpha = m.linear(h, f"{at}.ssm_alpha", hv, f"alpha-{layer}")
     conv_w = m.weight(f"{at}.ssm_conv1d.weight", (delta.channels, delta.conv_kernel))
-    conv_state = m.state("ssm_conv", layer, (m.limits.slots, delta.conv_kernel - 1, delta.channels))
     c = recurrent(
-        m, CONV, (u, conv_w), conv_state, (ABSENT,), (delta.channels,), f"conv_output_silu-{layer}", silu=True
+        m,
+        CONV,
+        (u, conv_w),
+        "ssm_conv",
+        (delta.conv_kernel - 1, delta.channels),
+        (ABSENT,),
+        (delta.channels,),
+        f"conv_output_silu-{layer}",
+        layer=layer,
+        silu=True,
     )
     dt_bias = m.weight(f"{at}.ssm_dt.bias", (hv,))
     a = m.weight(f"{at}.ssm_a", (hv,))
-    ssm_state = m.state("ssm_delta", layer, (m.limits.slots, hv, delta.head_dim, delta.head_dim))
     o = recurrent(
         m,
         DELTA,
         (c, beta, alpha, dt_bias, a),
-        ssm_state,
+        "ssm_delta",
+        (hv, delta.head_dim, delta.head_dim),
         (),
         (delta.value_width,),
         f"attn_output-{layer}",
+        layer=layer,
         k_heads=delta.k_heads,
         v_heads=hv,
         head_dim=delta.head_dim,

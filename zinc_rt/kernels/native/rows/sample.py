@@ -1,4 +1,4 @@
-"""SAMPLE: nodes to launches of sample.c."""
+"""SAMPLE, SAMPLE_SLOTS, LOGPROBS: nodes to launches of sample.c and slots.c."""
 
 from __future__ import annotations
 
@@ -8,24 +8,41 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref, Temp
-from zinc_rt.kernels.rows.operands import row_shape
+from zinc_rt.kernels.rows.operands import Buffer, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 CANDIDATE_BYTES = 8  # key and id
 
 
 def sample(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    """A row is sorted from one temporary into the other; the first then takes its weights and running sums."""
-    logits, seed, sampling, choice, position = map(Ref, node.inputs)
-    rows, vocab = row_shape(graph, logits.name)
+    rows, vocab = row_shape(graph, node.inputs[0])
+    operands: tuple[Buffer, ...] = (*map(Ref, (*node.inputs, *node.outputs)), *_room(rows, vocab, capacity))
+    yield Launch("sample", operands, (vocab,), (rows, 1, 1))
+
+
+def sample_slots(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    logits, _, _, record, counts = node.inputs
+    rows, vocab = row_shape(graph, logits)
+    operands: tuple[Buffer, ...] = (*map(Ref, node.inputs), Ref(node.outputs[0]), *_room(rows, vocab, capacity))
+    sizes = (vocab, *(int(graph.buffers[name].shape[0]) for name in (record, counts)))
+    yield Launch("sample_slots", operands, sizes, (rows, 1, 1))
+
+
+def _room(rows: int | str, vocab: int, capacity: Mapping[str, int]) -> tuple[Temp, Temp]:
+    """A row is sorted from one into the other; the first then takes its weights and running sums."""
     room = CANDIDATE_BYTES * vocab * (capacity[rows] if isinstance(rows, str) else rows)
-    buffers = (
-        *(logits, seed, sampling, choice, position, Ref(node.outputs[0])),
-        Temp("pairs", room),
-        Temp("spare", room),
-    )
-    yield Launch("sample", buffers, (vocab,), (rows, 1, 1))
+    return Temp("pairs", room), Temp("spare", room)
+
+
+def logprobs(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    rows, vocab = row_shape(graph, node.inputs[0])
+    operands = (*map(Ref, (*node.inputs, *node.outputs)), None, None)[:5]
+    yield Launch("logprobs", operands, (vocab, int(node.attrs["top"])), (rows, 1, 1))
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    return (Entry(Op.SAMPLE, sample, tuning.orderings),)
+    return (
+        Entry(Op.SAMPLE, sample, tuning.orderings),
+        Entry(Op.SAMPLE_SLOTS, sample_slots, tuning.orderings),
+        Entry(Op.LOGPROBS, logprobs, tuning.orderings),
+    )

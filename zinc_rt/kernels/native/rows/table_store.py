@@ -23,9 +23,10 @@ def rows_launch(kernel: str, source: Buffer, ids: str, target: Buffer, *, row_by
 def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     """A Temp keeps what the table held, until every entry is known to be good."""
     entry, value, table = node.inputs
-    before = Temp("before", 4 * (most("entries", capacity) or 0))
+    entries = graph.buffers[entry].shape[0]
+    before = Temp("before", 4 * (most(entries, capacity) or 0))
     size = prod(int(dim) for dim in graph.buffers[table].shape)
-    count = Ref(COUNTS, 4 * SYMBOLS.index("entries"))
+    count = Ref(COUNTS, 4 * SYMBOLS.index(str(entries)))
     yield Launch("table_store", (Ref(entry), Ref(value), Ref(table), before, count), (size,))
 
 

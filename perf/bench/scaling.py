@@ -1,0 +1,42 @@
+"""What more slots bring: one engine decodes with few and with many in turns, so that drift favours neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zinc_rt.engine import Engine
+from zinc_rt.perf.bench.runs import BenchWorkload, TimedRuns, results, runs
+from zinc_rt.perf.intervals import ratio_interval
+from zinc_rt.perf.machine import Sampler
+from zinc_rt.report import Result
+
+
+def in_turns(engine: Engine, loads: Sequence[BenchWorkload], sampler: Sampler) -> list[TimedRuns]:
+    """The timed runs of each load: the first run of every one, then the second of every one."""
+    *_, timed = zip(*(runs(engine, load, sampler) for load in loads), strict=True)
+    return list(timed)
+
+
+def scaling_results(
+    timed: Sequence[TimedRuns], loads: Sequence[BenchWorkload], tier: str, sampler: Sampler
+) -> list[Result]:
+    """Prompts and first tokens of the first number of slots, decode of each, and its speed over the first's."""
+    first, *rest = (results(each, load, tier, sampler) for each, load in zip(timed, loads, strict=True))
+    made = list(first)
+    for load, (decode, *_) in zip(loads[1:], rest, strict=True):
+        decode.id = f"{decode.id}-{load.slots}"
+        made.append(decode)
+    rates = [
+        [load.slots * len(run) / sum(run) for run in each.tokens] for each, load in zip(timed, loads, strict=True)
+    ]
+    for load, mine in zip(loads[1:], rates[1:], strict=True):
+        ratio, low, high = ratio_interval(mine, rates[0])
+        measure = {
+            "ratio": ratio,
+            "ratio_low": low,
+            "ratio_high": high,
+            "slots": load.slots,
+            "over": loads[0].slots,
+        }
+        made.append(Result(f"scaling-{load.slots}", "bench", "pass", tier=tier, measure=measure))
+    return made

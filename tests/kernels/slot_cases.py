@@ -1,0 +1,39 @@
+"""Slots whose requests want their logits changed, for tests of the opcodes that read slot records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records, seal
+
+
+def records(*slots: dict[str, Any]) -> np.ndarray:
+    """i32 [slots, 64], one record for each: fields by name. A bias or penalty row sets its flag."""
+    made = free_records(len(slots))
+    for of, fields in zip(made, slots, strict=True):
+        for name, value in fields.items():
+            if name == "stop_ids":
+                of["stop_count"] = len(value)
+                of["stop_ids"][: len(value)] = value
+            else:
+                of[name] = value
+        of["flags"] |= SlotFlag.PENALTIES * ("penalty_row" in fields) | SlotFlag.BIAS * ("bias_row" in fields)
+    seal(made)
+    return dwords(made)
+
+
+def counts(*rows: list[tuple[int, int]]) -> np.ndarray:
+    """i32 [rows, len]: of each token whether it is in the prompt, and how often in the output."""
+    return np.array([[made | prompt << 31 for prompt, made in row] for row in rows], np.uint32).view(np.int32)
+
+
+def masks(allowed: np.ndarray) -> np.ndarray:
+    """bool [rows, V] as i32 [rows, V / 32 rounded up]."""
+    padded = np.pad(allowed, ((0, 0), (0, -allowed.shape[1] % 32)))
+    return np.packbits(padded, axis=1, bitorder="little").view(np.int32)
+
+
+def indices(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)

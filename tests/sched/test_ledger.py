@@ -1,0 +1,142 @@
+"""The ledger's sums: exact over any range of steps, and able to say which line does not balance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.balance import LINES, unbalanced
+from zinc_rt.sched.ledger import CACHE, FREE, RunnerCounts, StepKind, StepMade, UsageLedger, split_time
+
+PAGES = {"full": 12, "window": 5}
+
+
+def filled(ledger: UsageLedger, counts: list[list[int]], paid: list[list[int]]) -> StepMade:
+    made = ledger.empty_step()
+    made.counts[:], made.pages[:] = counts, paid
+    return made
+
+
+steps = st.lists(
+    st.tuples(
+        st.lists(
+            st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=len(StepKind), max_size=len(StepKind)
+        ),
+        st.integers(0, 10**12),
+        st.integers(0, 3),
+    ).filter(lambda step: any(map(sum, step[0][:4]))),
+    max_size=80,
+)
+
+
+def run(ledger: UsageLedger, device: RunnerCounts, counts: list[list[int]], took_ns: int) -> RunnerCounts:
+    made = filled(ledger, counts, [[1, 2, 3, 4, 2], [0, 0, 1, 1, 3]])
+    inputs, rows = (sum(map(sum, counts[part])) for part in (slice(0, 4), slice(4, 8)))
+    device = device.after(inputs, rows, sum(counts[StepKind.SLOT_STEPS]), took_ns)
+    ledger.add(made, device)
+    return device
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps)
+def test_every_range_balances_and_nothing_is_lost(steps: list[tuple[list[list[int]], int, int]]) -> None:
+    ledger, device = UsageLedger(["a", "b", "c"], PAGES), RunnerCounts()
+    usage: dict[tuple[str, str], int] = {}
+    for counts, took_ns, then in steps:
+        device = run(ledger, device, counts, took_ns)
+        if then == 1:
+            assert not ledger.problems()
+        if then == 2:
+            delta = ledger.take()
+            sides: dict[str, int] = {}
+            for (account, counter), value in delta.usage.items():
+                sides[counter] = sides.get(counter, 0) + value
+                if not counter.endswith("_peak"):
+                    usage[account, counter] = usage.get((account, counter), 0) + value
+            assert not unbalanced(sides, delta.device)
+            assert delta.last_step == device.steps
+    for (account, counter), value in ledger.take().usage.items():
+        if not counter.endswith("_peak"):
+            usage[account, counter] = usage.get((account, counter), 0) + value
+    for tenant, name in enumerate("abc"):
+        for kind in StepKind:
+            assert usage.get((name, kind.name.lower()), 0) == sum(step[0][kind][tenant] for step in steps)
+        present = sum(step[0][StepKind.SLOT_STEPS][tenant] > 0 for step in steps)
+        assert usage.get((name, "steps_present"), 0) == present
+    assert usage.get((FREE, "page_steps.full"), 0) == 2 * len(steps)
+    assert usage.get((CACHE, "page_steps.window"), 0) == len(steps)
+    assert not ledger.take(), "nothing was counted since"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 600), min_size=1, max_size=40), st.integers(0, 600 * 10**9))
+def test_time_is_split_to_the_nanosecond_and_nobody_is_a_nanosecond_off(tokens: list[int], took_ns: int) -> None:
+    if not sum(tokens):
+        return
+    (parts,) = split_time(np.array([took_ns]), np.array([tokens])).tolist()
+    assert sum(parts) == took_ns
+    for part, count in zip(parts, tokens, strict=True):
+        assert abs(part * sum(tokens) - took_ns * count) < sum(tokens)
+    assert all(not part for part, count in zip(parts, tokens, strict=True) if not count)
+
+
+def test_the_largest_remainders_get_what_is_left() -> None:
+    assert split_time(np.array([10, 11]), np.array([[1, 1, 4], [1, 1, 4]])).tolist() == [[2, 2, 6], [2, 2, 7]]
+
+
+def test_a_peak_is_of_the_steps_since_the_last_delta() -> None:
+    ledger, device = UsageLedger(["a"], {"full": 9}), RunnerCounts()
+    for pages in (3, 7, 2):
+        made = filled(ledger, [[1]] * len(StepKind), [[pages, 0, 9 - pages]])
+        device = device.after(4, 4, 1, 5)
+        ledger.add(made, device)
+    assert ledger.take().usage["a", "kv_pages_peak"] == 7
+    ledger.add(made, device.after(4, 4, 1, 5))
+    assert ledger.take().usage["a", "kv_pages_peak"] == 2
+
+
+def test_who_leaves_keeps_what_it_used() -> None:
+    ledger = UsageLedger(["a", "b"], {"full": 4})
+    made = filled(ledger, [[1, 2]] * len(StepKind), [[1, 2, 0, 1]])
+    device = RunnerCounts().after(12, 12, 3, 100)
+    ledger.add(made, device)
+    ledger.configure(["b", "c"], ["team"])
+    made = filled(ledger, [[5, 7]] * len(StepKind), [[1, 1, 1, 1, 0]])
+    ledger.add(made, device.after(48, 48, 12, 100))
+    ledger.count("parks", 1)
+    assert not ledger.problems()
+    assert ledger.usage("a")["decode_inputs"] == 1 and ledger.usage("b")["decode_inputs"] == 7
+    assert ledger.usage("c") == {**ledger.usage("c"), "parks": 1, "slot_steps": 7}
+    assert ledger.usage(":group team") == {"page_steps.full": 1}
+
+
+@pytest.mark.parametrize(
+    ("counter", "line"),
+    [
+        ("recomputed", None),
+        ("tokens_recomputed", "L1"),
+        ("rows_discarded", "L2"),
+        ("slot_steps", "L3"),
+        ("page_steps.full", "L4"),
+        ("device_ns", "L5"),
+        ("tokens_delivered", "L6"),
+    ],
+)
+def test_each_line_can_fail_and_says_by_what(counter: str, line: str | None) -> None:
+    ledger = UsageLedger(["a"], {"full": 4})
+    ledger.add(filled(ledger, [[1]] * len(StepKind), [[1, 1, 2]]), RunnerCounts().after(4, 4, 1, 100))
+    ledger.count("tokens_delivered", 0)
+    assert not ledger.problems() and len(LINES) == 6
+    ledger.count(counter, 0)
+    found = ledger.problems()
+    assert [why.partition(":")[0] for why in found] == ([line] if line else [])
+    assert line is None or counter in found[0]
+
+
+@pytest.mark.parametrize("tenants", [["a", "a"], [":free"]])
+def test_names_that_cannot_be_told_apart_are_refused(tenants: list[str]) -> None:
+    with pytest.raises(UsageError):
+        UsageLedger(tenants, {"full": 4})

@@ -1,0 +1,307 @@
+"""The ledger's file: both sides of the books are in it at every moment, whatever ends the process."""
+
+from __future__ import annotations
+
+import random
+import resource
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from ledger_child import TENANTS, count_step
+from support import Counts
+
+from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError
+from zinc_rt.sched import usage_db
+from zinc_rt.sched.balance import unbalanced
+from zinc_rt.sched.ledger import RunnerCounts, UsageLedger
+from zinc_rt.sched.ledger_store import LedgerStore, StoreHealth
+from zinc_rt.sched.usage_db import open_to_read
+from zinc_rt.sched.usage_query import UsageFound, find_usage, fold
+
+CHILD = Path(__file__).with_name("ledger_child.py")
+NEVER = 3600.0  # a period that no test lives to see: batches are those it asks for
+
+
+def a_ledger() -> UsageLedger:
+    return UsageLedger(TENANTS, {"full": 12})
+
+
+def counted(ledger: UsageLedger, steps: int, device: RunnerCounts | None = None, seed: int = 0) -> RunnerCounts:
+    choice, device = random.Random(seed), device or RunnerCounts()
+    for _ in range(steps):
+        device = count_step(ledger, device, choice)
+    return device
+
+
+def found(path: Path) -> UsageFound:
+    with closing(open_to_read(path)) as connection:
+        return find_usage(connection)
+
+
+@contextmanager
+def child(path: Path, period_s: float) -> Iterator[subprocess.Popen[str]]:
+    line = [sys.executable, str(CHILD), str(path), str(period_s)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline().startswith("counted")
+            yield process
+        finally:
+            process.kill()
+
+
+# --- what is written
+
+
+def test_what_is_in_the_file_is_what_was_counted(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    store = LedgerStore(path, {"m": ledger}, period_s=NEVER)
+    device = counted(ledger, 100)
+    ledger.count("requests_accepted", 1, 3)
+    assert store.settle()
+    device = counted(ledger, 10, device)
+    assert not store.close().degraded
+    usage = found(path)
+    assert not unbalanced(usage.usage, usage.device)
+    assert (dict(usage.usage), dict(usage.device)) == tuple(map(dict, _with_peak(ledger, usage)))
+    by_tenant = {group.key[0]: group.counters for group in usage.groups}
+    assert by_tenant["bob"]["requests_accepted"] == 3
+    for tenant in TENANTS:
+        assert {**ledger.usage(tenant)}.items() <= {**by_tenant[tenant]}.items()
+    assert usage.device["steps"] == 110
+
+
+def _with_peak(ledger: UsageLedger, usage: UsageFound) -> Iterator[dict[str, int]]:
+    mine, device = ledger.sums()
+    yield {**mine, "kv_pages_peak": usage.usage["kv_pages_peak"]}
+    yield {**device}
+
+
+def test_it_writes_by_itself(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    store = LedgerStore(path, {"m": ledger}, period_s=0.01)
+    counted(ledger, 3)
+    until = time.monotonic() + 30
+    while not found(path).device and time.monotonic() < until:
+        time.sleep(0.01)
+    assert found(path).device["steps"] == 3
+    store.close()
+
+
+def test_processes_and_models_add_up(tmp_path: Path) -> None:
+    path = tmp_path / "u.sqlite"
+    for seed in range(3):
+        ledgers = {"big": a_ledger(), "small": a_ledger()}
+        store = LedgerStore(path, {"big": ledgers["big"]}, period_s=NEVER, durability="request")
+        store.add("small", ledgers["small"])
+        for steps, ledger in enumerate(ledgers.values(), 4):
+            counted(ledger, steps, seed=seed)
+        store.close()
+    with closing(open_to_read(path)) as connection:
+        usage = find_usage(connection, group_by=["model", "day"])
+    assert usage.device["steps"] == 3 * (4 + 5) and not unbalanced(usage.usage, usage.device)
+    assert [group.key[0] for group in usage.groups] == ["big", "small"]
+
+
+# --- what goes wrong
+
+
+def test_the_second_process_hears_who_has_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "u.sqlite"
+    with child(path, 0.1) as process:
+        with pytest.raises(OutputError, match=rf"pid {process.pid} \("):
+            LedgerStore(path)
+        assert not unbalanced(found(path).usage, found(path).device), "reading is free"
+        process.kill()
+        process.wait()
+        LedgerStore(path).close()
+    first = LedgerStore(path)
+    with pytest.raises(OutputError, match="writes its usage there"):
+        LedgerStore(path)
+    first.close()
+
+
+def test_what_is_no_ledger_is_left_as_it_is(tmp_path: Path) -> None:
+    text, other, newer = (tmp_path / name for name in ("text", "other.sqlite", "newer.sqlite"))
+    text.write_text("not a database, but as long as a header of one would be " * 20)
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE meta(version, made_by)")
+    LedgerStore(newer).close()
+    with closing(sqlite3.connect(newer)) as connection, connection:
+        connection.execute("UPDATE meta SET version = 7, made_by = '9.1'")
+    for open_it in (LedgerStore, open_to_read):
+        for path in (text, other):
+            before = path.read_bytes()
+            with pytest.raises(InputError, match="not a database of usage"):
+                open_it(path)
+            assert path.read_bytes() == before
+        with pytest.raises(UnsupportedError, match=r"version 7, this build .* 1\n  next: ZINC_RT 9\.1 wrote it"):
+            open_it(newer)
+    with pytest.raises(InputError, match="no such file"):
+        open_to_read(tmp_path / "missing")
+    with pytest.raises(OutputError, match="cannot lock it: No such file"):
+        LedgerStore(tmp_path / "missing" / "u.sqlite")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"durability": "never"}, {"on_failure": "panic"}, {"max_lag_s": 0.0}, {"usage_days": 0}]
+)
+def test_options_that_make_no_sense_are_refused_by_name(tmp_path: Path, wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        LedgerStore(tmp_path / "u.sqlite", **wrong)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_costs_nothing_but_lateness(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    heard: list[StoreHealth] = []
+    store = LedgerStore(
+        path, {"m": ledger}, period_s=NEVER, on_failure="refuse", max_lag_s=0.001, told=heard.append
+    )
+    device = counted(ledger, 5)
+    assert store.settle() and not store.refuses() and not heard
+    store._connection.execute("PRAGMA max_page_count = 1")  # of fewer pages than it has: no page more
+    for number in range(400):
+        ledger.count(f"counter {number:0100}", 0)
+    device = counted(ledger, 5, device)
+    assert not store.settle()
+    time.sleep(0.01)
+    assert "full" in store.health().reason and str(path) in store.health().degraded
+    assert store.refuses() == store.health().degraded or "in memory" in store.refuses()
+    assert [bool(health.reason) for health in heard] == [True]
+    kept = found(path)
+    assert kept.device["steps"] == 5 and not unbalanced(kept.usage, kept.device)
+    store._connection.execute("PRAGMA max_page_count = 100000")
+    assert store.settle() and not store.health().degraded and not store.refuses()
+    assert [bool(health.reason) for health in heard] == [True, False]
+    counted(ledger, 1, device)
+    store.close()
+    whole = found(path)
+    assert whole.device["steps"] == 11 and not unbalanced(whole.usage, whole.device)
+
+
+def test_a_limit_on_the_files_size_is_a_full_disk_too(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    store = LedgerStore(path, {"m": ledger}, period_s=NEVER)
+    counted(ledger, 5)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        assert not store.settle() and store.health().degraded
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert store.settle() and not store.close().degraded
+    assert found(path).device["steps"] == 5
+
+
+def test_a_lock_that_somebody_keeps_is_waited_out_in_memory(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    store = LedgerStore(path, {"m": ledger}, period_s=NEVER)
+    counted(ledger, 5)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert not store.settle() and "locked" in store.health().degraded
+        assert not store.refuses(), "it goes on by default"
+        other.execute("ROLLBACK")
+    assert store.settle()
+    store.close()
+    assert found(path).device["steps"] == 5
+
+
+def test_a_slow_disk_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    store = LedgerStore(path, {"m": ledger}, period_s=0.001)
+    writing: list[float] = []
+    write = usage_db.write_batch
+
+    def slowly(*arguments: object) -> None:
+        writing.append(time.monotonic())
+        time.sleep(0.2)
+        write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(usage_db, "write_batch", slowly)
+    device = counted(ledger, 1)
+    while not writing:
+        time.sleep(0.001)
+    counted(ledger, 500, device)
+    assert len(writing) < 20, "as many steps as the disk took batches"
+    store.close()
+    assert found(path).device["steps"] == 501
+
+
+def killed_after(path: Path, period_s: float, life_s: float) -> tuple[list[tuple[str, int, float]], float]:
+    """What a child said of the steps it counted, and when it was killed."""
+    with child(path, period_s) as process:
+        time.sleep(life_s)
+        process.kill()
+        at = time.monotonic()
+        assert process.stdout is not None
+        words = [line.split() for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+    return [(word, int(number), float(when)) for word, number, when in words], at
+
+
+def test_killed_anywhere_the_file_opens_and_balances(tmp_path: Path, slow_counts: Counts) -> None:
+    choice, path = random.Random(17), tmp_path / "u.sqlite"
+    before = 0
+    for _ in range(slow_counts(10, 500)):
+        said, _ = killed_after(path, 0.02, choice.uniform(0.0, 0.15))
+        usage = found(path)
+        assert not unbalanced(usage.usage, usage.device)
+        steps = usage.device.get("steps", 0) - before
+        before += steps
+        settled = max((number for word, number, _ in said if word == "settled"), default=0)
+        assert steps >= settled, "what was said to be in the file is in it"
+        with closing(open_to_read(path)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_killed_process_has_lost_a_second_at_most(tmp_path: Path, slow_counts: Counts) -> None:
+    choice = random.Random(5)
+    for number in range(slow_counts(1, 20)):
+        path = tmp_path / f"{number}.sqlite"
+        said, killed = killed_after(path, 0.0, 1.3 if not number else choice.uniform(1.0, 4.0))
+        due = max((number for _, number, when in said if when < killed - 1.0), default=0)
+        assert found(path).device.get("steps", 0) >= due > 0
+
+
+# --- what is asked of it
+
+
+def test_days_and_minutes_keep_their_sums_when_they_are_folded(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    LedgerStore(path).close()
+    with closing(usage_db.open_to_write(path, durable=False)) as connection:
+        device = RunnerCounts()
+        for minute in (0, 1, 1439, 1440, 1500, 2880, 2881):
+            unwritten = usage_db.UnwrittenUsage()
+            device = counted(ledger, 4, device, seed=minute)
+            unwritten.add(minute, "m", ledger.take())
+            usage_db.write_batch(connection, "p", unwritten)
+        by_day, spans = find_usage(connection, group_by=["day", "tenant"]), [(0, 1440), (1440, 2880), (2880, 4320)]
+        days = [find_usage(connection, first_minute=a, before_minute=b) for a, b in spans]
+        late = find_usage(connection, first_minute=2881)
+        for day in days:
+            assert not unbalanced(day.usage, day.device)
+        rows = _rows(connection)
+        fold(connection, before_minute=2885)
+        fold(connection, before_minute=2885)
+        assert _rows(connection) < rows
+        assert find_usage(connection, group_by=["day", "tenant"]).groups == by_day.groups
+        assert [find_usage(connection, first_minute=a, before_minute=b).groups for a, b in spans] == [
+            day.groups for day in days
+        ]
+        assert find_usage(connection, first_minute=2881) == late, "that day is not over"
+        steps = connection.execute("SELECT min(first_step), max(last_step), sum(count) FROM batch").fetchone()
+        assert steps == (0, 28, 7)
+        with pytest.raises(UsageError, match="no grouping by 'colour'"):
+            find_usage(connection, group_by=["colour"])
+
+
+def _rows(connection: sqlite3.Connection) -> int:
+    count: int = connection.execute("SELECT count(*) FROM usage").fetchone()[0]
+    return count

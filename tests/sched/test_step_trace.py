@@ -1,0 +1,84 @@
+"""The ring keeps the last steps, and the timeline shows each slot's requests, the queues and what happened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.errors import OutputError
+from zinc_rt.ir.slot_record import RECORD, SlotState
+from zinc_rt.sched.step_timeline import chrome_events, write_chrome
+from zinc_rt.sched.step_trace import StepNumbers, StepTrace
+
+FREE, PREFILL, DECODE = SlotState
+MS = 1_000_000
+
+
+def traced(rows: list[list[tuple[int, int, int]]], *, steps: int = 64) -> StepTrace:
+    """A step a row, each a millisecond of two: (request, tenant, state) of each slot."""
+    trace = StepTrace(["ada", "bob"], 2, ["full"], steps=steps)
+    slots = np.zeros(2, RECORD)
+    for at, row in enumerate(rows):
+        slots["request"], slots["tenant"], slots["state"] = zip(*row, strict=True)
+        start = 10**9 + 2 * at * MS
+        trace.record(StepNumbers(start, start + MS, 5, 1, 1, 2, 0), [0, at // 2, 1], [7 - at], [0], slots)
+    return trace
+
+
+ROWS = [
+    [(1, 0, PREFILL), (0, 0, FREE)],
+    [(1, 0, DECODE), (2, 1, PREFILL)],
+    [(1, 0, DECODE), (2, 1, PREFILL)],
+    [(3, 1, PREFILL), (2, 1, FREE)],
+]
+
+
+def shown(trace: StepTrace, phase: str = "X") -> list[tuple[str, int, float, float]]:
+    return [
+        (e["name"], e.get("tid", 0), e["ts"], e.get("dur", 0.0)) for e in chrome_events(trace) if e["ph"] == phase
+    ]
+
+
+def test_a_slot_shows_whose_it_is_and_in_which_phase() -> None:
+    slots = [each for each in shown(traced(ROWS)) if each[1] >= 10]
+    assert slots == [
+        ("ada 1", 10, 0.0, 5000.0),
+        ("prefill", 10, 0.0, 1000.0),
+        ("decode", 10, 2000.0, 3000.0),
+        ("bob 3", 10, 6000.0, 1000.0),
+        ("prefill", 10, 6000.0, 1000.0),
+        ("bob 2", 11, 2000.0, 3000.0),
+        ("prefill", 11, 2000.0, 3000.0),
+    ]
+
+
+def test_figures_change_where_they_change() -> None:
+    events = [e for e in chrome_events(traced(ROWS)) if e["ph"] == "C"]
+    standard = [(e["ts"], e["args"]["count"]) for e in events if e["name"] == "waiting, standard"]
+    assert standard == [(0.0, 0), (4000.0, 1)]
+    assert [e["args"] for e in events if e["name"] == "waiting, batch"] == [{"count": 1}]
+    assert [e["args"]["free"] for e in events if e["name"] == "pages, full"] == [7, 6, 5, 4]
+
+
+def test_the_ring_forgets_the_oldest_steps_and_what_happened_before_them() -> None:
+    trace = traced(ROWS, steps=2)
+    trace.event(10**9, "admit", 1)
+    trace.event(10**9 + 5 * MS, "park", 1, slot=0)
+    assert [name for name, thread, *_ in shown(trace) if thread == 1] == ["step 2", "step 3"]
+    assert shown(trace, "i") == [("park", 10, 1000.0, 0.0)]
+
+
+def test_the_file_is_json_that_says_how_much_it_kept(tmp_path: Path) -> None:
+    write_chrome(traced(ROWS, steps=3), tmp_path / "t.json")
+    written = json.loads((tmp_path / "t.json").read_text())
+    assert written["otherData"] == {"steps": 4, "steps_kept": 3}
+    assert all({"ph", "pid", "name"} <= event.keys() for event in written["traceEvents"])
+    with pytest.raises(OutputError):
+        write_chrome(traced([]), tmp_path / "no folder" / "t.json")
+
+
+def test_a_trace_of_nothing_is_a_timeline_without_steps() -> None:
+    assert not shown(traced([])) and not shown(traced([]), "C")

@@ -1,0 +1,34 @@
+"""SAMPLE_SLOTS: SAMPLE with its operands taken from the slots' records."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.ir.slot_record import RECORD, SlotFlag, column
+from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.sample import sample
+
+SEED, CHOICE, SAMPLING = column("seed"), column("choice"), column("temperature")
+
+
+def sample_slots(
+    math: Arithmetic,
+    logits: np.ndarray,
+    row_slot: np.ndarray,
+    sample_position: np.ndarray,
+    record: np.ndarray,
+    token_counts: np.ndarray,
+) -> np.ndarray:
+    """logits [L, V], each row drawn by the record of its slot -> token i32 [L], and counted in place in
+    token_counts [P, V] where the record has PENALTIES.
+
+    A row whose largest logit is NaN or infinite has no candidate: its token is -1 and counts nowhere.
+    """
+    of = record[row_slot]
+    sampling = np.ascontiguousarray(of[:, SAMPLING : SAMPLING + 4]).view(np.float32)
+    token = sample(math, logits, of[:, SEED : SEED + 2], sampling, of[:, CHOICE], sample_position)
+    token[~np.isfinite(logits.max(axis=1))] = -1
+    penalised = (of.view(RECORD)[:, 0]["flags"] & SlotFlag.PENALTIES != 0) & (token >= 0)
+    rows = of[penalised, column("penalty_row")]
+    np.add.at(token_counts, (rows, token[penalised]), 1)
+    return token

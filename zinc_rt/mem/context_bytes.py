@@ -1,0 +1,76 @@
+"""How much memory a context takes, off a model's graph: cached keys and values by page group, recurrent state.
+
+A page group is the cache buffers that live equally long: those of the layers that see everything, and those of
+the layers that see a window of W tokens. A page's id crosses all layers of its group, so each group has one pool
+and one page table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zinc_rt.ir.graph import BufferSpec, Node, OpGraph
+from zinc_rt.ir.op import OPS
+from zinc_rt.mem.plan import size_bytes
+
+RECURRENT = "state.ssm_"  # state that carries over from token to token, a row a sequence
+
+
+@dataclass(frozen=True, slots=True)
+class PageGroupSpec:
+    """The caches of the layers that see equally far. `window`: in tokens, 0 for everything. `bytes_per_token`: of
+    all `layers` together, keys and values."""
+
+    name: str
+    window: int
+    layers: int
+    bytes_per_token: int
+
+    def page_bytes(self, page_tokens: int) -> int:
+        return page_tokens * self.bytes_per_token
+
+    def tokens_held(self, ctx: int, step_tokens: int) -> int:
+        """The most tokens of one sequence whose pages are held at once."""
+        return min(ctx, self.window + step_tokens) if self.window else ctx
+
+
+def groups_of(graph: OpGraph) -> tuple[PageGroupSpec, ...]:
+    """A graph's page groups, in the order of their tables. None where no layer has a cache."""
+    tables = {name: index for index, name in enumerate(sorted(s.name for s in graph.by_role("table")))}
+    windows = [0] * len(tables)
+    caches: list[dict[str, BufferSpec]] = [{} for _ in tables]
+    for node, table in _paged(graph):
+        group = tables[table]
+        window = node.attrs.get("window", 0)
+        assert isinstance(window, int)
+        windows[group] = max(windows[group], window)
+        owned = (graph.buffers[name] for name in node.outputs)
+        caches[group].update({spec.name: spec for spec in owned if spec.role == "state"})
+    return tuple(
+        PageGroupSpec(
+            f"window-{window}" if window else "full",
+            window,
+            len({spec.name.partition("[")[2] for spec in owned.values()}),
+            sum(row_bytes(spec) for spec in owned.values()),
+        )
+        for window, owned in zip(windows, caches, strict=True)
+    )
+
+
+def state_row_bytes(graph: OpGraph) -> int:
+    """The bytes of one sequence's recurrent state in all layers; 0 where a model has none."""
+    return sum(row_bytes(spec) for spec in graph.by_role("state") if spec.name.startswith(RECURRENT))
+
+
+def row_bytes(spec: BufferSpec) -> int:
+    """The bytes of one row of a buffer: one token's keys, one sequence's state."""
+    return size_bytes(spec, {}) // int(spec.shape[0])
+
+
+def _paged(graph: OpGraph) -> Iterator[tuple[Node, str]]:
+    """The nodes that read a page table, each with the table."""
+    for node in graph.nodes:
+        for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):
+            if port.name == "page_table":
+                yield node, name

@@ -1,0 +1,56 @@
+"""The graph that copies rows of a model's state: keys and values of a forked page, a recurrent state.
+
+    graph = copy_graph(forward.graph, caches(forward.graph, "state.page_table"))
+    replays = resident.graph(graph.name, graph)
+    variant = resident.build(graph, (1, max(2, rows), 1), replays)      # room for as many rows a replay
+    block = StepBlock(variant)
+
+A replay copies row `copy.source`[i] of each named buffer to row `copy.target`[i], i below the count of sequences
+in `step.counts` = (0, rows, 0, 0). All rows are read before any is written; targets are distinct. A row of a cache
+is a token's: page * page_tokens + place. Rows that were never written should not be copied: a sanitizer reports
+who reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zinc_rt.ir.dtypes import INDEX
+from zinc_rt.ir.graph import Builder, OpGraph
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.verify import verify
+
+
+def caches(forward: OpGraph, page_table: str) -> tuple[str, ...]:
+    """The caches that a model's graph reaches through a page table, in its order: those of one page group."""
+    found: dict[str, None] = {}
+    for node in forward.nodes:
+        if page_table in node.inputs and node.op is not Op.TABLE_STORE:
+            ports = zip(OPS[node.op].inputs, node.inputs, strict=True)
+            found.update({name: None for port, name in ports if port.shape[0] == "kv_rows"})
+    return tuple(found)
+
+
+def states(forward: OpGraph) -> tuple[str, ...]:
+    """The recurrent states of a model's graph: what it keeps that no page table leads to."""
+    paged = {name for table in forward.by_role("table") for name in caches(forward, table.name)}
+    return tuple(spec.name for spec in forward.by_role("state") if spec.name not in paged)
+
+
+def copy_graph(forward: OpGraph, names: Iterable[str], *, name: str = "copy") -> OpGraph:
+    """The graph for these buffers, verified. It declares all state as `forward` does, so that every buffer lies
+    where it lies there."""
+    builder = Builder(name)
+    builder.buffer("step.counts", (8,), INDEX, "step")
+    source = builder.buffer("copy.source", ("sequences",), INDEX, "step")
+    target = builder.buffer("copy.target", ("sequences",), INDEX, "step")
+    for spec in forward.by_role("state"):
+        builder.buffer(spec.name, spec.shape, spec.dtype, spec.role)
+    for number, each in enumerate(names):
+        spec = forward.buffers[each]
+        value = builder.buffer(f"copy.value[{number}]", ("sequences", *spec.shape[1:]), spec.dtype, "activation")
+        builder.node(Op.LOAD_REQUEST_STATE, (each, source), (value,), label=f"load-{number}")
+        builder.node(Op.STORE_REQUEST_STATE, (value, target, each), (each,), label=f"store-{number}")
+    graph = builder.build()
+    verify(graph)
+    return graph

@@ -1,0 +1,19 @@
+"""Which page groups a model file has, before anything of it is made resident."""
+
+from __future__ import annotations
+
+from zinc_rt.mem.context_bytes import PageGroupSpec, groups_of, state_row_bytes
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.registry import build_model
+
+
+def page_groups(gguf: GGUFFile) -> tuple[PageGroupSpec, ...]:
+    """The model's page groups, the one that sees everything first. Raises what build_model does."""
+    shortest = SequenceLimits(ctx=1)  # what a context costs does not depend on its length
+    return groups_of(build_model(gguf, shortest, "decode").graph)
+
+
+def has_recurrent_state(gguf: GGUFFile) -> bool:
+    """Whether sequences carry a state row from token to token."""
+    return state_row_bytes(build_model(gguf, SequenceLimits(ctx=1), "decode").graph) > 0

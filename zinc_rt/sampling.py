@@ -1,0 +1,113 @@
+"""What a request asks of its answer: how tokens are drawn, and what ends it. Checked once, where it comes in."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zinc_rt.errors import UsageError
+
+MAX_CHOICES = 8
+MAX_STOPS, MAX_STOP_BYTES = 4, 1024
+MAX_STOP_TOKENS = 8  # a slot record has room for so many
+MAX_BIASES = 300
+MAX_LOGPROBS = 20
+MAX_TOP_K = (1 << 24) - 1  # a float32 holds every count up to here
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn and when to stop. temperature 0 takes the likeliest one; top_k 0, top_p 1, min_p 0, the
+    penalties 0 and 1 switch theirs off.
+
+    `seed` None: 64 random bits, told with the answer. `n`: so many answers. `stop`: strings that end it and are
+    not shown. `stop_token_ids` end it as the model's own end tokens do, which `ignore_eos` goes on after and
+    `min_tokens` keeps from being drawn. `logprobs`: of each token, and of so many likeliest beside it.
+    """
+
+    max_tokens: int = 128
+    min_tokens: int = 0
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+
+    def check(self, spelled: Callable[[str], str] = str) -> None:
+        """Check every value: UsageError for one outside its range. `spelled`: what the user calls a parameter."""
+        for name, wanted, fits in self._ranges():
+            if not fits:
+                value = getattr(self, name)
+                shown = len(value) if isinstance(value, tuple | dict) and name != "stop" else value
+                raise UsageError(f"{spelled(name)} {shown}: wanted {wanted}")
+
+    def _ranges(self) -> Iterator[tuple[str, str, bool]]:
+        yield "max_tokens", "1 or more", _count(self.max_tokens, 1)
+        yield "min_tokens", "0 to max_tokens", _count(self.min_tokens, 0, self.max_tokens)
+        yield "temperature", "0 or more", _within(self.temperature, 0, sys.float_info.max)
+        yield "top_k", "0 (off) or a count", _count(self.top_k, 0, MAX_TOP_K)
+        yield "top_p", "more than 0, at most 1 (off)", _within(self.top_p, 0, 1) and self.top_p > 0
+        yield "min_p", "0 (off) to 1", _within(self.min_p, 0, 1)
+        yield "seed", "0 to 2^64 - 1", self.seed is None or _count(self.seed, 0, (1 << 64) - 1)
+        yield "n", f"1 to {MAX_CHOICES}", _count(self.n, 1, MAX_CHOICES)
+        texts = all(isinstance(text, str) and text for text in self.stop)
+        room = texts and sum(len(text.encode(errors="replace")) for text in self.stop) <= MAX_STOP_BYTES
+        stops = f"{MAX_STOPS} strings or fewer, none empty, together at most {MAX_STOP_BYTES} bytes"
+        yield "stop", stops, room and len(self.stop) <= MAX_STOPS
+        ids = all(_count(token, 0) for token in self.stop_token_ids)
+        yield (
+            "stop_token_ids",
+            f"{MAX_STOP_TOKENS} ids or fewer",
+            ids and len(self.stop_token_ids) <= MAX_STOP_TOKENS,
+        )
+        yield "presence_penalty", "-2 to 2", _within(self.presence_penalty, -2, 2)
+        yield "frequency_penalty", "-2 to 2", _within(self.frequency_penalty, -2, 2)
+        repetition = _within(self.repetition_penalty, 0, 2) and self.repetition_penalty > 0
+        yield "repetition_penalty", "more than 0, at most 2; 1 is off", repetition
+        biases = all(_count(token, 0) and _within(bias, -100, 100) for token, bias in self.logit_bias.items())
+        yield (
+            "logit_bias",
+            f"{MAX_BIASES} ids or fewer, each -100 to 100",
+            biases and len(self.logit_bias) <= MAX_BIASES,
+        )
+        yield "logprobs", f"0 to {MAX_LOGPROBS}", self.logprobs is None or _count(self.logprobs, 0, MAX_LOGPROBS)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    @property
+    def penalised(self) -> bool:
+        """Whether a draw depends on which tokens were there before."""
+        return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
+
+    def seeded(self) -> Sampling:
+        """The same with a seed: 64 random bits where it has none."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbits(64))
+
+
+def _count(value: Any, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _within(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most

@@ -1,0 +1,231 @@
+"""What each tenant used, counted exactly: the scheduler's side of the books beside the runner's.
+
+The scheduler counts by tenant, the runner counts what it computed and knows no tenant; `balance.py` says what must
+be equal, over any range of steps. A step costs a copy of its counts here; sums are made of whole blocks of steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.balance import PAGE_STEPS, Sums, unbalanced
+
+BLOCK = 32  # steps kept apart until they are summed
+RESERVED = ":"  # begins the names of accounts that are no tenants
+CACHE, FREE = ":cache", ":free"  # pages that are idle in the cache, pages that hold nothing
+PEAK = "kv_pages_peak"  # most pages paid for at once: the one counter that does not add up, but takes the larger
+
+
+class StepKind(IntEnum):
+    """What a step counts by tenant: four kinds of input tokens, four of logit rows, and the slots it holds. The
+    counter is called by the lower case of the name."""
+
+    PROMPT_TOKENS_COMPUTED = 0
+    TOKENS_RECOMPUTED = auto()  # computed once before, and lost by an eviction or a failed step
+    DECODE_INPUTS = auto()
+    DRAFT_INPUTS = auto()
+    TOKENS_GENERATED = auto()
+    DRAFT_REJECTED = auto()
+    ROWS_DISCARDED = auto()  # drawn for a request that had failed: nobody was given the token
+    PROMPT_ROWS = auto()
+    SLOT_STEPS = auto()
+
+
+INPUT_KINDS = slice(StepKind.PROMPT_TOKENS_COMPUTED, StepKind.DRAFT_INPUTS + 1)
+
+
+@dataclass(slots=True)
+class StepMade:
+    """What one step did. `counts`: i64 [StepKind, tenants]; `pages`: i64 [page groups, accounts], so many pages as
+    each account pays for: the tenants, then the isolation groups, then the cache, then free."""
+
+    counts: np.ndarray
+    pages: np.ndarray
+
+
+class RunnerCounts(NamedTuple):
+    """What a runner has computed since it began. A step that failed is not in it, nor in any tenant's counts."""
+
+    steps: int = 0
+    input_tokens: int = 0
+    logit_rows: int = 0
+    slot_steps: int = 0  # slots that were bound, in the step or not
+    device_ns: int = 0
+
+    def after(self, input_tokens: int, logit_rows: int, slots: int, device_ns: int) -> RunnerCounts:
+        """The counts one step later."""
+        steps, tokens, rows, slot_steps, nanoseconds = self
+        return RunnerCounts(
+            steps + 1, tokens + input_tokens, rows + logit_rows, slot_steps + slots, nanoseconds + device_ns
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDelta:
+    """What was counted since the last one: (account, counter) -> amount, the device's side of the same steps, and
+    which steps these are: [first_step, last_step)."""
+
+    usage: dict[tuple[str, str], int]
+    device: dict[str, int]
+    first_step: int
+    last_step: int
+
+    def __bool__(self) -> bool:
+        return bool(self.usage or self.device)
+
+
+class UsageLedger:
+    """One model's. `pages`: of each page group by its name. `count` may be called from any thread, and so may what
+    reads; `add` from one."""
+
+    def __init__(self, tenants: Sequence[str], pages: dict[str, int], groups: Sequence[str] = ()) -> None:
+        self._pages = dict(pages)
+        self._lock = threading.Lock()
+        self._usage: Counter[tuple[str, str]] = Counter()
+        self._device: Counter[str] = Counter()
+        self._taken_usage: Counter[tuple[str, str]] = Counter()
+        self._taken_device: Counter[str] = Counter()
+        self._last = self._settled = RunnerCounts()
+        self._set_accounts(tenants, groups)
+
+    def _set_accounts(self, tenants: Sequence[str], groups: Sequence[str]) -> None:
+        for name in tenants:
+            if name.startswith(RESERVED):
+                raise UsageError(f"tenant {name!r}: names that begin with {RESERVED!r} are accounts of the ledger")
+        self.tenants = tuple(tenants)
+        self.accounts = (*tenants, *(f"{RESERVED}group {name}" for name in groups), CACHE, FREE)
+        if len(set(self.accounts)) != len(self.accounts):
+            raise UsageError("two tenants have one name", next="name each differently: the ledger counts by name")
+        self._held = 0
+        self._counts = np.zeros((BLOCK, len(StepKind), len(tenants)), np.int64)
+        self._paid = np.zeros((BLOCK, len(self._pages), len(self.accounts)), np.int64)
+        self._device_ns = np.zeros(BLOCK, np.int64)
+        self._sums, self._page_steps = np.zeros_like(self._counts[0]), np.zeros_like(self._paid[0])
+        self._present, self._time = np.zeros((2, len(tenants)), np.int64)
+        self._peaks = np.zeros(len(tenants), np.int64)
+
+    def configure(self, tenants: Sequence[str], groups: Sequence[str] = ()) -> None:
+        """From the next step on these are the tenants. What others used stays on their names."""
+        with self._lock:
+            self._settle()
+            self._set_accounts(tenants, groups)
+
+    def empty_step(self) -> StepMade:
+        """A step's counts to fill, again and again, until the tenants change."""
+        return StepMade(np.zeros(self._counts.shape[1:], np.int64), np.zeros(self._paid.shape[1:], np.int64))
+
+    # --- what is counted
+
+    def add(self, made: StepMade, device: RunnerCounts) -> None:
+        """Count a step. `device`: the runner's counts behind it, from which its time is taken."""
+        with self._lock:
+            at = self._held
+            self._counts[at] = made.counts
+            self._paid[at] = made.pages
+            self._device_ns[at] = device.device_ns - self._last.device_ns
+            self._last = device
+            self._held += 1
+            if self._held == BLOCK:
+                self._fold()
+
+    def count(self, counter: str, tenant: int, amount: int = 1) -> None:
+        """Count what is rare: requests_accepted, requests_finished.length, parks, evictions ..."""
+        with self._lock:
+            self._usage[self.tenants[tenant], counter] += amount
+
+    def _fold(self) -> None:
+        """Bring the steps held apart into the sums."""
+        steps, self._held = self._held, 0
+        counts, paid = self._counts[:steps], self._paid[:steps]
+        self._sums += counts.sum(0)
+        self._present += (counts[:, StepKind.SLOT_STEPS] > 0).sum(0)
+        tokens = counts[:, INPUT_KINDS].sum(1)
+        busy = np.flatnonzero(tokens.sum(0))
+        self._time[busy] += split_time(self._device_ns[:steps], tokens[:, busy]).sum(0)
+        self._page_steps += paid.sum(0)
+        self._peaks = np.maximum(self._peaks, paid[:, :, : len(self.tenants)].sum(1).max(0, initial=0))
+
+    def _settle(self) -> None:
+        """Bring the sums to the names they belong to."""
+        self._fold()
+        for kind in StepKind:
+            self._give(self.tenants, kind.name.lower(), self._sums[kind])
+        self._give(self.tenants, "steps_present", self._present)
+        self._give(self.tenants, "device_ns", self._time)
+        for name, now, before in zip(RunnerCounts._fields, self._last, self._settled, strict=True):
+            self._device[name] += now - before
+        for group, (name, pages) in enumerate(self._pages.items()):
+            self._give(self.accounts, PAGE_STEPS + name, self._page_steps[group])
+            self._device[PAGE_STEPS + name] += pages * (self._last.steps - self._settled.steps)
+        self._settled = self._last
+
+    def _give(self, accounts: Sequence[str], counter: str, values: np.ndarray) -> None:
+        for index in np.flatnonzero(values).tolist():
+            self._usage[accounts[index], counter] += int(values[index])
+        values[:] = 0
+
+    # --- what was counted
+
+    def usage(self, account: str) -> dict[str, int]:
+        """An account's counters since the ledger began; what is 0 is left out, and the peak."""
+        with self._lock:
+            self._settle()
+            return {counter: value for (name, counter), value in self._usage.items() if name == account}
+
+    def sums(self) -> tuple[Sums, Sums]:
+        """The sums over all accounts, and the device's of the same steps: the two sides that balance."""
+        with self._lock:
+            self._settle()
+            return sum_over_accounts(self._usage), dict(self._device)
+
+    def problems(self) -> list[str]:
+        """What does not balance, now."""
+        return unbalanced(*self.sums())
+
+    def take(self) -> LedgerDelta:
+        """What was counted since the last call, at a step's end."""
+        with self._lock:
+            self._settle()
+            usage = _changed(self._usage, self._taken_usage)
+            usage.update({(self.tenants[at], PEAK): int(self._peaks[at]) for at in np.flatnonzero(self._peaks)})
+            device = _changed(self._device, self._taken_device)
+            steps = self._device["steps"]
+            delta = LedgerDelta(usage, device, steps - device.get("steps", 0), steps)
+            self._taken_usage, self._taken_device = self._usage.copy(), self._device.copy()
+            self._peaks[:] = 0
+            return delta
+
+
+def split_time(nanoseconds: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Each step's time by tenants' tokens: i64 [steps], [steps, tenants] -> [steps, tenants].
+
+    What rounding down leaves goes to the largest remainders, so that the sum is exact.
+    """
+    whole, part = np.divmod(tokens * nanoseconds[:, None], np.maximum(1, tokens.sum(1, keepdims=True)))
+    left = nanoseconds - whole.sum(1)
+    rank = np.argsort(np.argsort(-part, axis=1, kind="stable"), axis=1)
+    split: np.ndarray = whole + (rank < left[:, None])
+    return split
+
+
+def sum_over_accounts(usage: dict[tuple[str, str], int] | Counter[tuple[str, str]]) -> dict[str, int]:
+    """Counter -> sum."""
+    sums: Counter[str] = Counter()
+    for (_, counter), value in usage.items():
+        sums[counter] += value
+    return dict(sums)
+
+
+_Key = TypeVar("_Key")
+
+
+def _changed(now: Counter[_Key], before: Counter[_Key]) -> dict[_Key, int]:
+    return {key: value - before[key] for key, value in now.items() if value != before[key]}

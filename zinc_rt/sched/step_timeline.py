@@ -1,0 +1,104 @@
+"""The last steps of a scheduler as a timeline for Chrome and Perfetto: what each slot and each queue did."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.files import write_whole
+from zinc_rt.ir.slot_record import SlotState
+from zinc_rt.sched.step_trace import StepEvent, StepNumbers, StepTrace
+from zinc_rt.sched.tenant import Priority
+
+_STEPS, _SLOTS = 1, 10  # thread ids: a slot's at _SLOTS + its number; the counters are tracks by their names
+
+
+def write_chrome(trace: StepTrace, path: str | os.PathLike[str]) -> None:
+    """Write the timeline, whole or not at all. Raises OutputError saying why not."""
+    about = {"steps": trace.count, "steps_kept": len(trace.kept)}
+    text = json.dumps({"traceEvents": [*chrome_events(trace)], "displayTimeUnit": "ms", "otherData": about})
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def chrome_events(trace: StepTrace) -> Iterator[dict[str, Any]]:
+    """Entries of the Trace Event format: tracks of steps, of each slot, of each class's queue and each group's
+    pages."""
+    kept = trace.kept
+    starts, ends = trace.numbers[kept, 0], trace.numbers[kept, 1]
+    zero = int(starts[0]) if len(kept) else 0
+    yield {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "scheduler"}}
+    yield _named(_STEPS, "steps")
+    for number, row in enumerate(trace.numbers[kept].tolist(), trace.count - len(kept)):
+        about = StepNumbers(*row)._asdict()
+        start, end = about.pop("start_ns"), about.pop("end_ns")
+        yield _slice(f"step {number}", _STEPS, start - zero, end - start, about)
+    for each in Priority:
+        yield from _counter(f"waiting, {each.name.lower()}", starts - zero, {"": trace.waiting[kept, each]})
+    for group, name in enumerate(trace.groups):
+        pages = {"free": trace.free[kept, group], "idle": trace.idle[kept, group]}
+        yield from _counter(f"pages, {name}", starts - zero, pages)
+    for slot in range(trace.phase.shape[1]):
+        yield _named(_SLOTS + slot, f"slot {slot}")
+        yield from _slot_slices(trace, slot, kept, starts - zero, ends - zero)
+    for event in trace.events:
+        if event.at_ns >= zero:
+            yield _instant(event, zero)
+
+
+def _slot_slices(
+    trace: StepTrace, slot: int, kept: np.ndarray, starts: np.ndarray, ends: np.ndarray
+) -> Iterator[dict[str, Any]]:
+    """A slice as long as a request has the slot, and in it one for each of its phases."""
+    phases = trace.phase[kept, slot]
+    requests = np.where(phases > 0, trace.request[kept, slot], -1)
+    for first, last in _runs(requests):
+        if requests[first] < 0:
+            continue
+        start, end = int(starts[first]), int(ends[last])
+        tenant = int(trace.tenant[kept[first], slot])
+        about = {"request": int(requests[first]), "tenant": trace.tenants[tenant], "steps": last - first + 1}
+        yield _slice(f"{trace.tenants[tenant]} {requests[first]}", _SLOTS + slot, start, end - start, about)
+        for begin, until in _runs(phases[first : last + 1]):
+            start, end = int(starts[first + begin]), int(ends[first + until])
+            phase = SlotState(int(phases[first + begin])).name.lower()
+            yield _slice(phase, _SLOTS + slot, start, end - start, {"steps": until - begin + 1})
+
+
+def _runs(values: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and last place of each run of equal values."""
+    edges = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
+    return ((first, after - 1) for first, after in pairwise(edges) if after > first)
+
+
+def _counter(name: str, at_ns: np.ndarray, values: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+    """A track of figures, an entry wherever one of them changes."""
+    table = np.stack(list(values.values()), 1)
+    for first, _ in _runs_of_rows(table):
+        about = {key or "count": int(value) for key, value in zip(values, table[first], strict=True)}
+        yield {"ph": "C", "name": name, "pid": 1, "ts": int(at_ns[first]) / 1000, "args": about}
+
+
+def _runs_of_rows(table: np.ndarray) -> Iterator[tuple[int, int]]:
+    changes = (table[1:] != table[:-1]).any(1)
+    return _runs(np.concatenate(([0], np.cumsum(changes))) if len(table) else np.zeros(0))
+
+
+def _named(thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": name}}
+
+
+def _slice(name: str, thread: int, start_ns: int, took_ns: int, about: dict[str, Any]) -> dict[str, Any]:
+    took = max(0, took_ns) / 1000
+    return {"ph": "X", "name": name, "pid": 1, "tid": thread, "ts": start_ns / 1000, "dur": took, "args": about}
+
+
+def _instant(event: StepEvent, zero: int) -> dict[str, Any]:
+    about = {"request": event.request, **({"amount": event.amount} if event.amount else {})}
+    thread = _STEPS if event.slot < 0 else _SLOTS + event.slot
+    at = (event.at_ns - zero) / 1000
+    return {"ph": "i", "name": event.what, "pid": 1, "tid": thread, "ts": at, "s": "t", "args": about}

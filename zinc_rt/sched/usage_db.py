@@ -1,0 +1,169 @@
+"""The database of usage: its tables, who may write it, and one transaction of what was counted.
+
+SQLite in WAL mode. A batch is a transaction, and holds both sides of the books for the same steps: what a crash
+leaves balances.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zinc_rt import __version__, file_lock
+from zinc_rt.errors import InputError, OutputError, UnsupportedError
+from zinc_rt.sched.ledger import PEAK, LedgerDelta
+
+VERSION = 1
+APPLICATION = 0x5A525455  # "ZRTU", in SQLite's header
+BUSY_S = 0.25  # until a lock that somebody else has on the file counts as a failure
+
+_TABLES = """
+CREATE TABLE meta(version INTEGER NOT NULL, made_by TEXT NOT NULL);
+CREATE TABLE usage(minute INTEGER, tenant TEXT, model TEXT, counter TEXT, value INTEGER NOT NULL,
+    PRIMARY KEY(minute, tenant, model, counter)) WITHOUT ROWID;
+CREATE TABLE device(minute INTEGER, model TEXT, counter TEXT, value INTEGER NOT NULL,
+    PRIMARY KEY(minute, model, counter)) WITHOUT ROWID;
+CREATE TABLE batch(minute INTEGER, model TEXT, process TEXT, first_step INTEGER NOT NULL,
+    last_step INTEGER NOT NULL, count INTEGER NOT NULL, PRIMARY KEY(minute, model, process)) WITHOUT ROWID;
+"""
+UPSERT = (
+    "ON CONFLICT DO UPDATE SET value = "
+    f"CASE WHEN counter = '{PEAK}' THEN max(value, excluded.value) ELSE value + excluded.value END"
+)
+UPSERT_BATCH = (
+    "ON CONFLICT DO UPDATE SET first_step = min(first_step, excluded.first_step), "
+    "last_step = max(last_step, excluded.last_step), count = count + excluded.count"
+)
+
+
+@dataclass(slots=True)
+class UnwrittenUsage:
+    """What is counted and not in the file: by (minute, tenant, model, counter), by (minute, model, counter), and
+    the steps of each (minute, model), [first, last)."""
+
+    usage: dict[tuple[int, str, str, str], int] = field(default_factory=dict)
+    device: dict[tuple[int, str, str], int] = field(default_factory=dict)
+    steps: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.usage or self.device)
+
+    def add(self, minute: int, model: str, delta: LedgerDelta) -> None:
+        for (tenant, counter), value in delta.usage.items():
+            key = (minute, tenant, model, counter)
+            before = self.usage.get(key, 0)
+            self.usage[key] = max(before, value) if counter == PEAK else before + value
+        for counter, value in delta.device.items():
+            self.device[minute, model, counter] = self.device.get((minute, model, counter), 0) + value
+        if delta:
+            first, _ = self.steps.get((minute, model), (delta.first_step, 0))
+            self.steps[minute, model] = (first, delta.last_step)
+
+
+def take_file(path: Path) -> int:
+    """The lock on a database, for the one process that writes it; closing the descriptor lets go.
+
+    Raises OutputError naming who has it.
+    """
+    lock = path.with_name(path.name + ".lock")
+    try:
+        return file_lock.hold(lock)
+    except BlockingIOError:
+        who = file_lock.holder(lock)
+        raise OutputError(
+            f"{path}: {who} writes its usage there",
+            next="end it, or name another file: one process writes one file",
+        ) from None
+    except OSError as error:
+        raise OutputError(f"{path}: cannot lock it: {error.strerror}", next="choose another path") from error
+
+
+def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
+    """The database, made where there is none. `durable`: a batch survives a power cut, not only this process.
+
+    Raises InputError for what is no such database, UnsupportedError for another version.
+    """
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
+        try:
+            if not _tables(connection):
+                _create(connection)
+            check_version(connection, path)
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise OutputError(f"{path}: its file system keeps no shared memory", next="choose a local disk")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise as_input_error(path, error) from error
+    return connection
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """The database as others may go on writing it. Raises as `open_to_write` does, and where there is no file."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True, timeout=BUSY_S)
+        try:
+            check_version(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise as_input_error(path, error) from error
+    return connection
+
+
+def write_batch(connection: sqlite3.Connection, process: str, unwritten: UnwrittenUsage) -> None:
+    """All of it, or nothing: raises sqlite3.Error where the file cannot take it now."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for table, rows in (("usage", unwritten.usage), ("device", unwritten.device)):
+            places = ", ".join("?" * (5 if table == "usage" else 4))
+            written = [(*key, value) for key, value in rows.items()]
+            connection.executemany(f"INSERT INTO {table} VALUES ({places}) {UPSERT}", written)
+        batches = [(minute, model, process, *span) for (minute, model), span in unwritten.steps.items()]
+        connection.executemany(f"INSERT INTO batch VALUES (?, ?, ?, ?, ?, 1) {UPSERT_BATCH}", batches)
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        with suppress(sqlite3.Error):  # a full disk has ended the transaction already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises for a file of others, and for one that another build has written another way."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION or "meta" not in _tables(connection):
+        raise InputError(f"{path}: not a database of usage", next="name the file that a ledger was kept in")
+    version, made_by = connection.execute("SELECT version, made_by FROM meta").fetchone()
+    if version != VERSION:
+        raise UnsupportedError(
+            f"{path}: usage of version {version}, this build reads and writes {VERSION}",
+            next=f"ZINC_RT {made_by} wrote it and reads it; a new file can be begun beside it",
+        )
+
+
+def as_input_error(path: Path, error: sqlite3.Error) -> InputError:
+    """What SQLite says about the file, in one sentence."""
+    if isinstance(error, sqlite3.OperationalError):  # no folder, no permission, a lock that somebody keeps
+        return InputError(
+            f"{path}: cannot use it: {error}", next="look at its folder, its owner and who has it open"
+        )
+    return InputError(f"{path}: not a database of usage: {error}", next="restore it, or name another file")
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION}; {_TABLES}"
+        f"INSERT INTO meta VALUES ({VERSION}, '{__version__}'); COMMIT;"
+    )

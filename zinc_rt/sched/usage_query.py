@@ -1,0 +1,97 @@
+"""What a database of usage says: sums by tenant, model and time, beside the device's own of the same minutes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.balance import Sums
+from zinc_rt.sched.ledger import PEAK
+from zinc_rt.sched.usage_db import UPSERT, UPSERT_BATCH
+
+DAY = 1440  # minutes
+GROUPS = {
+    "tenant": "tenant",
+    "model": "model",
+    "day": "date(minute * 60, 'unixepoch')",
+    "minute": "strftime('%Y-%m-%dT%H:%MZ', minute * 60, 'unixepoch')",
+}
+_SUM = f"CASE WHEN counter = '{PEAK}' THEN max(value) ELSE sum(value) END"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageGroup:
+    """The counters of one group: `key` has a value for each of the words it was grouped by."""
+
+    key: tuple[str, ...]
+    counters: Sums
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFound:
+    """`usage` and `device` are the two sides over the whole range, which balance. `first`, `last`: the minutes in
+    it that have anything, None where there is nothing."""
+
+    groups: list[UsageGroup]
+    usage: Sums
+    device: Sums
+    first: int | None
+    last: int | None
+
+
+def find_usage(
+    connection: sqlite3.Connection,
+    *,
+    first_minute: int = 0,
+    before_minute: int = 1 << 40,
+    group_by: Sequence[str] = ("tenant",),
+) -> UsageFound:
+    """Sums over the minutes [first_minute, before_minute), as one moment of the file. Accounts that are no tenants
+    (`:cache`, `:free`) are groups of their own. Raises UsageError for a word it cannot group by."""
+    for word in group_by:
+        if word not in GROUPS:
+            raise UsageError(f"no grouping by {word!r}", next=f"any of {', '.join(GROUPS)}, with commas")
+    where, span = "WHERE minute >= ? AND minute < ?", (first_minute, before_minute)
+    keys = "".join(f"{GROUPS[word]}, " for word in group_by)
+    by = ", ".join(str(place + 1) for place in range(len(group_by) + 1))
+    groups: dict[tuple[str, ...], dict[str, int]] = {}
+    connection.execute("BEGIN")  # one moment for both sides
+    try:
+        select = f"SELECT {keys}counter, {_SUM} FROM usage {where} GROUP BY {by} ORDER BY {by}"
+        for *key, counter, value in connection.execute(select, span):
+            groups.setdefault(tuple(key), {})[counter] = value
+        usage, device = (_side(connection, f"FROM {side} {where}", span) for side in ("usage", "device"))
+        first, last = connection.execute(f"SELECT min(minute), max(minute) FROM device {where}", span).fetchone()
+    finally:
+        connection.execute("ROLLBACK")
+    return UsageFound([UsageGroup(key, counters) for key, counters in groups.items()], usage, device, first, last)
+
+
+def _side(connection: sqlite3.Connection, of: str, span: tuple[int, int]) -> Sums:
+    return dict(connection.execute(f"SELECT counter, {_SUM} {of} GROUP BY counter", span).fetchall())
+
+
+def fold(connection: sqlite3.Connection, *, before_minute: int) -> None:
+    """Minutes of the days before that minute's become one row a day, at its midnight. Sums of whole days stay what
+    they were. Raises sqlite3.Error, and changes nothing then."""
+    old = f"minute < {before_minute // DAY * DAY} AND minute % {DAY} <> 0"
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for table, keys, value, update in (
+            ("usage", "tenant, model, counter", _SUM, UPSERT),
+            ("device", "model, counter", _SUM, UPSERT),
+            ("batch", "model, process", "min(first_step), max(last_step), sum(count)", UPSERT_BATCH),
+        ):
+            connection.execute(
+                f"INSERT INTO {table} SELECT minute / {DAY} * {DAY}, {keys}, {value} FROM {table} WHERE {old} "
+                f"GROUP BY minute / {DAY}, {keys} {update}"
+            )
+            connection.execute(f"DELETE FROM {table} WHERE {old}")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
