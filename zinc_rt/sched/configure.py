@@ -63,7 +63,7 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
             s.buckets[at] = s.buckets_of(new)
     if len(tenants) > len(before):
         s.slot_steps = np.concatenate([s.slot_steps, np.zeros(len(tenants) - len(before), np.int64)])
-        s.slots.changed = True
+        s.slots.set_tenants(len(tenants))
         if s.ledger is not None:
             s.ledger.configure([tenant.name for tenant in tenants], s.ledger.groups)
             s.made = s.ledger.empty_step()

@@ -97,7 +97,7 @@ class SchedulerState:
         self.shares = Shares([limits.slots, *(group.pages for group in cache.groups), *rows])
         self.service = Service({number: tenant.weight_units for number, tenant in enumerate(tenants)})
         self.buckets = [self.buckets_of(tenant) for tenant in tenants]
-        self.slots = Slots(limits.slots, limits.ctx, -(-limits.ctx // cache.page_tokens), len(cache.groups))
+        self.slots = Slots(limits.slots, limits.ctx, -(-limits.ctx // cache.page_tokens), len(cache.groups), count)
         self.ends = EndTokens()
         self.timers = Timers()
         self.queues = WaitingQueues(count)
