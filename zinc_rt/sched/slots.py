@@ -21,6 +21,7 @@ STATE, EPOCH, CHECK = column("state"), column("epoch"), column("check")
 PAGES, STATE_ROW, SPARE_ROW = column("pages"), column("state_row"), column("spare_row")
 CACHED, BOUND_AT = column("cached"), column("bound_at")
 PENALTY_ROW, BIAS_ROW = column("penalty_row"), column("bias_row")
+_BOUND = np.array([EPOCH, BOUND_AT, CACHED, POSITION, LAST_TOKEN, PAGES, PAGES + 1])  # what binding writes
 _CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
 
 
@@ -98,13 +99,13 @@ class Slots:
         """A free slot is the request's from now on, with a new epoch."""
         slot, holding = self.free.pop(), request.holding
         assert holding is not None
-        row = self.words[slot]
+        row, tokens, tables = self.words[slot], request.tokens, holding.tables
         epoch = (int(row[EPOCH]) + 1) % EPOCHS
         row[:] = request.row
-        row[EPOCH], row[BOUND_AT], row[CACHED] = epoch, step & 0x7FFFFFFF, holding.cached
-        row[POSITION] = holding.computed
-        tokens = request.tokens
-        row[LAST_TOKEN] = tokens[-1]
+        second = len(tables[1]) if self.groups > 1 else 0
+        row[_BOUND] = (
+            epoch, step & 0x7FFFFFFF, holding.cached, holding.computed, tokens[-1], len(tables[0]), second
+        )  # fmt: skip
         if request.sampling.penalised:
             row[PENALTY_ROW] = slot
         if request.sampling.logit_bias:
@@ -115,12 +116,10 @@ class Slots:
         self.numbers[slot], self.choices[slot] = request.number, request.choice
         self.set_state(request, state)
         self.set_rows(request)
-        for group, table in enumerate(holding.tables[:2]):
-            row[PAGES + group] = len(table)
         row[CHECK] = np.bitwise_xor.reduce(row[:CHECK])
         self.bound.append(slot)
         for group in range(self.groups):
-            self._tell_all(group, slot, holding.tables[group])
+            self._tell_all(group, slot, tables[group])
         return slot
 
     def unbind(self, request: Request) -> None:

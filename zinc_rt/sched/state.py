@@ -230,7 +230,8 @@ class SchedulerState:
     def bind(self, request: Request) -> None:
         """A free slot for a request that holds its pages."""
         assert request.holding is not None
-        self.unqueue(request)
+        if request.ticket >= 0:
+            self.queues.remove(request)
         decodes = False
         if request.state is State.PARKED:
             self.parked[request.tenant] -= 1
@@ -303,7 +304,6 @@ class SchedulerState:
         self.bound[request.tenant] -= 1
         self.slot_steps[request.tenant] -= 1
         self.running_by_class[request.priority] -= 1
-        self.candidates.put(request.tenant)
 
     def park(self, request: Request) -> None:
         """It loses its slot, nothing else."""
@@ -330,6 +330,8 @@ class SchedulerState:
         self.let_go(request)
         if again:
             self.queue(request, first=True)
+        else:
+            self.candidates.put(request.tenant)
         self.counts.evicted += 1
         self.tell("evict", request, counter="evictions")
 
@@ -339,7 +341,6 @@ class SchedulerState:
         self.cache.release(request.holding)
         request.holding = None
         request.row[POSITION] = 0
-        self.candidates.put(request.tenant)
 
     def end(self, request: Request, state: State, reason: str) -> None:
         """It is over. Its pages stay as cache, and its session's are pinned."""
@@ -354,6 +355,7 @@ class SchedulerState:
             if state is State.FINISHED and request.session:
                 self._pin(request)
             self.let_go(request)
+        self.candidates.put(request.tenant)
         if self.collector is request:
             self.stop_collecting()
         if request in self.probation:
