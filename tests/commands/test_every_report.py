@@ -21,6 +21,8 @@ from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.report import Report, to_json
+from zinc_rt.sched.ledger import RunnerCounts, UsageLedger
+from zinc_rt.sched.ledger_store import LedgerStore
 from zinc_rt.trace.recorder import record
 
 Capture = pytest.CaptureFixture[str]
@@ -57,7 +59,7 @@ NO_REPORT = {
 }
 
 # One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM,
-# CODE, BUNDLE and STORE are files made for it.
+# CODE, BUNDLE, STORE and USAGE are files made for it.
 COMMANDS = {
     "assumptions": "",
     "bisect-env": "start VARIABLES.yaml --journal OUT.journal",
@@ -94,7 +96,9 @@ COMMANDS = {
     "replay": "LOG.zlog",
     "run": "--model MODEL --tokens 1,2 --max-tokens 2",
     "run probe": "--probe-tier",
+    "sched-test": "--workload interactive --steps 40",
     "tokenize": "--model MODEL --text hello",
+    "usage": "USAGE.sqlite --group-by tenant,model",
     "validate": "--model MODEL --tokens 1,2,3 --steps 1",
 }
 COMPUTED = ("logits", "perf profile", "perplexity", "run", "validate")
@@ -124,7 +128,11 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     with BundleStore(tmp_path / "store.sqlite") as store:
         store.add(bundle)
     files |= {"BUNDLE": str(tmp_path / "bundle"), "STORE": str(tmp_path / "store")}
-    files |= {"MACHINE": str(tmp_path / "machine")}
+    ledger = UsageLedger(["ada"], {})
+    usage = LedgerStore(tmp_path / "usage.sqlite", {"m": ledger})
+    ledger.add(ledger.empty_step(), RunnerCounts().after(0, 0, 0, 0))
+    usage.close()
+    files |= {"USAGE": str(tmp_path / "usage"), "MACHINE": str(tmp_path / "machine")}
     (tmp_path / "machine").mkdir()
     (tmp_path / "machine" / "lspci.txt").write_text(
         "03:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 48 [Radeon AI PRO R9700]\n"

@@ -11,12 +11,12 @@ from op_cases import ORDERINGS, close, floats, run, same, weight
 
 from zinc_rt.ir.op import Op
 
-# Token -> sequence of the batch. Sequences may interleave and one may have no token at all.
+# Token -> sequence of the batch. A sequence's tokens are neighbours, and one may have no token at all.
 BATCHES = {
     "one token": [0],
     "one sequence": [0] * 7,
-    "three interleaved": [2, 0, 2, 1, 0, 2, 0],
-    "one silent": [2, 2, 0],
+    "three": [0, 0, 0, 1, 2, 2, 2],
+    "one silent": [0, 2, 2],
 }
 
 
@@ -207,7 +207,7 @@ def test_the_ids_form_is_gather_plain_scatter_to_the_bit(
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("which", FORMS)
 def test_token_by_token_is_all_at_once_to_the_bit(ordering: str, which: str) -> None:
-    batch = BATCHES["three interleaved"]
+    batch = BATCHES["three"]
     plain, _, _ = FORMS[which]
     before, after, attrs, cache = form_case(which, batch)
     state = cache[:3]
@@ -230,21 +230,49 @@ def scan_case(batch: list[int]) -> tuple[list[Any], list[Any], dict[str, Any], n
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
 @pytest.mark.parametrize("which", [*FORMS, "scan"])
-def test_sequences_may_be_numbered_and_interleaved_anyhow(ordering: str, which: str) -> None:
-    batch = [2, 0, 2, 1, 0, 2, 0]
+def test_sequences_may_come_in_any_order(ordering: str, which: str) -> None:
+    batch = [0, 0, 0, 1, 2, 2, 2]
     before, after, attrs, cache = scan_case(batch) if which == "scan" else form_case(which, batch)
     op = Op.SSM_SCAN if which == "scan" else FORMS[which][0]
     state = cache[:3]
     want, want_state = run(op, ordering, *before, state, np.array(batch, np.int32), *after, **attrs)
     renumber = [1, 2, 0]  # old sequence -> new
-    for order in ([1, 0, 3, 2, 4, 6, 5], [3, 1, 4, 6, 0, 2, 5]):  # each sequence's own tokens stay in order
-        mine = [operand[order] if isinstance(operand, np.ndarray) else operand for operand in before]
-        sequence = np.array([renumber[batch[t]] for t in order], np.int32)
-        moved = np.empty_like(state)
-        moved[renumber] = state
-        got, new = run(op, ordering, *mine, moved, sequence, *after, **attrs)
-        same(got, want[order])
-        same(new[renumber], want_state)
+    order = [4, 5, 6, 0, 1, 2, 3]
+    mine = [operand[order] if isinstance(operand, np.ndarray) else operand for operand in before]
+    sequence = np.array([renumber[batch[t]] for t in order], np.int32)
+    moved = np.empty_like(state)
+    moved[renumber] = state
+    got, new = run(op, ordering, *mine, moved, sequence, *after, **attrs)
+    same(got, want[order])
+    same(new[renumber], want_state)
+
+
+@pytest.mark.parametrize("which", [*FORMS, "scan"])
+def test_a_sequence_whose_tokens_are_no_neighbours_is_refused(which: str) -> None:
+    batch = [0, 1, 0]
+    before, after, attrs, cache = scan_case(batch) if which == "scan" else form_case(which, batch)
+    op = Op.SSM_SCAN if which == "scan" else FORMS[which][0]
+    with pytest.raises(ValueError, match="token 2 is of sequence 0, the one before of 1"):
+        run(op, "canonical-1", *before, cache[:2], np.array(batch, np.int32), *after, **attrs)
+
+
+@pytest.mark.parametrize("which", FORMS)
+@pytest.mark.parametrize(
+    ("source", "target", "why"),
+    [
+        ([0, 1, 2], [3, 4, 3], "row 3 is the target of two sequences"),
+        ([0, 1, 2], [0, 2, 1], "row 2 is the target of sequence 1 and the source of 2"),
+        ([5, 5, 5], [0, 1, 5], "row 5 is the target of sequence 2 and the source of 0"),
+    ],
+)
+def test_rows_that_meet_though_they_are_said_to_be_disjoint_are_refused(
+    which: str, source: list[int], target: list[int], why: str
+) -> None:
+    before, after, attrs, cache = form_case(which, BATCHES["three"])
+    ids = (np.array(rows, np.int32) for rows in (source, target))
+    sequence = np.array(BATCHES["three"], np.int32)
+    with pytest.raises(ValueError, match=why):
+        run(FORMS[which][2], "canonical-1", *before, cache, sequence, *ids, *after, **attrs, disjoint=True)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

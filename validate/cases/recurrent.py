@@ -10,6 +10,7 @@ FEW = ("mixed", "edges", "outliers", "zeros")
 CHANNELS = (1, 37, 255, 256, 257, 320)
 CONV = (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
 DELTA = (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
+IDS = (Op.SSM_CONV1D_UPDATE_IDS, Op.SSM_DELTA_NET_INPLACE_IDS)
 STEPS = paired(T=(1, 7, 2, 9), S=(1, 2, 2, 3))  # decode, two prompts, two requests, three
 
 
@@ -17,12 +18,17 @@ def _delta(k_heads: int, v_heads: int, head_dim: int, grouping: str) -> dict[str
     return {"k_heads": k_heads, "v_heads": v_heads, "head_dim": head_dim, "eps": 1e-6, "grouping": grouping}
 
 
+def _apart(op: Op, attrs: dict[str, object]) -> tuple[dict[str, object], ...]:
+    """The same with rows that do not meet, where an opcode is told of rows."""
+    return ({**attrs, "disjoint": True},) if op in IDS else ()
+
+
 SWEEPS = (
     *(
         Sweep(
             op,
             tuple({**step, "C": channels} for step in STEPS for channels in CHANNELS),
-            ({"silu": True}, {"silu": False}),
+            ({"silu": True}, {"silu": False}, *_apart(op, {"silu": True})),
             values=FEW,
             without=((), ("bias",)),
             rooms=ROOMS,
@@ -41,6 +47,7 @@ SWEEPS = (
                 _delta(1, 2, 64, "tiled"),
                 _delta(2, 6, 36, "tiled"),
                 _delta(1, 1, 128, "tiled"),
+                *_apart(op, _delta(2, 4, 20, "grouped")),
             ),
             values=FEW,
             rooms=ROOMS,

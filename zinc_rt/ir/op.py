@@ -115,6 +115,8 @@ def _i(name: str, *shape: str, optional: bool = False, inplace: str | None = Non
 
 
 _EPS = Attr("eps", float)
+# Targets are distinct, and none is another sequence's source: a kernel may write rows while others are read.
+_DISJOINT = Attr("disjoint", bool, False)
 _ROPE_ATTRS = (Attr("head_dim", int), Attr("mode", str, choices=("norm", "neox")))
 _PAGED = (_i("position", "T"), _i("slot", "T"), _i("page_table", "slots", "pages"))
 _PAGE = Attr("page_tokens", int, 16)
@@ -468,7 +470,7 @@ OPS: dict[Op, OpSpec] = {
                 _CONV_BIAS,
             ),
             (_f("y", "T", "C"), _f("state_out", "slots", "K-1", "C", inplace="state")),
-            (_SILU,),
+            (_SILU, _DISJOINT),
         ),
         OpSpec(
             Op.SSM_DELTA_NET_INPLACE,
@@ -492,7 +494,7 @@ OPS: dict[Op, OpSpec] = {
                 _f("y", "T", "v_heads*head_dim"),
                 _f("state_out", "slots", *_DELTA_STATE, inplace="state"),
             ),
-            _DELTA_ATTRS,
+            (*_DELTA_ATTRS, _DISJOINT),
         ),
         OpSpec(
             Op.LOGITS_ADJUST,  # mask, bias, repetition, frequency and presence, min_tokens, in this order

@@ -107,6 +107,8 @@ class Case:
         }
         if "page_table" in given:
             _hide_unwritten(self, given)
+        if self.attrs.get("disjoint"):
+            _keep_apart(given, random)
         return tuple(given.values())
 
     def outputs(self, inputs: Sequence[Operand], fresh: Sequence[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
@@ -491,6 +493,17 @@ INDEX: dict[str, Rule] = {
     "mask_row": _row_or_none,
     "token": _token,
 }
+
+
+def _keep_apart(given: dict[str, Operand], random: np.random.Generator) -> None:
+    """Sequences that go on from their own rows, among them some that begin at a row nobody writes."""
+    state, source, target = (given[name] for name in ("state", "source", "target"))
+    assert isinstance(state, np.ndarray) and isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
+    source[:] = target
+    unwritten = np.setdiff1d(np.arange(len(state)), target)
+    if len(unwritten):
+        source[random.random(len(source)) < 0.5] = unwritten[0]
+
 
 READ_CACHES = ("kv_k", "kv_v", "kv_latent", "kv_pe")
 READERS = (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED, Op.MLA_FLASH_ATTN)

@@ -49,6 +49,8 @@ def recurrent(
     if op is not None:
         ids = (source, target) if m.delta_form == "ids" else ()
         out = m.activation(label, columns)
+        if ids:
+            attrs["disjoint"] = True  # a row has one owner: who schedules sees to it
         m.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
         return out
     shape = m.shape(state)[1:]

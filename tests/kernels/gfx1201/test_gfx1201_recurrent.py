@@ -9,9 +9,28 @@ from kernels.op_cases import floats, weight
 
 from zinc_rt.ir.op import Op
 
-SEQUENCE = np.array([0, 1, 0, 2, 1, 0], np.int32)
+SEQUENCE = np.array([0, 0, 0, 1, 1, 2], np.int32)
 SOURCE, TARGET = np.array([3, 0, 2], np.int32), np.array([1, 3, 0], np.int32)  # rows that others write and read
 ONE = np.zeros(1, np.int32)
+OWN = np.array([1, 3, 2], np.int32)
+FORKED = np.array([1, 0, 0], np.int32)  # two begin at row 0, which nobody writes
+STEPS = {  # whose token each is: runs of every length, at both ends and between
+    "decode": range(64),
+    "a chunk behind decodes": [*range(15), *[15] * 49],
+    "a chunk first": [*[0] * 49, *range(1, 16)],
+    "runs": np.repeat(np.arange(9), [1, 7, 2, 1, 16, 3, 1, 32, 1]),
+    "silent": [0, 0, 2, 2, 5],
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_each_sequence_finds_its_tokens(step: str) -> None:
+    sequence = np.array(STEPS[step], np.int32)
+    tokens, sequences = len(sequence), int(sequence[-1]) + 1
+    taps = weight(floats(2, 3, 4), "f32")
+    check(Op.SSM_CONV1D, floats(1, tokens, 3), taps, floats(3, sequences, 3, 3), sequence, None)
+    how = {"k_heads": 1, "v_heads": 1, "head_dim": 4, "eps": 1e-6, "grouping": "tiled"}
+    check(Op.SSM_DELTA_NET, *delta(1, 1, 4, tokens), floats(6, sequences, 1, 4, 4), sequence, **how)
 
 
 @pytest.mark.parametrize("channels", [1, 31, 256, 300])
@@ -26,6 +45,7 @@ def test_convolution_updates_the_cache() -> None:
     x, taps, state = floats(1, 6, 40), weight(floats(2, 40, 4), "f32"), floats(3, 4, 3, 40)
     check(Op.SSM_CONV1D_UPDATE, x, taps, state, SEQUENCE, None)
     check(Op.SSM_CONV1D_UPDATE_IDS, x, taps, state, SEQUENCE, SOURCE, TARGET, None)
+    check(Op.SSM_CONV1D_UPDATE_IDS, x, taps, state, SEQUENCE, FORKED, OWN, None, disjoint=True)
     check(Op.SSM_CONV1D_UPDATE_IDS, x[:1], taps, state, ONE, SOURCE[:1], TARGET[:1], None)
 
 
@@ -66,6 +86,7 @@ def test_delta_net_updates_the_cache() -> None:
     given, state = delta(2, 4, 16, 6), floats(6, 4, 4, 16, 16)
     check(Op.SSM_DELTA_NET_INPLACE, *given, state, SEQUENCE, **how)
     check(Op.SSM_DELTA_NET_INPLACE_IDS, *given, state, SEQUENCE, SOURCE, TARGET, **how)
+    check(Op.SSM_DELTA_NET_INPLACE_IDS, *given, state, SEQUENCE, FORKED, OWN, disjoint=True, **how)
     check(Op.SSM_DELTA_NET_INPLACE_IDS, *delta(2, 4, 16, 1), state, ONE, SOURCE[:1], TARGET[:1], **how)
 
 

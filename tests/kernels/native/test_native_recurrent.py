@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from kernels.native.harness import check
@@ -18,18 +20,25 @@ STEPS = {  # whose token each is
     "a prompt": np.zeros(9, np.int32),
     "decode": indices(0, 1, 2),
     "mixed": indices(0, 0, 0, 1, 2, 2),
-    "by turns": indices(2, 0, 1, 0, 2, 0, 1),
+    "silent": indices(0, 2, 2),
 }
-FORMS = ("plain", "in place", "ids")
+FORMS = ("plain", "in place", "ids", "disjoint")
 
 
 def state_operands(form: str, sequence: np.ndarray, *row: int, slots: int = 5) -> tuple[np.ndarray, ...]:
-    """State, sequence and, where the form has them, ids: rows that others write are read first."""
+    """State, sequence and, where the form has them, ids: rows that others write are read first, or there are none
+    of these."""
     sequences = int(sequence.max()) + 1
     state = floats(9, sequences if form == "plain" else slots, *row)
+    if form == "disjoint":
+        return state, sequence, indices(2, 4, 4)[:sequences], indices(2, 3, 1)[:sequences]
     if form != "ids":
         return state, sequence
     return state, sequence, indices(3, 0, 4)[:sequences], indices(0, 3, 1)[:sequences]
+
+
+def promised(form: str) -> dict[str, Any]:
+    return {"disjoint": True} if form == "disjoint" else {}
 
 
 def convolve(
@@ -42,14 +51,14 @@ def convolve(
     silu: bool = True,
     capacity: dict[str, int] | None = None,
 ) -> None:
-    op = {"plain": Op.SSM_CONV1D, "in place": Op.SSM_CONV1D_UPDATE, "ids": Op.SSM_CONV1D_UPDATE_IDS}[form]
     check(
-        op,
+        {"plain": Op.SSM_CONV1D, "in place": Op.SSM_CONV1D_UPDATE}.get(form, Op.SSM_CONV1D_UPDATE_IDS),
         unkind(1, len(sequence), channels, share=0.02),
         taps,
         *state_operands(form, sequence, taps.shape[1] - 1, channels),
         bias,
         silu=silu,
+        **promised(form),
         capacity=capacity or {"tokens": len(sequence) + 2, "sequences": 4},
         orderings=ONE,
     )
@@ -92,12 +101,9 @@ def delta(
     vectors: str = "f32",
     share: float = 0.0,
 ) -> None:
-    op = {"plain": Op.SSM_DELTA_NET, "in place": Op.SSM_DELTA_NET_INPLACE, "ids": Op.SSM_DELTA_NET_INPLACE_IDS}[
-        form
-    ]
     tokens = len(sequence)
     check(
-        op,
+        {"plain": Op.SSM_DELTA_NET, "in place": Op.SSM_DELTA_NET_INPLACE}.get(form, Op.SSM_DELTA_NET_INPLACE_IDS),
         unkind(1, tokens, (2 * k_heads + v_heads) * head_dim, share=share),
         floats(2, tokens, v_heads),
         floats(3, tokens, v_heads, scale=20.0),
@@ -109,6 +115,7 @@ def delta(
         head_dim=head_dim,
         eps=1e-6,
         grouping=grouping,
+        **promised(form),
         capacity={"tokens": tokens + 2, "sequences": 4},
         orderings=ONE,
     )

@@ -7,6 +7,7 @@
 // constants: C; silu, 0 or 1
 .include "zrt.inc"
 .include "arith.inc"
+.include "sequence.inc"
 zrt_kernel name=conv1d, buffers=10, constants=2, threads=256, vgprs=32, sgprs=56
 
     s_load_b512 s[4:19], s[0:1], 0x0                // x, weight, state, new state, sequence, source, target, bias
@@ -58,16 +59,17 @@ zrt_kernel name=conv1d, buffers=10, constants=2, threads=256, vgprs=32, sgprs=56
     global_load_b32 v3, v1, s[18:19]
 .Lno_bias:
     s_cselect_b32 s35, 0, -1                        // there is one
-    s_mov_b32 s28, 0                                // the token
+    first_token s28, s[12:13], s26, s27, 44         // the token
+    s_add_co_u32 s26, s26, 1
+    first_token s29, s[12:13], s26, s27, 44         // the first that is another's
+    s_mul_hi_u32 s37, s31, s28
+    s_mul_i32 s36, s31, s28
+    s_add_nc_u64 s[4:5], s[4:5], s[36:37]
+    s_add_nc_u64 s[20:21], s[20:21], s[36:37]
     s_wait_loadcnt 0x0
-    s_cmp_eq_u32 s27, 0
+    s_cmp_ge_u32 s28, s29
     s_cbranch_scc1 .Ldone
 .Ltoken:
-    s_load_b32 s29, s[12:13], 0x0
-    s_add_nc_u64 s[12:13], s[12:13], 4
-    s_wait_kmcnt 0x0
-    s_cmp_lg_u32 s29, s26
-    s_cbranch_scc1 .Lnext
     global_load_b32 v7, v1, s[4:5]
     v_mul_f32 v12, v4, v8
     v_add_f32 v12, 0, v12
@@ -90,11 +92,10 @@ zrt_kernel name=conv1d, buffers=10, constants=2, threads=256, vgprs=32, sgprs=56
     v_mov_b32 v4, v5
     v_mov_b32 v5, v6
     v_mov_b32 v6, v7
-.Lnext:
     s_add_nc_u64 s[4:5], s[4:5], s[38:39]
     s_add_nc_u64 s[20:21], s[20:21], s[38:39]
     s_add_co_i32 s28, s28, 1
-    s_cmp_lt_u32 s28, s27
+    s_cmp_lt_u32 s28, s29
     s_cbranch_scc1 .Ltoken
 .Ldone:
     s_add_nc_u64 s[40:41], s[10:11], s[38:39]

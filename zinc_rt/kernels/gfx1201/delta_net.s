@@ -9,6 +9,7 @@
 //            shrink f32
 .include "zrt.inc"
 .include "arith.inc"
+.include "sequence.inc"
 zrt_kernel name=delta_net, buffers=10, constants=6, threads=128, vgprs=40, sgprs=88
 
     s_load_b512 s[4:19], s[0:1], 0x0       // conv_out, unit, gates, state, new state, sequence, source, target
@@ -118,16 +119,23 @@ zrt_kernel name=delta_net, buffers=10, constants=6, threads=128, vgprs=40, sgprs
     s_mov_b32 exec_lo, s68
     global_load_b128 v[4:7], v2, s[10:11]  // S
     s_mov_b32 exec_lo, s69
-    s_mov_b32 s70, 0                       // the token
+    first_token s70, s[14:15], s33, s38, 76 // the token
+    s_add_co_u32 s33, s33, 1
+    first_token s71, s[14:15], s33, s38, 76 // the first that is another's
+.macro advance base, bytes
+    s_mul_hi_u32 s77, \bytes, s70
+    s_mul_i32 s76, \bytes, s70
+    s_add_nc_u64 \base, \base, s[76:77]
+.endm
+    advance s[52:53], s60
+    advance s[54:55], s60
+    advance s[4:5], s62
+    advance s[8:9], s64
+    advance s[20:21], s66
     s_wait_loadcnt 0x0
-    s_cmp_eq_u32 s38, 0
+    s_cmp_ge_u32 s70, s71
     s_cbranch_scc1 .Ldone
 .Ltoken:
-    s_load_b32 s71, s[14:15], 0x0
-    s_add_nc_u64 s[14:15], s[14:15], 4
-    s_wait_kmcnt 0x0
-    s_cmp_lg_u32 s71, s33
-    s_cbranch_scc1 .Lnext
     s_mov_b32 exec_lo, s68
     s_clause 0x1
     global_load_b128 v[8:11], v2, s[54:55] // k
@@ -171,14 +179,13 @@ zrt_kernel name=delta_net, buffers=10, constants=6, threads=128, vgprs=40, sgprs
     s_mov_b32 exec_lo, 1
     global_store_b32 v22, v20, s[20:21]
     s_mov_b32 exec_lo, s69
-.Lnext:
     s_add_nc_u64 s[52:53], s[52:53], s[60:61]
     s_add_nc_u64 s[54:55], s[54:55], s[60:61]
     s_add_nc_u64 s[4:5], s[4:5], s[62:63]
     s_add_nc_u64 s[8:9], s[8:9], s[64:65]
     s_add_nc_u64 s[20:21], s[20:21], s[66:67]
     s_add_co_i32 s70, s70, 1
-    s_cmp_lt_u32 s70, s38
+    s_cmp_lt_u32 s70, s71
     s_cbranch_scc1 .Ltoken
 .Ldone:
     s_mov_b32 exec_lo, s68

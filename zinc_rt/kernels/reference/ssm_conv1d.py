@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.step_sequences import check_ascending, check_disjoint
 from zinc_rt.kernels.weight import Weight
 
 
@@ -20,8 +21,10 @@ def ssm_conv1d(
 ) -> tuple[np.ndarray, np.ndarray]:
     """x [T, C], weight (C, K), state [S, K-1, C] (the last K-1 inputs), sequence i32 [T] -> y [T, C], new state.
 
-    Taps add up from +0, the oldest first; the last tap meets the token itself.
+    Taps add up from +0, the oldest first; the last tap meets the token itself. Raises ValueError for tokens of a
+    sequence that are no neighbours.
     """
+    check_ascending("SSM_CONV1D", sequence)
     taps = math.dequantise(weight).T
     new_state = state.copy()
     y = np.empty_like(x)
@@ -64,11 +67,15 @@ def ssm_conv1d_update_ids(
     bias: Weight | None,
     *,
     silu: bool = True,
+    disjoint: bool = False,
 ) -> np.ndarray:
     """As ssm_conv1d, sequence s reading row source[s] of the cache and writing row target[s].
 
-    Every row is read before any is written.
+    Every row is read before any is written; `disjoint` promises that it makes no difference. Raises ValueError
+    where that is not so.
     """
+    if disjoint:
+        check_disjoint("SSM_CONV1D_UPDATE_IDS", source, target)
     y, new_state = ssm_conv1d(math, x, weight, state[source], sequence, bias, silu=silu)
     state[target] = new_state
     return y

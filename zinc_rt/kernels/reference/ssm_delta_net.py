@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.step_sequences import check_ascending, check_disjoint
 from zinc_rt.kernels.weight import Weight
 
 
@@ -29,8 +30,9 @@ def ssm_delta_net(
 
     Per token and v head, with q and k scaled to unit length:
     S = S e^g;  delta = sigmoid(beta) (v - S k);  S = S + delta k^T;  y = (S q) / sqrt(d),
-    where g = a softplus(alpha + dt_bias).
+    where g = a softplus(alpha + dt_bias). Raises ValueError for tokens of a sequence that are no neighbours.
     """
+    check_ascending("SSM_DELTA_NET", sequence)
     tokens, d = len(conv_out), head_dim
     q, k, v = np.split(conv_out, [k_heads * d, 2 * k_heads * d], axis=-1)
     reads = np.arange(v_heads)
@@ -109,11 +111,15 @@ def ssm_delta_net_inplace_ids(
     head_dim: int,
     eps: float,
     grouping: str,
+    disjoint: bool = False,
 ) -> np.ndarray:
     """As ssm_delta_net, sequence s reading row source[s] of the cache and writing row target[s].
 
-    Every row is read before any is written.
+    Every row is read before any is written; `disjoint` promises that it makes no difference. Raises ValueError
+    where that is not so.
     """
+    if disjoint:
+        check_disjoint("SSM_DELTA_NET_INPLACE_IDS", source, target)
     y, new_state = ssm_delta_net(
         math,
         conv_out,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.step_sequences import check_ascending
 from zinc_rt.kernels.weight import Weight
 
 
@@ -21,8 +22,10 @@ def ssm_scan(
 ) -> tuple[np.ndarray, np.ndarray]:
     """u, dt [T, I], b, c [T, N], a (I, N), d (I,), state [S, I, N] -> y [T, I], new state.
 
-    S = S exp(dt a) + (dt u) b^T;  y = S c + d u, with dt through softplus first.
+    S = S exp(dt a) + (dt u) b^T;  y = S c + d u, with dt through softplus first. Raises ValueError for tokens of
+    a sequence that are no neighbours.
     """
+    check_ascending("SSM_SCAN", sequence)
     rate, skip = math.dequantise(a), math.dequantise(d)
     dt = math.softplus(dt)
     new_state = state.copy()

@@ -37,12 +37,13 @@ def _state(
     source: str = "",
     target: str = "",
 ) -> _State:
-    """With ids every row is read before any is written, so more than one sequence goes through a temporary."""
+    """With ids every row is read before any is written: where rows may meet, more than one sequence goes through a
+    temporary."""
     out = Ref(node.outputs[1])
     if not source:
         return _State(Ref(state), out, None, None)
     sequences = capacity["sequences"]
-    if sequences == 1:
+    if sequences == 1 or node.attrs.get("disjoint", False):
         return _State(Ref(state), out, Ref(source), Ref(target))
     elements = prod(int(dim) for dim in graph.buffers[state].shape[1:])
     made = Temp("state", 4 * sequences * elements)

@@ -27,7 +27,7 @@ INLINE void load_taps(const conv_arguments *g, uint32_t channel, uint32_t n, f32
 
 // n neighbouring channels of a line: its last taps - 1 inputs are the state.
 INLINE void convolve(const conv_arguments *g, const line *l, uint32_t channel, uint32_t n) {
-    uint32_t kept = g->taps - 1, tokens = (uint32_t)l->of->counts[TOKENS];
+    uint32_t kept = g->taps - 1;
     size_t row = (size_t)kept * g->channels;
     const float *old = l->of->old + l->old * row + channel;
     float *made = l->of->made + l->made * row + channel;
@@ -35,7 +35,7 @@ INLINE void convolve(const conv_arguments *g, const line *l, uint32_t channel, u
     load_taps(g, channel, n, taps);
     if (g->bias) bias = load_some(g->bias + channel, n);
     for (uint32_t j = 0; j < kept; j++) window[j] = load_some(old + (size_t)j * g->channels, n);
-    for (uint32_t t = next_token(l, 0); t < tokens; t = next_token(l, t + 1)) {
+    for (uint32_t t = l->first; t < l->end; t++) {
         window[kept] = load_some(g->x + (size_t)t * g->channels + channel, n);
         f32x16 sum = {0};
         for (uint32_t j = 0; j < g->taps; j++) sum = sum + window[j] * taps[j];

@@ -100,12 +100,12 @@ INLINE float row_step_128(const float *s, float *made, const float *q, const flo
 
 // Rows [from, to) of a head's state meet the tokens of a sequence.
 static void delta_rows(const delta_arguments *g, const line *l, uint32_t head, uint32_t from, uint32_t to) {
-    uint32_t d = g->head_dim, tokens = (uint32_t)l->of->counts[TOKENS];
+    uint32_t d = g->head_dim;
     uint32_t k_head = g->grouped ? head / g->grouped : head % g->k_heads;
     const float *old = l->of->old + ((size_t)l->old * g->v_heads + head) * d * d;
     float *made = l->of->made + ((size_t)l->made * g->v_heads + head) * d * d;
     const float *s = old;
-    for (uint32_t t = next_token(l, 0); t < tokens; t = next_token(l, t + 1), s = made) {
+    for (uint32_t t = l->first; t < l->end; t++, s = made) {
         const float *q = g->unit + ((size_t)t * 2 * g->k_heads + k_head) * d, *k = q + (size_t)g->k_heads * d;
         const float *v = g->conv_out + (size_t)t * g->columns + (size_t)(2 * g->k_heads + head) * d;
         const float *gates = g->gates + (size_t)t * 2 * g->v_heads;

@@ -30,7 +30,7 @@ INLINE float scan_step(const float *s, float *made, const float *a, const float 
 // An item is CHANNELS channels of a sequence.
 KERNEL(scan) {
     const scan_arguments *g = arguments;
-    uint32_t tokens = (uint32_t)g->states.counts[TOKENS], n = g->n;
+    uint32_t n = g->n;
     uint64_t stride = g->a_stride ? g->a_stride : 4 * (uint64_t)n;
     for (uint32_t item = first; item < last; item++) {
         line l;
@@ -40,7 +40,7 @@ KERNEL(scan) {
         size_t at = (size_t)from * n, row = (size_t)g->channels * n;
         const float *old = l.of->old + l.old * row + at, *s = old;
         float *made = l.of->made + l.made * row + at;
-        for (uint32_t t = next_token(&l, 0); t < tokens; t = next_token(&l, t + 1), s = made) {
+        for (uint32_t t = l.first; t < l.end; t++, s = made) {
             size_t place = (size_t)t * g->channels + from;
             f32x16 dt = softplus16(load_some(g->dt + place, count));
             for (uint32_t i = 0; i < count; i++) {

@@ -2,7 +2,7 @@
 
 Plain forms read one buffer and write another. Forms in place have one, whose row s belongs to sequence s. With
 ids, sequence s reads row source[s] and writes row target[s]: every row is read before any is written, so that
-more than one sequence goes through a temporary.
+more than one sequence goes through a temporary, unless the node promises that its rows are disjoint.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _states(
         return _States((Ref(state), Ref(out), None, None, *steps), (rows, made_rows))
     source, target = ids
     sequences = capacity["sequences"]
-    if sequences == 1:
+    if sequences == 1 or node.attrs.get("disjoint", False):
         return _States((Ref(state), Ref(out), Ref(source), Ref(target), *steps), (rows, rows))
     made = Temp("state", 4 * sequences * row_elements)
     return _States(

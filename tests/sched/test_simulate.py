@@ -1,0 +1,145 @@
+"""The simulation counts what happens, and says which step broke."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support import Counts
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched import simulate as simulation
+from zinc_rt.sched.arrival import Arrival
+from zinc_rt.sched.schedule_checks import first_token_within, gaps_within, of_every_run, prefix_hits
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.simulate import SimulatedRun, SimulationSettings, drawn, simulate
+from zinc_rt.sched.simulation_log import jain, percentiles
+from zinc_rt.sched.step_cost import PREDICTED, StepCost
+from zinc_rt.sched.tenant import Priority, Tenant
+from zinc_rt.sched.workloads import WORKLOADS
+
+SECOND = StepCost("a clock", "none", step_us=1e6, token_us=0, context_us=0, source="this test: a second a step")
+ONE = [Tenant("a")]
+
+
+def run(arrivals: list[Arrival], tenants: list[Tenant] = ONE, **settings: object) -> SimulatedRun:
+    made = replace(SimulationSettings(slots=4, ctx=1024, interactive_step_tokens=512, check_every=1), **settings)  # type: ignore[arg-type]
+    return simulate(arrivals, tenants, made, SECOND)
+
+
+def passed(seen: SimulatedRun) -> bool:
+    return all(finding.status == "pass" for finding in of_every_run(seen))
+
+
+def test_one_request_by_hand() -> None:
+    """Steps of a second: three tokens end at 1, 2 and 3 s after it came, at 10."""
+    seen = run([Arrival(10, "a", 20, 3)])
+    assert passed(seen) and seen.steps == 3 and seen.seconds == 13
+    log = seen.log
+    assert (log.arrived_step[0], log.bound_step[0], log.first_step[0]) == (0, 1, 1)
+    assert log.first_token_seconds(np.array([0])) == [1] and list(log.gap_seconds(Priority.STANDARD)) == [1, 1]
+    assert log.delivered_tokens() == 23 and log.hit_share() == 0
+
+
+def test_the_step_that_runs_as_it_comes_counts() -> None:
+    seen = run([Arrival(0, "a", 20, 5), Arrival(1.5, "a", 20, 1), Arrival(4, "a", 20, 1)])
+    steps = seen.log.steps_to(seen.log.first_step, np.arange(3))
+    assert list(steps) == [1, 2, 1]
+
+
+def test_turns_of_a_conversation_hit_what_was_made_before() -> None:
+    first, second = Arrival(0, "a", 32, 17, prefix="chat"), Arrival(60, "a", 80, 1, prefix="chat")
+    assert run([first, second]).log.cached.tolist() == [0, 48]
+    assert run([first, replace(second, prefix="other")]).log.cached.tolist() == [0, 0]
+    both = [Tenant("a"), Tenant("b")]
+    assert run([first, replace(second, tenant="b")], both).log.cached.tolist() == [0, 0]
+    assert run([first, replace(second, tenant="b")], both, policy="fcfs").log.cached.tolist() == [0, 0]
+
+
+def test_tokens_of_a_text_do_not_depend_on_who_asks() -> None:
+    places = np.arange(2000, dtype=np.uint64)
+    text, other = (drawn(np.full(1, seed, np.uint64), places) for seed in (1 << 32, 2 << 32))
+    assert (text[7:9] == drawn(np.full(2, 1 << 32, np.uint64), places[7:9])).all()
+    assert (text == other).mean() < 0.01 and len(np.unique(text)) > 1900 and text.min() >= 0
+
+
+def test_a_run_is_the_same_for_the_same_seed() -> None:
+    def steps(seed: int) -> list[int]:
+        workload = WORKLOADS["pressure"]
+        arrivals = workload.arrivals(np.random.default_rng(seed))
+        settings = SimulationSettings(pages=workload.pages, most_steps=300)
+        return list(simulate(arrivals, workload.tenants, settings, PREDICTED).log.first_ns)
+
+    assert steps(4) == steps(4) != steps(5)
+
+
+@pytest.mark.parametrize("limit", [{"most_steps": 7}, {"most_seconds": 7.0}])
+def test_a_run_that_is_cut_short_leaves_nothing(limit: dict[str, float]) -> None:
+    seen = run([Arrival(at, "a", 40, 30) for at in range(12)], **limit)
+    assert seen.steps == 7 and seen.cut == 7 and not seen.left
+    found = {finding.id: finding.status for finding in of_every_run(seen)}
+    assert found == {"invariants": "pass", "everything-ends": "skip", "nothing-left": "pass"}
+
+
+def test_what_can_never_run_is_refused_before_anything_does() -> None:
+    with pytest.raises(UsageError, match="line 3: no tenant 'x'"):
+        run([Arrival(0, "x", 1, 1, line=3)])
+    with pytest.raises(UsageError, match="line 4: 2000 tokens and 1 to make exceed the context of 1024"):
+        run([Arrival(0, "a", 2000, 1, line=4)])
+    with pytest.raises(UsageError, match="never fit the pages"):
+        run([Arrival(0, "a", 200, 1)], pages=5)
+
+
+def test_the_step_that_broke_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "violations", lambda s: ["i03: a page"] if s.now_ns >= 5 * 10**9 else [])
+    seen = run([Arrival(0, "a", 40, 30)])
+    (finding, *others) = of_every_run(seen)
+    assert finding.status == "fail" and finding.first_bad["step"] == 6 and finding.reason == "i03: a page"
+    assert {each.status for each in others} == {"skip"}
+
+
+def test_a_scheduler_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Scheduler, number: int, reason: str = "") -> None:
+        raise AssertionError("inequality R is broken")
+
+    monkeypatch.setattr(Scheduler, "cancel", broken)
+    seen = run([Arrival(0, "a", 40, 30)], most_steps=3)
+    (finding, *_) = of_every_run(seen)
+    assert (
+        finding.reason == "AssertionError: inequality R is broken" and "broken" in finding.first_bad["traceback"]
+    )
+
+
+def test_an_expectation_fails_where_it_is_not_met() -> None:
+    arrivals = [Arrival(0, "a", 100, 200) for _ in range(8)] + [Arrival(3, "b", 100, 5)]
+    seen = run(arrivals, [Tenant("a"), Tenant("b", Priority.BATCH)])
+    found = first_token_within("b", 4).judge(seen, None)
+    assert found.status == "fail" and found.first_bad["tenant"] == "b" and found.measure["steps_most"] > 4
+    assert prefix_hits(0.3).judge(seen, None).status == "fail"
+    assert gaps_within(Priority.INTERACTIVE, 1.3).judge(seen, None).status == "skip"
+
+
+def test_figures() -> None:
+    assert jain(np.array([3, 3, 3])) == 1 and jain(np.array([4, 0, 0, 0])) == 0.25 and jain(np.zeros(2)) == 1
+    assert percentiles(np.arange(1, 101)) == (50, 99) and percentiles(np.zeros(0)) == (0, 0)
+
+
+QUICK = ("interactive", "streams", "guarantees", "pressure")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_runs(name: str, slow_counts: Counts) -> None:
+    """Its beginning by default, all of it with what it checks in the slow run."""
+    workload = WORKLOADS[name]
+    arrivals = workload.arrivals(np.random.default_rng(1))
+    whole = name in QUICK[:2] or slow_counts(0, 1)
+    settings = SimulationSettings(
+        workload.slots, pages=workload.pages, check_every=64, most_steps=None if whole else 150
+    )
+    seen = simulate(arrivals, workload.tenants, settings, PREDICTED)
+    assert {finding.status for finding in of_every_run(seen)} <= {"pass", *(() if whole else ("skip",))}
+    if whole:
+        baseline = simulate(arrivals, workload.tenants, replace(settings, policy="fcfs"), PREDICTED)
+        found = [each.judge(seen, baseline) for each in workload.checks]
+        assert [each for each in found if each.status != "pass"] == []

@@ -1,0 +1,99 @@
+"""Workloads as files: what is read is what was written, and what is wrong is named with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.errors import InputError
+from zinc_rt.sched.arrival import Arrival
+from zinc_rt.sched.tenant import Priority
+from zinc_rt.sched.workload_file import read_workload, tenants_of, write_workload
+from zinc_rt.sched.workloads import WORKLOADS
+
+GOOD = '{"arrival": 0.5, "tenant": "desk", "class": "interactive", "prompt": 100, "output": 20, "prefix": "c7"}'
+
+
+def read(tmp_path: Path, text: str) -> list[Arrival]:
+    path = tmp_path / "w.jsonl"
+    path.write_text(text)
+    return read_workload(path)
+
+
+def test_a_line(tmp_path: Path) -> None:
+    assert read(tmp_path, GOOD) == [Arrival(0.5, "desk", 100, 20, Priority.INTERACTIVE, "c7", 1)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"arrival_s": 1, "tenant_id": 3, "prompt_tokens": 10, "output_tokens": 5}',
+        '{"at": 1.0, "tenant": "3", "input_tokens": 10.0, "max_tokens": 5, "priority": null, "prefix_id": null}',
+        '[1, "3", null, 10, 5]',
+        '[1, 3, null, 10, 5, null]',
+    ],
+)  # fmt: skip
+def test_other_spellings(tmp_path: Path, line: str) -> None:
+    assert read(tmp_path, f"\n{line}\n\n") == [Arrival(1.0, "3", 10, 5, line=2)]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2: not JSON"),
+        ('"x"', "line 2: str"),
+        ("[1, 2]", "line 2: 2 values"),
+        ("{}", "line 2: no arrival and no tenant and no prompt and no output"),
+        (GOOD.replace("prompt", "promt"), "no field 'promt'\n  next: did you mean prompt?"),
+        (GOOD.replace("}", ', "prompt_tokens": 3}'), "prompt is given twice, as 'prompt_tokens' too"),
+        (GOOD.replace("100", "0"), "prompt 0\n  next: wanted a whole number of tokens, 1 to"),
+        (GOOD.replace("100", "1.5"), "prompt 1.5"),
+        (GOOD.replace("100", "1e400"), "prompt Infinity"),
+        (GOOD.replace("100", "true"), "prompt true"),
+        (GOOD.replace("0.5", "-1"), "arrival -1\n  next: wanted seconds, 0 or more"),
+        (GOOD.replace("0.5", "NaN"), "arrival NaN"),
+        (
+            GOOD.replace("interactive", "urgent"),
+            'class "urgent"\n  next: wanted one of interactive, standard, batch',
+        ),
+        (GOOD.replace('"desk"', '""'), 'tenant ""'),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        read(tmp_path, f"{GOOD}\n{line}\n")
+    assert said in str(error.value) and "w.jsonl: line 2" in str(error.value)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no request in it"):
+        read(tmp_path, "\n\n")
+    with pytest.raises(InputError, match="No such file"):
+        read_workload(tmp_path / "missing.jsonl")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not UTF-8 at byte 0"):
+        read_workload(tmp_path / "bytes")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_built_in_one_as_a_file_is_the_same(tmp_path: Path, name: str) -> None:
+    workload = WORKLOADS[name]
+    made = sorted(workload.arrivals(np.random.default_rng(3)), key=lambda each: each.at)
+    found = read(tmp_path, write_workload(made, workload.tenants))
+    assert [(a.tenant, a.prompt, a.output, a.prefix) for a in found] == [
+        (a.tenant, a.prompt, a.output, a.prefix) for a in made
+    ]
+    classes = {tenant.name: tenant.priority for tenant in workload.tenants}
+    assert all(tenant.priority == classes[tenant.name] for tenant in tenants_of(found))
+
+
+def test_a_tenant_has_the_highest_class_it_asks_for() -> None:
+    arrivals = [
+        Arrival(1, "a", 1, 1, Priority.BATCH),
+        Arrival(2, "a", 1, 1, Priority.INTERACTIVE),
+        Arrival(0, "b", 1, 1),
+    ]
+    found = {tenant.name: tenant.priority for tenant in tenants_of(arrivals)}
+    assert found == {"b": Priority.STANDARD, "a": Priority.INTERACTIVE}

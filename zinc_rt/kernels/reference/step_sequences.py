@@ -1,0 +1,23 @@
+"""What a step promises of its sequences, and kernels rely on without looking."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def check_ascending(op: str, sequence: np.ndarray) -> None:
+    """Check that tokens of a sequence are neighbours: their sequence numbers never fall. Raises ValueError."""
+    falls = np.flatnonzero(np.diff(sequence) < 0)
+    if falls.size:
+        at = int(falls[0]) + 1
+        raise ValueError(f"{op}: token {at} is of sequence {sequence[at]}, the one before of {sequence[at - 1]}")
+
+
+def check_disjoint(op: str, source: np.ndarray, target: np.ndarray) -> None:
+    """Check that targets are distinct and none is another sequence's source. Raises ValueError."""
+    for one, row in enumerate(target):
+        if np.count_nonzero(target == row) > 1:
+            raise ValueError(f"{op}: row {row} is the target of two sequences, {one} is the first")
+        foreign = np.flatnonzero((source == row) & (np.arange(len(source)) != one))
+        if foreign.size:
+            raise ValueError(f"{op}: row {row} is the target of sequence {one} and the source of {foreign[0]}")

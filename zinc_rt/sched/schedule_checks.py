@@ -1,0 +1,196 @@
+"""What is expected of a simulated run: each a question with its measure and its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from zinc_rt.sched.simulate import SimulatedRun
+from zinc_rt.sched.simulation_log import NEVER, percentiles
+from zinc_rt.sched.tenant import Priority
+
+BROKE = "a step broke before"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """An answer. `status` "skip": the run had nothing to ask it of, for the `reason`."""
+
+    id: str
+    status: Literal["pass", "fail", "skip"]
+    measure: dict[str, Any] = field(default_factory=dict)
+    limit: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    first_bad: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleCheck:
+    """`judge(seen, baseline)`: `baseline` is the same traffic first come, first served, None unless asked for."""
+
+    id: str
+    judge: Callable[[SimulatedRun, SimulatedRun | None], CheckOutcome]
+    needs_baseline: bool = False
+
+
+def first_token_within(tenant: str, steps: int) -> ScheduleCheck:
+    """Steps to the first token, counting those that end after the arrival."""
+    id = f"first-token/{tenant}"
+    return ScheduleCheck(id, lambda seen, _: _steps_within(seen, id, tenant, seen.log.first_step, steps))
+
+
+def slot_within(tenant: str, steps: int) -> ScheduleCheck:
+    """Steps to a slot, the one that runs in it included."""
+    id = f"slot/{tenant}"
+    return ScheduleCheck(id, lambda seen, _: _steps_within(seen, id, tenant, seen.log.bound_step, steps))
+
+
+def _steps_within(seen: SimulatedRun, id: str, tenant: str, column: np.ndarray, most: int) -> CheckOutcome:
+    log = seen.log
+    requests = log.of(tenant)
+    requests = requests[column[requests] != NEVER]
+    if not len(requests):
+        return CheckOutcome(id, "skip", reason=f"no request of {tenant} came so far")
+    steps = log.steps_to(column, requests)
+    worst = int(np.argmax(steps))
+    measure = {"steps_most": int(steps[worst]), "requests": len(steps)}
+    return _judged(id, steps[worst] <= most, measure, {"steps_most": most}, _request(seen, int(requests[worst])))
+
+
+def gaps_within(priority: Priority, ratio: float) -> ScheduleCheck:
+    """A class's p99 gap between tokens over its p50."""
+    id = f"gap-ratio/{priority.name.lower()}"
+
+    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        gaps = seen.log.gap_seconds(priority)
+        if len(gaps) < 1000:
+            return CheckOutcome(id, "skip", reason=f"{len(gaps)} gaps: a p99 of fewer than 1,000 says nothing")
+        p50, p99 = percentiles(gaps)
+        measure = {"p50_seconds": p50, "p99_seconds": p99, "ratio": p99 / p50, "gaps": len(gaps)}
+        return _judged(id, p99 <= ratio * p50, measure, {"ratio": ratio})
+
+    return ScheduleCheck(id, judge)
+
+
+def fair_among_the_busy(least: float) -> ScheduleCheck:
+    """Jain's index of slots by weight, over the windows in which several tenants waited."""
+
+    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        slots, tokens = seen.log.jain_indices()
+        if not slots:
+            return CheckOutcome("jain", "skip", reason="never did two tenants of a class wait at once")
+        measure = {"slots": float(np.mean(slots)), "tokens": float(np.mean(tokens)), "windows": len(slots)}
+        return _judged("jain", measure["slots"] >= least, measure, {"slots": least})
+
+    return ScheduleCheck("jain", judge)
+
+
+def little_throughput_lost(most: float) -> ScheduleCheck:
+    """Tokens a second against first come, first served, as a share."""
+
+    def judge(seen: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
+        if baseline is None:
+            return CheckOutcome(
+                "throughput-lost", "skip", reason="the run is not compared with first come, first served"
+            )
+        if seen.cut or baseline.cut:
+            return CheckOutcome(
+                "throughput-lost", "skip", reason="the run was cut short: both must do the same work"
+            )
+        ours, theirs = (each.log.delivered_tokens() / each.seconds for each in (seen, baseline))
+        lost = 1 - ours / theirs
+        measure = {"lost": lost, "tokens_per_second": ours, "fcfs_tokens_per_second": theirs}
+        return _judged("throughput-lost", lost <= most, measure, {"lost": most})
+
+    return ScheduleCheck("throughput-lost", judge, needs_baseline=True)
+
+
+def prefix_hits(least: float) -> ScheduleCheck:
+    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        share = seen.log.hit_share()
+        return _judged(
+            "prefix-hits", share >= least, {"share_of_prompt_tokens": share}, {"share_of_prompt_tokens": least}
+        )
+
+    return ScheduleCheck("prefix-hits", judge)
+
+
+def evictions_happen() -> ScheduleCheck:
+    """Without them a workload of scarce pages has shown nothing."""
+    return ScheduleCheck(
+        "evictions",
+        lambda seen, _: _judged(
+            "evictions", seen.evicted > 0, {"evictions": seen.evicted}, {"evictions_least": 1}
+        ),
+    )
+
+
+def judged(
+    checks: Sequence[ScheduleCheck], seen: SimulatedRun, baseline: SimulatedRun | None
+) -> list[CheckOutcome]:
+    """What came of each."""
+    if seen.broken is not None:
+        return [CheckOutcome(each.id, "skip", reason=BROKE) for each in checks]
+    return [each.judge(seen, baseline) for each in checks]
+
+
+def of_every_run(seen: SimulatedRun) -> list[CheckOutcome]:
+    """What holds whatever the traffic is."""
+    return [_unbroken(seen), _everything_ends(seen), _nothing_left(seen)]
+
+
+def _unbroken(seen: SimulatedRun) -> CheckOutcome:
+    broken = seen.broken
+    every = seen.settings.check_every
+    measure: dict[str, Any] = {"steps": seen.steps, "checks": seen.checks, "every": every}
+    if broken is None:
+        return CheckOutcome("invariants", "pass", measure, {"violations": 0})
+    bad = {"step": broken.step, "seed": seen.settings.seed, "found": list(broken.found)}
+    if broken.where:
+        bad["traceback"] = broken.where
+    return CheckOutcome(
+        "invariants", "fail", measure | {"violations": len(broken.found)}, {"violations": 0}, broken.found[0], bad
+    )
+
+
+def _everything_ends(seen: SimulatedRun) -> CheckOutcome:
+    """Each class's requests all got their tokens: no wait is for ever."""
+    log = seen.log
+    unended = np.flatnonzero(log.made_tokens != log.output)
+    whole = len(log.prompt) - len(unended)
+    measure = {"requests": len(log.prompt), "whole": whole, "reasons": dict(log.reasons)}
+    if seen.broken is not None:
+        return CheckOutcome("everything-ends", "skip", measure, reason=BROKE)
+    if seen.cut or (len(unended) and (seen.settings.most_steps or seen.settings.most_seconds)):
+        return CheckOutcome("everything-ends", "skip", measure, reason="the run was cut short")
+    first = _request(seen, int(unended[0])) if len(unended) else {}
+    return _judged("everything-ends", not len(unended), measure, {"whole": len(log.prompt)}, first)
+
+
+def _nothing_left(seen: SimulatedRun) -> CheckOutcome:
+    if seen.broken is not None:
+        return CheckOutcome("nothing-left", "skip", reason=BROKE)
+    return _judged("nothing-left", not seen.left, {"held": len(seen.left)}, {"held": 0}, {"held": seen.left})
+
+
+def _judged(
+    id: str, passed: bool, measure: dict[str, Any], limit: dict[str, Any], first_bad: dict[str, Any] | None = None
+) -> CheckOutcome:
+    return CheckOutcome(
+        id, "pass" if passed else "fail", measure, limit, first_bad={} if passed else first_bad or {}
+    )
+
+
+def _request(seen: SimulatedRun, number: int) -> dict[str, Any]:
+    log = seen.log
+    return {
+        "request": number + 1,
+        "tenant": log.tenants[log.tenant[number]].name,
+        "arrived_step": int(log.arrived_step[number]),
+        "bound_step": int(log.bound_step[number]),
+        "first_token_step": int(log.first_step[number]),
+        "made": int(log.made_tokens[number]),
+    }

@@ -1,0 +1,162 @@
+"""What a simulation saw of each request, and what that says: waits, gaps, shares. Columns by request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from zinc_rt.sched.arrival import Arrival
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.step_cost import NS
+from zinc_rt.sched.tenant import CLASSES, Priority, Tenant
+
+NEVER = -1
+WINDOW = 64  # steps over which shares are compared
+
+
+class SimulationLog:
+    """i64 columns [requests], NEVER where it has not happened. Steps count from 1 and are those that ended; a
+    request's `arrived_step` is how many had ended as it came."""
+
+    def __init__(self, arrivals: Sequence[Arrival], tenants: Sequence[Tenant], slots: int) -> None:
+        count = len(arrivals)
+        index = {tenant.name: number for number, tenant in enumerate(tenants)}
+        self.tenants = tenants
+        self.tenant = np.array([index.get(each.tenant, 0) for each in arrivals], np.int64)
+        lowest = np.array([int(tenant.priority) for tenant in tenants], np.int64)
+        asked = np.array([0 if each.priority is None else int(each.priority) for each in arrivals], np.int64)
+        self.priority = np.maximum(asked, lowest[self.tenant])
+        self.prompt = np.array([each.prompt for each in arrivals], np.int64)
+        self.output = np.array([each.output for each in arrivals], np.int64)
+        self.arrived_ns = np.array([round(each.at * NS) for each in arrivals], np.int64)
+        self.arrived_step, self.bound_step, self.first_step = (np.full(count, NEVER, np.int64) for _ in range(3))
+        self.first_ns, self.last_ns, self.ended_ns = (np.full(count, NEVER, np.int64) for _ in range(3))
+        self.made_tokens = np.zeros(count, np.int64)
+        self.cached = np.full(count, NEVER, np.int64)  # of its prompt, as it was first bound
+        self.reasons: Counter[str] = Counter()
+        self._gaps: list[np.ndarray] = []
+        self._gap_class: list[np.ndarray] = []
+        self._slot_request = np.full(slots, NEVER, np.int64)
+        # by tenant: live requests, and what was given in this window, to whom if they waited in each of its steps
+        self._live, self._slot_steps, self._tokens = (np.zeros(len(tenants), np.int64) for _ in range(3))
+        self._waited = np.ones(len(tenants), bool)
+        self._windows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    # --- what happens
+
+    def arrived(self, number: int, step: int) -> None:
+        self.arrived_step[number] = step
+        self._live[self.tenant[number]] += 1
+
+    def planned(self, plan: StepPlan, slots: Sequence[Request | None], step: int) -> None:
+        """The step is about to run with these requests in its slots."""
+        for slot, request in enumerate(slots):
+            number = NEVER if request is None else request.number - 1
+            if number != self._slot_request[slot]:
+                self._slot_request[slot] = number
+                if request is not None and self.bound_step[number] == NEVER:
+                    self.bound_step[number] = step
+                    self.cached[number] = request.computed
+        requests = self._slot_request[self._slot_request != NEVER]
+        tenants = len(self.tenants)
+        bound = np.bincount(self.tenant[requests], minlength=tenants)
+        self._waited &= self._live > bound
+        self._slot_steps += bound
+        computed = self._slot_request[plan.slot[: plan.tokens]]
+        self._tokens += np.bincount(self.tenant[computed], minlength=tenants)
+        if step % WINDOW == 0:
+            self._end_window()
+
+    def _end_window(self) -> None:
+        who = np.flatnonzero(self._waited)
+        self._windows.append((who, self._slot_steps[who], self._tokens[who]))
+        self._waited[:] = True
+        self._slot_steps[:] = self._tokens[:] = 0
+
+    def made(self, numbers: np.ndarray, now_ns: int, step: int) -> None:
+        """Each of these requests made a token."""
+        before = self.last_ns[numbers]
+        fresh = numbers[before == NEVER]
+        self.first_ns[fresh], self.first_step[fresh] = now_ns, step
+        going = before != NEVER
+        self._gaps.append(now_ns - before[going])
+        self._gap_class.append(self.priority[numbers[going]].astype(np.int8))
+        self.last_ns[numbers] = now_ns
+        self.made_tokens[numbers] += 1
+
+    def ended(self, number: int, reason: str, now_ns: int) -> None:
+        self.ended_ns[number] = now_ns
+        self.reasons[reason] += 1
+        self._live[self.tenant[number]] -= 1
+
+    # --- what it says
+
+    def of(self, tenant: str) -> np.ndarray:
+        """The tenant's requests."""
+        names = [each.name for each in self.tenants]
+        return np.flatnonzero(self.tenant == names.index(tenant))
+
+    def of_class(self, priority: Priority) -> np.ndarray:
+        return np.flatnonzero(self.priority == priority)
+
+    def steps_to(self, column: np.ndarray, requests: np.ndarray) -> np.ndarray:
+        """Steps that ended between their arrival and the event, for those that saw it."""
+        seen = requests[column[requests] != NEVER]
+        return column[seen] - self.arrived_step[seen]
+
+    def first_token_seconds(self, requests: np.ndarray) -> np.ndarray:
+        seen = requests[self.first_ns[requests] != NEVER]
+        return (self.first_ns[seen] - self.arrived_ns[seen]) / NS
+
+    def gap_seconds(self, priority: Priority) -> np.ndarray:
+        """Between two tokens of a request, all of that class."""
+        if not self._gaps:
+            return np.zeros(0)
+        gaps, classes = np.concatenate(self._gaps), np.concatenate(self._gap_class)
+        return gaps[classes == priority] / NS
+
+    def hit_share(self) -> float:
+        """Of all prompt tokens, those that were not computed as the request was first bound."""
+        bound = self.cached != NEVER
+        asked = int(self.prompt[bound].sum())
+        return float(self.cached[bound].sum()) / asked if asked else 0.0
+
+    def delivered_tokens(self) -> int:
+        """Prompts and answers of what ended by itself."""
+        whole = self.made_tokens == self.output
+        return int((self.prompt[whole] + self.made_tokens[whole]).sum())
+
+    def jain_indices(self) -> tuple[list[float], list[float]]:
+        """Of slots, and of tokens computed, for each window and class in which two tenants or more waited all the
+        time: 1.0 where each got the same for its weight."""
+        slots, tokens = [], []
+        for who, slot_steps, computed in self._contended():
+            weights = np.array([self.tenants[tenant].weight for tenant in who])
+            slots.append(jain(slot_steps / weights))
+            tokens.append(jain(computed / weights))
+        return slots, tokens
+
+    def _contended(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        classes = np.array([int(tenant.priority) for tenant in self.tenants])
+        for who, slot_steps, tokens in self._windows:
+            for priority in CLASSES:
+                same = classes[who] == priority
+                if same.sum() > 1:
+                    yield who[same], slot_steps[same], tokens[same]
+
+
+def jain(given: np.ndarray) -> float:
+    """Jain's index: (sum)² / (n sum of squares). 1 where all are equal, 1/n where one has everything."""
+    squares = float((given.astype(float) ** 2).sum())
+    return float(given.sum()) ** 2 / (len(given) * squares) if squares else 1.0
+
+
+def percentiles(values: np.ndarray) -> tuple[float, float]:
+    """The 50th and the 99th, each a value that occurred."""
+    if not len(values):
+        return 0.0, 0.0
+    found = np.percentile(values, (50, 99), method="inverted_cdf")
+    return float(found[0]), float(found[1])

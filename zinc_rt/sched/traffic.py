@@ -1,0 +1,128 @@
+"""Arrivals of the built-in workloads: each a function from a random generator to requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from zinc_rt.sched.arrival import Arrival
+
+Generator = np.random.Generator
+
+# Turns a conversation: ShareGPT's 330,239 turns of 94,145 conversations (ShareChat, arXiv 2512.17843, table 1).
+# Tokens a turn: means of the same set (WildChat, arXiv 2405.01470, table 2). The spread, the time to read and to
+# write the next message, are assumed.
+CHAT_TURNS, CHAT_ASKED, CHAT_ANSWERED = 3.51, 94.46, 348.45
+CHAT_SPREAD, CHAT_PAUSE_S = 1.0, 30.0
+
+
+def poisson(random: Generator, rate: float, start: float, end: float) -> Iterator[float]:
+    """Seconds at which something happens `rate` times a second."""
+    at = start + random.exponential(1 / rate)
+    while at < end:
+        yield at
+        at += random.exponential(1 / rate)
+
+
+def lengths(random: Generator, mean: float, count: int) -> np.ndarray:
+    """Log-normal token counts of that mean, at least 1."""
+    drawn = random.lognormal(np.log(mean) - CHAT_SPREAD**2 / 2, CHAT_SPREAD, count)
+    return np.maximum(1, drawn).astype(int)
+
+
+def overload(random: Generator) -> list[Arrival]:
+    rates = {"ant": 1.5, "bee": 3.0}
+    return [Arrival(at, who, 128, 128) for who, rate in rates.items() for at in np.arange(0, 60, 1 / rate)]
+
+
+def on_off(random: Generator) -> list[Arrival]:
+    found = [Arrival(at, "steady", 128, 128) for at in np.arange(0, 120, 0.4)]
+    for start in (10, 50, 90):
+        found += [Arrival(start + at, "bursts", 128, 128) for at in np.arange(0, 20, 0.25)]
+    return found
+
+
+def short_long(random: Generator) -> list[Arrival]:
+    found = [Arrival(at, "short", 64, 32) for at in poisson(random, 8.0, 0, 60)]
+    return found + [Arrival(at, "long", 256, 256) for at in poisson(random, 1.2, 0, 60)]
+
+
+def shift(random: Generator) -> list[Arrival]:
+    """Both light, the one heavy, the other heavy, both heavy."""
+    phases = [(0.4, 0.4), (3.0, 0.4), (0.4, 3.0), (3.0, 3.0)]
+    return [
+        Arrival(at, who, 128, 128)
+        for phase, rates in enumerate(phases)
+        for who, rate in zip(("ant", "bee"), rates, strict=True)
+        for at in poisson(random, rate, 40 * phase, 40 * phase + 40)
+    ]
+
+
+def flood(random: Generator) -> list[Arrival]:
+    found = [Arrival(0, "flood", 100, 300) for _ in range(200)]
+    return found + [Arrival(at, "one", 100, 20) for at in (5, 30, 60, 90, 120)]
+
+
+def interactive(random: Generator) -> list[Arrival]:
+    found = [Arrival(0, "night", 200, 500) for _ in range(64)]
+    return found + [Arrival(float(at), "desk", 100, 20) for at in 10 + 3.7 * np.arange(20)]
+
+
+def streams(random: Generator) -> list[Arrival]:
+    found = [Arrival(0, "night", 200, 500) for _ in range(96)]
+    return found + [Arrival(5 + 0.8 * n, f"desk-{n % 4}", 40, 400) for n in range(4)]
+
+
+def many_tenants(random: Generator) -> list[Arrival]:
+    rank = np.arange(1, 1001)
+    popular = 1 / rank / (1 / rank).sum()
+    who = random.choice(1000, 2500, p=popular)
+    when = np.sort(random.uniform(0, 400, 2500))
+    asked, answered = lengths(random, 60, 2500), lengths(random, 60, 2500)
+    return [
+        Arrival(float(at), f"tenant-{tenant}", int(prompt), int(output))
+        for at, tenant, prompt, output in zip(when, who, asked, answered, strict=True)
+    ]
+
+
+def long_context(random: Generator) -> list[Arrival]:
+    found = [
+        Arrival(at, "archive", int(2 ** random.uniform(9, 14.5)), int(random.integers(64, 257)))
+        for at in poisson(random, 0.1, 0, 240)
+    ]
+    return found + [Arrival(at, "desk", 60, 60) for at in poisson(random, 0.25, 0, 240)]
+
+
+def chat(random: Generator) -> list[Arrival]:
+    found = []
+    for number, begins in enumerate(poisson(random, 0.25, 0, 600)):
+        turns = random.geometric(1 / CHAT_TURNS)
+        asked, answered = lengths(random, CHAT_ASKED, turns), lengths(random, CHAT_ANSWERED, turns)
+        at, before = begins, 0
+        for prompt, output in zip(asked, np.minimum(answered, 2000), strict=True):
+            before += int(min(prompt, 2000))
+            if before + output > 16_384:
+                break
+            found.append(Arrival(at, f"team-{number % 6}", before, int(output), prefix=f"chat-{number}"))
+            before += int(output)
+            at += 0.05 * output + random.exponential(CHAT_PAUSE_S)
+    return found
+
+
+def pressure(random: Generator) -> list[Arrival]:
+    found = [
+        Arrival(at, who, int(random.integers(50, 400)), int(random.integers(200, 900)))
+        for who in ("ant", "bee")
+        for at in poisson(random, 0.35, 0, 120)
+    ]
+    return found + [Arrival(at, "desk", 60, 40) for at in poisson(random, 0.2, 0, 120)]
+
+
+def guarantees(random: Generator) -> list[Arrival]:
+    found = [Arrival(0, "night", 150, 400) for _ in range(80)]
+    found += [Arrival(at, "team", 150, 200) for at in poisson(random, 1.0, 0, 90)]
+    found += [Arrival(at, "desk", 50, 60) for at in poisson(random, 0.4, 5, 90)]
+    for start in np.arange(8, 90, 17.3):  # as many at once as it is guaranteed, and time to end before the next
+        found += [Arrival(float(start), "gold", 100, 60) for _ in range(4)]
+    return found

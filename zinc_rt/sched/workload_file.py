@@ -1,0 +1,163 @@
+"""Workloads as files: JSON Lines, a request a line.
+
+    {"arrival": 0.5, "tenant": "desk", "class": "interactive", "prompt": 100, "output": 20, "prefix": "chat-7"}
+
+`arrival`: seconds from the beginning, in any order. `prompt`, `output`: tokens. `class` and `prefix` may be left
+out: the class is then the tenant's, and the prompt nobody else's. A line may be an array of the same six, in this
+order.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from zinc_rt.errors import InputError
+from zinc_rt.sched.arrival import Arrival
+from zinc_rt.sched.tenant import Priority, Tenant
+
+# A field's other spellings, as other engines' traces have them.
+FIELDS: dict[str, tuple[str, ...]] = {
+    "arrival": ("arrival_s", "arrival_seconds", "arrival_time", "at"),
+    "tenant": ("tenant_id",),
+    "class": ("priority",),
+    "prompt": ("prompt_tokens", "input_tokens"),
+    "output": ("output_tokens", "max_tokens"),
+    "prefix": ("prefix_id",),
+}
+OPTIONAL = ("class", "prefix")
+MOST_TOKENS = 1 << 20
+CLASS_NAMES = tuple(each.name.lower() for each in Priority)
+_SPELLED = {spelling: name for name, others in FIELDS.items() for spelling in (name, *others)}
+_Value = TypeVar("_Value")
+
+
+def read_workload(path: str | Path) -> list[Arrival]:
+    """The requests of a file. Raises InputError naming the line, the field and what is wanted there."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", next="zinc-rt sched-test --list names workloads") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: not UTF-8 at byte {error.start}", next="JSON Lines, a request a line"
+        ) from error
+    found = [
+        _arrival(f"{path}: line {number}", line, number)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip()
+    ]
+    if not found:
+        raise InputError(f"{path}: no request in it", next="zinc-rt sched-test --export chat shows what one is")
+    return found
+
+
+def write_workload(arrivals: Iterable[Arrival], tenants: Sequence[Tenant]) -> str:
+    """The text of a file that says the same."""
+    priorities = {tenant.name: tenant.priority for tenant in tenants}
+    return "".join(json.dumps(_fields(each, priorities)) + "\n" for each in sorted(arrivals, key=lambda a: a.at))
+
+
+def tenants_of(arrivals: Iterable[Arrival]) -> list[Tenant]:
+    """Those that a workload names, in the order of their first requests and of the highest class each asks for."""
+    found: dict[str, Priority] = {}
+    for each in sorted(arrivals, key=lambda a: a.at):
+        asked = Priority.STANDARD if each.priority is None else each.priority
+        found[each.tenant] = min(found.get(each.tenant, asked), asked)
+    return [Tenant(name, priority) for name, priority in found.items()]
+
+
+def _fields(each: Arrival, priorities: dict[str, Priority]) -> dict[str, Any]:
+    priority = priorities[each.tenant] if each.priority is None else each.priority
+    whole = {
+        "arrival": round(each.at, 6),
+        "tenant": each.tenant,
+        "class": priority.name.lower(),
+        "prompt": each.prompt,
+        "output": each.output,
+    }
+    return whole | ({"prefix": each.prefix} if each.prefix else {})
+
+
+def _arrival(where: str, line: str, number: int) -> Arrival:
+    row = _row(where, line)
+
+    def field(name: str, read: Callable[[Any], _Value | None], wanted: str) -> _Value:
+        value = read(row[name])
+        if value is None:
+            raise InputError(f"{where}: {name} {json.dumps(row[name])}", next=f"wanted {wanted}")
+        return value
+
+    tokens = f"a whole number of tokens, 1 to {MOST_TOKENS:,}"
+    return Arrival(
+        at=field("arrival", _seconds, "seconds, 0 or more"),
+        tenant=field("tenant", _name, "the tenant's name"),
+        prompt=field("prompt", _tokens, tokens),
+        output=field("output", _tokens, tokens),
+        priority=None if row.get("class") is None else field("class", _class, f"one of {', '.join(CLASS_NAMES)}"),
+        prefix="" if row.get("prefix") is None else field("prefix", _name, "a name or a number"),
+        line=number,
+    )
+
+
+def _row(where: str, line: str) -> dict[str, Any]:
+    """The line's values by field."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where}: not JSON: {error}", next="one JSON object a line") from error
+    if isinstance(row, list):
+        if not len(FIELDS) - len(OPTIONAL) <= len(row) <= len(FIELDS):
+            raise InputError(f"{where}: {len(row)} values", next=f"wanted {', '.join(FIELDS)}")
+        row = dict(zip(FIELDS, row, strict=False))
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: {type(row).__name__}", next="wanted an object of " + ", ".join(FIELDS))
+    found: dict[str, Any] = {}
+    for spelling, value in row.items():
+        name = _SPELLED.get(spelling)
+        if name is None:
+            near = get_close_matches(spelling, _SPELLED, n=1)
+            raise InputError(
+                f"{where}: no field {spelling!r}", next=f"did you mean {near[0]}?" if near else _fields_told()
+            )
+        if name in found:
+            raise InputError(f"{where}: {name} is given twice, as {spelling!r} too", next="leave one out")
+        found[name] = value
+    missing = [name for name in FIELDS if name not in found and name not in OPTIONAL]
+    if missing:
+        raise InputError(f"{where}: no {' and no '.join(missing)}", next=_fields_told())
+    return found
+
+
+def _fields_told() -> str:
+    return (
+        f"a request has {', '.join(n for n in FIELDS if n not in OPTIONAL)}, and may have {' and '.join(OPTIONAL)}"
+    )
+
+
+def _seconds(value: Any) -> float | None:
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return float(value) if fits else None
+
+
+def _tokens(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= MOST_TOKENS:
+        return None
+    return int(value) if value == int(value) else None
+
+
+def _name(value: Any) -> str | None:
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) and str(value) else None
+
+
+def _class(value: Any) -> Priority | None:
+    """By name, or by its number: 0 is interactive."""
+    if isinstance(value, str) and value.lower() in CLASS_NAMES:
+        return Priority[value.upper()]
+    return (
+        Priority(value) if isinstance(value, int) and not isinstance(value, bool) and value in (0, 1, 2) else None
+    )

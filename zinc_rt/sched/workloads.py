@@ -1,0 +1,142 @@
+"""Workloads of the simulation: who asks for what and when, and what is promised about it.
+
+A built-in workload is a row of WORKLOADS. One of one's own is a file (workload_file.py); what holds for every run
+is promised for it, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.sched import traffic
+from zinc_rt.sched.arrival import Arrival
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.schedule_checks import (
+    ScheduleCheck,
+    evictions_happen,
+    fair_among_the_busy,
+    first_token_within,
+    gaps_within,
+    little_throughput_lost,
+    prefix_hits,
+    slot_within,
+)
+from zinc_rt.sched.tenant import Priority, Tenant
+
+# Of 32 GB, 5.0 are Qwen3 8B's weights and 1.5 scratch; a page is 4.5 MiB (36 layers x 8 heads x 128, keys and
+# values, F32, 16 tokens).
+CARD_PAGES = 5400
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """`says`: in one line what it is. `pages` None: enough for every slot."""
+
+    name: str
+    says: str
+    tenants: Sequence[Tenant]
+    arrivals: Callable[[np.random.Generator], Sequence[Arrival]]
+    checks: Sequence[ScheduleCheck] = ()
+    slots: int = 16
+    pages: int | None = CARD_PAGES
+
+
+def _tenants(*names: str) -> tuple[Tenant, ...]:
+    return tuple(Tenant(name) for name in names)
+
+
+_NIGHT = Tenant("night", Priority.BATCH)
+_DESK = Tenant("desk", Priority.INTERACTIVE)
+_DESKS = tuple(Tenant(f"desk-{number}", Priority.INTERACTIVE) for number in range(4))
+_GOLD = Tenant("gold", slots_guaranteed=4, pages=(PageQuota(reserved=64),))
+_LITTLE_LOST = little_throughput_lost(0.05)
+_SHARED = (fair_among_the_busy(0.95), _LITTLE_LOST)
+
+_ROWS = (
+    # overload, on-off, short-long and shift are those of the virtual token counter (Sheng et al., OSDI 2024), with
+    # lengths and rates for one card
+    Workload(
+        "overload",
+        "two tenants ask for more than there is, one twice as often",
+        _tenants("ant", "bee"),
+        traffic.overload,
+        _SHARED,
+    ),
+    Workload(
+        "on-off",
+        "a tenant that always asks, and one that comes in bursts",
+        _tenants("steady", "bursts"),
+        traffic.on_off,
+        _SHARED,
+    ),
+    Workload(
+        "short-long",
+        "many short requests against few long ones",
+        _tenants("short", "long"),
+        traffic.short_long,
+        _SHARED,
+    ),
+    Workload("shift", "light and heavy load change hands", _tenants("ant", "bee"), traffic.shift, _SHARED),
+    Workload(
+        "flood",
+        "200 requests of one tenant, and now and then one of another",
+        _tenants("flood", "one"),
+        traffic.flood,
+        (first_token_within("one", 4), _LITTLE_LOST),
+    ),
+    Workload(
+        "interactive",
+        "single interactive requests behind slots full of batch work",
+        (_NIGHT, _DESK),
+        traffic.interactive,
+        (first_token_within("desk", 2), _LITTLE_LOST),
+    ),
+    Workload(
+        "streams",
+        "long interactive answers beside batch work in all other slots",
+        (_NIGHT, *_DESKS),
+        traffic.streams,
+        (gaps_within(Priority.INTERACTIVE, 1.3), _LITTLE_LOST),
+    ),
+    Workload(
+        "tenants",
+        "1,000 tenants, as often as Zipf has it",
+        _tenants(*(f"tenant-{number}" for number in range(1000))),
+        traffic.many_tenants,
+        (_LITTLE_LOST,),
+        slots=32,
+    ),
+    Workload(
+        "long",
+        "contexts of 512 to 23,000 tokens, short questions between them",
+        (Tenant("archive", Priority.BATCH), _DESK),
+        traffic.long_context,
+        (_LITTLE_LOST,),
+    ),
+    Workload(
+        "chat",
+        "conversations of several turns as ShareGPT's, nothing shared between tenants",
+        _tenants(*(f"team-{number}" for number in range(6))),
+        traffic.chat,
+        (prefix_hits(0.30), _LITTLE_LOST),
+    ),
+    Workload(
+        "pressure",
+        "pages for a third of what the slots would hold",
+        (*_tenants("ant", "bee"), _DESK),
+        traffic.pressure,
+        (evictions_happen(),),
+        pages=250,
+    ),
+    Workload(
+        "guarantees",
+        "slots and pages guaranteed to one tenant while three others want everything",
+        (_GOLD, _DESK, *_tenants("team"), _NIGHT),
+        traffic.guarantees,
+        (slot_within("gold", 2), _LITTLE_LOST),
+    ),
+)
+WORKLOADS = {row.name: row for row in _ROWS}
