@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.kv_cache import UNSET, ZERO, Capsule, Holding, KvCache, PageCopy, PageGroup
+from zinc_rt.sched.capsule import Capsule, drop, fork, restore, snapshot
+from zinc_rt.sched.kv_cache import UNSET, ZERO, Holding, KvCache, PageCopy, PageGroup
 from zinc_rt.sched.pages import PageQuota
 from zinc_rt.sched.prefix import DIGEST_BYTES, NO_ROW, Namespace, chain, namespace
 
@@ -98,7 +99,7 @@ class KvMachine(RuleBasedStateMachine):
         source, target = self.cache.step_rows(holding)
         self.read(sequence, source)
         self.write(sequence, end, target)
-        self.cache.ran(holding, sequence.tokens, end, keep=keep, rolling=rolling)
+        self.cache.ran(holding, np.array(sequence.tokens, np.int32), end, keep=keep, rolling=rolling)
         sequence.computed = end
 
     @rule(sequence=sequences)
@@ -116,7 +117,7 @@ class KvMachine(RuleBasedStateMachine):
         if sequence not in self.alive or not sequence.computed:
             return multiple()
         before = self.charges()
-        taken = self.cache.snapshot(sequence.holding, np.array(sequence.tokens, np.int32))
+        taken = snapshot(self.cache, sequence.holding, np.array(sequence.tokens, np.int32))
         if taken is None:
             assert self.charges() == before
             return multiple()
@@ -130,7 +131,7 @@ class KvMachine(RuleBasedStateMachine):
         if capsule not in self.kept:
             return multiple()
         before = self.charges()
-        restored = self.cache.restore(capsule, prompt=capsule.computed + 3)
+        restored = restore(self.cache, capsule, prompt=capsule.computed + 3)
         if restored is None:
             assert self.charges() == before
             return multiple()
@@ -142,7 +143,7 @@ class KvMachine(RuleBasedStateMachine):
             return multiple()
         before = self.charges()
         tokens = sequence.tokens[: sequence.computed]
-        forked = self.cache.fork(sequence.holding, np.array(tokens, np.int32), count)
+        forked = fork(self.cache, sequence.holding, np.array(tokens, np.int32), count)
         if forked is None:
             assert self.charges() == before
             return multiple()
@@ -153,7 +154,7 @@ class KvMachine(RuleBasedStateMachine):
     def drop(self, capsule: Capsule) -> None:
         if capsule in self.kept:
             self.kept.remove(capsule)
-            self.cache.drop(capsule)
+            drop(self.cache, capsule)
 
     @rule(tenant=st.integers(0, TENANTS - 1), reserved=st.integers(0, 5), most=st.sampled_from([None, 6, 9]))
     def quota(self, tenant: int, reserved: int, most: int | None) -> None:
@@ -220,8 +221,8 @@ class KvMachine(RuleBasedStateMachine):
             for tables in [s.holding.tables for s in self.alive] + [c.tables for c in self.kept]:
                 mine = [page for page in tables[group] if page != UNSET]
                 assert len(set(mine)) == len(mine)
-                np.add.at(users, mine, 1)
-            assert (users == pool.pool.users).all()
+                users[mine] += 1
+            assert users.tolist() == pool.pool.users
         for entry in self.cache.prefix.entries():
             assert len(entry.digest) == DIGEST_BYTES
             assert entry.state_row == NO_ROW or self.cache.rows.cached[entry.state_row]  # type: ignore[union-attr]
@@ -230,7 +231,7 @@ class KvMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost(self) -> None:
         for pool in self.cache.pools:
-            assert not pool.pool.users.any() and pool.pool.used == 0
+            assert not any(pool.pool.users) and pool.pool.used == 0
         if self.cache.rows is not None:
             assert self.cache.rows.used == 0
 

@@ -2,70 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
+from fake_runner import CheckingRunner, drawn
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.invariants import plans_are_consecutive, violations
-from zinc_rt.sched.kv_cache import UNSET, ZERO, KvCache, PageGroup
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.invariants import violations
+from zinc_rt.sched.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.ledger import UsageLedger
 from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.prefix import namespace
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
 
 PAGE = 4
-
-
-def drawn(seed: int, position: int) -> int:
-    return (seed * 1_000_003 + position * 7919) % 50
-
-
-class CheckingRunner:
-    """Draws `drawn`; knows what each page and row holds, and reads what a kernel would."""
-
-    def __init__(self, cache: KvCache) -> None:
-        self.cache = cache
-        self.held: dict[tuple[int, int, int], tuple[bytes, tuple[int, ...]]] = {}
-        self.states: dict[int, tuple[bytes, tuple[int, ...]]] = {ZERO: (b"", ())}
-        self.scheduler: Scheduler | None = None
-        self.steps = 0
-
-    def run(self, plan: StepPlan) -> Sequence[int]:
-        assert self.scheduler is not None
-        assert not list(plans_are_consecutive(self.scheduler, plan))
-        written = [piece.target for piece in plan.pieces if piece.target >= 0]
-        assert len(set(written)) == len(written)
-        self.steps += 1
-        for piece in plan.pieces:
-            holding, tokens = piece.request.holding, piece.request.tokens
-            assert holding is not None
-            root = holding.within.root
-            for group, table in enumerate(holding.tables):
-                window = self.cache.groups[group].window
-                first = max(0, piece.first - window + 1) if window else 0
-                for at in range(first, piece.first):
-                    page = table[at // PAGE]
-                    assert page != UNSET
-                    assert self.held[group, page, at % PAGE] == (root, tuple(tokens[: at + 1]))
-            if piece.source >= 0:
-                assert self.states[piece.source] == (
-                    (root, tuple(tokens[: piece.first])) if piece.first else (b"", ())
-                )
-        for piece in plan.pieces:
-            holding, tokens = piece.request.holding, piece.request.tokens
-            assert holding is not None
-            root = holding.within.root
-            for group, table in enumerate(holding.tables):
-                for at in range(piece.first, piece.last):
-                    assert self.cache.pools[group].pool.private(table[at // PAGE])
-                    self.held[group, table[at // PAGE], at % PAGE] = (root, tuple(tokens[: at + 1]))
-            if piece.target >= 0:
-                self.states[piece.target] = (root, tuple(tokens[: piece.last]))
-        return [drawn(piece.request.seed, piece.last) for piece in plan.pieces if piece.draws]
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -85,15 +38,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 0
         self.cache = KvCache(self.groups, PAGE, 8, self.state_rows)
-        self.runner = CheckingRunner(self.cache)
-        limits = SchedulerLimits(slots=4, ctx=64, step_tokens=12, interactive_step_tokens=8, slice_tokens=4)
-        self.scheduler = Scheduler(limits, self.tenants, self.cache, self.runner, lambda: self.now)
+        self.runner = CheckingRunner(self.cache, slots=4, ctx=64)
+        limits = SchedulerLimits(4, 64, 12, 8, slice_tokens=4, checkpoint_tokens=8, check_every=0)
+        ledger = UsageLedger([each.name for each in self.tenants], {each.name: each.pages for each in self.groups})
+        clock = lambda: self.now  # noqa: E731
+        self.scheduler = Scheduler(limits, self.tenants, self.cache, self.runner, clock, ledger=ledger)
         self.runner.scheduler = self.scheduler
         self.spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([n]) * 32) for n in range(4)]
         self.number = 0
-        self.made: dict[int, list[int]] = {}
-        self.ended: dict[int, str] = {}
-        self.asked: dict[int, tuple[int, int, int]] = {}  # prompt, limit, seed
+        self.made: dict[tuple[int, int], list[int]] = {}
+        self.ended: dict[tuple[int, int], str] = {}
+        self.asked: dict[int, tuple[int, int, int, int]] = {}  # prompt, limit, seed, choices
+        self.hits = 0
 
     @rule(
         tenant=st.integers(0, 3),
@@ -102,22 +58,29 @@ class SchedulerMachine(RuleBasedStateMachine):
         seed=st.integers(0, 3),
         lower=st.booleans(),
         wait_ms=st.sampled_from([None, None, 40, 4000]),
+        choices=st.sampled_from([1, 1, 2, 3]),
     )
     def submit(
-        self, tenant: int, prompt: list[int], limit: int, seed: int, lower: bool, wait_ms: int | None
+        self, tenant: int, prompt: list[int], limit: int, seed: int, lower: bool, wait_ms: int | None, choices: int
     ) -> None:
         self.number += 1
         submission = NewRequest(
-            self.number, tenant, prompt, limit, self.spaces[tenant], Priority.BATCH if lower else None, seed,
+            self.number,
+            tenant,
+            prompt,
+            self.spaces[tenant],
+            Sampling(limit, seed=seed, n=choices),
+            Priority.BATCH if lower else None,
             None if wait_ms is None else self.now + wait_ms * 1_000_000,
-        )  # fmt: skip
+        )
         try:
             self.scheduler.submit(submission)
         except UsageError:
             assert tenant == 3 and len(prompt) + limit > 8 * PAGE - PAGE
             return
-        self.made[self.number] = []
-        self.asked[self.number] = (len(prompt), limit, seed)
+        self.asked[self.number] = (len(prompt), limit, seed, choices)
+        for choice in range(choices):
+            self.made[self.number, choice] = []
 
     @rule(steps=st.integers(1, 5), ms=st.sampled_from([1, 10, 500, 30_000]))
     def run(self, steps: int, ms: int) -> None:
@@ -129,15 +92,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         batch = self.scheduler.step()
         if batch is None:
             return False
-        for number, token in batch.made:
-            assert number not in self.ended
-            prompt, _, seed = self.asked[number]
-            assert token == drawn(seed, prompt + len(self.made[number]))
-            self.made[number].append(token)
-        for number, reason in batch.ended:
-            assert number not in self.ended
-            self.ended[number] = reason
-            assert reason != "length" or len(self.made[number]) == self.asked[number][1]
+        rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
+        for number, choice, token in rows:
+            assert (number, choice) not in self.ended
+            prompt, _, seed, _ = self.asked[number]
+            made = self.made[number, choice]
+            assert token == drawn(seed, choice, prompt + len(made))
+            made.append(token)
+        for number, choice, reason in batch.ended:
+            assert (number, choice) not in self.ended
+            self.ended[number, choice] = reason
+            assert reason != "length" or len(self.made[number, choice]) == self.asked[number][1]
         return True
 
     @rule(back=st.integers(1, 6))
@@ -167,8 +132,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_step(100)
             if not self.scheduler.live:
                 break
-        assert not self.scheduler.live, [(r.number, r.state, r.tenant) for r in self.scheduler.live.values()]
-        assert self.ended.keys() >= self.asked.keys()
+        assert not self.scheduler.live, [(r.number, r.state, r.tenant) for r in self.scheduler.requests()]
+        assert self.ended.keys() >= self.made.keys()
         for pool in self.cache.pools:
             assert pool.pool.used == 0
         if self.cache.rows is not None:

@@ -54,7 +54,7 @@ def test_a_chat_hits_whatever_a_radix_tree_would(chats: list[tuple[int, list[lis
             assert match.pages == min(radix.longest(history), len(history) - 1) // PAGE
             holding = cache.admit(0, SPACE, tokens, digests, match)
             assert holding is not None and cache.cover(holding, len(tokens))
-            cache.ran(holding, history, len(history))
+            cache.ran(holding, tokens, len(history))
             cache.release(holding)
             radix.insert(history[: len(history) // PAGE * PAGE])
 
@@ -67,7 +67,7 @@ def test_a_digest_alone_is_no_hit(monkeypatch: pytest.MonkeyPatch) -> None:
     same = bytes(64)
     holding = cache.admit(0, SPACE, first, same, cache.prefix.match(same, first))
     assert holding is not None and cache.cover(holding, 9)
-    cache.ran(holding, first.tolist(), 9)
+    cache.ran(holding, first, 9)
     cache.release(holding)
     assert cache.prefix.match(same, other).pages == 0
 

@@ -9,6 +9,7 @@ from scheduler_machine import PlainSchedulerMachine, SchedulerMachine
 from support import Counts
 
 from zinc_rt.errors import UsageError
+from zinc_rt.sampling import Sampling
 from zinc_rt.sched.invariants import violations
 from zinc_rt.sched.scheduler import NewRequest
 
@@ -44,8 +45,11 @@ def arrive(m: SchedulerMachine, choice: random.Random) -> None:
     m.number += 1
     prompt = [1] * choice.choice([0, 4, 8, 12]) + [choice.randint(0, 1) for _ in range(choice.randint(1, 9))]
     tenant, limit, seed = choice.randint(0, 3), choice.randint(1, 14), choice.randint(0, 3)
+    choices = choice.choice([1, 1, 1, 2])
+    sampling = Sampling(limit, seed=seed, n=choices)
     try:
-        m.scheduler.submit(NewRequest(m.number, tenant, prompt, limit, m.spaces[tenant], seed=seed))
+        m.scheduler.submit(NewRequest(m.number, tenant, prompt, m.spaces[tenant], sampling))
     except UsageError:
         return
-    m.made[m.number], m.asked[m.number] = [], (len(prompt), limit, seed)
+    m.asked[m.number] = (len(prompt), limit, seed, choices)
+    m.made.update({(m.number, at): [] for at in range(choices)})

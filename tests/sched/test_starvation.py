@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from fake_runner import FakeRunner
 
+from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.prefix import namespace
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
@@ -15,17 +16,13 @@ from zinc_rt.sched.tenant import Priority, Tenant
 SLOTS, PAGE = 16, 16
 
 
-class OneToken:
-    def run(self, plan: StepPlan) -> Sequence[int]:
-        return [1 for piece in plan.pieces if piece.draws]
-
-
 class Engine:
     def __init__(self, tenants: Sequence[Tenant], *, slots: int = SLOTS, pages: int = 4096) -> None:
         self.now = 0
         cache = KvCache((PageGroup("full", pages),), PAGE, 512)
         limits = SchedulerLimits(slots, 4096, step_tokens=512)
-        self.scheduler = Scheduler(limits, tenants, cache, OneToken(), lambda: self.now)
+        runner = FakeRunner()
+        self.scheduler = runner.scheduler = Scheduler(limits, tenants, cache, runner, lambda: self.now)
         self.spaces = [namespace("m", "canonical-1", "f32", PAGE) for _ in tenants]
         self.count = 0
         self.first: dict[int, int] = {}
@@ -34,7 +31,7 @@ class Engine:
     def submit(self, tenant: int, prompt: int, limit: int) -> int:
         self.count += 1
         tokens = [self.count * 7 % 997 + at for at in range(prompt)]
-        self.scheduler.submit(NewRequest(self.count, tenant, tokens, limit, self.spaces[tenant]))
+        self.scheduler.submit(NewRequest(self.count, tenant, tokens, self.spaces[tenant], Sampling(limit)))
         return self.count
 
     def step(self, count: int = 1) -> None:
@@ -42,7 +39,7 @@ class Engine:
             self.now += 20_000_000
             batch = self.scheduler.step()
             self.steps += 1
-            for number, _ in batch.made if batch else ():
+            for number in batch.requests.tolist() if batch else ():
                 self.first.setdefault(number, self.steps)
 
     def steps_to_first_token(self, number: int, most: int = 2000) -> int:
@@ -107,7 +104,7 @@ def test_more_tenants_than_slots_take_turns() -> None:
     numbers = [engine.submit(tenant, 30, 1000) for tenant in range(6)]
     engine.step(600)
     assert set(numbers) <= engine.first.keys()
-    made = [engine.scheduler.live[number].made for number in numbers]
+    made = [engine.scheduler.live[number][0].made for number in numbers]
     assert min(made) > 0.5 * max(made)
 
 

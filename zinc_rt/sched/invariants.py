@@ -1,142 +1,299 @@
-"""What holds at every step boundary, counted from scratch; tests ask after every event, a server now and then."""
+"""What holds at every step boundary, counted from scratch; tests ask after every event, a server now and then.
+
+Each says in a sentence what does not hold, or nothing.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from zinc_rt.sched.kv_cache import UNSET, ZERO
-from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.prefix import NO_ROW
 from zinc_rt.sched.request import QUEUED, RUNNING, TERMINAL, Request, State
-from zinc_rt.sched.scheduler import Scheduler
-
-Found = Iterator[str]
+from zinc_rt.sched.state import SchedulerState
 
 
-def each_request_is_in_one_place(s: Scheduler) -> Found:
-    queued, bound = Counter(r.number for r in s.queues.everybody()), Counter(r.number for r in s.running())
-    for number, request in s.live.items():
-        places = queued[number] + bound[number]
-        if places != 1 or bound[number] != (request.state in RUNNING):
-            yield f"request {number}, {request.state.value}: in {queued[number]} queues, {bound[number]} slots"
-    for number in (queued + bound).keys() - s.live.keys():
-        yield f"request {number} has ended, and is still somewhere"
+def i01(s: SchedulerState) -> str | None:
+    """Every live request is in one place: a queue, a slot, aside without its reader, or with its first choice."""
+    places: Counter[Request] = Counter(s.queues.everybody())
+    places.update(s.running())
+    places.update(s.aside.keys())
+    for request in s.requests():
+        places.update(request.siblings)
+    for request in s.requests():
+        if places[request] != 1 or (request.slot >= 0) != (request.state in RUNNING):
+            return f"request {request.number}.{request.choice}, {request.state.value}: in {places[request]} places"
+    alive = set(s.requests())
+    for request in places:
+        if request not in alive:
+            return f"request {request.number}.{request.choice} has ended, and is still somewhere"
+    return None
 
 
-def slots_and_requests_name_each_other(s: Scheduler) -> Found:
-    for slot, request in enumerate(s.slots):
-        if request is not None and request.slot != slot:
-            yield f"slot {slot} is request {request.number}'s, whose slot is {request.slot}"
+def i02(s: SchedulerState) -> str | None:
+    """Slots and requests name each other, and a slot's record is its request's."""
+    for slot, request in enumerate(s.slots.requests):
+        if (request is None) != (slot in s.slots.free):
+            return f"slot {slot} is {'free' if request else 'bound'}, and {'bound' if request else 'free'}"
+        if request is None:
+            continue
+        record = s.records[slot]
+        if request.slot != slot or int(record["request"]) != request.number:
+            return f"slot {slot} is request {request.number}'s, whose slot is {request.slot}"
+        if int(record["tenant"]) != request.tenant or int(s.slots.tenants[slot]) != request.tenant:
+            return f"slot {slot} is of tenant {record['tenant']}, its request of {request.tenant}"
+        decodes = request.state is State.DECODE and not request.held and not request.left_out
+        if bool(s.slots.decoding[slot]) != decodes:
+            return f"slot {slot}: {request.state.value}, and among the decodes: {s.slots.decoding[slot]}"
+    return None
 
 
-def tenants_count_their_slots(s: Scheduler) -> Found:
-    for tenant, row in enumerate(s.tenants):
-        bound = sum(request.tenant == tenant for request in s.running())
-        parked = sum(r.tenant == tenant and r.state is State.PARKED for r in s.queues.everybody())
-        if (bound, parked) != (s.bound[tenant], s.parked[tenant]):
-            noted = f"{s.bound[tenant]} and {s.parked[tenant]} noted"
-            yield f"tenant {tenant} has {bound} slots and {parked} parked, {noted}"
-        if row.slots_max is not None and bound > row.slots_max:
-            yield f"tenant {tenant} has {bound} slots of at most {row.slots_max}"
-
-
-def pages_have_the_users_they_count(s: Scheduler) -> Found:
+def i03(s: SchedulerState) -> str | None:
+    """A page has as many users as tables name it."""
     for group, pool in enumerate(s.cache.pools):
-        yield from pool.problems()
         users: Counter[int] = Counter()
-        for request in _holders(s):
-            assert request.holding is not None
-            users.update(page for page in request.holding.tables[group] if page != UNSET)
-        wrong = [page for page in range(pool.pool.count) if users[page] != pool.pool.users[page]]
-        if wrong:
-            counted = f"{pool.pool.users[wrong[0]]} counted"
-            yield f"group {group}: page {wrong[0]} has {users[wrong[0]]} users, {counted}"
+        for _, tables in _tables(s):
+            users.update(page for page in tables[group] if page != UNSET)
+        for page, counted in enumerate(pool.pool.users):
+            if users[page] != counted:
+                return f"group {group}: page {page} is in {users[page]} tables, {counted} users are counted"
+    return None
 
 
-def tables_are_whole(s: Scheduler) -> Found:
-    """From the first page that a window still looks at up to what is computed, no id twice."""
-    for request in _holders(s):
+def i04(s: SchedulerState) -> str | None:
+    """Free, idle and used pages are all, each once; an idle one has a cache entry."""
+    for group, pool in enumerate(s.cache.pools):
+        for found in pool.pool.problems():
+            return f"group {group}: {found}"
+    return None
+
+
+def i05(s: SchedulerState) -> str | None:
+    """A table is whole from the first page that a window still looks at up to what is computed, no id twice."""
+    for request in s.requests():
         holding = request.holding
-        assert holding is not None
+        if holding is None:
+            continue
+        computed = request.computed
         for group, table in enumerate(holding.tables):
-            needed = -(-holding.computed // s.cache.page_tokens)
+            needed = -(-computed // s.cache.page_tokens)
             window = s.cache.groups[group].window
-            first = max(0, holding.computed - window + 1) // s.cache.page_tokens if window else 0
+            first = max(0, computed - window + 1) // s.cache.page_tokens if window else 0
             live = [page for page in table if page != UNSET]
             if len(table) < needed or UNSET in table[first:] or len(set(live)) != len(live):
-                yield f"request {request.number}, group {group}: table {table} for {holding.computed} tokens"
+                return f"request {request.number}, group {group}: table {table} for {computed} tokens"
+    return None
 
 
-def what_is_written_is_private(s: Scheduler) -> Found:
+def i06(s: SchedulerState) -> str | None:
+    """A page that a slot may write has one user and no cache entry."""
     for request in s.running():
-        holding = request.holding
-        assert holding is not None
-        for group, table in enumerate(holding.tables):
-            for page in table[holding.computed // s.cache.page_tokens :]:
+        assert request.holding is not None
+        for group, table in enumerate(request.holding.tables):
+            for page in table[request.computed // s.cache.page_tokens :]:
                 if page != UNSET and not s.cache.pools[group].pool.private(page):
-                    yield f"request {request.number} would write page {page} of group {group}, which others have"
+                    return f"request {request.number} would write page {page} of group {group}, which others have"
+    return None
 
 
-def state_rows_have_one_owner(s: Scheduler) -> Found:
+def i07(s: SchedulerState) -> str | None:
+    """Pages are shared within a namespace only."""
+    for group, pool in enumerate(s.cache.pools):
+        roots: dict[int, bytes] = {}
+        for request in s.requests():
+            for page in request.holding.tables[group] if request.holding else ():
+                if page != UNSET and roots.setdefault(page, request.within.root) != request.within.root:
+                    return f"group {group}: page {page} is of two namespaces, one of request {request.number}"
+        for found in pool.namespace_problems():
+            return f"group {group}: {found}"
+    return None
+
+
+def i08(s: SchedulerState) -> str | None:
+    """Reservations are kept: inequality R, with what tenants refer to counted from scratch."""
+    for group, pool in enumerate(s.cache.pools):
+        named: dict[int, set[int]] = {tenant: set() for tenant in range(len(s.tenants))}
+        promised = dict.fromkeys(named, 0)
+        for tenant, tables in _tables(s):
+            named[tenant].update(page for page in tables[group] if page != UNSET)
+        for request in s.requests():
+            if request.holding is not None:
+                promised[request.tenant] += request.holding.promised[group]
+        if s.collector is not None:
+            promised[s.collector.tenant] += s.collected[group]
+        for tenant in named:
+            charge = len(named[tenant]) + promised[tenant]
+            if charge != pool.charge(tenant):
+                return f"group {group}: tenant {tenant} has {charge} pages, {pool.charge(tenant)} are counted"
+        for found in pool.guard_problems():
+            return f"group {group}: {found}"
+    return None
+
+
+def i09(s: SchedulerState) -> str | None:
+    """Every page has one payer: a tenant, a group, the cache, or nobody."""
+    for group, pool in enumerate(s.cache.pools):
+        for found in pool.payer_problems():
+            return f"group {group}: {found}"
+    return None
+
+
+def i10(s: SchedulerState) -> str | None:
+    """State rows: one sequence writes a row, nobody else reads what it writes, and nobody writes the zero row."""
     if s.cache.rows is None:
-        return
-    yield from s.cache.rows.problems()
-    targets = Counter(s.cache.step_rows(r.holding)[1] for r in s.running() if r.holding is not None)
+        return None
+    for found in s.cache.rows.problems():
+        return f"state rows: {found}"
+    users: Counter[int] = Counter()
+    targets: Counter[int] = Counter()
+    sources: Counter[int] = Counter()
+    for request in s.requests():
+        if request.holding is not None:
+            holding = request.holding
+            users.update(
+                row for row in (holding.state, holding.spare, holding.boundary) if row not in (ZERO, NO_ROW)
+            )
+            source, target = s.cache.step_rows(holding)
+            targets[target] += 1
+            sources[source] += source != target
+            if request.slot >= 0 and not holding.computed < request.computed:
+                told = int(s.slots.source[request.slot]), int(s.slots.target[request.slot])
+                if told != (source, target):
+                    return f"request {request.number} has rows {source} and {target}, its slot {told}"
+    users.update(capsule.state for capsule in s.capsules if capsule.state not in (ZERO, NO_ROW))
+    users.update(pin.row for pin in s.pins.everybody() if pin.row != NO_ROW)
     for row, count in targets.items():
-        if count > 1 or row == ZERO:
-            yield f"row {row} is written by {count} sequences"
+        if count > 1 or row == ZERO or sources[row]:
+            return f"row {row} is written by {count} sequences and read by {sources[row]} others"
+    for row, counted in enumerate(s.cache.rows.users):
+        if users[row] != counted:
+            return f"row {row} has {users[row]} owners, {counted} are counted"
+    return None
 
 
-def plans_are_consecutive(s: Scheduler, plan: StepPlan) -> Found:
-    """Each piece starts where its request is, the step is no longer than it may be, and every decode is in it that
-    is not held and has its pages."""
-    for piece in plan.pieces:
-        if piece.first != piece.request.computed or piece.last <= piece.first:
-            span = f"{piece.first} to {piece.last}"
-            yield f"request {piece.request.number} computes {span}, it is at {piece.request.computed}"
-    if plan.tokens > s.limits.step_tokens:
-        yield f"{plan.tokens} tokens in a step of {s.limits.step_tokens}"
-    planned = {piece.request.number for piece in plan.pieces}
+def i11(s: SchedulerState) -> str | None:
+    """Tenants have the slots that are counted, and no more slots and pages than they may."""
+    for tenant, row in enumerate(s.tenants):
+        bound = sum(request.tenant == tenant for request in s.running())
+        parked = sum(r.tenant == tenant and r.state is State.PARKED for r in s.requests())
+        if (bound, parked, bound) != (s.bound[tenant], s.parked[tenant], int(s.slot_steps[tenant])):
+            noted = f"{s.bound[tenant]} and {s.parked[tenant]} noted"
+            return f"tenant {tenant} has {bound} slots and {parked} parked, {noted}"
+        if row.slots_max is not None and bound > row.slots_max:
+            return f"tenant {tenant} has {bound} slots of at most {row.slots_max}"
+        for group, pool in enumerate(s.cache.pools):
+            most = pool.quota(tenant).most
+            if most is not None and pool.charge(tenant) > most:
+                return f"tenant {tenant} has {pool.charge(tenant)} pages of group {group}, of at most {most}"
+    kinds = Counter((r.tenant, r.priority, r.effective) for r in s.running())
+    if kinds != Counter({kind: len(members) for kind, members in s.kinds.items()}):
+        return f"{dict(kinds)} run, {s.kinds.keys()} noted"
+    return None
+
+
+def i12(s: SchedulerState) -> str | None:
+    """Positions of a step are, for each sequence, consecutive from what it has computed."""
+    plan = s.plan
+    if not _in_flight(s):
+        return None
+    for at in range(plan.sequences):
+        tokens = np.flatnonzero(plan.sequence[: plan.tokens] == at)
+        slots, positions = plan.slot[tokens], plan.position[tokens]
+        request = s.slots.requests[int(slots[0])] if len(slots) else None
+        if request is None or (slots != slots[0]).any() or (np.diff(tokens) != 1).any():
+            return f"sequence {at} of the step is no run of one bound slot's tokens"
+        if positions.tolist() != list(range(request.computed, request.computed + len(tokens))):
+            return f"request {request.number} computes {positions.tolist()}, it is at {request.computed}"
+        known = s.slots.history[request.slot, positions]
+        if (known != plan.token_id[tokens]).any():
+            got = plan.token_id[tokens].tolist()
+            return f"request {request.number} computes {got}, its tokens are {known.tolist()}"
+    return None
+
+
+def i13(s: SchedulerState) -> str | None:
+    """A step is no longer than it may be, and everybody who decodes and can is in it and draws."""
+    plan = s.plan
+    if not _in_flight(s):
+        return None
+    if plan.tokens > s.limits.step_tokens or plan.rows > s.limits.slots:
+        return f"{plan.tokens} tokens and {plan.rows} rows in a step of {s.limits.step_tokens}, {s.limits.slots}"
+    drawing = set(plan.row_slot[: plan.rows].tolist())
+    if (plan.slot[plan.logit_row[: plan.rows]] != plan.row_slot[: plan.rows]).any():
+        return "a row of logits is another slot's"
     for request in s.running():
-        if (
-            request.state is State.DECODE
-            and not request.held
-            and not request.left_out
-            and request.number not in planned
-        ):
-            yield f"request {request.number} decodes, and is not in the step"
+        out = request.held or request.left_out or s.probation
+        if request.state is State.DECODE and not out and request.slot not in drawing:
+            return f"request {request.number} decodes, and is not in the step"
+    return None
 
 
-def tokens_only_grow(s: Scheduler) -> Found:
-    for request in s.live.values():
+def i14(s: SchedulerState) -> str | None:
+    """What was made never shrinks or changes, and is no more than was asked for."""
+    for request in s.requests():
         if request.delivered > request.made or request.made > request.limit:
             counts = f"{request.delivered} delivered, {request.made} made"
-            yield f"request {request.number}: {counts}, limit {request.limit}"
+            return f"request {request.number}: {counts}, limit {request.limit}"
+        if request.slot >= 0:
+            known = s.slots.history[request.slot, : len(request.tokens)]
+            if len(request.tokens) > request.length or (known != request.tokens).any():
+                return f"request {request.number}: tokens that were delivered have changed"
+    return None
 
 
-def heads_wait(s: Scheduler) -> Found:
+def i15(s: SchedulerState) -> str | None:
+    """What tenants are charged sums up to what the device did."""
+    for found in s.ledger.problems() if s.ledger is not None else ():
+        return found
+    return None
+
+
+def i16(s: SchedulerState) -> str | None:
+    """What a tenant was given never falls."""
+    now = {tenant: s.service.in_tokens(tenant) for tenant in s.service.counters}
+    seen, s.seen_service = s.seen_service, now
+    for tenant, given in seen.items():
+        if now.get(tenant, 0.0) < given:
+            return f"tenant {tenant} was given {given} tokens, and now {now.get(tenant, 0.0)}"
+    return None
+
+
+def i17(s: SchedulerState) -> str | None:
+    """Nobody waits who has ended or runs."""
     for request in s.queues.everybody():
         if request.state in TERMINAL or request.state not in QUEUED:
-            yield f"request {request.number} is {request.state.value}, and in a queue"
+            return f"request {request.number} is {request.state.value}, and in a queue"
+    waiting = Counter(request.tenant for request in s.queues.everybody())
+    for tenant in range(len(s.tenants)):
+        if waiting[tenant] != s.queues.waiting(tenant):
+            return f"{waiting[tenant]} of tenant {tenant} wait, {s.queues.waiting(tenant)} are counted"
+    return None
 
 
-INVARIANTS: tuple[Callable[[Scheduler], Found], ...] = (
-    each_request_is_in_one_place,
-    slots_and_requests_name_each_other,
-    tenants_count_their_slots,
-    pages_have_the_users_they_count,
-    tables_are_whole,
-    what_is_written_is_private,
-    state_rows_have_one_owner,
-    tokens_only_grow,
-    heads_wait,
-)
+INVARIANTS: tuple[Callable[[SchedulerState], str | None], ...] = (
+    i01, i02, i03, i04, i05, i06, i07, i08, i09, i10, i11, i12, i13, i14, i15, i16, i17,
+)  # fmt: skip
 
 
-def violations(s: Scheduler) -> list[str]:
-    """Every one that does not hold now, by its name."""
-    return [f"{each.__name__}: {text}" for each in INVARIANTS for text in each(s)]
+def violations(s: SchedulerState) -> list[str]:
+    """Every one that does not hold now, by its number."""
+    return [f"{each.__name__.upper()}: {found}" for each in INVARIANTS if (found := each(s)) is not None]
 
 
-def _holders(s: Scheduler) -> Iterator[Request]:
-    return (request for request in s.live.values() if request.holding is not None)
+def _in_flight(s: SchedulerState) -> bool:
+    """Whether the plan is of a step that has not been committed."""
+    return s.plan.tokens > 0 and s.plan.number > s.counts.steps
+
+
+def _tables(s: SchedulerState) -> Iterator[tuple[int, list[list[int]]]]:
+    """Whatever names pages: requests, capsules, sessions."""
+    for request in s.requests():
+        if request.holding is not None:
+            yield request.tenant, request.holding.tables
+    for capsule in s.capsules:
+        yield capsule.tenant, capsule.tables
+    for pin in s.pins.everybody():
+        yield pin.tenant, pin.tables

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -60,29 +61,15 @@ class Holding:
     computed: int
     registered: int  # full pages that the cache was offered
     last: CachedPage | None  # the entry of the last of those
+    cached: int = 0  # tokens that were found in the prefix cache
+    junction: int = 0  # somebody else will want the state behind so many tokens
+    ttl_ns: int | None = None  # of its cache entries
     room: int = 0  # tokens that its pages have room for
     state: int = NO_ROW  # the row its state is in
+    spoilt: bool = False  # that row holds the state behind a step that failed: it is no checkpoint
     spare: int = NO_ROW  # the row to write while others name that one too
     boundary: int = NO_ROW  # the row of its state at the last page boundary, where that is kept rolling
     boundary_entry: CachedPage | None = None  # of the page that ends there
-
-
-@dataclass(slots=True, eq=False)
-class Capsule:
-    """A sequence at one position, to go on from any number of times: references to its full pages, pages of its
-    own for the rest, and a state row that nobody writes."""
-
-    tenant: int
-    within: Namespace
-    tokens: np.ndarray
-    digests: bytes
-    tables: list[list[int]]
-    last: CachedPage | None
-    state: int = NO_ROW
-
-    @property
-    def computed(self) -> int:
-        return len(self.tokens)
 
 
 @dataclass(slots=True)
@@ -112,6 +99,7 @@ class KvCache:
             [group.window for group in self.groups],
             recurrent=self.rows is not None,
             forget_row=self._forget_row,
+            cache=lambda group, page: self.pools[group].pool.cache(page),
             uncache=lambda group, page: self.pools[group].pool.uncache(page),
         )
         self.pools = [
@@ -139,10 +127,18 @@ class KvCache:
         return all(pool.ever(tenant, self._most_live(group, tokens)) for group, pool in enumerate(self.pools))
 
     def admit(
-        self, tenant: int, within: Namespace, tokens: np.ndarray, digests: bytes, match: Match
+        self,
+        tenant: int,
+        within: Namespace,
+        tokens: np.ndarray,
+        digests: bytes,
+        match: Match,
+        *,
+        spare: int = 0,
+        ttl_ns: int | None = None,
     ) -> Holding | None:
         """Of the prompt the matched pages are shared, the others and one more promised. None where they, or a row,
-        cannot be had."""
+        cannot be had, or, beyond the tenant's reservation, fewer than `spare` pages would be left."""
         tables = [[UNSET] * match.pages for _ in self.pools]
         for group, table in enumerate(tables):
             for at in self.prefix.needed(group, match.pages):
@@ -157,28 +153,33 @@ class KvCache:
             computed=match.pages * self.page_tokens,
             registered=match.pages,
             last=match.entries[-1] if match.entries else None,
+            cached=match.pages * self.page_tokens,
+            junction=match.met * self.page_tokens if match.met > match.pages else 0,
+            ttl_ns=ttl_ns,
         )
-        return holding if self._bind(holding, match.state_row if match.pages else ZERO) else None
+        if not self.hold(holding, match.state_row if match.pages else ZERO, spare=spare):
+            return None
+        self.prefix.counts.asked += len(tokens)
+        self.prefix.counts.hit += holding.cached
+        return holding
 
-    def _bind(self, holding: Holding, state: int) -> bool:
+    def hold(self, holding: Holding, state: int, *, spare: int = 0) -> bool:
         """References to what its tables name, the promise of what is to come, a row to write. All or nothing."""
         tenant = holding.tenant
         promised = [self._to_promise(holding, group) for group in range(len(self.pools))]
         for pool, table, more in zip(self.pools, holding.tables, promised, strict=True):
             fresh = sum(page != UNSET and not pool.refers(tenant, page) for page in table)
-            if not pool.can(tenant, more + fresh):
+            if not pool.can(tenant, more + fresh, spare=spare):
                 return False
         if self.rows is not None:
-            self._name(state)  # before another row is taken: that could be it
-            spare = self.rows.take()
-            if spare is None:
-                self._unname(state)
+            self.name(state)  # before another row is taken: that could be it
+            row = self.rows.take()
+            if row is None:
+                self.unname(state)
                 return False
-            holding.state, holding.spare = state, spare
+            holding.state, holding.spare = state, row
         for pool, table, more in zip(self.pools, holding.tables, promised, strict=True):
-            for page in table:
-                if page != UNSET:
-                    pool.share(page, tenant)
+            pool.share([page for page in table if page != UNSET], tenant)
             pool.promise(tenant, more)
         holding.promised = promised
         holding.room = min(map(len, holding.tables)) * self.page_tokens
@@ -191,11 +192,15 @@ class KvCache:
         to_come = -(-tokens // self.page_tokens) - len(table)
         return max(0, min(to_come, self._most_live(group, tokens) - sum(page != UNSET for page in table)))
 
+    def need(self, tokens: int) -> list[int]:
+        """Pages that a sequence of so many tokens holds at once at most, by group."""
+        return [self._most_live(group, tokens) for group in range(len(self.pools))]
+
     def _most_live(self, group: int, tokens: int) -> int:
-        """How many of a sequence's pages a group holds at once at most, until it has so many tokens."""
         whole = -(-tokens // self.page_tokens)
         window = self.groups[group].window
-        return min(whole, -(-(window + self.chunk_tokens) // self.page_tokens) + 1) if window else whole
+        ahead = max(self.chunk_tokens, self.page_tokens)
+        return min(whole, -(-(window + ahead) // self.page_tokens) + 1) if window else whole
 
     # --- a step
 
@@ -209,59 +214,52 @@ class KvCache:
             if beyond > 0 and not pool.can(holding.tenant, beyond):
                 return False
         for group, (pool, table) in enumerate(zip(self.pools, holding.tables, strict=True)):
-            while len(table) < wanted:
-                promised_one = holding.promised[group] > 0
-                holding.promised[group] -= promised_one
-                table.append(pool.take(holding.tenant, promised=promised_one))
+            count = wanted - len(table)
+            if count > 0:
+                promised = min(count, holding.promised[group])
+                holding.promised[group] -= promised
+                table += pool.take(holding.tenant, count, promised=promised)
         holding.room = wanted * self.page_tokens
         return True
 
     def step_rows(self, holding: Holding) -> tuple[int, int]:
-        """(source, target) of its next step."""
-        state = holding.state
-        in_place = self.rows is not None and state != ZERO and self.rows.private(state)
-        return state, state if in_place else holding.spare
+        """(source, target) of its next step. It writes its spare row where it has one: others name its state."""
+        return holding.state, holding.state if holding.spare == NO_ROW else holding.spare
 
     def ran(
-        self, holding: Holding, tokens: Sequence[int], count: int, *, keep: bool = False, rolling: bool = False,
+        self, holding: Holding, tokens: np.ndarray, count: int, *, keep: bool = False, rolling: bool = False,
         now_ns: int = 0,
     ) -> None:  # fmt: skip
         """A step has computed the first `count` of `tokens`. Its full pages are cached, those that its windows
         have left are given back. At a page boundary `keep` makes the state a checkpoint, `rolling` holds it until
         the next boundary; both where a row is free for that."""
-        full_before = holding.computed // self.page_tokens
-        source, target = self.step_rows(holding)
         holding.computed = count
-        if count // self.page_tokens > full_before:
+        if count // self.page_tokens > holding.registered:
             self._register(holding, tokens, now_ns)
         if self.rows is not None:
-            if target == source:
-                self._give_up_spare(holding)
-            else:
-                self._unname(source)
-                holding.state, holding.spare = target, NO_ROW
+            if holding.spare != NO_ROW:
+                self.unname(holding.state)
+                holding.state, holding.spare = holding.spare, NO_ROW
             if count % self.page_tokens == 0 and (rolling or keep):
                 self._keep_state(holding, rolling=rolling)
         for group in self._windows:
             self._slide(holding, group)
 
-    def _register(self, holding: Holding, tokens: Sequence[int], now_ns: int) -> None:
-        size, full = self.page_tokens, holding.computed // self.page_tokens
-        fresh = np.array(tokens[holding.registered * size : full * size], "<i4")
+    def _register(self, holding: Holding, tokens: np.ndarray, now_ns: int) -> None:
+        size, first, full = self.page_tokens, holding.registered, holding.computed // self.page_tokens
+        fresh = np.ascontiguousarray(tokens[first * size : full * size], "<i4")
         have = len(holding.digests) // DIGEST_BYTES
         if full > have:
             after = bytes(holding.digests[-DIGEST_BYTES:])
-            missing = fresh[(have - holding.registered) * size :]
-            holding.digests += chain(missing, size, holding.within, after=after)
-        for at in range(holding.registered, full):
-            raw = fresh[(at - holding.registered) * size :][:size].tobytes()
-            digest = bytes(holding.digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES])
-            pages = [table[at] for table in holding.tables]
-            entry, new = self.prefix.register(digest, raw, holding.last, pages, now_ns=now_ns)
-            if new:
-                for pool, page in zip(self.pools, pages, strict=True):
-                    pool.pool.cache(page)
-            holding.last = entry
+            holding.digests += chain(fresh[(have - first) * size :], size, holding.within, after=after)
+        holding.last = self.prefix.register(
+            bytes(holding.digests[first * DIGEST_BYTES : full * DIGEST_BYTES]),
+            fresh.tobytes(),
+            holding.last,
+            [table[first:full] for table in holding.tables],
+            now_ns=now_ns,
+            ttl_ns=holding.ttl_ns,
+        )
         holding.registered = full
 
     def _keep_state(self, holding: Holding, *, rolling: bool) -> None:
@@ -276,7 +274,7 @@ class KvCache:
             return
         if rolling:
             if holding.boundary != NO_ROW:
-                self._unname(holding.boundary)
+                self.unname(holding.boundary)
             self.rows.share(holding.state)
             holding.boundary, holding.boundary_entry = holding.state, holding.last
         elif not self._checkpoint(holding.last, holding.state):
@@ -284,9 +282,9 @@ class KvCache:
             return
         holding.spare = spare
 
-    def _give_up_spare(self, holding: Holding) -> None:
+    def give_up_spare(self, holding: Holding) -> None:
         """No other names its state's row any more."""
-        self._unname(holding.spare)
+        self.unname(holding.spare)
         holding.spare = NO_ROW
 
     def _checkpoint(self, entry: CachedPage | None, row: int) -> bool:
@@ -313,17 +311,19 @@ class KvCache:
         pool, table = self.pools[group], holding.tables[group]
         window = self.groups[group].window
         first = max(0, holding.computed - window + 1) // self.page_tokens
+        left_behind = []
         for at in range(min(first, len(table)) - 1, -1, -1):
             if table[at] == UNSET:
                 break
-            pool.release(table[at], holding.tenant)
+            left_behind.append(table[at])
             table[at] = UNSET
+        pool.release(left_behind, holding.tenant)
         more = self._to_promise(holding, group) - holding.promised[group]
         if more > 0:  # no more than was just given back
             pool.promise(holding.tenant, more)
             holding.promised[group] += more
 
-    # --- the end, and more than one
+    # --- the end
 
     def release(self, holding: Holding) -> None:
         """Nothing of it is held any more. Its full pages stay as cache, and so does its state at a page
@@ -331,125 +331,42 @@ class KvCache:
         if self.rows is not None:
             if holding.boundary != NO_ROW:
                 self._checkpoint(holding.boundary_entry, holding.boundary)
-            if holding.computed % self.page_tokens == 0 and holding.state != ZERO:
+            if holding.computed % self.page_tokens == 0 and holding.state != ZERO and not holding.spoilt:
                 self._checkpoint(holding.last, holding.state)
             for row in (holding.boundary, holding.state, holding.spare):
-                self._unname(row)
+                self.unname(row)
         for pool, table, promised in zip(self.pools, holding.tables, holding.promised, strict=True):
-            _release_pages(pool, table, holding.tenant)
+            release_table(pool, table, holding.tenant)
             pool.promise(holding.tenant, -promised)
 
-    def snapshot(self, holding: Holding, tokens: np.ndarray) -> tuple[Capsule, list[PageCopy]] | None:
-        """A capsule of a sequence between two steps, and what is to be copied for it before the next; None where a
-        page or a row is lacking. `tokens`: those computed so far."""
-        spare: int | None = NO_ROW
-        if self.rows is not None and holding.spare == NO_ROW:
-            spare = self.rows.take()
-        copied = None
-        if spare is not None:
-            copied = self._copy_of_partial(holding.tenant, holding.tables, holding.computed)
-        if spare is None or copied is None:
-            self._unname(NO_ROW if spare is None else spare)
-            return None
-        if spare != NO_ROW:
-            holding.spare = spare
-        self._name(holding.state)
-        tables, copies = copied
-        digests = bytes(holding.digests[: holding.registered * DIGEST_BYTES])
-        kept = np.array(tokens[: holding.computed], np.int32)
-        capsule = Capsule(holding.tenant, holding.within, kept, digests, tables, holding.last, holding.state)
-        return capsule, copies
+    # --- the cache as a whole
 
-    def restore(self, capsule: Capsule, *, prompt: int = 0) -> tuple[Holding, list[PageCopy]] | None:
-        """A sequence that goes on from the capsule, which stays, and what is to be copied for it. `prompt`: how
-        many tokens it is promised pages for, at least its own. None where a page or a row is lacking."""
-        full, rest = divmod(capsule.computed, self.page_tokens)
-        holding = Holding(
-            capsule.tenant,
-            capsule.within,
-            bytearray(capsule.digests),
-            [table[:full] for table in capsule.tables],
-            [0] * len(capsule.tables),
-            max(prompt, capsule.computed),
-            computed=capsule.computed,
-            registered=full,
-            last=capsule.last,
-        )
-        if not self._bind(holding, capsule.state):
-            return None
-        copies = []
-        if rest:
-            self.cover(holding, capsule.computed)  # of its promise
-            copies = [
-                PageCopy(group, capsule.tables[group][full], table[full], rest)
-                for group, table in enumerate(holding.tables)
-            ]
-        return holding, copies
+    def sweep(self, now_ns: int, most: int) -> int:
+        """Drop idle entries that nobody has used for their time to live, among the `most` that are taken next.
+        How many there were."""
+        swept = 0
+        for group, pool in enumerate(self.pools):
+            for page in list(islice(pool.pool.idle_ids(), most)):
+                if pool.pool.cached[page]:
+                    entry = self.prefix.of(group, page)
+                    if entry.ttl_ns is not None and entry.last_use_ns + entry.ttl_ns <= now_ns:
+                        self.prefix.drop(entry)
+                        swept += 1
+        return swept
 
-    def fork(
-        self, holding: Holding, tokens: np.ndarray, count: int
-    ) -> tuple[list[Holding], list[PageCopy]] | None:
-        """`count` further sequences at the same position; None, and nothing done, where one lacks a page or a row.
-        What is copied is copied from the sequence itself: the capsule between them is gone."""
-        had_spare = holding.spare != NO_ROW
-        taken = self.snapshot(holding, tokens)
-        if taken is None:
-            return None
-        capsule, _ = taken
-        made = [self.restore(capsule, prompt=holding.prompt) for _ in range(count)]
-        self.drop(capsule)
-        whole = [each for each in made if each is not None]
-        if len(whole) < count:
-            for restored, _ in whole:
-                self.release(restored)
-            if not had_spare:
-                self._give_up_spare(holding)
-            return None
-        full = holding.computed // self.page_tokens
-        copies = [
-            PageCopy(copy.group, holding.tables[copy.group][full], copy.target, copy.tokens)
-            for _, each in whole
-            for copy in each
-        ]
-        return [each for each, _ in whole], copies
+    def forget(self) -> None:
+        """What the device held is lost: nothing is cached. The caller has released every holding."""
+        self.prefix.clear()
 
-    def drop(self, capsule: Capsule) -> None:
-        """Nobody goes on from it any more."""
-        for pool, table in zip(self.pools, capsule.tables, strict=True):
-            _release_pages(pool, table, capsule.tenant)
-        self._unname(capsule.state)
-
-    def _copy_of_partial(
-        self, tenant: int, tables: list[list[int]], computed: int
-    ) -> tuple[list[list[int]], list[PageCopy]] | None:
-        """References to the full pages, a fresh page for the tokens behind them, and what goes there."""
-        full, rest = divmod(computed, self.page_tokens)
-        if rest and not all(pool.can(tenant, 1) for pool in self.pools):
-            return None
-        made: list[list[int]] = []
-        copies: list[PageCopy] = []
-        for group, (pool, table) in enumerate(zip(self.pools, tables, strict=True)):
-            shared = table[:full]
-            for page in shared:
-                if page != UNSET:
-                    pool.share(page, tenant)
-            if rest:
-                shared.append(pool.take(tenant))
-                copies.append(PageCopy(group, table[full], shared[-1], rest))
-            made.append(shared)
-        return made, copies
-
-    def _name(self, row: int) -> None:
+    def name(self, row: int) -> None:
         if self.rows is not None and row not in (ZERO, NO_ROW):
             self.rows.share(row)
 
-    def _unname(self, row: int) -> None:
+    def unname(self, row: int) -> None:
         if self.rows is not None and row not in (ZERO, NO_ROW):
             self.rows.release(row)
 
 
-def _release_pages(pool: Pages, table: list[int], tenant: int) -> None:
+def release_table(pool: Pages, table: list[int], tenant: int) -> None:
     """From the last to the first, so that the deepest of a chain is taken before those it stands on."""
-    for page in reversed(table):
-        if page != UNSET:
-            pool.release(page, tenant)
+    pool.release([page for page in reversed(table) if page != UNSET], tenant)

@@ -7,14 +7,17 @@ pages in use are at most the sum of what tenants refer to. A cached page that no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.pool import Pool
 
 NOBODY = -1  # the payer of a page that is not in use
+SEVERAL = -2  # tenants of one isolation group: the group pays
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,9 @@ class PageQuota:
 
 @dataclass(slots=True)
 class _Account:
-    quota: PageQuota
-    promised: int
-    uses: dict[int, int]  # page: how often this tenant refers to it
+    quota: PageQuota = field(default_factory=PageQuota)
+    promised: int = 0
+    uses: dict[int, int] = field(default_factory=dict)  # page: how often this tenant refers to it
 
     @property
     def charge(self) -> int:
@@ -39,40 +42,58 @@ class _Account:
     @property
     def guard(self) -> int:
         """Its term of inequality R."""
-        return max(self.charge, self.quota.reserved)
+        return max(len(self.uses) + self.promised, self.quota.reserved)
 
 
 class Pages:
-    """The allocator of a group. `pool` says what is free; a page is taken and given back here."""
+    """The allocator of a group. `pool` says what is free; a page is taken and given back here. `paid`: i64
+    [tenants], pages that each pays for; those that several share are in `shared`."""
 
     def __init__(self, count: int, *, taken_from_cache: Callable[[int], None] = lambda page: None) -> None:
         self.pool = Pool(count, taken_from_cache=taken_from_cache)
-        self._accounts: dict[int, _Account] = {}
-        self._tenants: dict[int, set[int]] = {}  # page in use: who refers to it
+        self.paid = np.zeros(0, np.int64)
+        self._accounts: list[_Account] = []
+        self._payer = [NOBODY] * count
+        self._sharers: dict[int, set[int]] = {}  # page that several tenants refer to: which
         self._guarded = 0  # the sum of inequality R
+
+    @property
+    def shared(self) -> int:
+        """Pages in use that isolation groups pay for."""
+        return len(self._sharers)
+
+    def shared_by(self) -> Counter[int]:
+        """The same by isolation group."""
+        return Counter(self.payer(page)[1] for page in self._sharers)
 
     # --- quotas
 
     def set_quota(self, tenant: int, quota: PageQuota) -> None:
         """Raises UsageError where all reservations together, or the pages referred to now, leave no room for
         it."""
-        account = self._accounts.get(tenant) or _Account(PageQuota(), 0, {})
-        changed = _Account(quota, account.promised, account.uses)
         if quota.most is not None and quota.most < quota.reserved:
-            raise UsageError(f"tenant {tenant}: {quota.reserved} pages reserved, and at most {quota.most} allowed")
-        others = self._guarded - (account.guard if tenant in self._accounts else 0)
-        if others + changed.guard > self.pool.count:
+            raise UsageError(
+                f"tenant {tenant}: {quota.reserved} pages reserved, and at most {quota.most} allowed",
+                next=f"reserve at most {quota.most}, or allow more",
+            )
+        known = tenant < len(self._accounts)
+        account = self._accounts[tenant] if known else _Account()
+        others = self._guarded - (account.guard if known else 0)
+        guard = max(account.charge, quota.reserved)
+        if others + guard > self.pool.count:
             raise UsageError(
                 f"tenant {tenant}: {quota.reserved} pages cannot be reserved",
                 next=f"at most {max(0, self.pool.count - others)} of {self.pool.count} can now",
             )
-        self._accounts[tenant] = changed
-        self._guarded = others + changed.guard
+        while tenant >= len(self._accounts):
+            self._accounts.append(_Account())
+        self._accounts[tenant].quota = quota
+        self._guarded = others + guard
+        self.paid = np.concatenate([self.paid, np.zeros(len(self._accounts) - len(self.paid), np.int64)])
 
     def quota(self, tenant: int) -> PageQuota:
         """What it has; a tenant that was never told of has the default."""
-        account = self._accounts.get(tenant)
-        return PageQuota() if account is None else account.quota
+        return self._accounts[tenant].quota if tenant < len(self._accounts) else PageQuota()
 
     def refers(self, tenant: int, page: int) -> bool:
         """Whether the page counts for the tenant already."""
@@ -82,17 +103,29 @@ class Pages:
         """Distinct pages that the tenant refers to, and those promised to it."""
         return self._accounts[tenant].charge
 
-    def can(self, tenant: int, more: int) -> bool:
-        """Whether the tenant may refer to `more` pages than now."""
+    def promised(self, tenant: int) -> int:
+        return self._accounts[tenant].promised
+
+    def room(self, tenant: int) -> int:
+        """How many pages more the tenant may refer to."""
         account = self._accounts[tenant]
-        charge, quota = account.charge + more, account.quota
+        quota, charge = account.quota, account.charge
+        room = self.pool.count - self._guarded + max(0, quota.reserved - charge)
+        return room if quota.most is None else min(room, quota.most - charge)
+
+    def can(self, tenant: int, more: int, *, spare: int = 0) -> bool:
+        """Whether the tenant may refer to `more` pages than now, and, beyond its reservation, `spare` are left."""
+        account = self._accounts[tenant]
+        quota, charge = account.quota, len(account.uses) + account.promised + more
         if quota.most is not None and charge > quota.most:
             return False
-        return self._guarded - account.guard + max(charge, quota.reserved) <= self.pool.count
+        if charge <= quota.reserved:
+            return True
+        return self._guarded - account.guard + charge + spare <= self.pool.count
 
     def ever(self, tenant: int, need: int) -> bool:
         """Whether the tenant could hold so many if it were alone: a request that needs more can never run."""
-        others = sum(a.quota.reserved for t, a in self._accounts.items() if t != tenant)
+        others = sum(a.quota.reserved for t, a in enumerate(self._accounts) if t != tenant)
         most = self._accounts[tenant].quota.most
         return need <= min(self.pool.count if most is None else most, self.pool.count - others)
 
@@ -101,74 +134,126 @@ class Pages:
         account = self._accounts[tenant]
         assert more <= 0 or self.can(tenant, more), "a promise beyond what the tenant can have"
         assert account.promised + more >= 0, "more given back than was promised"
-        with self._changing(account):
-            account.promised += more
-
-    @contextmanager
-    def _changing(self, account: _Account) -> Iterator[None]:
-        """The sum of inequality R follows what happens to the account."""
-        self._guarded -= account.guard
-        yield
-        self._guarded += account.guard
+        before = account.guard
+        account.promised += more
+        self._guarded += account.guard - before
 
     # --- pages
 
-    def take(self, tenant: int, *, promised: bool = False) -> int:
-        """A page that holds nothing, out of the tenant's promise or beyond it, for which the caller has asked
-        `can`."""
-        if promised:
-            self.promise(tenant, -1)
-        assert self.can(tenant, 1), "a page beyond what the tenant can have"
-        page = self.pool.take()
-        assert page is not None, "inequality R is broken: no page is left"
-        self._refer(page, tenant)
-        return page
-
-    def share(self, page: int, tenant: int) -> None:
-        """One more reference to a page that is cached or in use."""
-        self.pool.share(page)
-        self._refer(page, tenant)
-
-    def _refer(self, page: int, tenant: int) -> None:
+    def take(self, tenant: int, count: int, *, promised: int = 0) -> list[int]:
+        """Pages that hold nothing, `promised` of them out of the tenant's promise; for the others the caller has
+        asked `can`."""
         account = self._accounts[tenant]
-        with self._changing(account):
-            account.uses[page] = account.uses.get(page, 0) + 1
-        self._tenants.setdefault(page, set()).add(tenant)
+        assert promised <= min(count, account.promised), "more than was promised"
+        assert self.can(tenant, count - promised), "a page beyond what the tenant can have"
+        assert count <= self.pool.free + self.pool.idle, "inequality R is broken: no page is left"
+        before = account.guard
+        account.promised -= promised
+        pages = self.pool.take_many(count)
+        account.uses.update(dict.fromkeys(pages, 1))
+        payer = self._payer
+        for page in pages:
+            payer[page] = tenant
+        self.paid[tenant] += count
+        self._guarded += account.guard - before
+        return pages
 
-    def release(self, page: int, tenant: int) -> None:
-        """One reference less; `Pool.release`."""
+    def share(self, pages: Iterable[int], tenant: int) -> None:
+        """One more reference to each, which is cached or in use."""
         account = self._accounts[tenant]
-        with self._changing(account):
-            account.uses[page] -= 1
-            if not account.uses[page]:
-                del account.uses[page]
-        if page not in account.uses:
-            self._tenants[page].discard(tenant)
-        self.pool.release(page)
-        if not self.pool.users[page]:
-            del self._tenants[page]
+        before, uses = account.guard, account.uses
+        for page in pages:
+            self.pool.share(page)
+            count = uses.get(page, 0)
+            uses[page] = count + 1
+            if not count:
+                self._pays(page, tenant)
+        self._guarded += account.guard - before
+
+    def release(self, pages: Sequence[int], tenant: int) -> None:
+        """One reference less to each; `Pool.release`."""
+        account = self._accounts[tenant]
+        before, uses, payer, pool = account.guard, account.uses, self._payer, self.pool
+        gone = 0
+        for page in pages:
+            count = uses[page]
+            if count > 1:
+                uses[page] = count - 1
+            else:
+                del uses[page]
+                if payer[page] == tenant:
+                    payer[page] = NOBODY
+                    gone += 1
+                else:
+                    self._pays_no_more(page, tenant)
+            pool.release(page)
+        self.paid[tenant] -= gone
+        self._guarded += account.guard - before
+
+    def _pays(self, page: int, tenant: int) -> None:
+        payer = self._payer[page]
+        if payer == NOBODY:
+            self._payer[page] = tenant
+            self.paid[tenant] += 1
+        elif payer == SEVERAL:
+            self._sharers[page].add(tenant)
+        else:
+            self._payer[page], self._sharers[page] = SEVERAL, {payer, tenant}
+            self.paid[payer] -= 1
+
+    def _pays_no_more(self, page: int, tenant: int) -> None:
+        """One of several leaves."""
+        sharers = self._sharers[page]
+        sharers.discard(tenant)
+        if len(sharers) == 1:
+            (payer,) = sharers
+            del self._sharers[page]
+            self._payer[page] = payer
+            self.paid[payer] += 1
 
     def payer(self, page: int) -> tuple[str, int]:
         """Who pays for a page: ("tenant", i), ("group", g) where several of one group refer to it, or nobody."""
-        tenants = self._tenants.get(page)
-        if not tenants:
-            return "nobody", NOBODY
-        one = next(iter(tenants))
-        group = self._accounts[one].quota.group
-        if len(tenants) == 1 or group is None:
-            return "tenant", one
-        return "group", group
+        payer = self._payer[page]
+        if payer == SEVERAL:
+            group = self._accounts[next(iter(self._sharers[page]))].quota.group
+            return "group", NOBODY if group is None else group
+        return ("nobody", NOBODY) if payer == NOBODY else ("tenant", payer)
 
-    def problems(self) -> Iterator[str]:
-        """What does not hold, counted from scratch."""
-        yield from self.pool.problems()
-        references = sum(sum(account.uses.values()) for account in self._accounts.values())
-        if references != int(self.pool.users.sum()):
-            yield f"tenants refer {references} times to pages that have {int(self.pool.users.sum())} users"
-        guarded = sum(account.guard for account in self._accounts.values())
+    # --- what does not hold, counted from scratch
+
+    def reference_problems(self) -> Iterator[str]:
+        """Tenants refer to pages as often as these have users."""
+        references = sum(sum(account.uses.values()) for account in self._accounts)
+        if references != sum(self.pool.users):
+            yield f"tenants refer {references} times to pages that have {sum(self.pool.users)} users"
+
+    def guard_problems(self) -> Iterator[str]:
+        """Inequality R."""
+        guarded = sum(account.guard for account in self._accounts)
         if guarded != self._guarded or guarded > self.pool.count:
             yield f"inequality R: {guarded} of {self.pool.count} pages, {self._guarded} noted"
-        for page, tenants in self._tenants.items():
+
+    def payer_problems(self) -> Iterator[str]:
+        """Each page in use has one payer, a page that is not has none."""
+        paid = np.bincount([p for p in self._payer if p >= 0] or [0], minlength=len(self.paid))
+        if not any(p >= 0 for p in self._payer):
+            paid[:] = 0
+        if (paid != self.paid).any():
+            yield f"tenants pay for {paid.tolist()} pages, {self.paid.tolist()} noted"
+        if int(self.paid.sum()) + self.shared != self.pool.used:
+            by_tenants = int(self.paid.sum())
+            yield f"tenants pay for {by_tenants} pages, groups for {self.shared}, and {self.pool.used} are used"
+
+    def namespace_problems(self) -> Iterator[str]:
+        """Tenants that share a page are of one isolation group."""
+        for page, tenants in self._sharers.items():
             groups = {self._accounts[tenant].quota.group for tenant in tenants}
-            if len(tenants) > 1 and (len(groups) > 1 or None in groups):
+            if len(groups) > 1 or None in groups:
                 yield f"page {page} is used by tenants {sorted(tenants)}, who share nothing"
+
+    def problems(self) -> Iterator[str]:
+        yield from self.pool.problems()
+        yield from self.reference_problems()
+        yield from self.guard_problems()
+        yield from self.payer_problems()
+        yield from self.namespace_problems()

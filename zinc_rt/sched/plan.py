@@ -1,33 +1,92 @@
-"""What one step computes."""
+"""What one step computes, as arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from zinc_rt.sched.kv_cache import PageCopy
 from zinc_rt.sched.request import Request
+from zinc_rt.sched.slots import DecodeSet
+
+
+@dataclass(frozen=True, slots=True)
+class RowLogprobs:
+    """Log probabilities of each row, of the distribution before any adjustment: `logprob` f32 [rows] of the token
+    drawn; `top_ids` i32 and `top_logprobs` f32 [rows, n] of the likeliest n, the likeliest first."""
+
+    logprob: np.ndarray
+    top_ids: np.ndarray
+    top_logprobs: np.ndarray
+
+    def take(self, rows: np.ndarray) -> RowLogprobs:
+        return RowLogprobs(self.logprob[rows], self.top_ids[rows], self.top_logprobs[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a step drew, i32 [rows] each; `nonfinite`: the first logit that is not a number, -1 where all are."""
+
+    tokens: np.ndarray
+    nonfinite: np.ndarray
+    logprobs: RowLogprobs | None = None
 
 
 @dataclass(slots=True)
 class StepPiece:
-    """Tokens [first, last) of a request; `draws`: a token is drawn behind the last. State rows are -1 without."""
+    """Tokens [first, last) of a request's prompt; `draws`: a token is drawn behind the last."""
 
     request: Request
     first: int
     last: int
     draws: bool
-    source: int
-    target: int
 
 
 @dataclass(slots=True)
 class StepPlan:
-    """Decodes first, then prompts."""
+    """The same arrays for every step: what they hold is valid until the next is scheduled. Decodes come first,
+    then `prompts`; a sequence's tokens are adjacent and ascending.
 
-    pieces: list[StepPiece] = field(default_factory=list)
-    copies: list[PageCopy] = field(default_factory=list)
+    i32 [step_tokens], the first `tokens` valid: token_id, position, slot, sequence. i32 [slots], the first
+    `sequences`: state_source and state_target, the rows of recurrent state, -1 without. i32 [slots], the first
+    `rows`: logit_row (a token's index), row_slot (who draws), row_position (of the token drawn).
+    """
+
+    step_tokens: int
+    slots: int
+    groups: int
+    number: int = 0  # of the step
     tokens: int = 0
+    sequences: int = 0
+    rows: int = 0
+    decodes: int = 0
+    token_id: np.ndarray = field(init=False)
+    position: np.ndarray = field(init=False)
+    slot: np.ndarray = field(init=False)
+    sequence: np.ndarray = field(init=False)
+    state_source: np.ndarray = field(init=False)
+    state_target: np.ndarray = field(init=False)
+    logit_row: np.ndarray = field(init=False)
+    row_slot: np.ndarray = field(init=False)
+    row_position: np.ndarray = field(init=False)
+    table_changes: list[dict[int, int]] = field(init=False)  # by page group: slot * pages_per_slot + place -> page
+    bound: list[int] = field(default_factory=list)  # slots bound since the step before: their records are new
+    copies: list[PageCopy] = field(default_factory=list)  # to be done before the step
+    counts_of: dict[int, np.ndarray] = field(default_factory=dict)  # penalised slot just bound: its tokens so far
+    bias_of: dict[int, dict[int, float]] = field(default_factory=dict)  # biased slot just bound: what to add
+    prompts: list[StepPiece] = field(default_factory=list)
+    decode_set: DecodeSet | None = None
 
-    def add(self, piece: StepPiece) -> None:
-        self.pieces.append(piece)
-        self.tokens += piece.last - piece.first
+    def __post_init__(self) -> None:
+        for name in ("token_id", "position", "slot", "sequence"):
+            setattr(self, name, np.zeros(self.step_tokens, np.int32))
+        for name in ("state_source", "state_target", "logit_row", "row_slot", "row_position"):
+            setattr(self, name, np.full(self.slots, -1, np.int32))
+        self.table_changes = [{} for _ in range(self.groups)]
+
+    def clear(self, number: int) -> None:
+        """Begin a step."""
+        self.number = number
+        self.tokens = self.sequences = self.rows = self.decodes = 0
+        self.prompts.clear()

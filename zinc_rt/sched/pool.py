@@ -3,11 +3,8 @@ rows."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-
-import numpy as np
-
-NONE = -1
 
 
 class Pool:
@@ -24,35 +21,39 @@ class Pool:
         if count <= first:
             raise ValueError(f"at least one, not {count} from {first} on")
         self.count, self.first = count, first
-        self.users = np.zeros(count, np.int32)
-        self.cached = np.zeros(count, bool)
+        self.users = [0] * count
+        self.cached = [False] * count
         self._taken_from_cache = taken_from_cache
         self._free = list(range(count - 1, first - 1, -1))  # a stack: the lowest first
-        # the idle ones, least recently used first: a ring through place `count`
-        self._next = np.full(count + 1, NONE, np.int64)
-        self._previous = np.full(count + 1, NONE, np.int64)
-        self._next[count] = self._previous[count] = count
-        self._idle = 0
+        self._idle: OrderedDict[int, None] = OrderedDict()  # least recently used first
 
     def take(self) -> int | None:
         """One that holds nothing, with one reference. None where all are used."""
-        if self._free:
-            id = self._free.pop()
-        else:
-            id = int(self._next[self.count])
-            if id == self.count:
-                return None
-            self._unlink(id)
+        if not self._free and not self._idle:
+            return None
+        return self.take_many(1)[0]
+
+    def take_many(self, count: int) -> list[int]:
+        """So many that hold nothing, with one reference each. The caller knows that they are there."""
+        free, users = self._free, self.users
+        at = max(0, len(free) - count)
+        taken = free[at:]
+        taken.reverse()
+        del free[at:]
+        while len(taken) < count:
+            id, _ = self._idle.popitem(last=False)
             self.cached[id] = False
             self._taken_from_cache(id)
-        self.users[id] = 1
-        return id
+            taken.append(id)
+        for id in taken:
+            users[id] = 1
+        return taken
 
     def share(self, id: int) -> None:
         """One more reference to what is used or cached."""
         if not self.users[id]:
             assert self.cached[id], "what is free is taken, not shared"
-            self._unlink(id)
+            del self._idle[id]
         self.users[id] += 1
 
     def release(self, id: int) -> None:
@@ -61,7 +62,7 @@ class Pool:
         self.users[id] -= 1
         if not self.users[id]:
             if self.cached[id]:
-                self._append(id)
+                self._idle[id] = None
             else:
                 self._free.append(id)
 
@@ -75,12 +76,12 @@ class Pool:
         assert self.cached[id]
         self.cached[id] = False
         if not self.users[id]:
-            self._unlink(id)
+            del self._idle[id]
             self._free.append(id)
 
     def private(self, id: int) -> bool:
         """Whether its one user may write to it."""
-        return bool(self.users[id] == 1 and not self.cached[id])
+        return self.users[id] == 1 and not self.cached[id]
 
     @property
     def free(self) -> int:
@@ -88,36 +89,20 @@ class Pool:
 
     @property
     def idle(self) -> int:
-        return self._idle
+        return len(self._idle)
 
     @property
     def used(self) -> int:
         return self.count - self.first - self.free - self.idle
 
+    def idle_ids(self) -> Iterator[int]:
+        """Least recently used first."""
+        return iter(self._idle)
+
     def problems(self) -> Iterator[str]:
         """What does not hold, counted from scratch."""
-        used = [int(id) for id in np.flatnonzero(self.users)]
-        idle = list(self._idle_ids())
-        if len(idle) != self._idle or sorted([*used, *idle, *self._free]) != list(range(self.first, self.count)):
+        used = [id for id in range(self.first, self.count) if self.users[id]]
+        if sorted([*used, *self._idle, *self._free]) != list(range(self.first, self.count)):
             yield "free, idle and used are not all, each once"
-        if not all(self.cached[id] for id in idle):
+        if not all(self.cached[id] for id in self._idle):
             yield "something is idle and in no cache"
-
-    def _idle_ids(self) -> Iterator[int]:
-        """Least recently used first."""
-        id = int(self._next[self.count])
-        while id != self.count:
-            yield id
-            id = int(self._next[id])
-
-    def _append(self, id: int) -> None:
-        last = self._previous[self.count]
-        self._next[last] = self._previous[self.count] = id
-        self._previous[id], self._next[id] = last, self.count
-        self._idle += 1
-
-    def _unlink(self, id: int) -> None:
-        before, after = self._previous[id], self._next[id]
-        self._next[before], self._previous[after] = after, before
-        self._next[id] = self._previous[id] = NONE
-        self._idle -= 1

@@ -8,93 +8,75 @@ afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
-from zinc_rt.sched.kv_cache import KvCache
-from zinc_rt.sched.queues import WaitingQueues
 from zinc_rt.sched.request import Request, State
-from zinc_rt.sched.share import less
-from zinc_rt.sched.tenant import Priority, Tenant
+from zinc_rt.sched.state import Kind, SchedulerState
 
 
-class Occupancy(Protocol):
-    """What of a scheduler decides who gives way. `bound`: slots by tenant; `floors`: slots that a class keeps."""
-
-    cache: KvCache
-    queues: WaitingQueues
-    tenants: list[Tenant]
-    bound: list[int]
-    floors: dict[Priority, int]
-    now_ns: int
-
-    @property
-    def slice_tokens(self) -> int: ...
-
-    def running(self) -> Iterator[Request]: ...
-
-    def share(self, tenant: int, priority: Priority, *, more_slots: int = 0) -> tuple[int, int]: ...
-
-
-def victim(s: Occupancy, candidate: Request) -> Request | None:
+def victim(s: SchedulerState, candidate: Request) -> Request | None:
     """The worst of the running requests that may have to give their slot to the candidate: of the lowest class,
     then of the tenant with the largest share, then with the least made."""
-    above = [bound > tenant.slots_guaranteed for bound, tenant in zip(s.bound, s.tenants, strict=True)]
     guaranteed = s.bound[candidate.tenant] < s.tenants[candidate.tenant].slots_guaranteed
-    may_move: dict[tuple[int, Priority, Priority], bool] = {}  # by what decides it for all of a tenant and class
-    worst: Request | None = None
-    for request in s.running():
-        if not above[request.tenant]:
+    slices = not s.bound[candidate.tenant] and not s.several
+    worst: Kind | None = None
+    worst_key = (-1, -1)
+    for kind in s.kinds:
+        if s.bound[kind[0]] <= s.tenants[kind[0]].slots_guaranteed:
             continue
-        kind = request.tenant, request.priority, request.effective
-        if kind not in may_move:
-            may_move[kind] = _kind_gives_slot(s, request, candidate, guaranteed)
-        if (may_move[kind] or _slice_is_over(s, request, candidate)) and (
-            worst is None or _worse(s, request, worst)
+        key = (int(kind[1]), s.share(kind[0], kind[1]))
+        if key > worst_key and (
+            _gives_slot(s, kind, candidate, guaranteed) or (slices and _slice_is_over(s, kind, candidate))
         ):
-            worst = request
-    return worst
+            worst, worst_key = kind, key
+    if worst is None:
+        return None
+    return min(s.kinds[worst], key=lambda request: (request.made, request.slot))
 
 
-def _worse(s: Occupancy, one: Request, other: Request) -> bool:
-    if one.priority != other.priority:
-        return one.priority > other.priority
-    if one.tenant != other.tenant:
-        mine, theirs = s.share(one.tenant, one.priority), s.share(other.tenant, other.priority)
-        if less(mine, theirs) or less(theirs, mine):
-            return less(theirs, mine)
-    return (one.made, one.slot) < (other.made, other.slot)
-
-
-def _kind_gives_slot(s: Occupancy, request: Request, candidate: Request, guaranteed: bool) -> bool:
-    """Whether a request of its tenant and class may have to, whatever it has made."""
-    mine, theirs = request.tenant, candidate.tenant
+def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: bool) -> bool:
+    """Whether a request of that tenant and class has to, whatever it has made."""
+    mine, priority, effective = kind
+    theirs = candidate.tenant
     if guaranteed:
         return mine != theirs
-    if request.effective > candidate.effective:
-        running = sum(each.priority is request.priority for each in s.running())
-        return running > s.floors[request.priority] or not s.queues.aged(request.priority, s.now_ns)
-    if request.effective != candidate.effective or mine == theirs:
+    if effective > candidate.effective:
+        return s.running_by_class[priority] > s.floors[priority] or not s.queues.aged[priority]
+    if effective != candidate.effective or mine == theirs:
         return False
-    after_mine = s.share(mine, request.priority, more_slots=-1)
-    return not less(after_mine, s.share(theirs, candidate.priority, more_slots=1))
+    return s.share(mine, priority, more_slots=-1) >= s.share(theirs, candidate.priority, more_slots=1)
 
 
-def _slice_is_over(s: Occupancy, request: Request, candidate: Request) -> bool:
+def _slice_is_over(s: SchedulerState, kind: Kind, candidate: Request) -> bool:
     """With fewer slots than tenants each gives way when it has made its slice."""
-    if request.effective != candidate.effective or s.bound[candidate.tenant] or max(s.bound) > 1:
+    if kind[2] != candidate.effective:
         return False
-    return request.made - request.bound_made >= s.slice_tokens
+    (request,) = s.kinds[kind]
+    return request.made - request.bound_made >= s.limits.slice_tokens
 
 
-def to_evict(s: Occupancy, needing: Request) -> Request | None:
+def relieve(s: SchedulerState, needing: Request) -> bool:
+    """Pages for a sequence that cannot grow: pinned ones, those set aside for who waits, then a request's that is
+    parked, then one's that runs. False where nobody has to give any."""
+    if s.pins.drop_oldest():
+        return True
+    if s.collector is not None:
+        s.stop_collecting()
+        return True
+    loser = to_evict(s, needing)
+    if loser is None:
+        return False
+    s.evict(loser)
+    return True
+
+
+def to_evict(s: SchedulerState, needing: Request) -> Request | None:
     """Whose pages go to a sequence that cannot grow: first of the parked, then of the running; nobody's who is
     within its reservation, and nobody's of a higher class."""
-    parked = (request for request in s.queues.everybody() if request.state is State.PARKED)
-    found = _worst_charged(s, _may_lose(s, parked, needing))
+    found = _worst_charged(s, _may_lose(s, s.parked_requests, needing))
     return found or _worst_charged(s, _may_lose(s, s.running(), needing))
 
 
-def _may_lose(s: Occupancy, requests: Iterable[Request], needing: Request) -> Iterator[Request]:
+def _may_lose(s: SchedulerState, requests: Iterable[Request], needing: Request) -> Iterator[Request]:
     for request in requests:
         if request is needing or request.priority < needing.priority:
             continue
@@ -105,7 +87,7 @@ def _may_lose(s: Occupancy, requests: Iterable[Request], needing: Request) -> It
             yield request
 
 
-def _worst_charged(s: Occupancy, requests: Iterable[Request]) -> Request | None:
+def _worst_charged(s: SchedulerState, requests: Iterable[Request]) -> Request | None:
     """Of the lowest class, then of the tenant furthest above its reservation, then with the least made."""
 
     def key(request: Request) -> tuple[int, int, int, int]:

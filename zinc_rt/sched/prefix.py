@@ -58,6 +58,7 @@ class CachedPage:
     parent: CachedPage | None
     pages: list[int]  # by group
     last_use_ns: int = 0
+    ttl_ns: int | None = None  # it goes when nobody has used it for so long
     state_row: int = NO_ROW
 
 
@@ -96,10 +97,14 @@ class PrefixCache:
     windows: Sequence[int]
     recurrent: bool = False
     forget_row: Callable[[int], None] = lambda row: None  # of an entry that goes
+    cache: Callable[[int, int], None] = lambda group, page: None  # of an entry that comes
     uncache: Callable[[int, int], None] = lambda group, page: None  # of an entry that goes
     counts: CacheCounts = field(default_factory=CacheCounts)
     _entries: dict[bytes, CachedPage] = field(default_factory=dict)
-    _of_page: dict[tuple[int, int], CachedPage] = field(default_factory=dict)
+    _of_page: list[dict[int, CachedPage]] = field(init=False)  # by group
+
+    def __post_init__(self) -> None:
+        self._of_page = [{} for _ in self.windows]
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -122,12 +127,13 @@ class PrefixCache:
             parent = found[-1] if found else None
             if entry is None or entry.parent is not parent or entry.tokens != raw[at * size : (at + 1) * size]:
                 break
+            if entry.ttl_ns is not None and entry.last_use_ns + entry.ttl_ns <= now_ns:
+                self.drop(entry)
+                break
             found.append(entry)
         count = next((n for n in range(len(found), 0, -1) if self._usable(found, n)), 0)
         for entry in found[:count]:
             entry.last_use_ns = now_ns
-        self.counts.asked += len(tokens)
-        self.counts.hit += count * self.page_tokens
         return Match(tuple(found[:count]), len(found))
 
     def _usable(self, found: list[CachedPage], count: int) -> bool:
@@ -138,23 +144,33 @@ class PrefixCache:
         return all(found[at].pages[group] != GONE for group in groups for at in self.needed(group, count))
 
     def register(
-        self, digest: bytes, tokens: bytes, parent: CachedPage | None, pages: Sequence[int], *, now_ns: int = 0
-    ) -> tuple[CachedPage, bool]:
-        """The entry of a page that is full and computed, by group, and whether it is new. Where the same tokens
-        are cached already, both pages stay, and this one is nobody's but its sequence's.
-
-        The caller marks the pages of a new entry as cached (`Pool.cache`).
-        """
-        known = self._entries.get(digest)
-        if known is not None:
-            if known.parent is parent and known.tokens == tokens:
-                return known, False
-            self.drop(known)  # its parent went, or another's tokens have its digest: nobody would find it
-        entry = CachedPage(digest, tokens, parent, list(pages), now_ns)
-        self._entries[digest] = entry
-        for group, page in enumerate(pages):
-            self._of_page[group, page] = entry
-        return entry, True
+        self,
+        digests: bytes,
+        tokens: bytes,
+        parent: CachedPage | None,
+        pages: Sequence[Sequence[int]],
+        *,
+        now_ns: int = 0,
+        ttl_ns: int | None = None,
+    ) -> CachedPage | None:
+        """Consecutive pages behind `parent` that are full and computed: their digests, tokens and, by group, ids.
+        Returns the last one's entry. Where the same tokens are cached already, both pages stay, and this one is
+        nobody's but its sequence's."""
+        size, known_entries = 4 * self.page_tokens, self._entries
+        for at, ids in enumerate(zip(*pages, strict=True)):
+            digest = digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
+            raw = tokens[at * size : (at + 1) * size]
+            known = known_entries.get(digest)
+            if known is not None:
+                if known.parent is parent and known.tokens == raw:
+                    parent = known
+                    continue
+                self.drop(known)  # its parent went, or another's tokens have its digest: nobody would find it
+            parent = known_entries[digest] = CachedPage(digest, raw, parent, list(ids), now_ns, ttl_ns)
+            for group, id in enumerate(ids):
+                self._of_page[group][id] = parent
+                self.cache(group, id)
+        return parent
 
     def holds(self, entry: CachedPage) -> bool:
         """Whether it can be found."""
@@ -162,7 +178,7 @@ class PrefixCache:
 
     def page_taken(self, group: int, page: int) -> None:
         """The group handed the page out again. An entry without its page of all tokens is none any more."""
-        entry = self._of_page.pop((group, page))
+        entry = self._of_page[group].pop(page)
         entry.pages[group] = GONE
         self.counts.evicted += 1
         if not self.windows[group] or all(each == GONE for each in entry.pages):
@@ -174,12 +190,21 @@ class PrefixCache:
             del self._entries[entry.digest]
         for group, page in enumerate(entry.pages):
             if page != GONE:
-                del self._of_page[group, page]
+                del self._of_page[group][page]
                 entry.pages[group] = GONE
                 self.uncache(group, page)
         if entry.state_row != NO_ROW:
             row, entry.state_row = entry.state_row, NO_ROW
             self.forget_row(row)
+
+    def of(self, group: int, page: int) -> CachedPage:
+        """The entry that names a cached page."""
+        return self._of_page[group][page]
+
+    def clear(self) -> None:
+        """Nothing of it is in memory any more."""
+        for entry in list(self._entries.values()):
+            self.drop(entry)
 
     def entries(self) -> Iterator[CachedPage]:
         return iter(self._entries.values())

@@ -1,83 +1,100 @@
-"""Who waits: a queue a tenant and class, what was parked at its head, and how long each has waited."""
+"""Who waits: a queue a tenant and class, what was parked at its head."""
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterator
 
-from zinc_rt.sched.request import QUEUED, Request
+from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import BANDS, CLASSES, Priority
+
+_Queue = deque[tuple[int, Request]]  # with the ticket under which it stands there
+
+
+def band(request: Request, now_ns: int) -> int:
+    """How long it has waited, in bands of its class, at most BANDS."""
+    return min(BANDS, (now_ns - request.queued_ns) // CLASSES[request.priority].age_ns)
 
 
 class WaitingQueues:
-    """Ended requests are dropped when they come to a head, so that nothing is ever searched for."""
+    """Who left a queue is dropped when it comes to the head: nothing is ever searched for."""
 
     def __init__(self, tenants: int) -> None:
-        self._queues: list[dict[Priority, deque[Request]]] = [{} for _ in range(tenants)]
+        self._queues: list[dict[Priority, _Queue]] = [{} for _ in range(tenants)]
         self._counts = [0] * tenants
-        self._waiting: set[int] = set()  # tenants with somebody
-        self._ages: list[tuple[int, int, Request]] = []  # when it has waited through all bands
+        self._tickets = 0
+        self._stale = 0
+        self.count = 0
+        self.by_class = dict.fromkeys(Priority, 0)
+        self.aged: dict[Priority, set[Request]] = {each: set() for each in Priority}  # waited through all bands
+
+    def add_tenant(self) -> None:
+        self._queues.append({})
+        self._counts.append(0)
 
     def push(self, request: Request, *, first: bool) -> None:
+        assert request.ticket < 0, f"request {request.number} waits already"
+        self._tickets += 1
+        request.ticket = self._tickets
         queue = self._queues[request.tenant].setdefault(request.effective, deque())
         if first:
-            queue.appendleft(request)
+            queue.appendleft((request.ticket, request))
         else:
-            queue.append(request)
+            queue.append((request.ticket, request))
         self._counts[request.tenant] += 1
-        self._waiting.add(request.tenant)
-        if request.priority and not request.lifted:
-            due = request.queued_ns + BANDS * CLASSES[request.priority].age_ns
-            heapq.heappush(self._ages, (due, request.number, request))
+        self.count += 1
+        self.by_class[request.priority] += 1
 
     def remove(self, request: Request) -> None:
-        """It waits no longer. The one at a head goes at once, another when it comes there."""
-        queue = self._queues[request.tenant][request.effective]
-        if queue and queue[0] is request:
-            queue.popleft()
-        else:
-            queue.remove(request)
+        """It waits no longer."""
+        assert request.ticket >= 0, f"request {request.number} waits nowhere"
+        request.ticket = -1
+        self.aged[request.priority].discard(request)
         self._counts[request.tenant] -= 1
-        if not self._counts[request.tenant]:
-            self._waiting.discard(request.tenant)
+        self.count -= 1
+        self.by_class[request.priority] -= 1
+        self._stale += 1
+        if self._stale > 64 + self.count:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """No more places of those who left than of those who wait."""
+        for queues in self._queues:
+            for priority, queue in queues.items():
+                queues[priority] = deque(each for each in queue if each[1].ticket == each[0])
+        self._stale = 0
+
+    def lift(self, request: Request) -> None:
+        """It has waited through all bands: once it goes up a class."""
+        if not request.lifted and request.priority:
+            self.remove(request)
+            request.lifted = True
+            self.push(request, first=False)
+        self.aged[request.priority].add(request)
 
     def waiting(self, tenant: int) -> int:
         return self._counts[tenant]
 
-    @property
-    def count(self) -> int:
-        return sum(self._counts)
-
-    def heads(self) -> Iterator[tuple[int, Request]]:
-        """Of each tenant that waits the request that would be next: of its first class the first."""
-        for tenant in sorted(self._waiting):
-            queues = self._queues[tenant]
-            yield tenant, next(queues[each][0] for each in Priority if queues.get(each))
-
-    def band(self, request: Request, now_ns: int) -> int:
-        """How long it has waited, in bands of its class, at most BANDS."""
-        return min(BANDS, (now_ns - request.queued_ns) // CLASSES[request.priority].age_ns)
-
-    def aged(self, priority: Priority, now_ns: int) -> bool:
-        """Whether a head of the class has waited through all bands."""
-        return any(
-            queue and queue[0].priority is priority and self.band(queue[0], now_ns) >= BANDS
-            for tenant in self._waiting
-            for queue in self._queues[tenant].values()
-        )
-
-    def lift_aged(self, now_ns: int) -> None:
-        """Who has waited through all bands goes up a class, once for each time it waits."""
-        while self._ages and self._ages[0][0] <= now_ns:
-            due, _, request = heapq.heappop(self._ages)
-            same_wait = due == request.queued_ns + BANDS * CLASSES[request.priority].age_ns
-            if request.state in QUEUED and same_wait and not request.lifted:
-                self.remove(request)
-                request.lifted = True
-                queued = request.queued_ns
-                self.push(request, first=False)
-                request.queued_ns = queued
+    def head(self, tenant: int) -> Request | None:
+        """Who would be next: of the tenant's first class the first."""
+        if not self._counts[tenant]:
+            return None
+        queues = self._queues[tenant]
+        for priority in Priority:
+            queue = queues.get(priority)
+            while queue:
+                ticket, request = queue[0]
+                if request.ticket == ticket:
+                    return request
+                queue.popleft()
+                self._stale -= 1
+        raise AssertionError(f"tenant {tenant}: {self._counts[tenant]} wait, and nobody is there")
 
     def everybody(self) -> Iterator[Request]:
-        return (request for queues in self._queues for queue in queues.values() for request in queue)
+        return (
+            request
+            for queues in self._queues
+            for queue in queues.values()
+            for ticket, request in queue
+            if request.ticket == ticket
+        )

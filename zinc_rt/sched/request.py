@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+
+from zinc_rt.ir.slot_record import column
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.capsule import Capsule
 from zinc_rt.sched.kv_cache import Holding
 from zinc_rt.sched.prefix import Namespace
 from zinc_rt.sched.tenant import Priority
+
+POSITION, GENERATED, LAST_TOKEN = column("position"), column("generated"), column("last_token")
 
 
 class State(Enum):
@@ -27,7 +34,7 @@ QUEUED = frozenset({State.WAITING, State.PARKED, State.EVICTED})
 TERMINAL = frozenset({State.FINISHED, State.CANCELLED, State.EXPIRED, State.FAILED})
 _STOPPED = frozenset({State.CANCELLED, State.EXPIRED, State.FAILED})
 MOVES = {
-    State.WAITING: frozenset({State.PREFILL}) | _STOPPED,
+    State.WAITING: frozenset({State.PREFILL, State.PARKED}) | _STOPPED,  # parked: a choice that was forked
     State.PREFILL: frozenset({State.DECODE, State.PARKED, State.EVICTED, State.FINISHED}) | _STOPPED,
     State.DECODE: frozenset({State.PARKED, State.EVICTED, State.FINISHED}) | _STOPPED,
     State.PARKED: RUNNING | {State.EVICTED} | _STOPPED,
@@ -38,47 +45,76 @@ MOVES = {
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """`tokens`: the prompt, then what was made; `limit`: so many are made at most; `digests`: of the prompt's
-    pages.
+    """One choice of a request: a sequence of its own. `row`: i32 [64], its slot record; the slot's own while it is
+    bound, so that what it says is of now.
 
-    `slot` is -1 and `holding` None where it has none.
+    `tokens`, i32: the prompt, and what was made until it last left a slot; a bound one's are in the slot's
+    history. `digests`: of the pages that are known. `slot` is -1 and `holding` None where it has none.
     """
 
     number: int
     tenant: int
     priority: Priority
-    tokens: list[int]
+    tokens: np.ndarray
     prompt: int
-    limit: int
+    sampling: Sampling
     within: Namespace
     digests: bytes
+    row: np.ndarray
     arrived_ns: int
-    seed: int = 0
+    choice: int = 0
+    session: int = 0
     deadline_ns: int | None = None
     end_tokens: frozenset[int] = frozenset()
+    capsule: Capsule | None = None  # what it goes on from
     state: State = State.WAITING
-    held: bool = False  # nobody reads what it makes: it keeps its slot and is left out
+    held_ns: int | None = None  # since when nobody reads what it makes: it is left out
     slot: int = -1
     holding: Holding | None = None
     bound_made: int = 0  # what it had made when it was bound
     queued_ns: int = 0  # since when it waits
+    ran_ns: int = 0  # when its prompt last went on
+    ticket: int = -1  # of its place in a queue
     lifted: bool = False  # up a class for having waited
     left_out: int = 0  # steps in a row without a page
-    delivered: int = 0
+    reached: int = 0  # tokens that were ever computed for it
+    cached: int = 0  # tokens of its prompt that the prefix cache had, when it was first bound
+    delivered: int = 0  # made when it last left a slot
+    failures: int = 0  # steps that failed while it was in them
+    siblings: list[Request] = field(default_factory=list)  # choices that begin when its prompt is computed
     reason: str = ""  # why it ended
 
     @property
+    def limit(self) -> int:
+        return self.sampling.max_tokens
+
+    @property
+    def seed(self) -> int:
+        assert self.sampling.seed is not None
+        return self.sampling.seed
+
+    @property
     def made(self) -> int:
-        return len(self.tokens) - self.prompt
+        return int(self.row[GENERATED])
 
     @property
     def computed(self) -> int:
-        return 0 if self.holding is None else self.holding.computed
+        """Tokens whose keys and values are in place."""
+        return int(self.row[POSITION])
+
+    @property
+    def length(self) -> int:
+        """Tokens known: the prompt and what was made."""
+        return self.prompt + int(self.row[GENERATED])
+
+    @property
+    def held(self) -> bool:
+        return self.held_ns is not None
 
     @property
     def effective(self) -> Priority:
         """Its class, one up where it waited so long."""
-        return Priority(max(0, self.priority - self.lifted))
+        return Priority(self.priority - 1) if self.lifted and self.priority else self.priority
 
     def move(self, state: State) -> None:
         assert state in MOVES[self.state], (

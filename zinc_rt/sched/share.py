@@ -31,11 +31,11 @@ class Shares:
         if not capacities or min(capacities) < 1:
             raise ValueError(f"each resource has at least one, not {tuple(capacities)}")
         self.whole = lcm(*capacities)
-        self._parts = [self.whole // capacity for capacity in capacities]
+        self.parts = [self.whole // capacity for capacity in capacities]  # what one of each is of the whole
 
     def of(self, held: Sequence[int], weight: int) -> tuple[int, int]:
         """The dominant share as (numerator, weight): compare two with `less`."""
-        return max(amount * part for amount, part in zip(held, self._parts, strict=True)), weight
+        return max(amount * part for amount, part in zip(held, self.parts, strict=True)), weight
 
 
 def less(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -55,6 +55,13 @@ class Service:
     def charge(self, tenant: int, tokens: int) -> None:
         """The tenant was given so many tokens' work."""
         self.counters[tenant] += tokens * self._factor[tenant]
+
+    def reweigh(self, weights: Mapping[int, int]) -> None:
+        """Other weights, and tenants that are new. What was given before keeps its worth in tokens of weight 1."""
+        unit = lcm(*weights.values())
+        self.counters = {tenant: -(-self.counters.get(tenant, 0) * unit // self._unit) for tenant in weights}
+        self._unit = unit
+        self._factor = {tenant: unit // weight for tenant, weight in weights.items()}
 
     def lift(self, tenant: int, busy: Iterable[int]) -> None:
         """It has work again; `busy`: the tenants that had work meanwhile."""

@@ -60,6 +60,8 @@ class Tenant:
     prefill: tuple[int, int] | None = None
     decode: tuple[int, int] | None = None
     queue_max: int = 1024
+    session_pin_pages: int = 0  # pages of its sessions' last turns that are kept from being taken
+    cache_ttl_ns: int | None = None  # how long a cached page that nobody uses stays
 
     @property
     def weight_units(self) -> int:

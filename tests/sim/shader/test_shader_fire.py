@@ -98,5 +98,18 @@ def test_a_vector_register_for_a_mask_is_refused(code: str) -> None:
     assert [each["outcome"] for each in heard] == ["refused at compile"]
 
 
+@pytest.mark.parametrize(
+    "half",
+    ["0f68eabe", "0e0eeaa4"],
+    ids=["s_cvt_f16_f32 vcc_lo, s15", "s_add_f16 vcc_lo, s14, s14"],
+)
+def test_a_half_for_a_mask_of_64_lanes_is_compiled(half: str) -> None:
+    """LLVM could not select a bitcast of it on a CPU with AVX-512, and ended the process. Seed 19886."""
+    code = half + "061a38d605060e00" + "088006ee0000000300040000"  # v_div_fmas_f64 v[6:7], ...; a store of v6
+    heard: list[dict[str, Any]] = []
+    assert fire.one_process([{"seed": 19886, "code": code + code_of(ENDPGM).hex()}], heard.append) is None
+    assert [each["outcome"] for each in heard] == ["ran"]
+
+
 def store_v0_and_end() -> bytes:
     return code_of(store(0, 1, 0), ENDPGM)

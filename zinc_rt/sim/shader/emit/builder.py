@@ -83,6 +83,16 @@ class CodeBuilder(ir.IRBuilder):
             result = self.and_(result, each)
         return result
 
+    # --- floats
+
+    def bitcast(self, value: ir.Value, typ: ir.Type, name: str = "") -> ir.Value:
+        made = super().bitcast(value, typ, name)
+        if not isinstance(value.type, ir.HalfType):
+            return made
+        # Where an f16 becomes a mask of lanes by way of i16, LLVM for AVX-512 makes one bitcast of both and then
+        # cannot select it. It does not look through assembly, which here is empty.
+        return self.asm(ir.FunctionType(made.type, [made.type]), "", "=r,0", [made], False)
+
     # --- memory
 
     def local(self, of: ir.Type, value: ir.Value | int | None = None, name: str = "") -> ir.Value:

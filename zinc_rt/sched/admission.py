@@ -1,0 +1,171 @@
+"""Who gets a slot: the head of the tenant with the lowest key, with all pages of its prompt promised."""
+
+from __future__ import annotations
+
+from zinc_rt.sched import preempt
+from zinc_rt.sched.capsule import restore
+from zinc_rt.sched.queues import band
+from zinc_rt.sched.request import POSITION, Request, State
+from zinc_rt.sched.state import SchedulerState
+
+PASSED_OVER = 4  # candidates a step that others may pass
+
+
+def admit(s: SchedulerState) -> None:
+    """Slots to whoever is next, until nobody can have one or PASSED_OVER have been passed."""
+    if s.probation:
+        _admit_alone(s)
+        return
+    if s.collector is not None:
+        _collect(s)
+    if not s.queues.count:
+        return
+    passed: set[int] = set()
+    while len(passed) < PASSED_OVER:
+        request = s.candidates.pop()
+        if request is None:
+            break
+        tenant = request.tenant
+        most = s.tenants[tenant].slots_max
+        if most is not None and s.bound[tenant] >= most:
+            continue  # a candidate again when it gives a slot back
+        if tenant in passed or _waits_for_rate(s, tenant):
+            continue
+        if _admitted(s, request):
+            s.candidates.put(tenant)
+        else:
+            passed.add(tenant)
+    for tenant in passed:
+        s.candidates.put(tenant)
+
+
+def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
+    """Whether a bucket is empty; the tenant is a candidate again when it is not."""
+    for bucket in s.buckets[tenant]:
+        if bucket is not None and not bucket.allows(s.now_ns):
+            s.timers.at(
+                bucket.allows_from_ns(s.now_ns),
+                lambda: s.candidates.put(tenant),
+                lambda: s.queues.waiting(tenant) > 0,
+            )
+            return True
+    return False
+
+
+def _admitted(s: SchedulerState, request: Request) -> bool:
+    """Pages and a slot for it, or nothing: pages first, before anybody loses a slot."""
+    loser = None
+    if not s.slots.free:
+        loser = preempt.victim(s, request)
+        if loser is None:
+            return False
+    if request.holding is None:
+        if _rows_are_short(s) and not _row_for(s, request, loser):
+            return False
+        if loser is not None and loser.slot < 0:
+            loser = None  # it was evicted for its row
+        if not hold_pages(s, request):
+            _wants_to_collect(s, request)
+            return False
+    if loser is not None:
+        s.park(loser)
+    s.bind(request)
+    return True
+
+
+def hold_pages(s: SchedulerState, request: Request) -> bool:
+    """All pages of its prompt and one more are promised to it, and it has a row. Beyond its tenant's reservation a
+    page for each that runs is left, so that these seldom have to give way."""
+    collects = request is s.collector
+    if collects:
+        s.stop_collecting()
+    held = _held(s, request, spare=0 if collects else sum(s.bound))
+    while not held and s.pins.drop_oldest(request.tenant):
+        held = _held(s, request, spare=0 if collects else sum(s.bound))
+    if collects and not held:
+        start_collecting(s, request)
+    return held
+
+
+def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
+    capsule = request.capsule
+    if capsule is not None and not capsule.lost:
+        restored = restore(s.cache, capsule, prompt=len(request.tokens))
+        if restored is None:
+            return False
+        request.holding, copies = restored
+        s.copies += copies
+        request.capsule = None
+    else:
+        match = s.cache.prefix.match(request.digests, request.tokens, now_ns=s.now_ns)
+        ttl_ns = s.tenants[request.tenant].cache_ttl_ns
+        request.holding = s.cache.admit(
+            request.tenant, request.within, request.tokens, request.digests, match, spare=spare, ttl_ns=ttl_ns
+        )
+        if request.holding is None:
+            return False
+    request.row[POSITION] = request.holding.computed
+    if request.state is State.WAITING:
+        request.cached = request.holding.computed
+        if request.cached:
+            s.tell("hit", request, request.cached, counter="prompt_tokens_cached")
+    return True
+
+
+# --- state rows
+
+
+def _rows_are_short(s: SchedulerState) -> bool:
+    return s.cache.rows is not None and not s.cache.rows.free and not s.cache.rows.idle
+
+
+def _row_for(s: SchedulerState, request: Request, loser: Request | None) -> bool:
+    """A row for a newcomer: that of the parked request with the least made, else of who loses its slot to it."""
+    parked = [each for each in s.parked_requests if each.priority >= request.priority]
+    if parked:
+        s.evict(max(parked, key=lambda each: (each.priority, -each.made, each.number)))
+    elif loser is not None:
+        s.evict(loser)
+    return not _rows_are_short(s)
+
+
+# --- who waits for pages for long
+
+
+def _wants_to_collect(s: SchedulerState, request: Request) -> None:
+    """Behind its first band pages that come free are set aside for it: passing ends. One does so at a time, of the
+    highest class that wants to."""
+    if request.capsule is not None or band(request, s.now_ns) < 1:
+        return
+    if s.collector is None or request.effective < s.collector.effective:
+        s.stop_collecting()
+        start_collecting(s, request)
+
+
+def start_collecting(s: SchedulerState, request: Request) -> None:
+    """What can be set aside for it now is."""
+    s.collector, s.collected = request, [0] * len(s.cache.pools)
+    _collect(s)
+
+
+def _collect(s: SchedulerState) -> None:
+    request = s.collector
+    assert request is not None
+    needs = s.cache.need(len(request.tokens) + 1)
+    for group, (pool, need) in enumerate(zip(s.cache.pools, needs, strict=True)):
+        more = min(need - s.collected[group], pool.room(request.tenant))
+        if more > 0:
+            pool.promise(request.tenant, more)
+            s.collected[group] += more
+
+
+# --- after steps that failed
+
+
+def _admit_alone(s: SchedulerState) -> None:
+    """Of those that two failing steps had in common the first, and nobody else."""
+    request = s.probation[0]
+    if request.slot < 0 and s.slots.free and not request.held:
+        s.stop_collecting()
+        if request.holding is not None or hold_pages(s, request):
+            s.bind(request)

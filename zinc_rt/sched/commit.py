@@ -1,0 +1,215 @@
+"""What came of a step: positions, tokens, ends, pages that are full, and who is charged."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.sched.forking import begin_choices, fork_choices
+from zinc_rt.sched.ledger import RunnerCounts, StepKind
+from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.plan import Drawn, StepPiece, StepPlan
+from zinc_rt.sched.planning import checkpoints
+from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
+from zinc_rt.sched.state import SchedulerState
+
+
+def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts) -> Batch:
+    """Take over what a step drew. `device`: the runner's own count of what it did."""
+    s.counts.steps += 1
+    s.counts.computed += plan.tokens
+    _begin_accounts(s)
+    tokens = drawn.tokens[: plan.rows]
+    drew = [piece.request for piece in plan.prompts if piece.draws]  # behind the decodes, a row each
+    bad = [] if _all_finite(drawn) else np.flatnonzero(drawn.nonfinite[: plan.rows] >= 0).tolist()
+    if plan.decodes:
+        _commit_decodes(s, plan, tokens)
+    row = plan.decodes
+    for piece in plan.prompts:
+        _commit_prompt(s, piece, int(tokens[row]) if piece.draws else -1, nonfinite=piece.draws and row in bad)
+        row += piece.draws
+    for row in bad:
+        if row < plan.decodes:
+            _fail(s, _decoder(s, plan, row))
+    for row in s.ends.rows(tokens):
+        request = _decoder(s, plan, row) if row < plan.decodes else drew[row - plan.decodes]
+        if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[row])):
+            s.end(request, State.FINISHED, "stop")
+    _attend(s, plan, drew)
+    if s.ledger is not None and s.made is not None:
+        s.ledger.add(s.made, device)
+    return _batch(s, plan, drawn, drew, bad)
+
+
+def _begin_accounts(s: SchedulerState) -> None:
+    """Who had which slots and pages while the step ran."""
+    made = s.made
+    if made is None:
+        return
+    counts, pages = made.counts, made.pages
+    counts[:] = 0
+    counts[StepKind.SLOT_STEPS] = s.slot_steps
+    tenants = len(s.tenants)
+    for group, pool in enumerate(s.cache.pools):
+        row = pages[group]
+        row[:tenants] = pool.paid
+        row[tenants:-2] = 0
+        for isolation, count in pool.shared_by().items():
+            row[tenants + isolation] = count
+        row[-2], row[-1] = pool.pool.idle, pool.pool.free
+
+
+def _all_finite(drawn: Drawn) -> bool:
+    return not len(drawn.nonfinite) or int(drawn.nonfinite.max()) < 0
+
+
+def _decoder(s: SchedulerState, plan: StepPlan, row: int) -> Request | None:
+    return s.slots.requests[int(plan.row_slot[row])]
+
+
+# --- decodes
+
+
+def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> None:
+    """One token each: an array operation a column."""
+    slots, decodes, n = s.slots, plan.decode_set, plan.decodes
+    assert decodes is not None
+    d, behind, tokens = decodes.slots, plan.row_position[:n], tokens[:n]
+    slots.history[d, behind] = tokens
+    slots.position[d] = behind
+    slots.last_token[d] = tokens
+    slots.generated[d] += 1
+    if s.made is not None:
+        counts = s.made.counts
+        counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
+        counts[StepKind.TOKENS_GENERATED] += decodes.by_tenant
+    for tenant, count in decodes.charges:
+        s.service.charge(tenant, count)
+        bucket = s.buckets[tenant][1]
+        if bucket is not None:
+            bucket.charge(count, s.now_ns)
+
+
+def _attend(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
+    """Those at their limit end, those whose pages are full have them cached and want another, those whose state
+    moves to another row have it there now."""
+    slots = s.slots
+    stopped: list[Request | None] = list(drew)
+    n = plan.decodes
+    if n:
+        assert plan.decode_set is not None
+        at_stop = np.flatnonzero(plan.row_position[:n] >= slots.stop.take(plan.decode_set.slots))
+        stopped += [_decoder(s, plan, row) for row in at_stop.tolist()]
+    for request in stopped:
+        if request is None or request.slot < 0:
+            continue
+        if request.made >= request.limit:
+            s.end(request, State.FINISHED, "length")
+        else:
+            _turn_page(s, request)
+    for slot in list(s.moving):
+        request = slots.requests[slot]
+        if request is not None and request.holding is not None and request.computed > request.holding.computed:
+            s.cache.ran(request.holding, slots.history[slot], request.computed, now_ns=s.now_ns)
+            s.sync_rows(request)
+
+
+def _turn_page(s: SchedulerState, request: Request) -> None:
+    """Its pages are full: the last is cached, and it wants another before it goes on."""
+    holding = request.holding
+    assert holding is not None
+    computed = request.computed
+    if computed < holding.room:
+        return
+    if computed > holding.computed:
+        history = s.slots.history[request.slot]
+        s.cache.ran(holding, history, computed, rolling=s.rolling, now_ns=s.now_ns)
+        s.sync_rows(request)
+    s.full[request.slot] = None
+    if request.lifted and request.made - request.bound_made >= s.limits.slice_tokens:
+        s.settle_class(request)
+
+
+# --- prompts
+
+
+def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, *, nonfinite: bool) -> None:
+    request, first, last = piece.request, piece.first, piece.last
+    holding, slot = request.holding, request.slot
+    assert holding is not None
+    _charge_prompt(s, request, first, last, piece.draws)
+    if nonfinite:
+        _fail(s, request)
+        return
+    row = request.row
+    row[POSITION] = last
+    request.ran_ns = s.now_ns
+    request.reached = max(request.reached, last)
+    keep = last in checkpoints(s, request, request.length)
+    if piece.draws:
+        s.slots.history[slot, last] = row[LAST_TOKEN] = token
+        row[GENERATED] += 1
+    s.cache.ran(holding, s.slots.history[slot], last, keep=keep, now_ns=s.now_ns)
+    if piece.draws:
+        request.move(State.DECODE)
+        s.prefilling.remove(request)
+        s.slots.set_state(request, State.DECODE)
+        s.slots.set_room(request)
+        if request.siblings:
+            begin_choices(s, request)
+    elif request.siblings and last >= request.prompt - 1:
+        fork_choices(s, request)
+    s.sync_rows(request)
+
+
+def _charge_prompt(s: SchedulerState, request: Request, first: int, last: int, draws: bool) -> None:
+    """Every token is one of: of the prompt for the first time, computed again, or drawn before."""
+    tenant = request.tenant
+    again = max(0, min(last, request.reached) - first)
+    fresh_prompt = max(0, min(last, request.prompt) - max(first, request.reached))
+    if s.made is not None:
+        counts = s.made.counts[:, tenant]
+        counts[StepKind.PROMPT_TOKENS_COMPUTED] += fresh_prompt
+        counts[StepKind.TOKENS_RECOMPUTED] += again
+        counts[StepKind.DECODE_INPUTS] += last - first - again - fresh_prompt
+        counts[StepKind.TOKENS_GENERATED] += draws
+    s.service.charge(tenant, last - first)
+    prefill, decode = s.buckets[tenant]
+    if prefill is not None and fresh_prompt:
+        prefill.charge(fresh_prompt, s.now_ns)
+    if decode is not None and draws:
+        decode.charge(1, s.now_ns)
+
+
+# --- what does not go on
+
+
+def _fail(s: SchedulerState, request: Request | None) -> None:
+    """Its logits are no numbers: nothing of this step counts as its own, and nothing of it is cached."""
+    if request is None:
+        return
+    if s.made is not None:
+        s.made.counts[StepKind.TOKENS_GENERATED, request.tenant] -= 1
+        s.made.counts[StepKind.ROWS_DISCARDED, request.tenant] += 1
+    if request.state is State.DECODE:
+        request.row[POSITION] -= 1
+        request.row[GENERATED] -= 1
+    assert request.holding is not None
+    request.holding.spoilt = True
+    s.end(request, State.FAILED, "logits_not_finite")
+
+
+def _batch(s: SchedulerState, plan: StepPlan, drawn: Drawn, drew: list[Request], bad: list[int]) -> Batch:
+    """What goes out; the arrays are nobody else's."""
+    decodes = plan.decode_set
+    assert decodes is not None
+    numbers, choices, tokens = decodes.numbers, decodes.choices, drawn.tokens[: plan.rows].copy()
+    logprobs = drawn.logprobs
+    if drew:
+        numbers = np.concatenate([numbers, np.array([request.number for request in drew], np.int64)])
+        choices = np.concatenate([choices, np.array([request.choice for request in drew], np.int8)])
+    if bad:
+        kept = np.setdiff1d(np.arange(plan.rows), bad)
+        numbers, choices, tokens = numbers[kept], choices[kept], tokens[kept]
+        logprobs = None if logprobs is None else logprobs.take(kept)
+    ended, s.ended = tuple(s.ended), []
+    return Batch(s.counts.steps, numbers, choices, tokens, logprobs, ended)

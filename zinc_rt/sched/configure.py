@@ -1,0 +1,103 @@
+"""Other quotas while requests run: all of them, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.state import SchedulerState
+from zinc_rt.sched.tenant import Tenant, check_tenants
+
+
+def check_quotas(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
+    """Raises UsageError for quotas that contradict each other whatever runs, with the largest that would fit."""
+    check_tenants(tenants, s.limits.slots)
+    known = [tenant.name for tenant in s.tenants]
+    if [tenant.name for tenant in tenants[: len(known)]] != known:
+        raise UsageError(
+            f"tenants {', '.join(known)} are there, in this order", next="name all of them, and new ones behind"
+        )
+    for group, spec in enumerate(s.cache.groups):
+        quotas = [quota_of(tenant, group) for tenant in tenants]
+        reserved = sum(quota.reserved for quota in quotas)
+        if reserved > spec.pages:
+            raise UsageError(
+                f"{reserved} pages of group {spec.name} are reserved, and there are {spec.pages}",
+                next=f"reserve at most {spec.pages} together",
+            )
+
+
+def quota_of(tenant: Tenant, group: int) -> PageQuota:
+    return tenant.pages[group] if tenant.pages else PageQuota()
+
+
+def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
+    """Raises UsageError, and nothing has changed, where pages in use leave no room for a reservation."""
+    before = list(s.tenants)
+    changed: list[int] = []
+    # lower ones first, so that what one gives up another may have
+    order = sorted(range(len(tenants)), key=lambda at: _reserves_more(before, tenants, at))
+    try:
+        for at in order:
+            s.cache.set_quotas(at, [quota_of(tenants[at], group) for group in range(len(s.cache.groups))])
+            changed.append(at)
+    except UsageError:
+        for at in reversed(changed):
+            old = before[at] if at < len(before) else None
+            quotas = [quota_of(old, group) if old else PageQuota() for group in range(len(s.cache.groups))]
+            s.cache.set_quotas(at, quotas)
+        raise
+    s.tenants = list(tenants)
+    for at in range(len(before), len(tenants)):
+        s.queues.add_tenant()
+        s.candidates.add_tenant()
+        s.bound.append(0)
+        s.parked.append(0)
+        s.buckets.append(s.buckets_of(tenants[at]))
+    for at, (old, new) in enumerate(zip(before, tenants, strict=False)):
+        if (old.prefill, old.decode) != (new.prefill, new.decode):
+            s.buckets[at] = s.buckets_of(new)
+    if len(tenants) > len(before):
+        s.slot_steps = np.concatenate([s.slot_steps, np.zeros(len(tenants) - len(before), np.int64)])
+        s.slots.changed = True
+        if s.ledger is not None:
+            s.ledger.configure([tenant.name for tenant in tenants], s.ledger.groups)
+            s.made = s.ledger.empty_step()
+    s.service.reweigh({number: tenant.weight_units for number, tenant in enumerate(tenants)})
+    s.set_factors()
+    for at in range(len(tenants)):
+        _shrink(s, at)
+        s.candidates.put(at)
+
+
+def _reserves_more(before: Sequence[Tenant], tenants: Sequence[Tenant], at: int) -> bool:
+    new = sum(quota.reserved for quota in tenants[at].pages)
+    return new > (sum(quota.reserved for quota in before[at].pages) if at < len(before) else 0)
+
+
+def _shrink(s: SchedulerState, tenant: int) -> None:
+    """It has no more than it may from now on: requests of it lose slots, then pages, the latest first."""
+    most = s.tenants[tenant].slots_max
+    mine = sorted((r for r in s.running() if r.tenant == tenant), key=lambda r: (-r.number, -r.choice))
+    while most is not None and s.bound[tenant] > most:
+        s.park(mine.pop(0))
+    if s.collector is not None and s.collector.tenant == tenant and _has_too_much(s, tenant):
+        s.stop_collecting()
+    while _has_too_much(s, tenant) and s.pins.drop_oldest(tenant):
+        pass
+    holders: list[Request] = [*s.parked_requests, *s.running()]
+    for request in sorted((r for r in holders if r.tenant == tenant), key=lambda r: (-r.number, -r.choice)):
+        if not _has_too_much(s, tenant):
+            return
+        s.evict(request)
+
+
+def _has_too_much(s: SchedulerState, tenant: int) -> bool:
+    return any(
+        pool.quota(tenant).most is not None and pool.charge(tenant) > (pool.quota(tenant).most or 0)
+        for pool in s.cache.pools
+    )

@@ -1,0 +1,39 @@
+"""Further choices of a request: they begin where its prompt is computed but for its last token, which each
+computes for itself and draws behind."""
+
+from __future__ import annotations
+
+from zinc_rt.sched.capsule import fork
+from zinc_rt.sched.request import POSITION, Request, State
+from zinc_rt.sched.state import SchedulerState
+
+
+def fork_choices(s: SchedulerState, request: Request) -> None:
+    """The others share its full pages and copy the last one. They wait for slots, parked; where pages are lacking
+    for all of them they wait as if they had just come."""
+    siblings, request.siblings = request.siblings, []
+    s.sync(request)
+    holding = request.holding
+    assert holding is not None
+    made = fork(s.cache, holding, s.slots.history[request.slot, : holding.computed], len(siblings))
+    if made is None:
+        request.siblings = siblings
+        begin_choices(s, request)
+        return
+    holdings, copies = made
+    s.copies += copies
+    s.sync_rows(request)
+    for sibling, own in reversed(list(zip(siblings, holdings, strict=True))):
+        sibling.holding, sibling.cached = own, own.computed
+        sibling.row[POSITION] = own.computed
+        sibling.move(State.PARKED)
+        s.parked[sibling.tenant] += 1
+        s.parked_requests[sibling] = None
+        s.queue(sibling, first=True)
+
+
+def begin_choices(s: SchedulerState, request: Request) -> None:
+    """The others wait like any request; the prompt's full pages are cached."""
+    siblings, request.siblings = request.siblings, []
+    for sibling in siblings:
+        s.queue(sibling, first=False)

@@ -1,0 +1,214 @@
+"""What a step computes: a token of everybody who decodes, then prompts as far as the step has room."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.sched import preempt
+from zinc_rt.sched.forking import fork_choices
+from zinc_rt.sched.plan import StepPiece, StepPlan
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.slots import DecodeSet
+from zinc_rt.sched.state import SchedulerState
+from zinc_rt.sched.tenant import BANDS, CLASSES, Priority
+
+LEFT_OUT = 8  # steps without a page until a decode is parked
+AGED_PART = 8  # one in so many prompt tokens of a step goes to an aged prompt of a lower class
+_ORDINALS = np.arange(1 << 16, dtype=np.int32)
+
+
+def plan_step(s: SchedulerState) -> StepPlan:
+    """The step's plan, whose `tokens` are 0 where there is nothing to compute."""
+    plan = s.plan
+    plan.clear(s.counts.steps + 1)
+    if s.full:
+        _grow(s)
+    decodes = s.slots.decodes(len(s.tenants))
+    if s.probation:
+        decodes = _alone(s, decodes)
+    _plan_decodes(s, plan, decodes)
+    if s.prefilling:
+        _plan_prompts(s, plan, decodes)
+    if plan.tokens:
+        _hand_over(s, plan)
+    return plan
+
+
+def _hand_over(s: SchedulerState, plan: StepPlan) -> None:
+    """What the device has to be told before the step: new bindings, table entries, copies."""
+    slots = s.slots
+    plan.table_changes, slots.table_changes = slots.table_changes, plan.table_changes
+    for changes in slots.table_changes:
+        changes.clear()
+    plan.bound, slots.bound = slots.bound, plan.bound
+    slots.bound.clear()
+    plan.copies, s.copies = s.copies, plan.copies
+    s.copies.clear()
+    plan.counts_of.clear()
+    plan.bias_of.clear()
+    for slot in plan.bound:
+        request = slots.requests[slot]
+        if request is None:
+            continue
+        if request.sampling.penalised:
+            plan.counts_of[slot] = slots.history[slot, : request.length].copy()
+        if request.sampling.logit_bias:
+            plan.bias_of[slot] = dict(request.sampling.logit_bias)
+
+
+# --- decodes
+
+
+def _grow(s: SchedulerState) -> None:
+    """A page for each that has filled its last one. Who finds none is left out, and in the end parked."""
+    for slot in list(s.full):
+        request = s.slots.requests[slot]
+        if slot not in s.full or request is None or request.held:
+            continue  # it was evicted for another, or nobody reads it
+        assert request.holding is not None
+        covered = s.cache.cover(request.holding, request.computed + 1)
+        while not covered and preempt.relieve(s, request):
+            covered = s.cache.cover(request.holding, request.computed + 1)
+        if covered:
+            del s.full[slot]
+            request.left_out = 0
+            s.slots.set_room(request)
+            s.slots.tell_tables(request)
+            s.slots.leave_out(request, False)
+            continue
+        s.slots.leave_out(request, True)
+        request.left_out += 1
+        if request.left_out > LEFT_OUT:
+            s.park(request)
+
+
+def _alone(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
+    """Only who is on probation."""
+    request = s.probation[0]
+    kept = decodes.slots == request.slot
+    by_tenant = np.bincount(s.slots.tenants[decodes.slots[kept]], minlength=len(s.tenants))
+    return DecodeSet(
+        decodes.slots[kept],
+        decodes.numbers[kept],
+        decodes.choices[kept],
+        by_tenant,
+        [(request.tenant, 1)] if kept.any() else [],
+        request.priority is Priority.INTERACTIVE,
+    )
+
+
+def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None:
+    slots, d, n = s.slots, decodes.slots, len(decodes.slots)
+    plan.decodes = plan.tokens = plan.sequences = plan.rows = n
+    plan.decode_set = decodes
+    if not n:
+        return
+    position = slots.position.take(d)
+    plan.position[:n] = position
+    plan.token_id[:n] = slots.last_token.take(d)
+    plan.slot[:n] = plan.row_slot[:n] = d
+    plan.sequence[:n] = plan.logit_row[:n] = _ORDINALS[:n]
+    np.add(position, 1, out=plan.row_position[:n])
+    if s.cache.rows is not None:
+        plan.state_source[:n] = slots.source.take(d)
+        plan.state_target[:n] = slots.target.take(d)
+
+
+# --- prompts
+
+
+def _plan_prompts(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None:
+    left = _step_tokens(s, decodes) - plan.tokens
+    prompts = [request for request in s.prefilling if not request.held]
+    if s.probation:
+        prompts = [request for request in prompts if request is s.probation[0]]
+    if len(prompts) > 1:
+        service = s.service.counters
+        prompts.sort(key=lambda r: (r.effective, service[r.tenant], r.number, r.choice))
+        aged = _aged_prompt(s, prompts)
+        if aged is not None and left >= AGED_PART:
+            prompts.remove(aged)
+            left -= _plan_prompt(s, plan, aged, left // AGED_PART)
+    for request in prompts:
+        if left <= 0:
+            return
+        left -= _plan_prompt(s, plan, request, left)
+
+
+def _step_tokens(s: SchedulerState, decodes: DecodeSet) -> int:
+    fewer = s.limits.interactive_step_tokens
+    if fewer is not None and decodes.interactive:
+        return min(s.limits.step_tokens, max(fewer, len(decodes.slots)))
+    return s.limits.step_tokens
+
+
+def _aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | None:
+    """Of the prompts of a lower class than the first's the one that has stood still the longest, once that was for
+    all bands of its class."""
+    behind = [
+        request
+        for request in prompts
+        if request.effective > prompts[0].effective
+        and s.now_ns - request.ran_ns >= BANDS * CLASSES[request.priority].age_ns
+    ]
+    return min(behind, key=lambda request: (request.ran_ns, request.number), default=None)
+
+
+def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int) -> int:
+    """The next piece of a prompt, at most `left` tokens. How many."""
+    holding, slots = request.holding, s.slots
+    assert holding is not None
+    first = holding.computed
+    if request.siblings and first >= request.prompt - 1:
+        fork_choices(s, request)  # all but its last token was cached
+    last = chunk_end(s, request, first, left)
+    if last <= first or not s.cache.cover(holding, last):  # its pages are promised: the second does not happen
+        return 0
+    slots.tell_tables(request)
+    slot, at, count = request.slot, plan.tokens, last - first
+    draws = last == request.length
+    plan.token_id[at : at + count] = slots.history[slot, first:last]
+    plan.position[at : at + count] = _ordinals(first, last)
+    plan.slot[at : at + count] = slot
+    plan.sequence[at : at + count] = plan.sequences
+    plan.state_source[plan.sequences], plan.state_target[plan.sequences] = s.cache.step_rows(holding)
+    if draws:
+        row = plan.rows
+        plan.logit_row[row], plan.row_slot[row], plan.row_position[row] = at + count - 1, slot, last
+        plan.rows += 1
+    plan.tokens += count
+    plan.sequences += 1
+    plan.prompts.append(StepPiece(request, first, last, draws))
+    return count
+
+
+def _ordinals(first: int, last: int) -> np.ndarray:
+    return _ORDINALS[first:last] if last <= len(_ORDINALS) else np.arange(first, last, dtype=np.int32)
+
+
+def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int:
+    """As far as the step allows, at a page's end unless it is the prompt's, and no further than where a state is
+    to be kept or other choices begin."""
+    page, end = s.cache.page_tokens, request.length
+    reach = min(end, first + min(left, s.cache.chunk_tokens))
+    if request.siblings and first < request.prompt - 1:
+        reach = min(reach, request.prompt - 1)
+    for stop in checkpoints(s, request, end):
+        if first < stop < reach:
+            reach = stop
+    if reach >= end or (request.siblings and reach == request.prompt - 1):
+        return reach
+    whole = reach // page * page
+    return whole if whole > first else reach
+
+
+def checkpoints(s: SchedulerState, request: Request, end: int) -> tuple[int, ...]:
+    """Where the recurrent state of a prompt is kept: behind its last full page, where another prompt left a shared
+    one, and every so many tokens of a long one."""
+    if s.cache.rows is None:
+        return ()
+    holding = request.holding
+    assert holding is not None
+    page, every = s.cache.page_tokens, s.limits.checkpoint_tokens
+    next_one = (holding.computed // every + 1) * every // page * page
+    return end // page * page, holding.junction, next_one

@@ -1,0 +1,53 @@
+"""A step that failed: everybody is computed again from their tokens, and who was in two such steps runs alone."""
+
+from __future__ import annotations
+
+from zinc_rt.sched.capsule import lose
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.request import Request, State
+from zinc_rt.sched.state import SchedulerState
+
+FAILURES = 2  # failed steps that a request was in until it runs alone
+
+
+def recover(s: SchedulerState, plan: StepPlan, *, reopened: bool) -> None:
+    """What the device held is lost: pages, cached prefixes, states, capsules. Nobody's tokens are."""
+    s.counts.failed_steps += 1
+    present = _present(s, plan)
+    alone = len(s.probation) > 0
+    for request in list(s.running()):
+        s.evict(request)
+    for request in list(s.parked_requests):
+        s.evict(request)
+    s.stop_collecting()
+    while s.pins.drop_oldest():
+        pass
+    for capsule in s.capsules:
+        lose(s.cache, capsule)
+    s.capsules.clear()
+    s.copies.clear()
+    plan.clear(plan.number)
+    s.cache.forget()
+    for request in present:
+        request.failures += 1
+        if not reopened:
+            s.end(request, State.FAILED, "device_lost")
+        elif alone:
+            s.end(request, State.FAILED, "device_hang")
+        elif request.failures >= FAILURES and request not in s.probation:
+            s.probation.append(request)
+    if not reopened:
+        for request in list(s.requests()):
+            s.end(request, State.FAILED, "device_lost")
+
+
+def _present(s: SchedulerState, plan: StepPlan) -> list[Request]:
+    """Whoever was in the step, by slot."""
+    slots = sorted({int(slot) for slot in plan.slot[: plan.tokens]})
+    return [request for slot in slots if (request := s.slots.requests[slot]) is not None]
+
+
+def acquit(s: SchedulerState, *, drew: bool) -> None:
+    """A step of one on probation went well. Once it has drawn a token it is where it was, and one of many."""
+    if drew:
+        s.probation.pop(0).failures = 0

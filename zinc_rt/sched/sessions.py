@@ -1,0 +1,84 @@
+"""Pages of sessions' last turns, kept from being taken until the next turn or the end of their time.
+
+A pin is a hint: it is dropped before any request of its tenant is refused for pages, and before anybody is
+evicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.sched.kv_cache import UNSET, Holding, KvCache, release_table
+from zinc_rt.sched.prefix import NO_ROW
+from zinc_rt.sched.timers import Timers
+
+
+@dataclass(slots=True, eq=False)
+class SessionPin:
+    tenant: int
+    session: int
+    tables: list[list[int]]
+    row: int = NO_ROW
+
+    @property
+    def pages(self) -> int:
+        return max(sum(page != UNSET for page in table) for table in self.tables)
+
+
+class SessionPins:
+    """One pin a session; the oldest of a tenant go first."""
+
+    def __init__(self, cache: KvCache, ttl_ns: int) -> None:
+        self._cache, self._ttl_ns = cache, ttl_ns
+        self._pins: dict[tuple[int, int], SessionPin] = {}
+
+    def __len__(self) -> int:
+        return len(self._pins)
+
+    def everybody(self) -> list[SessionPin]:
+        return list(self._pins.values())
+
+    def pin(self, holding: Holding, session: int, most: int, now_ns: int, timers: Timers) -> None:
+        """The cached pages of a sequence that ends, at most `most` of its tenant's together."""
+        tenant = holding.tenant
+        self.drop(tenant, session)
+        pins = [pin for pin in self._pins.values() if pin.tenant == tenant]
+        full = holding.registered
+        wanted = max((sum(page != UNSET for page in table[:full]) for table in holding.tables), default=0)
+        if not 0 < wanted <= most:
+            return
+        used = sum(pin.pages for pin in pins)
+        for pin in pins:
+            if used + wanted <= most:
+                break
+            used -= pin.pages
+            self.drop(tenant, pin.session)
+        row = NO_ROW
+        if self._cache.rows is not None and holding.boundary != NO_ROW:
+            row = holding.boundary
+            self._cache.name(row)
+        pin = SessionPin(tenant, session, [table[:full] for table in holding.tables], row)
+        for pool, table in zip(self._cache.pools, pin.tables, strict=True):
+            pool.share([page for page in table if page != UNSET], tenant)
+        self._pins[tenant, session] = pin
+        timers.at(
+            now_ns + self._ttl_ns,
+            lambda: self.drop(tenant, session),
+            lambda: self._pins.get((tenant, session)) is pin,
+        )
+
+    def drop(self, tenant: int, session: int) -> None:
+        """The session's pages are cache like any other."""
+        pin = self._pins.pop((tenant, session), None)
+        if pin is not None:
+            for pool, table in zip(self._cache.pools, pin.tables, strict=True):
+                release_table(pool, table, tenant)
+            self._cache.unname(pin.row)
+
+    def drop_oldest(self, tenant: int | None = None) -> bool:
+        """Drop a pin, of the tenant or of anybody. False where there is none."""
+        for owner, session in self._pins:
+            if tenant is None or owner == tenant:
+                self.drop(owner, session)
+                return True
+        return False

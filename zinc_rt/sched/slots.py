@@ -1,0 +1,191 @@
+"""Slots: their records, the tokens of who is bound, and what the device was told of their pages.
+
+All of it is arrays over slots, so that a step over many decodes is a fixed number of array operations. The set of
+slots that decode is rebuilt when somebody joins or leaves it, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zinc_rt.ir.slot_record import SlotState, column, dwords, free_records
+from zinc_rt.sched.kv_cache import UNSET
+from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, Request, State
+from zinc_rt.sched.tenant import Priority
+
+EPOCHS = 1 << 22  # an output entry has so many bits for it
+STATE, EPOCH, CHECK = column("state"), column("epoch"), column("check")
+PAGES, STATE_ROW, SPARE_ROW = column("pages"), column("state_row"), column("spare_row")
+CACHED, BOUND_AT = column("cached"), column("bound_at")
+PENALTY_ROW, BIAS_ROW = column("penalty_row"), column("bias_row")
+_CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
+
+
+@dataclass(slots=True)
+class DecodeSet:
+    """Slots that decode, ascending, and what of them does not change while they do. `by_tenant`: how many each
+    tenant has, i64 [tenants], and the same as pairs."""
+
+    slots: np.ndarray
+    numbers: np.ndarray
+    choices: np.ndarray
+    by_tenant: np.ndarray
+    charges: list[tuple[int, int]]
+    interactive: bool
+
+
+@dataclass(slots=True)
+class Slots:
+    """`pages_per_slot`: entries of a slot's row in a page table. `stop`: at which position a slot wants attention:
+    its pages are full, or its limit is reached."""
+
+    count: int
+    ctx: int
+    pages_per_slot: int
+    groups: int
+    records: np.ndarray = field(init=False)
+    words: np.ndarray = field(init=False)  # the same as i32 [slots, 64]
+    position: np.ndarray = field(init=False)  # columns of them, i32 [slots]
+    last_token: np.ndarray = field(init=False)
+    generated: np.ndarray = field(init=False)
+    history: np.ndarray = field(init=False)  # i32 [slots, ctx]: the tokens of who is bound
+    requests: list[Request | None] = field(init=False)
+    tenants: np.ndarray = field(init=False)  # i64 [slots], -1 free
+    decoding: np.ndarray = field(init=False)  # bool [slots]
+    room: np.ndarray = field(init=False)  # i32 [slots]: tokens that its pages have room for
+    stop: np.ndarray = field(init=False)  # i32 [slots]
+    source: np.ndarray = field(init=False)  # i32 [slots]: state rows of its next step
+    target: np.ndarray = field(init=False)
+    free: list[int] = field(init=False)
+    bound: list[int] = field(default_factory=list)  # since the last step
+    table_changes: list[dict[int, int]] = field(init=False)
+    changed: bool = True  # somebody joined or left the decodes
+    _told: list[list[int]] = field(init=False)  # by group and slot: entries that the device knows
+    _set: DecodeSet | None = None
+
+    def __post_init__(self) -> None:
+        count = self.count
+        self.records = free_records(count)
+        self.words = dwords(self.records)
+        self.position, self.last_token = self.words[:, POSITION], self.words[:, LAST_TOKEN]
+        self.generated = self.words[:, GENERATED]
+        self.history = np.zeros((count, self.ctx + 1), np.int32)  # the last token is drawn, and not computed
+        self.requests = [None] * count
+        self.tenants = np.full(count, -1, np.int64)
+        self.decoding = np.zeros(count, bool)
+        self.room, self.stop = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        self.source, self.target = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
+        self.free = list(range(count - 1, -1, -1))
+        self.table_changes = [{} for _ in range(self.groups)]
+        self._told = [[0] * count for _ in range(self.groups)]
+
+    def bind(self, request: Request, state: State, step: int) -> int:
+        """A free slot is the request's from now on, with a new epoch."""
+        slot, holding = self.free.pop(), request.holding
+        assert holding is not None
+        row = self.words[slot]
+        epoch = (int(row[EPOCH]) + 1) % EPOCHS
+        row[:] = request.row
+        row[EPOCH], row[BOUND_AT], row[CACHED] = epoch, step & 0x7FFFFFFF, holding.cached
+        row[POSITION] = holding.computed
+        tokens = request.tokens
+        row[LAST_TOKEN] = tokens[-1]
+        if request.sampling.penalised:
+            row[PENALTY_ROW] = slot
+        if request.sampling.logit_bias:
+            row[BIAS_ROW] = slot
+        self.history[slot, : len(tokens)] = tokens
+        request.row, request.slot = row, slot
+        self.requests[slot], self.tenants[slot] = request, request.tenant
+        self.set_state(request, state)
+        self.set_rows(request)
+        for group, table in enumerate(holding.tables[:2]):
+            row[PAGES + group] = len(table)
+        row[CHECK] = np.bitwise_xor.reduce(row[:CHECK])
+        self.bound.append(slot)
+        for group in range(self.groups):
+            self._tell_all(group, slot, holding.tables[group])
+        return slot
+
+    def unbind(self, request: Request) -> None:
+        """The slot is free; the request keeps its record and its tokens."""
+        slot = request.slot
+        request.tokens = self.history[slot, : request.length].copy()
+        request.delivered = request.made
+        request.row = self.words[slot].copy()
+        request.slot = -1
+        self.words[slot, STATE] = SlotState.FREE
+        self.requests[slot], self.tenants[slot] = None, -1
+        self.free.append(slot)
+        self._decodes(slot, False)
+
+    def set_state(self, request: Request, state: State) -> None:
+        """PREFILL or DECODE."""
+        request.row[STATE] = _CODES[state]
+        self._decodes(request.slot, state is State.DECODE and not request.held)
+
+    def leave_out(self, request: Request, out: bool) -> None:
+        """It decodes, and is not in the next step, or is again."""
+        self._decodes(request.slot, not out)
+
+    def _decodes(self, slot: int, decodes: bool) -> None:
+        if self.decoding[slot] != decodes:
+            self.decoding[slot] = decodes
+            self.changed = True
+
+    def set_rows(self, request: Request, rows: tuple[int, int] = (-1, -1)) -> None:
+        """Which state rows its next step reads and writes."""
+        self.source[request.slot], self.target[request.slot] = rows
+        request.row[STATE_ROW], request.row[SPARE_ROW] = rows
+
+    def set_room(self, request: Request) -> None:
+        """How far it may decode before somebody has to look at it."""
+        holding = request.holding
+        assert holding is not None
+        self.room[request.slot] = holding.room
+        self.stop[request.slot] = min(holding.room, request.prompt + request.limit - 1)
+
+    # --- page tables
+
+    def _tell_all(self, group: int, slot: int, table: Sequence[int]) -> None:
+        """The slot's whole row, and UNSET where its last one reached further."""
+        base, changes = slot * self.pages_per_slot, self.table_changes[group]
+        changes.update(zip(range(base, base + len(table)), table, strict=True))
+        for place in range(len(table), self._told[group][slot]):
+            changes[base + place] = UNSET
+        self._told[group][slot] = len(table)
+
+    def tell_tables(self, request: Request) -> None:
+        """Pages that were added to its tables."""
+        holding, slot = request.holding, request.slot
+        assert holding is not None
+        base = slot * self.pages_per_slot
+        for group, table in enumerate(holding.tables):
+            known = self._told[group][slot]
+            if len(table) > known:
+                changes = self.table_changes[group]
+                changes.update(zip(range(base + known, base + len(table)), table[known:], strict=True))
+                self._told[group][slot] = len(table)
+
+    # --- who decodes
+
+    def decodes(self, tenants: int) -> DecodeSet:
+        """The set that decodes now."""
+        if self.changed or self._set is None:
+            slots = np.flatnonzero(self.decoding)
+            records = self.records[slots]
+            by_tenant = np.bincount(self.tenants[slots], minlength=tenants)
+            present = np.flatnonzero(by_tenant)
+            self._set = DecodeSet(
+                slots,
+                records["request"].astype(np.int64),
+                records["choice"].astype(np.int8),
+                by_tenant,
+                list(zip(present.tolist(), by_tenant[present].tolist(), strict=True)),
+                bool((records["priority"] == Priority.INTERACTIVE).any()),
+            )
+            self.changed = False
+        return self._set

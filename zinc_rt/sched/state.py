@@ -1,0 +1,391 @@
+"""What a scheduler knows, and the moves of a request between queue, slot and end. Policy is elsewhere: who is
+admitted, who gives way, what a step computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import lcm
+from typing import Protocol
+
+import numpy as np
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.bucket import Bucket
+from zinc_rt.sched.candidates import Candidates
+from zinc_rt.sched.capsule import Capsule
+from zinc_rt.sched.ends import EndTokens
+from zinc_rt.sched.kv_cache import KvCache, PageCopy
+from zinc_rt.sched.ledger import UsageLedger
+from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.queues import WaitingQueues, band
+from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, Request, State
+from zinc_rt.sched.sessions import SessionPins
+from zinc_rt.sched.share import Service, Shares
+from zinc_rt.sched.slots import Slots
+from zinc_rt.sched.tenant import BANDS, CLASSES, SECOND_NS, Priority, Tenant, check_tenants, floors
+from zinc_rt.sched.timers import Timers
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """`step_tokens` bounds a step, `interactive_step_tokens` one in which an interactive request decodes. A held
+    request keeps its slot for `hold_ns` and lives for `client_timeout_ns`; a session's pages stay for
+    `session_ttl_ns`. `check_every`: steps from one check of all invariants to the next, 0: never."""
+
+    slots: int
+    ctx: int
+    step_tokens: int = 512
+    interactive_step_tokens: int | None = None
+    slice_tokens: int = 64  # made before a tenant of the same class that has no slot may take this one
+    checkpoint_tokens: int = 4096  # of a long prompt, from one recurrent state that is kept to the next
+    hold_ns: int = SECOND_NS
+    client_timeout_ns: int = 30 * SECOND_NS
+    session_ttl_ns: int = 1800 * SECOND_NS
+    check_every: int = 256
+
+
+@dataclass(slots=True)
+class SchedulerCounts:
+    steps: int = 0
+    parked: int = 0
+    evicted: int = 0
+    computed: int = 0
+    failed_steps: int = 0
+
+
+class StepObserver(Protocol):
+    """Who watches steps: `event` as something happens to a request (admit, park, evict, hit, end), `stepped`
+    behind each step."""
+
+    def event(self, what: str, request: Request, amount: int) -> None: ...
+
+    def stepped(self, plan: StepPlan, batch: Batch, started_ns: int, ended_ns: int) -> None: ...
+
+
+Kind = tuple[int, Priority, Priority]  # tenant, class, class it has by its age
+
+
+class SchedulerState:
+    """`live`: by request number its choices that have not ended. `kinds`: who runs, by what decides who gives way.
+    `bound`, `parked`: by tenant."""
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        tenants: Sequence[Tenant],
+        cache: KvCache,
+        clock_ns: Callable[[], int],
+        ledger: UsageLedger | None,
+    ) -> None:
+        check_tenants(tenants, limits.slots)
+        if limits.step_tokens < limits.slots:
+            raise UsageError(
+                f"{limits.slots} slots decode a token each, and a step takes {limits.step_tokens}",
+                next=f"step_tokens of at least {limits.slots}, or fewer slots",
+            )
+        self.limits, self.cache, self.ledger, self.clock_ns = limits, cache, ledger, clock_ns
+        self.tenants: list[Tenant] = list(tenants)
+        self.observer: StepObserver | None = None
+        self.now_ns = clock_ns()
+        count = len(tenants)
+        for number, tenant in enumerate(tenants):
+            cache.set_quotas(number, tenant.pages or [PageQuota() for _ in cache.groups])
+        rows = [cache.state_rows - 1] if cache.state_rows else []
+        self.shares = Shares([limits.slots, *(group.pages for group in cache.groups), *rows])
+        self.service = Service({number: tenant.weight_units for number, tenant in enumerate(tenants)})
+        self.buckets = [self.buckets_of(tenant) for tenant in tenants]
+        self.slots = Slots(limits.slots, limits.ctx, -(-limits.ctx // cache.page_tokens), len(cache.groups))
+        self.ends = EndTokens()
+        self.timers = Timers()
+        self.queues = WaitingQueues(count)
+        self.candidates = Candidates(self.queues, self.key, count)
+        self.pins = SessionPins(cache, limits.session_ttl_ns)
+        self.live: dict[int, list[Request]] = {}
+        self.aside: dict[Request, None] = {}  # held so long that they lost their slot: they wait for their reader
+        self.parked_requests: dict[Request, None] = {}
+        self.prefilling: list[Request] = []
+        self.capsules: dict[Capsule, None] = {}
+        self.full: dict[int, None] = {}  # slots that decode, and need a page first
+        self.moving: dict[int, None] = {}  # slots that decode, and whose state moves to another row
+        self.probation: list[Request] = []  # in two steps that failed: each runs alone
+        self.collector: Request | None = None  # has waited long for pages: those that come free are its
+        self.collected: list[int] = []
+        self.bound, self.parked = [0] * count, [0] * count
+        self.several = 0  # tenants with more than one slot
+        self.kinds: dict[Kind, dict[Request, None]] = {}
+        self.running_by_class = dict.fromkeys(Priority, 0)
+        self.floors = floors(limits.slots)
+        self.counts = SchedulerCounts()
+        self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
+        self.made = None if ledger is None else ledger.empty_step()
+        self.copies: list[PageCopy] = []
+        self.slot_steps = np.zeros(count, np.int64)  # bound slots by tenant
+        self.seen_service: dict[int, float] = {}  # by the last check
+        self.ended: list[tuple[int, int, str]] = []
+        self.rolling = cache.state_rows > 2 * limits.slots  # rows for a state at each last page boundary
+        self.set_factors()
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether anything cached has a time to live."""
+        return any(tenant.cache_ttl_ns is not None for tenant in self.tenants)
+
+    def buckets_of(self, tenant: Tenant) -> list[Bucket | None]:
+        return [Bucket(*rate, self.now_ns) if rate else None for rate in (tenant.prefill, tenant.decode)]
+
+    def set_factors(self) -> None:
+        """Shares of all tenants and classes over a common denominator."""
+        weights = {
+            (number, priority): tenant.weight_units * row.weight
+            for number, tenant in enumerate(self.tenants)
+            for priority, row in CLASSES.items()
+        }
+        whole = lcm(*weights.values()) if weights else 1
+        self._factors = {kind: whole // weight for kind, weight in weights.items()}
+
+    # --- what is asked for
+
+    @property
+    def records(self) -> np.ndarray:
+        """RECORD [slots]: the live ones."""
+        return self.slots.records
+
+    def running(self) -> Iterator[Request]:
+        """Whoever has a slot, by slot."""
+        return (request for request in self.slots.requests if request is not None)
+
+    def requests(self) -> Iterator[Request]:
+        """Every choice that has not ended."""
+        return (request for choices in self.live.values() for request in choices)
+
+    def busy(self, tenant: int) -> bool:
+        return bool(self.bound[tenant] or self.queues.waiting(tenant))
+
+    def share(self, tenant: int, priority: Priority, *, more_slots: int = 0) -> int:
+        """The tenant's weighted dominant share, with so many slots more, over a common denominator."""
+        bound, shares = self.bound[tenant], self.shares
+        held = (bound + more_slots) * shares.parts[0]
+        for at, pool in enumerate(self.cache.pools, 1):
+            held = max(held, pool.charge(tenant) * shares.parts[at])
+        if self.cache.state_rows:
+            held = max(held, (bound + self.parked[tenant]) * shares.parts[-1])
+        return held * self._factors[tenant, priority]
+
+    def key(self, request: Request) -> tuple[bool, int, int, int, int]:
+        """Whose turn it is: below a guarantee, by class, by share, by age, by arrival."""
+        tenant = request.tenant
+        return (
+            self.bound[tenant] >= self.tenants[tenant].slots_guaranteed,
+            int(request.effective),
+            self.share(tenant, request.priority),
+            -band(request, self.now_ns),
+            request.number,
+        )
+
+    def tell(self, what: str, request: Request, amount: int = 0, *, counter: str = "") -> None:
+        """Somebody who watches hears of it, and the ledger where it counts such."""
+        if self.ledger is not None and counter:
+            self.ledger.count(counter, request.tenant, amount or 1)
+        if self.observer is not None:
+            self.observer.event(what, request, amount)
+
+    # --- moves
+
+    def queue(self, request: Request, *, first: bool) -> None:
+        """It waits, at its class's end or head. A held one waits for its reader."""
+        if request.held:
+            self.aside[request] = None
+            return
+        request.queued_ns, request.lifted = self.now_ns, False
+        self.queues.push(request, first=first)
+        self.candidates.put(request.tenant)
+        self._watch_age(request)
+
+    def _watch_age(self, request: Request) -> None:
+        """Its key falls with each band that it waits; behind the last it goes up a class."""
+        queued, age = request.queued_ns, CLASSES[request.priority].age_ns
+
+        def holds() -> bool:
+            return request.ticket >= 0 and request.queued_ns == queued
+
+        def older() -> None:
+            if band(request, self.now_ns) >= BANDS:
+                self.queues.lift(request)
+            else:
+                self.timers.at(queued + (band(request, self.now_ns) + 1) * age, older, holds)
+            self.candidates.put(request.tenant)
+
+        self.timers.at(queued + age, older, holds)
+
+    def unqueue(self, request: Request) -> None:
+        if request in self.aside:
+            del self.aside[request]
+        elif request.ticket >= 0:
+            self.queues.remove(request)
+            self.candidates.put(request.tenant)
+
+    def bind(self, request: Request) -> None:
+        """A free slot for a request that holds its pages."""
+        assert request.holding is not None
+        self.unqueue(request)
+        decodes = False
+        if request.state is State.PARKED:
+            self.parked[request.tenant] -= 1
+            del self.parked_requests[request]
+            decodes = request.holding.computed >= len(request.tokens) - 1 and request.made > 0
+        request.move(State.DECODE if decodes else State.PREFILL)
+        request.bound_made, request.left_out, request.ran_ns = request.made, 0, self.now_ns
+        slot = self.slots.bind(request, request.state, self.counts.steps)
+        self.slots.set_room(request)
+        self.sync_rows(request)
+        if decodes:
+            if request.computed >= request.holding.room:
+                self.full[slot] = None
+        else:
+            self.prefilling.append(request)
+        self.ends.add(request)
+        self.bound[request.tenant] += 1
+        self.several += self.bound[request.tenant] == 2
+        self.slot_steps[request.tenant] += 1
+        self.running_by_class[request.priority] += 1
+        self._kind(request)[request] = None
+        self.tell("admit", request)
+
+    def _kind(self, request: Request) -> dict[Request, None]:
+        return self.kinds.setdefault((request.tenant, request.priority, request.effective), {})
+
+    def settle_class(self, request: Request) -> None:
+        """Who went up a class for having waited has had its turn: it is of its own class again."""
+        self._leave_kind(request)
+        request.lifted = False
+        self._kind(request)[request] = None
+
+    def _leave_kind(self, request: Request) -> None:
+        kind = request.tenant, request.priority, request.effective
+        del self.kinds[kind][request]
+        if not self.kinds[kind]:
+            del self.kinds[kind]
+
+    def sync_rows(self, request: Request) -> None:
+        """The slot's arrays say which state rows its next step reads and writes."""
+        if self.cache.rows is None or request.slot < 0:
+            return
+        holding = request.holding
+        assert holding is not None
+        self.slots.set_rows(request, self.cache.step_rows(holding))
+        if holding.spare >= 0 and request.state is State.DECODE:
+            self.moving[request.slot] = None
+        else:
+            self.moving.pop(request.slot, None)
+
+    def sync(self, request: Request) -> None:
+        """What it holds is told how far its slot has come, and its full pages are cached."""
+        holding = request.holding
+        if holding is None or request.slot < 0 or holding.computed >= request.computed:
+            return
+        self.cache.ran(holding, self.slots.history[request.slot], request.computed, now_ns=self.now_ns)
+
+    def _unbind(self, request: Request) -> None:
+        self.sync(request)
+        slot = request.slot
+        self._leave_kind(request)
+        if request.state is State.PREFILL:
+            self.prefilling.remove(request)
+        self.full.pop(slot, None)
+        self.moving.pop(slot, None)
+        self.ends.remove(request)
+        self.slots.unbind(request)
+        request.reached = max(request.reached, request.computed)
+        self.several -= self.bound[request.tenant] == 2
+        self.bound[request.tenant] -= 1
+        self.slot_steps[request.tenant] -= 1
+        self.running_by_class[request.priority] -= 1
+        self.candidates.put(request.tenant)
+
+    def park(self, request: Request) -> None:
+        """It loses its slot, nothing else."""
+        self._unbind(request)
+        request.move(State.PARKED)
+        self.parked[request.tenant] += 1
+        self.parked_requests[request] = None
+        self.counts.parked += 1
+        self.queue(request, first=True)
+        self.tell("park", request, counter="parks")
+
+    def evict(self, request: Request) -> None:
+        """It loses its pages: its full ones stay as cache until somebody takes them."""
+        if request.state in RUNNING:
+            self._unbind(request)
+            again = True
+        else:
+            self.parked[request.tenant] -= 1
+            del self.parked_requests[request]
+            again = False
+        request.move(State.EVICTED)
+        assert request.holding is not None
+        request.digests = bytes(request.holding.digests)
+        self.let_go(request)
+        if again:
+            self.queue(request, first=True)
+        self.counts.evicted += 1
+        self.tell("evict", request, counter="evictions")
+
+    def let_go(self, request: Request) -> None:
+        """It holds no pages and no row."""
+        assert request.holding is not None
+        self.cache.release(request.holding)
+        request.holding = None
+        request.row[POSITION] = 0
+        self.candidates.put(request.tenant)
+
+    def end(self, request: Request, state: State, reason: str) -> None:
+        """It is over. Its pages stay as cache, and its session's are pinned."""
+        if request.slot >= 0:
+            self._unbind(request)
+        else:
+            if request.state is State.PARKED:
+                self.parked[request.tenant] -= 1
+                del self.parked_requests[request]
+            self.unqueue(request)
+        if request.holding is not None:
+            if state is State.FINISHED and request.session:
+                self._pin(request)
+            self.let_go(request)
+        if self.collector is request:
+            self.stop_collecting()
+        if request in self.probation:
+            self.probation.remove(request)
+        request.move(state)
+        request.reason = reason
+        choices = self.live[request.number]
+        choices.remove(request)
+        if not choices:
+            del self.live[request.number]
+        self.ended.append((request.number, request.choice, reason))
+        self.tell("end", request, counter=f"requests_{state.value}.{reason}")
+        siblings, request.siblings = request.siblings, []
+        for sibling in siblings:  # its further choices go on without it
+            if sibling.state is State.WAITING:
+                self.queue(sibling, first=False)
+
+    def _pin(self, request: Request) -> None:
+        most = self.tenants[request.tenant].session_pin_pages
+        assert request.holding is not None
+        if most:
+            self.pins.pin(request.holding, request.session, most, self.now_ns, self.timers)
+
+    def stop_collecting(self) -> None:
+        """The pages that were set aside for the collector are anybody's."""
+        if self.collector is not None:
+            for pool, count in zip(self.cache.pools, self.collected, strict=True):
+                pool.promise(self.collector.tenant, -count)
+            self.collector, self.collected = None, []
+
+    def end_number(self, number: int, state: State, reason: str, *, choice: int | None = None) -> None:
+        """Every choice of a request is over, or one of them."""
+        for request in list(self.live.get(number, ())):
+            if request.state not in TERMINAL and choice in (None, request.choice):
+                self.end(request, state, reason)
