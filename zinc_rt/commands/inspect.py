@@ -358,7 +358,7 @@ class _Needs:
 
     def _context(self) -> list[tuple[str, ...]]:
         """A row for each page group, then one for the recurrent state."""
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (
                 f"pages, {group.name}",
                 str(group.layers),
