@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zinc_rt.errors import UsageError
+from zinc_rt.sampling import Sampling
 from zinc_rt.sched.arrival import Arrival
 from zinc_rt.sched.invariants import violations
 from zinc_rt.sched.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.ledger import RunnerCounts
+from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.prefix import namespace
 from zinc_rt.sched.scheduler import Batch, NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.simulation_log import SimulationLog
@@ -104,15 +106,27 @@ class PredictedRunner:
     def __init__(self, cost: StepCost, seen: Callable[[StepPlan], None]) -> None:
         self.cost, self.seen = cost, seen
         self.now_ns = 0
+        self.counts = RunnerCounts()
+        self.records: np.ndarray = np.empty(0)  # the scheduler's
 
-    def run(self, plan: StepPlan) -> Sequence[int]:
+    def submit(self, plan: StepPlan) -> StepPlan:
         self.seen(plan)
-        context = sum(piece.last for piece in plan.pieces)
-        self.now_ns += self.cost.nanoseconds(plan.tokens, context)
-        draws = [piece for piece in plan.pieces if piece.draws]
-        seeds = np.array([piece.request.seed for piece in draws], np.uint64)
-        places = np.array([piece.last for piece in draws], np.uint64)
-        return [int(token) for token in drawn(seeds, places)]
+        return plan
+
+    def collect(self, handle: object) -> Drawn:
+        plan = handle
+        assert isinstance(plan, StepPlan)
+        context = int(plan.position[: plan.decodes].sum()) + plan.decodes + sum(each.last for each in plan.prompts)
+        took_ns = self.cost.nanoseconds(plan.tokens, context)
+        self.now_ns += took_ns
+        bound = int(np.count_nonzero(self.records["state"]))
+        self.counts = self.counts.after(plan.tokens, plan.rows, bound, took_ns)
+        seeds = self.records["seed"][plan.row_slot[: plan.rows]]
+        tokens = drawn(seeds, plan.row_position[: plan.rows].astype(np.uint64))
+        return Drawn(tokens, np.full(plan.rows, -1, np.int32))
+
+    def reopen(self) -> bool:
+        return False
 
 
 class Simulation:
@@ -150,7 +164,9 @@ class Simulation:
             settings.interactive_step_tokens or cost.interactive_tokens(settings.slots),
         )
         tenants = self.tenants if settings.policy == "fair" else [Tenant("everybody")]
-        return Scheduler(limits, tenants, cache, self.runner, lambda: self.runner.now_ns)
+        scheduler = Scheduler(limits, tenants, cache, self.runner, lambda: self.runner.now_ns)
+        self.runner.records = scheduler.records
+        return scheduler
 
     def run(self) -> SimulatedRun:
         self._refuse_what_never_runs()
@@ -186,11 +202,10 @@ class Simulation:
         return NewRequest(
             number + 1,
             tenant if fair else 0,
-            tokens.tolist(),
-            each.output,
+            tokens,
             self.spaces[tenant],
+            Sampling(each.output, seed=seed),
             each.priority if fair else None,
-            seed=seed,
         )
 
     def _seed(self, each: Arrival, number: int) -> int:
@@ -238,13 +253,13 @@ class Simulation:
 
     def _planned(self, plan: StepPlan) -> None:
         self.seen.steps += 1
-        self.log.planned(plan, self.scheduler.slots, self.seen.steps)
+        self.log.planned(plan, self.scheduler.slots.requests, self.seen.steps)
 
     def _commit(self, batch: Batch) -> None:
         self.last_end_ns = self.runner.now_ns
-        made = np.array([number - 1 for number, _ in batch.made], np.int64)
+        made = batch.requests - 1
         self.log.made(made, self.runner.now_ns, self.seen.steps)
-        for number, reason in batch.ended:
+        for number, _, reason in batch.ended:
             self.log.ended(number - 1, reason, self.runner.now_ns)
         self.advance(len(batch.ended))
         if self.seen.steps % self.settings.check_every == 0:

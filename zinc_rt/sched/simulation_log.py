@@ -65,9 +65,8 @@ class SimulationLog:
         bound = np.bincount(self.tenant[requests], minlength=tenants)
         self._waited &= self._live > bound
         self._slot_steps += bound
-        pieces = [(piece.request.number - 1, piece.last - piece.first) for piece in plan.pieces]
-        for number, count in pieces:
-            self._tokens[self.tenant[number]] += count
+        computed = self._slot_request[plan.slot[: plan.tokens]]
+        self._tokens += np.bincount(self.tenant[computed], minlength=tenants)
         if step % WINDOW == 0:
             self._end_window()
 
