@@ -205,17 +205,19 @@ class SchedulerState:
         self._watch_age(request)
 
     def _watch_age(self, request: Request) -> None:
-        """Its key falls with each band that it waits; behind the last it goes up a class."""
+        """Its key falls with each band that it waits; behind the last it goes up a class,
+        once its tenant has no slot."""
         queued, age = request.queued_ns, CLASSES[request.priority].age_ns
 
         def holds() -> bool:
             return request.ticket >= 0 and request.queued_ns == queued
 
         def older() -> None:
-            if band(request, self.now_ns) >= BANDS:
-                self.queues.lift(request)
-            else:
-                self.timers.at(queued + (band(request, self.now_ns) + 1) * age, older, holds)
+            aged = band(request, self.now_ns) >= BANDS
+            if aged:  # who has slots is served: a flood's own waiters are not to go up and past other tenants
+                self.queues.lift(request, climbs=not self.bound[request.tenant])
+            if not aged or (request.priority and not request.lifted):
+                self.timers.at(self.now_ns + age, older, holds)
             self.candidates.put(request.tenant)
 
         self.timers.at(queued + age, older, holds)
