@@ -193,6 +193,8 @@ def _fail(s: SchedulerState, request: Request | None) -> None:
     if request.state is State.DECODE:
         request.row[POSITION] -= 1
         request.row[GENERATED] -= 1
+    assert request.holding is not None
+    request.holding.spoilt = True
     s.end(request, State.FAILED, "logits_not_finite")
 
 
