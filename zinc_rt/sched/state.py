@@ -16,7 +16,7 @@ from zinc_rt.sched.candidates import Candidates
 from zinc_rt.sched.capsule import Capsule
 from zinc_rt.sched.ends import EndTokens
 from zinc_rt.sched.kv_cache import KvCache, PageCopy
-from zinc_rt.sched.ledger import UsageLedger
+from zinc_rt.sched.ledger import StepMade, UsageLedger
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.pages import PageQuota
 from zinc_rt.sched.plan import StepPlan
@@ -25,7 +25,16 @@ from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, Request, State
 from zinc_rt.sched.sessions import SessionPins
 from zinc_rt.sched.share import Service, Shares
 from zinc_rt.sched.slots import Slots
-from zinc_rt.sched.tenant import BANDS, CLASSES, SECOND_NS, Priority, Tenant, check_tenants, floors
+from zinc_rt.sched.tenant import (
+    BANDS,
+    CLASSES,
+    SECOND_NS,
+    Priority,
+    Tenant,
+    check_tenants,
+    floors,
+    isolation_groups,
+)
 from zinc_rt.sched.timers import Timers
 
 
@@ -120,7 +129,8 @@ class SchedulerState:
         self.floors = floors(limits.slots)
         self.counts = SchedulerCounts()
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
-        self.made = None if ledger is None else ledger.empty_step()
+        self.made: StepMade | None = None
+        self.begin_accounts()
         self.copies: list[PageCopy] = []
         self.slot_steps = np.zeros(count, np.int64)  # bound slots by tenant
         self.seen_service: dict[int, float] = {}  # by the last check
@@ -135,6 +145,12 @@ class SchedulerState:
 
     def buckets_of(self, tenant: Tenant) -> list[Bucket | None]:
         return [Bucket(*rate, self.now_ns) if rate else None for rate in (tenant.prefill, tenant.decode)]
+
+    def begin_accounts(self) -> None:
+        """The ledger knows the tenants there are now, and the groups whose tenants may share pages."""
+        if self.ledger is not None:
+            self.ledger.configure([tenant.name for tenant in self.tenants], isolation_groups(self.tenants))
+            self.made = self.ledger.empty_step()
 
     def set_factors(self) -> None:
         """Shares of all tenants and classes over a common denominator."""
