@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
@@ -15,7 +16,8 @@ from zinc_rt.sampling import Sampling
 from zinc_rt.sched.balance import unbalanced
 from zinc_rt.sched.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.ledger import PEAK, LedgerDelta, UsageLedger
-from zinc_rt.sched.prefix import namespace
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.prefix import Namespace, namespace
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Tenant
 
@@ -68,19 +70,25 @@ def _asked(m: SchedulerMachine) -> int:
     return sum(m.asked[number][0] for number, _ in m.made)
 
 
-def test_without_pressure_a_prompt_token_is_computed_once_or_was_cached() -> None:
-    cache, runner, now = KvCache((PageGroup("full", 400),), PAGE, 64, 0), FakeRunner(), [0]
-    tenants = [Tenant("ada"), Tenant("bob")]
-    ledger = UsageLedger(["ada", "bob"], {"full": 400})
-    limits = SchedulerLimits(4, 64, 40)
-    scheduler = Scheduler(limits, tenants, cache, runner, lambda: now[0], ledger=ledger)
+def scheduler_of(tenants: list[Tenant], secrets: bytes) -> tuple[Scheduler, UsageLedger, list[Namespace]]:
+    """Plenty of everything, a clock that goes a millisecond a look; a namespace for each tenant's secret."""
+    now = itertools.count(0, 1_000_000)
+    runner = FakeRunner()
+    ledger = UsageLedger([tenant.name for tenant in tenants], {"full": 400})
+    cache = KvCache((PageGroup("full", 400),), PAGE, 64, 0)
+    scheduler = Scheduler(SchedulerLimits(4, 64, 40), tenants, cache, runner, lambda: next(now), ledger=ledger)
     runner.scheduler = scheduler
-    spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([n]) * 32) for n in range(2)]
+    spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([secret]) * 32) for secret in secrets]
+    return scheduler, ledger, spaces
+
+
+def test_without_pressure_a_prompt_token_is_computed_once_or_was_cached() -> None:
+    scheduler, ledger, spaces = scheduler_of([Tenant("ada"), Tenant("bob")], b"ab")
     for number in range(1, 13):
         prompt = [1, 2, 3] * 4 + list(range(number))
         scheduler.submit(NewRequest(number, number % 2, prompt, spaces[number % 2], Sampling(number, seed=number)))
     while scheduler.step() is not None or scheduler.live:
-        now[0] += 1_000_000
+        pass
     assert not ledger.problems()
     for tenant, name in enumerate(("ada", "bob")):
         usage, numbers = ledger.usage(name), range(2 - tenant, 13, 2)
@@ -91,3 +99,18 @@ def test_without_pressure_a_prompt_token_is_computed_once_or_was_cached() -> Non
         assert usage["decode_inputs"] == sum(number - 1 for number in numbers)
         assert usage["requests_accepted"] == usage["requests_finished.length"] == 6
         assert "tokens_recomputed" not in usage and "parks" not in usage
+
+
+def test_pages_that_tenants_of_a_group_share_are_paid_for_by_the_group() -> None:
+    quota = (PageQuota(group=1),)
+    scheduler, ledger, spaces = scheduler_of([Tenant("ada", pages=quota), Tenant("bob", pages=quota)], b"aa")
+    for number, answer in ((1, 30), (2, 10)):
+        scheduler.submit(NewRequest(number, number - 1, [1, 2, 3] * 4, spaces[0], Sampling(answer, seed=1)))
+        for _ in range(3):
+            scheduler.step()
+    scheduler.configure([*scheduler.tenants, Tenant("cy")])
+    while scheduler.step() is not None or scheduler.live:
+        assert not scheduler.check()
+    group = ledger.usage(":group 1")
+    assert list(group) == ["page_steps.full"] and group["page_steps.full"] % 2 == 0, "two pages of the prompt"
+    assert not ledger.usage(":group 0") and not ledger.problems()

@@ -52,9 +52,7 @@ def _begin_accounts(s: SchedulerState) -> None:
     for group, pool in enumerate(s.cache.pools):
         row = pages[group]
         row[:tenants] = pool.paid
-        row[tenants:-2] = 0
-        for isolation, count in pool.shared_by().items():
-            row[tenants + isolation] = count
+        row[tenants:-2] = [pool.shared_by[isolation] for isolation in range(len(row) - 2 - tenants)]
         row[-2], row[-1] = pool.pool.idle, pool.pool.free
 
 

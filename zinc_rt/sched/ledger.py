@@ -101,7 +101,7 @@ class UsageLedger:
         for name in tenants:
             if name.startswith(RESERVED):
                 raise UsageError(f"tenant {name!r}: names that begin with {RESERVED!r} are accounts of the ledger")
-        self.tenants, self.groups = tuple(tenants), tuple(groups)
+        self.tenants = tuple(tenants)
         self.accounts = (*tenants, *(f"{RESERVED}group {name}" for name in groups), CACHE, FREE)
         if len(set(self.accounts)) != len(self.accounts):
             raise UsageError("two tenants have one name", next="name each differently: the ledger counts by name")
