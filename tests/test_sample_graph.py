@@ -20,12 +20,14 @@ from zinc_rt.ir.slot_record import RECORD
 from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
+from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.model.copy_graph import caches, copy_graph, states
 from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, RING, SampleForm, sample_graph
 from zinc_rt.resident import Resident, Variant
 from zinc_rt.runner import StepBlock
 
-TIERS = ("t_cpu", "t_cpu_native")
+TIERS = ("t_cpu", "t_cpu_native", "t1", "t2")
+SEEN = {**ROLE_HEAPS, "state": BufferHeap.BAR, "table": BufferHeap.BAR}  # the test looks at what the device keeps
 VOCAB, SLOTS = 333, 7
 FULL = SampleForm(VOCAB, SLOTS, penalty_rows=4, bias_rows=3, mask_rows=2, top=3, ends=2)
 PLAIN = SampleForm(VOCAB, SLOTS)
@@ -77,7 +79,7 @@ def bench(resident: Resident, form: SampleForm, rows: int) -> Bench:
 
 
 def built(resident: Resident, graph: OpGraph, key: tuple[int, ...], **how: Any) -> Variant:
-    return resident.build(graph, key, resident.graph(graph.name, graph), **how)
+    return resident.build(graph, key, resident.graph(graph.name, graph), heaps=SEEN, **how)
 
 
 def operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, np.ndarray]:
@@ -149,7 +151,7 @@ def test_a_record_stays_until_it_is_bound_anew(tier: str) -> None:
         first = made.sample.read("sample.token", made.draw(logits, {**step, **bound}, 2)).tolist()
         again = made.sample.read("sample.token", made.draw(logits, step, 0)).tolist()
         assert first == again
-        table = made.sample.read(RECORD_TABLE, (0, 0, 1, 0))
+        table = made.sample.read(RECORD_TABLE, (0, 0, 1, 0)).copy()
         assert table[[5, 2]].tolist() == record[[5, 2]].tolist() and not table[[0, 1, 3, 4, 6]].any()
         resident.unload()
 

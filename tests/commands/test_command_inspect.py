@@ -26,6 +26,16 @@ def test_it_shows_file_plan_and_traffic(qwen35moe: str, capsys: Capture) -> None
     assert "one decoded token at position 255 reads" in out and "state.ssm_delta[*]" in out
 
 
+def test_it_shows_what_a_context_takes(qwen35moe: str, capsys: Capture, tmp_path: Path) -> None:
+    assert main(["--model", qwen35moe, "--json", str(tmp_path / "r.json")]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    context = json.loads((tmp_path / "r.json").read_text())["details"]["context"]
+    (full,) = context["page_groups"]
+    assert ["pages,", "full", str(full["layers"]), f"{full['bytes_per_token']:,}"] in [line[:4] for line in lines]
+    assert full["page_bytes"] == 16 * full["bytes_per_token"]
+    assert ["state", "row"] in [line[:2] for line in lines] and context["state_row_bytes"] > 0
+
+
 def test_tensors_are_listed_one_by_one_on_request(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--tensors"]) == 0
     out = capsys.readouterr().out

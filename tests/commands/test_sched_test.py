@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.commands.sched_test import main
-from zinc_rt.sched import simulate as simulation
+from zinc_rt.sched.scheduler import Scheduler
 
 Capture = pytest.CaptureFixture[str]
 SHORT = ["--workload", "interactive", "--steps", "60"]
@@ -41,7 +41,7 @@ def test_a_file_and_its_report(flood: str, capsys: Capture) -> None:
     report = json.loads(capsys.readouterr().out)
     assert report["shortcuts"] == ["predicted, not measured: no card, no model"]
     assert [result["id"].rpartition("/")[2] for result in report["results"]] == [
-        "invariants", "everything-ends", "nothing-left",
+        "invariants", "everything-ends", "nothing-left", "ledger",
     ]  # fmt: skip
     figures = report["details"]["workloads"][flood]
     assert figures["classes"]["standard"]["requests"] == 10 and figures["settings"]["slots"] == 4
@@ -66,7 +66,7 @@ def test_an_export_runs(tmp_path: Path, capsys: Capture) -> None:
 def test_a_failure_gives_the_seed_the_step_and_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(simulation, "violations", lambda s: ["i03: page 4"] if s.now_ns > 10**9 else [])
+    monkeypatch.setattr(Scheduler, "check", lambda s: ["i03: page 4"] if s.now_ns > 10**9 else [])
     assert main(["--workload", "interactive", "--seed", "9", "--slots", "8", "--check", "2"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert any("first bad: step" in line and "seed 9" in line for line in lines)

@@ -20,6 +20,7 @@ ACCUSED = (
     (r"\bruntime\b", {"runtime"}),
     (r"\bgolden\b", {"golden"}),
     (r"\btokenizer\b", {"runtime"}),
+    (r"\bscheduler\b", {"runtime"}),
     (r"\bsampler\b", {"runtime", "oracle"}),
     (r"\bmodel file\b", {"file"}),
     (r"\bmodel code\b", {"model code"}),

@@ -60,11 +60,11 @@ def test_a_free_record_asks_for_nothing():
 
 
 def test_the_kernels_have_the_fields_where_they_are():
-    sources = [ROOT / "native/include/slot_record.h"]
+    sources = [ROOT / "native/include/slot_record.h", ROOT / "gfx1201/include/slots.inc"]
     for source in sources:
         text = source.read_text(encoding="utf-8")
         fields = re.findall(r"\bSLOT_(?!FLAG_)([A-Z_]+),? *=? *(\d+)", text)
-        assert len(fields) > 15
+        assert len(fields) >= 13
         for name, dword in fields:
             assert int(dword) == (64 if name == "DWORDS" else column(name.lower())), (source.name, name)
         flags = re.findall(r"\bSLOT_FLAG_([A-Z_]+),? *=? *(\d+)", text)

@@ -223,7 +223,8 @@ def test_a_few_cases_of_every_kernel_pass_on_the_simulated_device(
 
 
 SAMPLING = (
-    *("argmax", "sample_draw", "sample_sort", "sample_weights"),
+    *("argmax", "count_tokens", "log_sum", "logits_adjust", "logprobs"),
+    *("sample_draw", "sample_sort", "sample_weights", "slot_operands"),
     *("step_grids", "stream_out", "table_store", "verify_k"),
 )
 

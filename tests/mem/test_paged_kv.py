@@ -87,7 +87,11 @@ def test_a_position_without_a_page_or_a_slot_that_is_none_is_refused():
         PagedKV(4, slots=1, pages_per_slot=4, page_tokens=0)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["ensure", "release", "share"]), st.integers(0, 2), st.integers(0, 40))))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ensure", "release", "share", "forget"]), st.integers(0, 2), st.integers(0, 40))
+    )
+)
 def test_no_page_belongs_to_two_slots_unless_shared(steps):
     kv = PagedKV(9, slots=3, pages_per_slot=6, page_tokens=4)
     for verb, slot, tokens in steps:
@@ -96,6 +100,8 @@ def test_no_page_belongs_to_two_slots_unless_shared(steps):
                 kv.ensure(slot, tokens)
             elif verb == "release":
                 kv.release(slot)
+            elif verb == "forget":
+                kv.forget(slot, tokens)
             else:
                 kv.share(slot, tokens % 3, tokens // 3)
         except (OutOfPages, ValueError):
@@ -107,4 +113,29 @@ def test_no_page_belongs_to_two_slots_unless_shared(steps):
         for row in kv.table:
             pages = row[row != UNSET]
             assert len(set(pages.tolist())) == len(pages)
-            assert (row[len(pages) :] == UNSET).all()
+            places = np.flatnonzero(row != UNSET)
+            assert not len(places) or (np.diff(places) == 1).all()
+
+
+def test_pages_that_were_forgotten_are_free_and_the_others_stay_where_they_are():
+    kv = PagedKV(6, slots=2, pages_per_slot=6)
+    kv.ensure(0, 70)
+    kv.changes.clear()
+    before = kv.table[0].copy()
+    kv.forget(0, 31)
+    assert kv.table[0].tolist() == [UNSET, *before[1:]] and kv.free_pages == 2
+    kv.forget(0, 33)
+    kv.forget(0, 20)  # no way back
+    assert kv.table[0].tolist() == [UNSET, UNSET, *before[2:]] and kv.free_pages == 3
+    assert not kv.changes and kv.tokens(0) == 80
+    assert kv.rows(0, np.array([32])) == before[2] * 16
+    with pytest.raises(ValueError, match=r"positions 31\.\.31 outside 32\.\.79"):
+        kv.rows(0, np.array([31]))
+    with pytest.raises(ValueError, match="slot 0 has forgotten its first 2 pages"):
+        kv.share(0, 1, 48)
+    kv.ensure(0, 96)
+    assert kv.table[0, 5] == 0  # the lowest that is free
+    kv.release(0)
+    assert kv.free_pages == 6 and (kv.table == UNSET).all()
+    kv.ensure(0, 1)
+    assert kv.table[0, 0] == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.balance import LINES, unbalanced
-from zinc_rt.sched.ledger import CACHE, FREE, RunnerCounts, StepKind, StepMade, UsageLedger, split_time
+from zinc_rt.sched.ledger import CACHE, FREE, PEAK, RunnerCounts, StepKind, StepMade, UsageLedger, split_time
 
 PAGES = {"full": 12, "window": 5}
 
@@ -111,6 +111,7 @@ def test_who_leaves_keeps_what_it_used() -> None:
     assert ledger.usage("a")["decode_inputs"] == 1 and ledger.usage("b")["decode_inputs"] == 7
     assert ledger.usage("c") == {**ledger.usage("c"), "parks": 1, "slot_steps": 7}
     assert ledger.usage(":group team") == {"page_steps.full": 1}
+    assert {tenant for tenant, counter in ledger.take().usage if counter == PEAK} == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from support import Counts
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched import simulate as simulation
 from zinc_rt.sched.arrival import Arrival
 from zinc_rt.sched.schedule_checks import first_token_within, gaps_within, of_every_run, prefix_hits
 from zinc_rt.sched.scheduler import Scheduler
@@ -58,7 +57,7 @@ def test_turns_of_a_conversation_hit_what_was_made_before() -> None:
 
 
 def test_tokens_of_a_text_do_not_depend_on_who_asks() -> None:
-    places = np.arange(2000, dtype=np.uint64)
+    places = np.arange(2000)
     text, other = (drawn(np.full(1, seed, np.uint64), places) for seed in (1 << 32, 2 << 32))
     assert (text[7:9] == drawn(np.full(2, 1 << 32, np.uint64), places[7:9])).all()
     assert (text == other).mean() < 0.01 and len(np.unique(text)) > 1900 and text.min() >= 0
@@ -79,7 +78,7 @@ def test_a_run_that_is_cut_short_leaves_nothing(limit: dict[str, float]) -> None
     seen = run([Arrival(at, "a", 40, 30) for at in range(12)], **limit)
     assert seen.steps == 7 and seen.cut == 7 and not seen.left
     found = {finding.id: finding.status for finding in of_every_run(seen)}
-    assert found == {"invariants": "pass", "everything-ends": "skip", "nothing-left": "pass"}
+    assert found.pop("everything-ends") == "skip" and set(found.values()) == {"pass"}
 
 
 def test_what_can_never_run_is_refused_before_anything_does() -> None:
@@ -92,7 +91,7 @@ def test_what_can_never_run_is_refused_before_anything_does() -> None:
 
 
 def test_the_step_that_broke_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation, "violations", lambda s: ["i03: a page"] if s.now_ns >= 5 * 10**9 else [])
+    monkeypatch.setattr(Scheduler, "check", lambda s: ["i03: a page"] if s.now_ns >= 5 * 10**9 else [])
     seen = run([Arrival(0, "a", 40, 30)])
     (finding, *others) = of_every_run(seen)
     assert finding.status == "fail" and finding.first_bad["step"] == 6 and finding.reason == "i03: a page"

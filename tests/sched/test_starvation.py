@@ -68,6 +68,18 @@ def test_one_request_behind_anothers_flood(priority: Priority) -> None:
     assert engine.steps_to_first_token(engine.submit(1, 100, 20)) <= 4
 
 
+@pytest.mark.parametrize("priority", [Priority.STANDARD, Priority.BATCH])
+def test_a_flood_that_has_waited_long_is_not_put_before_others(priority: Priority) -> None:
+    """Its waiters have been there for all bands of their class, while its tenant has every slot."""
+    engine = Engine([Tenant("flood", priority), Tenant("one", priority)])
+    for _ in range(200):
+        engine.submit(0, 100, 300)
+    engine.step(10)
+    engine.now += 4 * 60 * 10**9
+    engine.step(5)
+    assert engine.steps_to_first_token(engine.submit(1, 100, 20)) <= 4
+
+
 def test_a_guarantee_is_kept_at_once_whatever_the_classes() -> None:
     engine = Engine([Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BATCH, slots_guaranteed=2)])
     for _ in range(200):

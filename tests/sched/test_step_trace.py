@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scheduler_machine import PlainSchedulerMachine
 
 from zinc_rt.errors import OutputError
 from zinc_rt.ir.slot_record import RECORD, SlotState
+from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.step_timeline import chrome_events, write_chrome
-from zinc_rt.sched.step_trace import StepNumbers, StepTrace
+from zinc_rt.sched.step_trace import StepNumbers, StepRecorder, StepTrace
 
 FREE, PREFILL, DECODE = SlotState
+PHASES = ("prefill", "decode")
 MS = 1_000_000
 
 
 def traced(rows: list[list[tuple[int, int, int]]], *, steps: int = 64) -> StepTrace:
     """A step a row, each a millisecond of two: (request, tenant, state) of each slot."""
-    trace = StepTrace(["ada", "bob"], 2, ["full"], steps=steps)
+    trace, plan = StepTrace(["ada", "bob"], 2, ["full"], steps=steps), StepPlan(8, 2, 1)
     slots = np.zeros(2, RECORD)
     for at, row in enumerate(rows):
-        slots["request"], slots["tenant"], slots["state"] = zip(*row, strict=True)
+        slots["request"], slots["tenant"], states = zip(*row, strict=True)
+        decodes, prompts = ([slot for slot in (0, 1) if states[slot] == phase] for phase in (DECODE, PREFILL))
+        plan.decodes, plan.tokens = len(decodes), len(decodes) + len(prompts)
+        plan.slot[: plan.tokens] = decodes + prompts
         start = 10**9 + 2 * at * MS
-        trace.record(StepNumbers(start, start + MS, 5, 1, 1, 2, 0), [0, at // 2, 1], [7 - at], [0], slots)
+        trace.record(plan, slots, StepNumbers(start, start + MS, 5, 1, 1, 2, 0), [0, at // 2, 1], [7 - at], [0])
     return trace
 
 
@@ -82,3 +89,19 @@ def test_the_file_is_json_that_says_how_much_it_kept(tmp_path: Path) -> None:
 
 def test_a_trace_of_nothing_is_a_timeline_without_steps() -> None:
     assert not shown(traced([])) and not shown(traced([]), "C")
+
+
+def test_a_scheduler_that_is_watched_shows_its_requests_and_what_befell_them() -> None:
+    m = PlainSchedulerMachine()
+    recorder = StepRecorder(m.scheduler)
+    for tenant in (0, 1, 2, 1, 1):
+        m.submit(tenant, [0, 1] * 5, 4, 0, False, None, 1)
+    for _ in range(40):
+        m.one_step(2)
+    trace = recorder.trace
+    assert trace.count == m.runner.counts.steps > 4
+    assert int(trace.numbers[: trace.count, 2].sum()) == m.runner.counts.input_tokens
+    slots = [(name, start) for name, thread, start, _ in shown(trace) if thread >= 10 and name not in PHASES]
+    assert {name for name, _ in slots} == {"desk 1", "team 2", "night 3", "team 4", "team 5"}
+    assert Counter(event.what for event in trace.events)["end"] == 5
+    assert {event.what for event in trace.events} >= {"arrive", "admit", "end"}

@@ -18,6 +18,7 @@ from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.ir.graph import OpGraph
+    from zinc_rt.mem.context_bytes import PageGroupSpec
     from zinc_rt.mem.plan import MemoryPlan
     from zinc_rt.mem.traffic import Traffic
     from zinc_rt.model.builder import SequenceLimits
@@ -270,9 +271,13 @@ def _file_details(gguf: GGUFFile) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """What a model needs: its graph, the memory plan of one step, and what a decoded token moves."""
+    """What a model needs: its graph, the memory plan of one step, what a context takes, and what a decoded token
+    moves."""
 
     graph: OpGraph
+    page_groups: tuple[PageGroupSpec, ...]
+    state_layers: int
+    state_row_bytes: int
     plan: MemoryPlan
     traffic: tuple[Traffic, ...]
     limits: SequenceLimits
@@ -284,6 +289,7 @@ class _Needs:
         from zinc_rt.commands.options import say
         from zinc_rt.context_memory import check_context_memory
         from zinc_rt.engine import ctx_warning, default_ctx, overrides_of
+        from zinc_rt.mem.context_bytes import groups_of, recurrent_layers, state_row_bytes
         from zinc_rt.mem.plan import plan_memory
         from zinc_rt.mem.traffic import decode_traffic
         from zinc_rt.model.builder import SequenceLimits
@@ -304,7 +310,16 @@ class _Needs:
         position = limits.ctx - 1 if arguments.position is None else arguments.position
         if not 0 <= position < limits.ctx:
             raise UsageError(f"--position {position}: wanted 0 to {limits.ctx - 1}, inside the context")
-        return _Needs(model.graph, plan, decode_traffic(decode.graph, position=position), limits, position)
+        return _Needs(
+            model.graph,
+            groups_of(decode.graph),
+            recurrent_layers(decode.graph),
+            state_row_bytes(decode.graph),
+            plan,
+            decode_traffic(decode.graph, position=position),
+            limits,
+            position,
+        )
 
     def print(self, out: TextIO) -> None:
         terminal.show(f"\nmemory plan: {readable_size(self.plan.total_bytes)}", out=out)
@@ -317,6 +332,9 @@ class _Needs:
             for heap, role, payload, total in self._heaps()
         ]
         _table(out, ("heap", "what", "bytes", "padding", "total"), rows)
+        terminal.show("\nwhat a context takes, F32", out=out)
+        held = f"a sequence of {self.limits.ctx}"
+        _table(out, ("", "layers", "a token", f"a page of {self.limits.page_tokens}", held), self._context())
         read, written = (sum(getattr(row, f"{way}_bytes") for row in self.traffic) for way in ("read", "written"))
         terminal.show(
             f"\none decoded token at position {self.position} reads {readable_size(read)}, "
@@ -338,8 +356,32 @@ class _Needs:
             row[1] += allocation.size_bytes
         return [(heap, role, payload, total) for (heap, role), (payload, total) in sorted(sums.items())]
 
+    def _context(self) -> list[tuple[str, ...]]:
+        """A row for each page group, then one for the recurrent state."""
+        rows: list[tuple[str, ...]] = [
+            (
+                f"pages, {group.name}",
+                str(group.layers),
+                f"{group.bytes_per_token:,}",
+                f"{group.page_bytes(self.limits.page_tokens):,}",
+                f"{group.tokens_held(self.limits.ctx, self.limits.step_tokens) * group.bytes_per_token:,}",
+            )
+            for group in self.page_groups
+        ]
+        if self.state_row_bytes:
+            rows.append(("state row", str(self.state_layers), "-", "-", f"{self.state_row_bytes:,}"))
+        return rows
+
     def details(self) -> dict[str, Any]:
         return {
+            "context": {
+                "page_tokens": self.limits.page_tokens,
+                "page_groups": [
+                    {**asdict(group), "page_bytes": group.page_bytes(self.limits.page_tokens)}
+                    for group in self.page_groups
+                ],
+                "state_row_bytes": self.state_row_bytes,
+            },
             "plan": {
                 "slots": self.limits.slots,
                 "capacity": dict(self.plan.capacity),

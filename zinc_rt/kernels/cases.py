@@ -513,12 +513,13 @@ def _hide_unwritten(case: Case, given: dict[str, Operand]) -> None:
     """Pages that no token needs are -1 in the table, and cache rows that no query sees hold NaN."""
     table, slot, position = (given[name] for name in ("page_table", "slot", "position"))
     assert isinstance(table, np.ndarray) and isinstance(slot, np.ndarray) and isinstance(position, np.ndarray)
-    page_tokens = int(case.attrs.get("page_tokens", 16))
+    page_tokens, window = int(case.attrs.get("page_tokens", 16)), int(case.attrs.get("window", 0))
     reads = case.op in READERS
     needed = np.zeros(table.shape, bool)
     seen = np.zeros(table.size * page_tokens, bool)
     for row, last in zip(slot, position, strict=True):
-        at = np.arange(0 if reads else last, last + 1)
+        first = max(0, last - window + 1) if window else 0
+        at = np.arange(first if reads else last, last + 1)
         needed[row, at // page_tokens] = True
         seen[table[row, at // page_tokens] * page_tokens + at % page_tokens] = True
     table[~needed] = -1

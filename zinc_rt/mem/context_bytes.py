@@ -63,6 +63,11 @@ def state_row_bytes(graph: OpGraph) -> int:
     return sum(row_bytes(spec) for spec in graph.by_role("state") if spec.name.startswith(RECURRENT))
 
 
+def recurrent_layers(graph: OpGraph) -> int:
+    """How many layers have recurrent state."""
+    return len({spec.name.partition("[")[2] for spec in graph.by_role("state") if spec.name.startswith(RECURRENT)})
+
+
 def row_bytes(spec: BufferSpec) -> int:
     """The bytes of one row of a buffer: one token's keys, one sequence's state."""
     return size_bytes(spec, {}) // int(spec.shape[0])

@@ -52,10 +52,7 @@ def _begin_accounts(s: SchedulerState) -> None:
     for group, pool in enumerate(s.cache.pools):
         row = pages[group]
         row[:tenants] = pool.paid
-        row[tenants:-2] = 0
-        if pool.shared:
-            for isolation, count in pool.shared_by().items():
-                row[tenants + isolation] = count
+        row[tenants:-2] = [pool.shared_by[isolation] for isolation in range(len(row) - 2 - tenants)]
         row[-2], row[-1] = pool.pool.idle, pool.pool.free
 
 
@@ -195,6 +192,8 @@ def _fail(s: SchedulerState, request: Request | None) -> None:
     if request.state is State.DECODE:
         request.row[POSITION] -= 1
         request.row[GENERATED] -= 1
+    assert request.holding is not None
+    request.holding.spoilt = True
     s.end(request, State.FAILED, "logits_not_finite")
 
 

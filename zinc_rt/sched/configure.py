@@ -64,9 +64,7 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
     if len(tenants) > len(before):
         s.slot_steps = np.concatenate([s.slot_steps, np.zeros(len(tenants) - len(before), np.int64)])
         s.slots.set_tenants(len(tenants))
-        if s.ledger is not None:
-            s.ledger.configure([tenant.name for tenant in tenants], s.ledger.groups)
-            s.made = s.ledger.empty_step()
+    s.begin_accounts()
     s.service.reweigh({number: tenant.weight_units for number, tenant in enumerate(tenants)})
     s.set_factors()
     for at in range(len(tenants)):

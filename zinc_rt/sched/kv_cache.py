@@ -66,6 +66,7 @@ class Holding:
     ttl_ns: int | None = None  # of its cache entries
     room: int = 0  # tokens that its pages have room for
     state: int = NO_ROW  # the row its state is in
+    spoilt: bool = False  # that row holds the state behind a step that failed: it is no checkpoint
     spare: int = NO_ROW  # the row to write while others name that one too
     boundary: int = NO_ROW  # the row of its state at the last page boundary, where that is kept rolling
     boundary_entry: CachedPage | None = None  # of the page that ends there
@@ -347,7 +348,7 @@ class KvCache:
         if self.rows is not None:
             if holding.boundary != NO_ROW:
                 self._checkpoint(holding.boundary_entry, holding.boundary)
-            if holding.computed % self.page_tokens == 0 and holding.state != ZERO:
+            if holding.computed % self.page_tokens == 0 and holding.state != ZERO and not holding.spoilt:
                 self._checkpoint(holding.last, holding.state)
             for row in (holding.boundary, holding.state, holding.spare):
                 self.unname(row)

@@ -93,6 +93,7 @@ class UsageLedger:
         self._device: Counter[str] = Counter()
         self._taken_usage: Counter[tuple[str, str]] = Counter()
         self._taken_device: Counter[str] = Counter()
+        self._peaks: Counter[str] = Counter()  # since the last delta
         self._last = self._settled = RunnerCounts()
         self._set_accounts(tenants, groups)
 
@@ -100,7 +101,7 @@ class UsageLedger:
         for name in tenants:
             if name.startswith(RESERVED):
                 raise UsageError(f"tenant {name!r}: names that begin with {RESERVED!r} are accounts of the ledger")
-        self.tenants, self.groups = tuple(tenants), tuple(groups)
+        self.tenants = tuple(tenants)
         self.accounts = (*tenants, *(f"{RESERVED}group {name}" for name in groups), CACHE, FREE)
         if len(set(self.accounts)) != len(self.accounts):
             raise UsageError("two tenants have one name", next="name each differently: the ledger counts by name")
@@ -110,7 +111,7 @@ class UsageLedger:
         self._device_ns = np.zeros(BLOCK, np.int64)
         self._sums, self._page_steps = np.zeros_like(self._counts[0]), np.zeros_like(self._paid[0])
         self._present, self._time = np.zeros((2, len(tenants)), np.int64)
-        self._peaks = np.zeros(len(tenants), np.int64)
+        self._most = np.zeros(len(tenants), np.int64)  # pages paid for at once
 
     def configure(self, tenants: Sequence[str], groups: Sequence[str] = ()) -> None:
         """From the next step on these are the tenants. What others used stays on their names."""
@@ -151,7 +152,7 @@ class UsageLedger:
         busy = np.flatnonzero(tokens.sum(0))
         self._time[busy] += split_time(self._device_ns[:steps], tokens[:, busy]).sum(0)
         self._page_steps += paid.sum(0)
-        self._peaks = np.maximum(self._peaks, paid[:, :, : len(self.tenants)].sum(1).max(0, initial=0))
+        np.maximum(self._most, paid[:, :, : len(self.tenants)].sum(1).max(0, initial=0), out=self._most)
 
     def _settle(self) -> None:
         """Bring the sums to the names they belong to."""
@@ -166,6 +167,9 @@ class UsageLedger:
             self._give(self.accounts, PAGE_STEPS + name, self._page_steps[group])
             self._device[PAGE_STEPS + name] += pages * (self._last.steps - self._settled.steps)
         self._settled = self._last
+        for index in np.flatnonzero(self._most).tolist():
+            self._peaks[self.tenants[index]] = max(self._peaks[self.tenants[index]], int(self._most[index]))
+        self._most[:] = 0
 
     def _give(self, accounts: Sequence[str], counter: str, values: np.ndarray) -> None:
         for index in np.flatnonzero(values).tolist():
@@ -195,12 +199,12 @@ class UsageLedger:
         with self._lock:
             self._settle()
             usage = _changed(self._usage, self._taken_usage)
-            usage.update({(self.tenants[at], PEAK): int(self._peaks[at]) for at in np.flatnonzero(self._peaks)})
+            usage.update({(tenant, PEAK): pages for tenant, pages in self._peaks.items()})
             device = _changed(self._device, self._taken_device)
             steps = self._device["steps"]
             delta = LedgerDelta(usage, device, steps - device.get("steps", 0), steps)
             self._taken_usage, self._taken_device = self._usage.copy(), self._device.copy()
-            self._peaks[:] = 0
+            self._peaks.clear()
             return delta
 
 

@@ -55,16 +55,14 @@ class Pages:
         self._accounts: list[_Account] = []
         self._payer = [NOBODY] * count
         self._sharers: dict[int, set[int]] = {}  # page that several tenants refer to: which
+        self._shared_by: dict[int, int | None] = {}  # and the isolation group that pays for it
+        self.shared_by: Counter[int | None] = Counter()  # so many does each pay for
         self._guarded = 0  # the sum of inequality R
 
     @property
     def shared(self) -> int:
         """Pages in use that isolation groups pay for."""
         return len(self._sharers)
-
-    def shared_by(self) -> Counter[int]:
-        """The same by isolation group."""
-        return Counter(self.payer(page)[1] for page in self._sharers)
 
     # --- quotas
 
@@ -217,6 +215,8 @@ class Pages:
         else:
             self._payer[page], self._sharers[page] = SEVERAL, {payer, tenant}
             self.paid[payer] -= 1
+            group = self._shared_by[page] = self._accounts[tenant].quota.group
+            self.shared_by[group] += 1
 
     def _pays_no_more(self, page: int, tenant: int) -> None:
         """One of several leaves."""
@@ -227,12 +227,13 @@ class Pages:
             del self._sharers[page]
             self._payer[page] = payer
             self.paid[payer] += 1
+            self.shared_by[self._shared_by.pop(page)] -= 1
 
     def payer(self, page: int) -> tuple[str, int]:
         """Who pays for a page: ("tenant", i), ("group", g) where several of one group refer to it, or nobody."""
         payer = self._payer[page]
         if payer == SEVERAL:
-            group = self._accounts[next(iter(self._sharers[page]))].quota.group
+            group = self._shared_by[page]
             return "group", NOBODY if group is None else group
         return ("nobody", NOBODY) if payer == NOBODY else ("tenant", payer)
 
@@ -260,6 +261,8 @@ class Pages:
         if int(self.paid.sum()) + self.shared != self.pool.used:
             by_tenants = int(self.paid.sum())
             yield f"tenants pay for {by_tenants} pages, groups for {self.shared}, and {self.pool.used} are used"
+        if +self.shared_by != Counter(self._shared_by.values()):
+            yield f"groups pay for {Counter(self._shared_by.values())} pages, {self.shared_by} noted"
 
     def namespace_problems(self) -> Iterator[str]:
         """Tenants that share a page are of one isolation group."""

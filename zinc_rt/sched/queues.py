@@ -64,9 +64,9 @@ class WaitingQueues:
                 queues[priority] = deque(each for each in queue if each[1].ticket == each[0])
         self._stale = 0
 
-    def lift(self, request: Request) -> None:
-        """It has waited through all bands: once it goes up a class."""
-        if not request.lifted and request.priority:
+    def lift(self, request: Request, *, climbs: bool) -> None:
+        """It has waited through all bands: once it goes up a class, where it `climbs`."""
+        if climbs and not request.lifted and request.priority:
             self.remove(request)
             request.lifted = True
             self.push(request, first=False)

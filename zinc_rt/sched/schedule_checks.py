@@ -139,7 +139,7 @@ def judged(
 
 def of_every_run(seen: SimulatedRun) -> list[CheckOutcome]:
     """What holds whatever the traffic is."""
-    return [_unbroken(seen), _everything_ends(seen), _nothing_left(seen)]
+    return [_unbroken(seen), _everything_ends(seen), _nothing_left(seen), _balanced(seen)]
 
 
 def _unbroken(seen: SimulatedRun) -> CheckOutcome:
@@ -174,6 +174,14 @@ def _nothing_left(seen: SimulatedRun) -> CheckOutcome:
     if seen.broken is not None:
         return CheckOutcome("nothing-left", "skip", reason=BROKE)
     return _judged("nothing-left", not seen.left, {"held": len(seen.left)}, {"held": 0}, {"held": seen.left})
+
+
+def _balanced(seen: SimulatedRun) -> CheckOutcome:
+    """L1 to L6 of the ledger, and what it has of each tenant beside what the requests saw."""
+    if seen.broken is not None:
+        return CheckOutcome("ledger", "skip", reason=BROKE)
+    found = seen.unbalanced
+    return _judged("ledger", not found, {"differences": len(found)}, {"differences": 0}, {"found": found})
 
 
 def _judged(

@@ -6,6 +6,7 @@ card would. Hours of a device's day in seconds, the same for the same seed.
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,21 +14,25 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zinc_rt.errors import UsageError
+from zinc_rt.ir.slot_record import RECORD
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.arrival import Arrival
-from zinc_rt.sched.invariants import violations
 from zinc_rt.sched.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.ledger import RunnerCounts
+from zinc_rt.sched.ledger import RunnerCounts, UsageLedger
+from zinc_rt.sched.messages import Batch, NewRequest
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.prefix import namespace
-from zinc_rt.sched.scheduler import Batch, NewRequest, Scheduler, SchedulerLimits
-from zinc_rt.sched.simulation_log import SimulationLog
+from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
+from zinc_rt.sched.simulation_log import NEVER, SimulationLog
 from zinc_rt.sched.step_cost import NS, StepCost
 from zinc_rt.sched.tenant import Tenant
 
 PAGE_TOKENS = 16
+GROUP = "full"
 POLICIES = ("fair", "fcfs")
 VOCABULARY_BITS = 17
+TEXT_BITS = 32  # of a seed: the places of a text
+LATER_NS = 7200 * NS  # beyond all ages and times to live
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class SimulationSettings:
     interactive_step_tokens: int | None = None
     policy: str = "fair"
     seed: int = 1
-    check_every: int = 16
+    check_every: int = 32
     most_steps: int | None = None
     most_seconds: float | None = None
 
@@ -60,7 +65,7 @@ class BrokenStep:
 @dataclass(slots=True)
 class SimulatedRun:
     """What a simulation saw. `left`: what was still held when everything had ended; `cut`: requests that a limit
-    of the run cancelled."""
+    of the run cancelled; `unbalanced`: what the ledger and the log do not agree on."""
 
     settings: SimulationSettings
     tenants: Sequence[Tenant]
@@ -74,6 +79,7 @@ class SimulatedRun:
     cut: int = 0
     broken: BrokenStep | None = None
     left: list[str] = field(default_factory=list)
+    unbalanced: list[str] = field(default_factory=list)
 
 
 def simulate(
@@ -94,8 +100,8 @@ def pages_of(settings: SimulationSettings) -> int:
 
 
 def drawn(seed: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """Token ids: a function of a text's seed and the place in it, as no model would write it. Both u64 [n]."""
-    mixed = (seed + position + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    """Token ids: a function of a text's seed (u64) and the place in it, as no model would write it."""
+    mixed = (seed + position.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return (mixed >> np.uint64(64 - VOCABULARY_BITS)).astype(np.int32)
 
@@ -107,7 +113,7 @@ class PredictedRunner:
         self.cost, self.seen = cost, seen
         self.now_ns = 0
         self.counts = RunnerCounts()
-        self.records: np.ndarray = np.empty(0)  # the scheduler's
+        self.records = np.zeros(0, RECORD)  # the scheduler's, when there is one
 
     def submit(self, plan: StepPlan) -> StepPlan:
         self.seen(plan)
@@ -116,17 +122,21 @@ class PredictedRunner:
     def collect(self, handle: object) -> Drawn:
         plan = handle
         assert isinstance(plan, StepPlan)
-        context = int(plan.position[: plan.decodes].sum()) + plan.decodes + sum(each.last for each in plan.prompts)
-        took_ns = self.cost.nanoseconds(plan.tokens, context)
+        rows, bound = plan.rows, int(np.count_nonzero(self.records["state"]))
+        took_ns = self.cost.nanoseconds(plan.tokens, context_of(plan))
         self.now_ns += took_ns
-        bound = int(np.count_nonzero(self.records["state"]))
-        self.counts = self.counts.after(plan.tokens, plan.rows, bound, took_ns)
-        seeds = self.records["seed"][plan.row_slot[: plan.rows]]
-        tokens = drawn(seeds, plan.row_position[: plan.rows].astype(np.uint64))
-        return Drawn(tokens, np.full(plan.rows, -1, np.int32))
+        self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
+        tokens = drawn(self.records["seed"][plan.row_slot[:rows]], plan.row_position[:rows])
+        return Drawn(tokens, np.full(rows, -1, np.int32))
 
     def reopen(self) -> bool:
         return False
+
+
+def context_of(plan: StepPlan) -> int:
+    """What the step's sequences look back at, each once: the tokens up to its last."""
+    decodes = plan.position[: plan.decodes]
+    return int(decodes.sum()) + len(decodes) + sum(piece.last for piece in plan.prompts)
 
 
 class Simulation:
@@ -142,6 +152,9 @@ class Simulation:
         self.arrivals = sorted(arrivals, key=lambda each: each.at)
         self.index = {tenant.name: number for number, tenant in enumerate(tenants)}
         self.runner = PredictedRunner(cost, self._planned)
+        # first come, first served is a scheduler that takes everybody for one tenant of one class
+        self.accounts = tenants if settings.policy == "fair" else [Tenant("everybody")]
+        self.ledger = UsageLedger([tenant.name for tenant in self.accounts], {GROUP: pages_of(settings)})
         self.scheduler = self._scheduler(cost)
         self.spaces = [
             namespace("simulated", "none", "f32", PAGE_TOKENS, secret=number.to_bytes(32, "little"))
@@ -154,39 +167,43 @@ class Simulation:
         self.seen = SimulatedRun(settings, tenants, self.log)
 
     def _scheduler(self, cost: StepCost) -> Scheduler:
-        """First come, first served is a scheduler that takes everybody for one tenant of one class."""
         settings = self.settings
-        cache = KvCache((PageGroup("full", pages_of(settings)),), PAGE_TOKENS, settings.step_tokens)
+        cache = KvCache((PageGroup(GROUP, pages_of(settings)),), PAGE_TOKENS, settings.step_tokens)
         limits = SchedulerLimits(
             settings.slots,
             settings.ctx,
             settings.step_tokens,
             settings.interactive_step_tokens or cost.interactive_tokens(settings.slots),
+            check_every=0,  # `_check` does
         )
-        tenants = self.tenants if settings.policy == "fair" else [Tenant("everybody")]
-        scheduler = Scheduler(limits, tenants, cache, self.runner, lambda: self.runner.now_ns)
-        self.runner.records = scheduler.records
-        return scheduler
+        made = Scheduler(limits, self.accounts, cache, self.runner, lambda: self.runner.now_ns, ledger=self.ledger)
+        self.runner.records = made.records
+        return made
 
     def run(self) -> SimulatedRun:
         self._refuse_what_never_runs()
+        seen = self.seen
         try:
             while self._step():
                 pass
-            if self.seen.broken is None:
+            seen.seconds = self.runner.now_ns / NS
+            if seen.broken is None:
                 self._drain()
         except Exception as error:  # a scheduler that fails is what this is to find: the report says at which step
-            self.seen.broken = BrokenStep(
-                self.seen.steps, (f"{type(error).__name__}: {error}",), traceback.format_exc()
-            )
+            seen.seconds = self.runner.now_ns / NS
+            found = f"{type(error).__name__}: {error}"
+            seen.broken = BrokenStep(seen.steps, (found,), traceback.format_exc())
         counts = self.scheduler.counts
-        self.seen.seconds = self.runner.now_ns / NS
-        self.seen.parked, self.seen.evicted = counts.parked, counts.evicted
-        self.seen.computed_tokens = counts.computed
-        return self.seen
+        seen.parked, seen.evicted, seen.computed_tokens = counts.parked, counts.evicted, counts.computed
+        return seen
 
     def _refuse_what_never_runs(self) -> None:
+        checked = set()
         for number, each in enumerate(self.arrivals):
+            kind = each.tenant, each.prompt, each.output
+            if kind in checked:
+                continue
+            checked.add(kind)
             if each.tenant not in self.index:
                 raise UsageError(f"{_named(each)}: no tenant {each.tenant!r}", next="name it among the tenants")
             if why := self.scheduler.refuse(self._request(number, tokens=np.zeros(each.prompt, np.int32))):
@@ -196,7 +213,7 @@ class Simulation:
         each = self.arrivals[number]
         seed = self._seed(each, number)
         if tokens is None:
-            tokens = drawn(np.array([seed], np.uint64), np.arange(each.prompt, dtype=np.uint64))
+            tokens = drawn(np.array([seed], np.uint64), np.arange(each.prompt))
         fair = self.settings.policy == "fair"
         tenant = self.index[each.tenant]
         return NewRequest(
@@ -204,14 +221,16 @@ class Simulation:
             tenant if fair else 0,
             tokens,
             self.spaces[tenant],
-            Sampling(each.output, seed=seed),
+            Sampling(max_tokens=each.output, seed=seed, ignore_eos=True),
             each.priority if fair else None,
         )
 
     def _seed(self, each: Arrival, number: int) -> int:
         """Of the text that the request is a piece of: its own, or that of its prefix."""
-        text = (each.tenant, each.prefix) if each.prefix else ("", str(number))
-        return (self.texts.setdefault(text, len(self.texts)) + 1) << 32
+        if not each.prefix:
+            return number << TEXT_BITS
+        text = self.texts.setdefault((each.tenant, each.prefix), len(self.arrivals) + len(self.texts))
+        return text << TEXT_BITS
 
     # --- time goes on
 
@@ -242,14 +261,14 @@ class Simulation:
             self.next += 1
 
     def _wait(self) -> bool:
-        """To the next arrival."""
-        if self.next < len(self.arrivals):
-            self.runner.now_ns = max(self.runner.now_ns, int(np.ceil(self.arrivals[self.next].at * NS)))
-            return True
-        if self.scheduler.live:
-            self.runner.now_ns += NS  # a rate's bucket fills
-            return True
-        return False
+        """To the next arrival, or to what the scheduler waits for; False where there is neither."""
+        due = [self.arrivals[self.next].at * NS] if self.next < len(self.arrivals) else []
+        if self.scheduler.live and (event := self.scheduler.next_event()) is not None:
+            due.append(event)
+        if not due:
+            return False
+        self.runner.now_ns = max(self.runner.now_ns, math.ceil(min(due)))
+        return True
 
     def _planned(self, plan: StepPlan) -> None:
         self.seen.steps += 1
@@ -257,8 +276,7 @@ class Simulation:
 
     def _commit(self, batch: Batch) -> None:
         self.last_end_ns = self.runner.now_ns
-        made = batch.requests - 1
-        self.log.made(made, self.runner.now_ns, self.seen.steps)
+        self.log.made(batch.requests - 1, self.runner.now_ns, self.seen.steps)
         for number, _, reason in batch.ended:
             self.log.ended(number - 1, reason, self.runner.now_ns)
         self.advance(len(batch.ended))
@@ -267,7 +285,7 @@ class Simulation:
 
     def _check(self) -> None:
         self.seen.checks += 1
-        found = violations(self.scheduler)
+        found = self.scheduler.check()
         if found:
             self.seen.broken = BrokenStep(self.seen.steps, tuple(found))
 
@@ -278,8 +296,26 @@ class Simulation:
             self.seen.cut += 1
         while (batch := self.scheduler.step()) is not None:
             self._commit(batch)
+        self.runner.now_ns += LATER_NS  # what waits for a time that nobody needs any more is gone by then
+        self.scheduler.step()
         self._check()
         self.seen.left = list(held(self.scheduler))
+        self.seen.unbalanced = [*self.ledger.problems(), *self._differences()]
+
+    def _differences(self) -> Iterator[str]:
+        """Where the ledger has another number than the log, which counts requests and knows no ledger."""
+        log = self.log
+        whose = log.tenant if self.settings.policy == "fair" else np.zeros_like(log.tenant)
+        booked = self.ledger.take().usage
+        for counter, column in (
+            ("tokens_generated", log.made_tokens),
+            ("requests_accepted", log.arrived_step != NEVER),
+        ):
+            seen = np.bincount(whose, column, minlength=len(self.accounts))
+            for account, count in zip(self.accounts, seen.astype(int).tolist(), strict=True):
+                found = booked.get((account.name, counter), 0)
+                if found != count:
+                    yield f"{account.name}: {counter} is {found}, and {count} were seen"
 
 
 def held(scheduler: Scheduler) -> Iterator[str]:
@@ -290,6 +326,8 @@ def held(scheduler: Scheduler) -> Iterator[str]:
         yield f"{scheduler.queues.count} are queued"
     if bound := sum(1 for _ in scheduler.running()):
         yield f"{bound} slots are bound"
+    if scheduler.next_event() is not None:
+        yield "something is still to happen"
     for group, pool in zip(scheduler.cache.groups, scheduler.cache.pools, strict=True):
         if pool.pool.used:
             yield f"{pool.pool.used} pages of group {group.name} are in use"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -37,8 +38,7 @@ class SimulationLog:
         self.made_tokens = np.zeros(count, np.int64)
         self.cached = np.full(count, NEVER, np.int64)  # of its prompt, as it was first bound
         self.reasons: Counter[str] = Counter()
-        self._gaps: list[np.ndarray] = []
-        self._gap_class: list[np.ndarray] = []
+        self._gaps, self._gap_class = array("i"), array("b")  # microseconds, and whose
         self._slot_request = np.full(slots, NEVER, np.int64)
         # by tenant: live requests, and what was given in this window, to whom if they waited in each of its steps
         self._live, self._slot_steps, self._tokens = (np.zeros(len(tenants), np.int64) for _ in range(3))
@@ -59,14 +59,14 @@ class SimulationLog:
                 self._slot_request[slot] = number
                 if request is not None and self.bound_step[number] == NEVER:
                     self.bound_step[number] = step
-                    self.cached[number] = request.computed
+                    self.cached[number] = request.cached
         requests = self._slot_request[self._slot_request != NEVER]
         tenants = len(self.tenants)
         bound = np.bincount(self.tenant[requests], minlength=tenants)
         self._waited &= self._live > bound
         self._slot_steps += bound
-        computed = self._slot_request[plan.slot[: plan.tokens]]
-        self._tokens += np.bincount(self.tenant[computed], minlength=tenants)
+        planned = np.bincount(plan.slot[: plan.tokens], minlength=len(slots))
+        np.add.at(self._tokens, self.tenant[requests], planned[self._slot_request != NEVER])
         if step % WINDOW == 0:
             self._end_window()
 
@@ -82,8 +82,9 @@ class SimulationLog:
         fresh = numbers[before == NEVER]
         self.first_ns[fresh], self.first_step[fresh] = now_ns, step
         going = before != NEVER
-        self._gaps.append(now_ns - before[going])
-        self._gap_class.append(self.priority[numbers[going]].astype(np.int8))
+        gaps = (now_ns - before[going]) // 1000
+        self._gaps.frombytes(gaps.astype(np.int32).tobytes())
+        self._gap_class.frombytes(self.priority[numbers[going]].astype(np.int8).tobytes())
         self.last_ns[numbers] = now_ns
         self.made_tokens[numbers] += 1
 
@@ -113,10 +114,8 @@ class SimulationLog:
 
     def gap_seconds(self, priority: Priority) -> np.ndarray:
         """Between two tokens of a request, all of that class."""
-        if not self._gaps:
-            return np.zeros(0)
-        gaps, classes = np.concatenate(self._gaps), np.concatenate(self._gap_class)
-        return gaps[classes == priority] / NS
+        gaps, classes = np.array(self._gaps, np.int32), np.array(self._gap_class, np.int8)
+        return gaps[classes == priority] / 1e6
 
     def hit_share(self) -> float:
         """Of all prompt tokens, those that were not computed as the request was first bound."""

@@ -16,7 +16,7 @@ from zinc_rt.sched.candidates import Candidates
 from zinc_rt.sched.capsule import Capsule
 from zinc_rt.sched.ends import EndTokens
 from zinc_rt.sched.kv_cache import KvCache, PageCopy
-from zinc_rt.sched.ledger import UsageLedger
+from zinc_rt.sched.ledger import StepMade, UsageLedger
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.pages import PageQuota
 from zinc_rt.sched.plan import StepPlan
@@ -25,7 +25,16 @@ from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, Request, State
 from zinc_rt.sched.sessions import SessionPins
 from zinc_rt.sched.share import Service, Shares
 from zinc_rt.sched.slots import Slots
-from zinc_rt.sched.tenant import BANDS, CLASSES, SECOND_NS, Priority, Tenant, check_tenants, floors
+from zinc_rt.sched.tenant import (
+    BANDS,
+    CLASSES,
+    SECOND_NS,
+    Priority,
+    Tenant,
+    check_tenants,
+    floors,
+    isolation_groups,
+)
 from zinc_rt.sched.timers import Timers
 
 
@@ -120,7 +129,8 @@ class SchedulerState:
         self.floors = floors(limits.slots)
         self.counts = SchedulerCounts()
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
-        self.made = None if ledger is None else ledger.empty_step()
+        self.made: StepMade | None = None
+        self.begin_accounts()
         self.copies: list[PageCopy] = []
         self.slot_steps = np.zeros(count, np.int64)  # bound slots by tenant
         self.seen_service: dict[int, float] = {}  # by the last check
@@ -135,6 +145,12 @@ class SchedulerState:
 
     def buckets_of(self, tenant: Tenant) -> list[Bucket | None]:
         return [Bucket(*rate, self.now_ns) if rate else None for rate in (tenant.prefill, tenant.decode)]
+
+    def begin_accounts(self) -> None:
+        """The ledger knows the tenants there are now, and the groups whose tenants may share pages."""
+        if self.ledger is not None:
+            self.ledger.configure([tenant.name for tenant in self.tenants], isolation_groups(self.tenants))
+            self.made = self.ledger.empty_step()
 
     def set_factors(self) -> None:
         """Shares of all tenants and classes over a common denominator."""
@@ -205,17 +221,19 @@ class SchedulerState:
         self._watch_age(request)
 
     def _watch_age(self, request: Request) -> None:
-        """Its key falls with each band that it waits; behind the last it goes up a class."""
+        """Its key falls with each band that it waits; behind the last it goes up a class,
+        once its tenant has no slot."""
         queued, age = request.queued_ns, CLASSES[request.priority].age_ns
 
         def holds() -> bool:
             return request.ticket >= 0 and request.queued_ns == queued
 
         def older() -> None:
-            if band(request, self.now_ns) >= BANDS:
-                self.queues.lift(request)
-            else:
-                self.timers.at(queued + (band(request, self.now_ns) + 1) * age, older, holds)
+            aged = band(request, self.now_ns) >= BANDS
+            if aged:  # who has slots is served: a flood's own waiters are not to go up and past other tenants
+                self.queues.lift(request, climbs=not self.bound[request.tenant])
+            if not aged or (request.priority and not request.lifted):
+                self.timers.at(self.now_ns + age, older, holds)
             self.candidates.put(request.tenant)
 
         self.timers.at(queued + age, older, holds)

@@ -9,6 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from zinc_rt.ir.slot_record import SlotState
+from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.state import SchedulerState
 from zinc_rt.sched.tenant import Priority
 
 STEPS = 4096
@@ -49,24 +54,25 @@ class StepTrace:
         self.idle = np.zeros((steps, len(groups)), np.int32)  # pages that only the cache has
         self.request = np.zeros((steps, slots), np.int64)  # each slot's; whatever it was where the slot is free
         self.tenant = np.zeros((steps, slots), np.int32)
-        self.phase = np.zeros((steps, slots), np.int8)  # SlotState
+        self.phase = np.zeros((steps, slots), np.int8)  # SlotState: what it computed, FREE where nothing
         self.events: deque[StepEvent] = deque(maxlen=EVENTS_A_STEP * steps)
 
     def record(
         self,
+        plan: StepPlan,
+        records: np.ndarray,
         numbers: StepNumbers,
         waiting: Sequence[int],
         free: Sequence[int],
         idle: Sequence[int],
-        slots: np.ndarray,
     ) -> None:
-        """A step has ended. `slots`: the slots' records (`ir.slot_record.RECORD`), with `state` as it computed."""
+        """A step has ended. `records`: of the slots; those that the plan names are still of who computed in it."""
         at = self.count % len(self.phase)
         self.numbers[at] = numbers
         self.waiting[at], self.free[at], self.idle[at] = waiting, free, idle
-        self.request[at] = slots["request"]
-        self.tenant[at] = slots["tenant"]
-        self.phase[at] = slots["state"]
+        self.request[at], self.tenant[at], self.phase[at] = records["request"], records["tenant"], SlotState.FREE
+        self.phase[at, plan.slot[: plan.decodes]] = SlotState.DECODE
+        self.phase[at, plan.slot[plan.decodes : plan.tokens]] = SlotState.PREFILL
         self.count += 1
 
     def event(self, at_ns: int, what: str, request: int, slot: int = -1, amount: int = 0) -> None:
@@ -78,3 +84,30 @@ class StepTrace:
         """The places of the steps that the ring still has, oldest first."""
         size = len(self.phase)
         return np.arange(max(0, self.count - size), self.count) % size
+
+
+class StepRecorder:
+    """Records each step of a scheduler from now on: its observer."""
+
+    def __init__(self, scheduler: SchedulerState, *, steps: int = STEPS) -> None:
+        groups = [group.name for group in scheduler.cache.groups]
+        self._scheduler = scheduler
+        self.trace = StepTrace(_names(scheduler), scheduler.limits.slots, groups, steps=steps)
+        scheduler.observer = self
+
+    def event(self, what: str, request: Request, amount: int) -> None:
+        self.trace.event(self._scheduler.clock_ns(), what, request.number, request.slot, amount)
+
+    def stepped(self, plan: StepPlan, batch: Batch, started_ns: int, ended_ns: int) -> None:
+        s, trace = self._scheduler, self.trace
+        if len(s.tenants) != len(trace.tenants):
+            trace.tenants = _names(s)
+        prompts, parked = len(plan.prompts), len(s.parked_requests)
+        numbers = StepNumbers(started_ns, ended_ns, plan.tokens, plan.decodes, prompts, plan.rows, parked)
+        pools = [pages.pool for pages in s.cache.pools]
+        free, idle = [pool.free for pool in pools], [pool.idle for pool in pools]
+        trace.record(plan, s.records, numbers, [s.queues.by_class[each] for each in Priority], free, idle)
+
+
+def _names(scheduler: SchedulerState) -> tuple[str, ...]:
+    return tuple(tenant.name for tenant in scheduler.tenants)

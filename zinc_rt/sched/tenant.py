@@ -68,6 +68,12 @@ class Tenant:
         return weight_units(self.weight)
 
 
+def isolation_groups(tenants: Sequence[Tenant]) -> list[str]:
+    """The names of all groups whose tenants may share pages, by number."""
+    groups = [quota.group for tenant in tenants for quota in tenant.pages if quota.group is not None]
+    return [str(group) for group in range(max(groups, default=-1) + 1)]
+
+
 def check_tenants(tenants: Sequence[Tenant], slots: int) -> None:
     """Raises UsageError where guarantees contradict each other; pages are checked as they are set."""
     guaranteed = sum(tenant.slots_guaranteed for tenant in tenants)

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kernels.rows import attention, elementwise, embed, matvec, moe, norm, recurrent, sampling
+from zinc_rt.kernels.rows import attention, elementwise, embed, matvec, moe, norm, recurrent, sampling, slots
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES, pack_weight, packed_bytes
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet
@@ -41,7 +41,7 @@ TUNING = Tuning(
 
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (embed, matvec, norm, elementwise, attention, moe, recurrent, sampling)
+FAMILIES = (embed, matvec, norm, elementwise, attention, moe, recurrent, sampling, slots)
 ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
 _BUILT = files(__package__) / "built"
 

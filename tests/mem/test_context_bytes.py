@@ -1,0 +1,102 @@
+"""What a token, a page and a state row take, against sums over the file's metadata."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.mem.context_bytes import PageGroupSpec, groups_of, state_row_bytes
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.model.groups import has_recurrent_state, page_groups
+from zinc_rt.model.registry import build_model
+
+F32 = 4
+
+
+def tiny(folder: Path, architecture: str) -> GGUFFile:
+    path = folder / f"{architecture}.gguf"
+    write_tiny(path, architecture)
+    return read_gguf(path)
+
+
+def key(gguf: GGUFFile, name: str) -> int:
+    value = gguf.metadata[f"{gguf.architecture}.{name}"]
+    assert isinstance(value, int)
+    return value
+
+
+def test_plain_attention_is_one_group(tmp_path: Path) -> None:
+    gguf = tiny(tmp_path, "qwen3")
+    width = key(gguf, "attention.head_count_kv") * key(gguf, "attention.key_length")
+    layers = key(gguf, "block_count")
+    assert page_groups(gguf) == (PageGroupSpec("full", 0, layers, layers * 2 * width * F32),)
+    assert not has_recurrent_state(gguf)
+
+
+def test_layers_behind_a_window_are_a_group_and_layers_that_share_a_cache_own_none(tmp_path: Path) -> None:
+    gguf = tiny(tmp_path, "gemma4")
+    owners = key(gguf, "block_count") - key(gguf, "attention.shared_kv_layers")
+    sliding = [bool(flag) for flag in gguf.metadata["gemma4.attention.sliding_window_pattern"]][:owners]  # type: ignore[union-attr]
+    full, near = page_groups(gguf)
+    assert (full.name, full.window, full.layers) == ("full", 0, sliding.count(False))
+    assert (near.name, near.window, near.layers) == ("window-8", 8, sliding.count(True))
+    assert 0 < owners < key(gguf, "block_count")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "layers", "values_per_layer"),
+    [("deepseek2", 3, "latent and rope"), ("deepseek2lite", 3, "keys and values")],
+)
+def test_latents_are_a_group_of_their_own_and_far_smaller(
+    architecture: str, layers: int, values_per_layer: str, tmp_path: Path
+) -> None:
+    gguf = tiny(tmp_path, architecture)
+    rope = key(gguf, "rope.dimension_count")
+    if values_per_layer == "latent and rope":
+        each = key(gguf, "attention.kv_lora_rank") + rope
+    else:
+        heads = key(gguf, "attention.head_count")
+        each = heads * (key(gguf, "attention.key_length") + key(gguf, "attention.value_length"))
+    assert page_groups(gguf) == (PageGroupSpec("full", 0, layers, layers * each * F32),)
+
+
+def test_a_state_row_is_every_recurrent_layers_state_of_one_sequence(tmp_path: Path) -> None:
+    gguf = tiny(tmp_path, "qwen35moe")
+    d, heads = key(gguf, "ssm.state_size"), key(gguf, "ssm.time_step_rank")
+    channels = 2 * key(gguf, "ssm.group_count") * d + heads * d
+    recurrent = key(gguf, "block_count") - page_groups(gguf)[0].layers
+    row = recurrent * (heads * d * d + (key(gguf, "ssm.conv_kernel") - 1) * channels) * F32
+    for slots, rows in ((1, None), (3, None), (3, 9)):
+        graph = build_model(gguf, SequenceLimits(ctx=64, slots=slots, state_rows=rows), "decode").graph
+        assert state_row_bytes(graph) == row
+        states = {spec.shape[0] for spec in graph.by_role("state") if spec.name.startswith("state.ssm_")}
+        assert states == {rows or slots + 1}
+    assert has_recurrent_state(gguf)
+
+
+def test_a_model_without_attention_has_no_group(tmp_path: Path) -> None:
+    gguf = tiny(tmp_path, "mamba")
+    assert page_groups(gguf) == () and has_recurrent_state(gguf)
+
+
+def test_pools_are_as_large_as_they_are_said_to_be(tmp_path: Path) -> None:
+    limits = SequenceLimits(ctx=64, slots=2, pages=(7, 3))
+    graph = build_model(tiny(tmp_path, "gemma4"), limits, "decode").graph
+    rows = {spec.shape[0] for spec in graph.by_role("state")}
+    assert rows == {7 * 16, 3 * 16}
+    default = build_model(tiny(tmp_path, "gemma4"), SequenceLimits(ctx=64, slots=2), "decode").graph
+    assert {spec.shape[0] for spec in default.by_role("state")} == {2 * 64}
+    assert [group.bytes_per_token for group in groups_of(graph)] == [
+        group.bytes_per_token for group in groups_of(default)
+    ]
+
+
+def test_a_page_and_a_sequence_are_sums_of_tokens() -> None:
+    near = PageGroupSpec("window-512", 512, 20, 80 * 1024)  # Gemma 4 E4B's
+    assert near.page_bytes(16) == 1280 * 1024
+    assert near.tokens_held(ctx=32768, step_tokens=128) == 640
+    assert near.tokens_held(ctx=100, step_tokens=128) == 100
+    assert PageGroupSpec("full", 0, 36, 288 * 1024).tokens_held(ctx=32768, step_tokens=128) == 32768

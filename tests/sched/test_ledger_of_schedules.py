@@ -1,0 +1,116 @@
+"""The ledger of real schedules: every range of steps balances, and tenants are charged what was done for them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+from fake_runner import FakeRunner
+from scheduler_machine import PAGE, PlainSchedulerMachine, SchedulerMachine
+from support import Counts
+from test_soak import arrive
+
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.balance import unbalanced
+from zinc_rt.sched.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.ledger import PEAK, LedgerDelta, UsageLedger
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.prefix import Namespace, namespace
+from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
+from zinc_rt.sched.tenant import Tenant
+
+
+def balanced(delta: LedgerDelta) -> Counter[tuple[str, str]]:
+    """The delta's amounts, once both sides are equal."""
+    amounts = Counter({key: value for key, value in delta.usage.items() if key[1] != PEAK})
+    sums = Counter[str]()
+    for (_, counter), value in amounts.items():
+        sums[counter] += value
+    assert not unbalanced(sums, delta.device)
+    return amounts
+
+
+@pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
+def test_every_range_of_any_schedule_balances(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
+    for seed in range(slow_counts(1, 100)):
+        choice, m = random.Random(seed), machine()
+        ledger = m.scheduler.ledger
+        assert ledger is not None
+        taken = Counter[tuple[str, str]]()
+        while m.number < 60 or m.scheduler.live:
+            what = choice.random()
+            if what < 0.25 and m.number < 60:
+                arrive(m, choice)
+            elif what < 0.28:
+                m.scheduler.cancel(m.number - choice.randint(0, 9))
+            elif what < 0.30:
+                m.runner.fails = 1
+            elif what < 0.31:
+                m.runner.nan.add(m.number)
+            elif what < 0.40:
+                taken += balanced(ledger.take())
+            else:
+                m.one_step(choice.choice([1, 10, 500]))
+        taken += balanced(ledger.take())
+        sums = Counter[str]()
+        for (_, counter), value in taken.items():
+            sums[counter] += value
+        assert sums["tokens_generated"] == sum(map(len, m.made.values()))
+        assert sums["prompt_tokens_computed"] <= _asked(m)
+        ended = sum(value for counter, value in sums.items() if counter.startswith("requests_f"))
+        cancelled = sum(value for counter, value in sums.items() if counter.startswith("requests_c"))
+        assert sums["requests_accepted"] == len(m.made) == ended + cancelled
+        assert sums["tokens_recomputed"] and sums["parks"] and sums["evictions"], "there was no pressure"
+
+
+def _asked(m: SchedulerMachine) -> int:
+    """Prompt tokens of all choices."""
+    return sum(m.asked[number][0] for number, _ in m.made)
+
+
+def scheduler_of(tenants: list[Tenant], secrets: bytes) -> tuple[Scheduler, UsageLedger, list[Namespace]]:
+    """Plenty of everything, a clock that goes a millisecond a look; a namespace for each tenant's secret."""
+    now = itertools.count(0, 1_000_000)
+    runner = FakeRunner()
+    ledger = UsageLedger([tenant.name for tenant in tenants], {"full": 400})
+    cache = KvCache((PageGroup("full", 400),), PAGE, 64, 0)
+    scheduler = Scheduler(SchedulerLimits(4, 64, 40), tenants, cache, runner, lambda: next(now), ledger=ledger)
+    runner.scheduler = scheduler
+    spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([secret]) * 32) for secret in secrets]
+    return scheduler, ledger, spaces
+
+
+def test_without_pressure_a_prompt_token_is_computed_once_or_was_cached() -> None:
+    scheduler, ledger, spaces = scheduler_of([Tenant("ada"), Tenant("bob")], b"ab")
+    for number in range(1, 13):
+        prompt = [1, 2, 3] * 4 + list(range(number))
+        scheduler.submit(NewRequest(number, number % 2, prompt, spaces[number % 2], Sampling(number, seed=number)))
+    while scheduler.step() is not None or scheduler.live:
+        pass
+    assert not ledger.problems()
+    for tenant, name in enumerate(("ada", "bob")):
+        usage, numbers = ledger.usage(name), range(2 - tenant, 13, 2)
+        cached = usage["prompt_tokens_cached"]
+        assert cached > 0 and cached % PAGE == 0
+        assert usage["prompt_tokens_computed"] + cached == sum(12 + number for number in numbers)
+        assert usage["tokens_generated"] == sum(numbers)
+        assert usage["decode_inputs"] == sum(number - 1 for number in numbers)
+        assert usage["requests_accepted"] == usage["requests_finished.length"] == 6
+        assert "tokens_recomputed" not in usage and "parks" not in usage
+
+
+def test_pages_that_tenants_of_a_group_share_are_paid_for_by_the_group() -> None:
+    quota = (PageQuota(group=1),)
+    scheduler, ledger, spaces = scheduler_of([Tenant("ada", pages=quota), Tenant("bob", pages=quota)], b"aa")
+    for number, answer in ((1, 30), (2, 10)):
+        scheduler.submit(NewRequest(number, number - 1, [1, 2, 3] * 4, spaces[0], Sampling(answer, seed=1)))
+        for _ in range(3):
+            scheduler.step()
+    scheduler.configure([*scheduler.tenants, Tenant("cy")])
+    while scheduler.step() is not None or scheduler.live:
+        assert not scheduler.check()
+    group = ledger.usage(":group 1")
+    assert list(group) == ["page_steps.full"] and group["page_steps.full"] % 2 == 0, "two pages of the prompt"
+    assert not ledger.usage(":group 0") and not ledger.problems()

@@ -1,0 +1,70 @@
+"""Many short requests in virtual time: no page, slot, row or byte is lost."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+from support import Counts
+
+from zinc_rt.sched.arrival import Arrival
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.schedule_checks import of_every_run
+from zinc_rt.sched.simulate import Simulation, SimulationSettings
+from zinc_rt.sched.step_cost import StepCost
+from zinc_rt.sched.tenant import Priority, Tenant
+
+QUICK_CARD = StepCost("none", "none", step_us=1000, token_us=10, context_us=0.01, source="this test")
+TENANTS = (
+    Tenant("desk", Priority.INTERACTIVE),
+    *(Tenant(f"team-{n}") for n in range(6)),
+    Tenant("night", Priority.BATCH),
+)
+SLOTS, PAGES, RATE = 16, 100, 700
+MOST_GROWN = 64 << 20
+
+
+def traffic(random: np.random.Generator, count: int) -> list[Arrival]:
+    """A little more than the slots can do at times, a little less on the whole."""
+    ats = np.cumsum(random.exponential(1 / RATE, count) * (1 + 0.5 * np.sin(np.arange(count) / 500)))
+    tenants, prompts = random.integers(0, len(TENANTS), count), random.integers(1, 60, count)
+    outputs, texts = answers(random, count), random.integers(0, 40, count)
+    return [
+        Arrival(at, TENANTS[tenant].name, prompt, output, prefix=f"{text % 4}" if text < 20 else "")
+        for at, tenant, prompt, output, text in zip(
+            ats.tolist(), tenants.tolist(), prompts.tolist(), outputs.tolist(), texts.tolist(), strict=True
+        )
+    ]
+
+
+def answers(random: np.random.Generator, count: int) -> np.ndarray:
+    """Most are short, one in ten is long enough to outgrow the pages that are kept for it."""
+    return np.where(random.random(count) < 0.1, random.integers(60, 200, count), random.integers(1, 8, count))
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_nothing_is_lost(slow_counts: Counts) -> None:
+    count = slow_counts(1500, 1_000_000)
+    ended, sizes = 0, {}
+
+    def advance(more: int) -> None:
+        nonlocal ended
+        ended += more
+        sizes.setdefault(10 * ended // count, resident_bytes())
+
+    settings = SimulationSettings(
+        SLOTS, 1024, PAGES, check_every=slow_counts(10, 2000), interactive_step_tokens=256
+    )
+    simulation = Simulation(traffic(np.random.default_rng(1), count), TENANTS, settings, QUICK_CARD, advance)
+    seen = simulation.run()
+    assert [finding for finding in of_every_run(seen) if finding.status != "pass"] == []
+    assert ended == count and min(seen.parked, seen.evicted) > count // 500 and seen.log.hit_share() > 0.05
+    grown = sizes[9] - sizes[3]
+    assert grown < MOST_GROWN, f"{grown:,} bytes more resident after nine tenths than after three"
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, Request)]

@@ -1,0 +1,358 @@
+"""A device that computes nothing and knows what it holds: whose token lies at each place of each page, of which
+tokens each state row and penalty row is. It reads a step as kernels would, and says what they would read wrong.
+
+Its tokens are a function of seed, choice and position, so a request's answer is known beforehand, whatever happens
+to it. What a request reads must be its own beginning, token for token: a page, a row or a record of somebody else
+is found in the step that reads it, and named with what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.ir.slot_record import RECORD, SlotFlag, SlotState
+from zinc_rt.sched.kv_cache import UNSET, ZERO, PageGroup
+from zinc_rt.sched.ledger import RunnerCounts
+from zinc_rt.sched.plan import Drawn, StepPlan
+
+NOBODY = -1
+SHOWN = 8  # findings of a step; the rest is counted
+
+
+def drawn_token(seed: int, choice: int, position: int, vocab: int = 1 << 15) -> int:
+    """The token that a request draws there, wherever it runs and beside whom."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + choice * 0xC2B2AE3D27D4EB4F + position * 0x165667B19E3779F9) % (1 << 64)
+    return ((mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 % (1 << 64) >> 33) % vocab
+
+
+@dataclass(slots=True)
+class KnownRequest:
+    """A request's tokens, prompt and drawn, and `prefix[p]`: what a cache holds for it at position p."""
+
+    number: int
+    choice: int
+    start: int  # of its namespace: what other tenants' caches hold is other
+    tokens: np.ndarray
+    prefix: np.ndarray
+    count: int
+    seen: int  # sum over its tokens, in any order
+
+    @property
+    def name(self) -> str:
+        return f"request {self.number}" + (f", choice {self.choice}" if self.choice else "")
+
+
+@dataclass(slots=True)
+class _ShadowPool:
+    """One page group's memory: by place (page * page_tokens + token), the prefix written there, by whom, and at
+    which position."""
+
+    value: np.ndarray
+    writer: np.ndarray
+    position: np.ndarray
+
+    @classmethod
+    def of(cls, places: int) -> _ShadowPool:
+        return cls(np.zeros(places, np.uint64), np.full(places, NOBODY, np.int64), np.zeros(places, np.int32))
+
+
+class ShadowDevice:
+    """A StepRunner. `records`: the host's, read where the plan says that a slot was bound. `findings`: what would
+    have been read or written wrong, in sentences, as the steps went."""
+
+    def __init__(
+        self,
+        slots: int,
+        ctx: int,
+        page_tokens: int,
+        groups: Sequence[PageGroup],
+        state_rows: int,
+        records: np.ndarray,
+        *,
+        draw: Callable[[int, int, int], int] = drawn_token,
+    ) -> None:
+        self.ctx, self.page_tokens, self.groups, self.state_rows = ctx, page_tokens, tuple(groups), state_rows
+        self.records, self.draw = records, draw
+        self.findings: list[str] = []
+        self.steps = 0
+        self.counts = RunnerCounts()
+        pages_per_slot = -(-ctx // page_tokens)
+        self.tables = [np.full((slots, pages_per_slot), UNSET, np.int32) for _ in self.groups]
+        self.record = np.zeros(slots, RECORD)
+        self._pools = [_ShadowPool.of(group.pages * page_tokens) for group in self.groups]
+        self._state = np.zeros(max(1, state_rows), np.uint64)
+        self._state_of = np.full(max(1, state_rows), NOBODY, np.int64)
+        self._counts: dict[int, int] = {}  # penalty row: sum over the tokens it counts
+        self._known: dict[tuple[int, int], KnownRequest] = {}
+        random = np.random.default_rng(17)
+        self._weights = random.integers(1, 1 << 63, ctx, np.uint64) * np.uint64(2) + np.uint64(1)
+
+    # --- who there is
+
+    def arrive(self, number: int, prompt: Sequence[int], *, start: int = 0, choices: int = 1) -> None:
+        """A request with its prompt. `start`: of its tenant's namespace."""
+        for choice in range(choices):
+            tokens, prefix = np.zeros(self.ctx, np.int32), np.zeros(self.ctx, np.uint64)
+            known = KnownRequest(number, choice, start, tokens, prefix, 0, 0)
+            self._append(known, prompt)
+            self._known[number, choice] = known
+
+    def forget(self, number: int) -> None:
+        for key in [key for key in self._known if key[0] == number]:
+            del self._known[key]
+
+    def answer(self, number: int, choice: int = 0) -> list[int]:
+        """Its tokens so far, prompt first."""
+        known = self._known[number, choice]
+        return [int(token) for token in known.tokens[: known.count]]
+
+    def _append(self, known: KnownRequest, tokens: Sequence[int]) -> None:
+        first, last = known.count, known.count + len(tokens)
+        known.tokens[first:last] = tokens
+        terms = (known.tokens[first:last].astype(np.uint64) + np.uint64(1)) * self._weights[first:last]
+        before = known.prefix[first - 1] if first else np.uint64(known.start * 2 + 1)
+        known.prefix[first:last] = np.cumsum(terms, dtype=np.uint64) + before
+        known.seen += sum(_spread(int(token)) for token in tokens)
+        known.count = last
+
+    # --- a step
+
+    def submit(self, plan: StepPlan) -> StepPlan:
+        self.steps += 1
+        found = list(self._run(plan))
+        self.findings += found[:SHOWN]
+        if len(found) > SHOWN:
+            self.findings.append(f"step {self.steps}: {len(found) - SHOWN} more")
+        return plan
+
+    def collect(self, handle: StepPlan) -> Drawn:
+        """Draws as the records say."""
+        slots, positions = handle.row_slot[: handle.rows].tolist(), handle.row_position[: handle.rows].tolist()
+        seeds, choices = self.record["seed"][slots].tolist(), self.record["choice"][slots].tolist()
+        drawn = [self.draw(*each) for each in zip(seeds, choices, positions, strict=True)]
+        self.drew(handle, drawn)
+        bound = int((self.records["state"] != SlotState.FREE).sum())
+        self.counts = self.counts.after(handle.tokens, handle.rows, bound, 0)
+        return Drawn(np.array(drawn, np.int32), np.full(handle.rows, -1, np.int32), None)
+
+    def reopen(self) -> bool:
+        """Everything it held is gone."""
+        for pool in self._pools:
+            pool.value[:], pool.writer[:] = 0, NOBODY
+        for table in self.tables:
+            table[:] = UNSET
+        self.record[:] = np.zeros(1, RECORD)[0]
+        self._state[:], self._state_of[:] = 0, NOBODY
+        self._counts.clear()
+        return True
+
+    def _run(self, plan: StepPlan) -> Iterator[str]:
+        for slot in plan.bound:
+            yield from self._bind(slot, plan)
+        for group, changes in enumerate(plan.table_changes):
+            for entry, page in changes.items():
+                self.tables[group].reshape(-1)[entry] = page
+        for copy in plan.copies:
+            self._copy(copy.group, copy.source, copy.target, copy.tokens)
+        spans = list(_spans(plan))
+        yield from (self._said(f"{text}") for text in _order(plan))
+        for ordinal, (first, last) in enumerate(spans):
+            yield from self._reads(plan, ordinal, first, last)
+        yield from self._targets(plan)
+        for ordinal, (first, last) in enumerate(spans):
+            yield from self._writes(plan, ordinal, first, last)
+        yield from self._rows(plan)
+
+    def _bind(self, slot: int, plan: StepPlan) -> Iterator[str]:
+        new, old = self.records[slot], self.record[slot]
+        if old["request"] and _who(new) != _who(old) and new["epoch"] == old["epoch"]:
+            yield self._said(
+                f"slot {slot}, request {new['request']}: bound with epoch {new['epoch']}, which request "
+                f"{old['request']} had there: a late token of that one would be taken for its own"
+            )
+        self.record[slot] = new
+        if new["flags"] & SlotFlag.PENALTIES:
+            counted = plan.counts_of.get(slot)
+            known = self._known.get(_who(new))
+            self._counts[int(new["penalty_row"])] = (
+                sum(_spread(int(t)) for t in counted) if counted is not None else 0
+            )
+            if counted is None and known is not None and known.count:
+                yield self._said(
+                    f"slot {slot}, {known.name}: bound with no counts for its penalty row {new['penalty_row']}"
+                )
+
+    def _copy(self, group: int, source: int, target: int, tokens: int) -> None:
+        pool, size = self._pools[group], self.page_tokens
+        for array in (pool.value, pool.writer, pool.position):
+            array[target * size : target * size + tokens] = array[source * size : source * size + tokens]
+
+    def _of(self, slot: int) -> KnownRequest | None:
+        return self._known.get(_who(self.record[slot]))
+
+    def _reads(self, plan: StepPlan, ordinal: int, first: int, last: int) -> Iterator[str]:
+        """Cached keys of the tokens before, the state they left, and the tokens themselves."""
+        slot, begin = int(plan.slot[first]), int(plan.position[first])
+        known, host = self._of(slot), self.records[slot]
+        if _who(host) != _who(self.record[slot]):
+            yield self._said(
+                f"slot {slot}, request {host['request']}: runs with the record of request "
+                f"{self.record[slot]['request']}, which was there before"
+            )
+            return
+        if known is None:
+            yield self._said(f"slot {slot}: computes for request {host['request']}, which is not there any more")
+            return
+        where = f"slot {slot}, {known.name}"
+        count = last - first
+        if begin + count > known.count:
+            yield self._said(
+                f"{where}: computes position {begin + count - 1}, and has {known.count} tokens: it is to come"
+            )
+            return
+        given = plan.token_id[first:last]
+        if wrong := np.flatnonzero(given != known.tokens[begin : begin + count]).tolist():
+            at = begin + wrong[0]
+            yield self._said(
+                f"{where}: token {int(given[wrong[0]])} at position {at}, where it has {int(known.tokens[at])}"
+            )
+        for group in range(len(self.groups)):
+            yield from self._reads_pages(group, slot, begin, known, where)
+        if self.state_rows:
+            yield from self._reads_state(int(plan.state_source[ordinal]), begin, known, where)
+
+    def _reads_pages(self, group: int, slot: int, begin: int, known: KnownRequest, where: str) -> Iterator[str]:
+        window = self.groups[group].window
+        at = np.arange(max(0, begin - window + 1) if window else 0, begin)
+        pages = self.tables[group][slot, at // self.page_tokens]
+        named = f"{where}, group {self.groups[group].name}"
+        if (unset := np.flatnonzero(pages == UNSET)).size:
+            yield self._said(f"{named}: reads position {at[unset[0]]}, for which its table has no page")
+            return
+        places = pages * self.page_tokens + at % self.page_tokens
+        pool = self._pools[group]
+        wrong = np.flatnonzero(pool.value[places] != known.prefix[at])
+        if wrong.size:
+            first = int(wrong[0])
+            page, place = int(pages[first]), int(places[first])
+            holds = self._holds(int(pool.writer[place]), int(pool.position[place]))
+            yield self._said(f"{named}: reads position {int(at[first])} in page {page}, which holds {holds}")
+
+    def _holds(self, writer: int, position: int) -> str:
+        return "nothing" if writer == NOBODY else f"position {position} of request {writer}"
+
+    def _reads_state(self, row: int, begin: int, known: KnownRequest, where: str) -> Iterator[str]:
+        wanted = known.prefix[begin - 1] if begin else np.uint64(0)
+        if (self._state[row] == wanted) if begin else (row == ZERO):
+            return
+        holds = "the zero state" if row == ZERO else self._state_name(row)
+        yield self._said(f"{where}: starts at position {begin} from state row {row}, which holds {holds}")
+
+    def _state_name(self, row: int) -> str:
+        writer = int(self._state_of[row])
+        return "nothing" if writer == NOBODY else f"another state, written for request {writer}"
+
+    def _targets(self, plan: StepPlan) -> Iterator[str]:
+        """Whether sequences of one step, which run side by side, write each their own rows."""
+        if not self.state_rows:
+            return
+        source, target = plan.state_source[: plan.sequences], plan.state_target[: plan.sequences]
+        for row, times in zip(*np.unique(target, return_counts=True), strict=True):
+            readers = np.flatnonzero((source == row) & (target != row))
+            if row == ZERO:
+                yield self._said(f"state row {ZERO}, the zero state of fresh sequences, would be written")
+            elif times > 1:
+                yield self._said(f"state row {row} is written by {times} sequences of the step")
+            elif readers.size:
+                yield self._said(f"state row {row} is written while sequence {readers[0]} of the step reads it")
+
+    def _writes(self, plan: StepPlan, ordinal: int, first: int, last: int) -> Iterator[str]:
+        slot = int(plan.slot[first])
+        known = self._of(slot)
+        if known is None:
+            return
+        at = plan.position[first:last]
+        if int(at[-1]) >= known.count:
+            return
+        for group, pool in enumerate(self._pools):
+            pages = self.tables[group][slot, at // self.page_tokens]
+            if (pages == UNSET).any():
+                missing = int(at[np.flatnonzero(pages == UNSET)[0]])
+                yield self._said(f"slot {slot}, {known.name}: writes position {missing}, for which it has no page")
+                continue
+            places = pages * self.page_tokens + at % self.page_tokens
+            pool.value[places], pool.writer[places], pool.position[places] = known.prefix[at], known.number, at
+        if self.state_rows:
+            row = int(plan.state_target[ordinal])
+            if row != ZERO:
+                self._state[row], self._state_of[row] = known.prefix[int(at[-1])], known.number
+
+    def _rows(self, plan: StepPlan) -> Iterator[str]:
+        """What is drawn: behind which token, by whose sampling."""
+        for row in range(plan.rows):
+            token, slot, position = int(plan.logit_row[row]), int(plan.row_slot[row]), int(plan.row_position[row])
+            known = self._of(slot)
+            if slot != plan.slot[token]:
+                yield self._said(
+                    f"row {row}: logits of slot {int(plan.slot[token])} are drawn from by slot {slot}"
+                )
+            elif position != plan.position[token] + 1:
+                yield self._said(
+                    f"slot {slot}: draws with position {position} behind position {int(plan.position[token])}"
+                )
+            elif known is not None and position != known.count:
+                yield self._said(f"slot {slot}, {known.name}: draws token {position}, its next is {known.count}")
+            if known is not None and self.record[slot]["flags"] & SlotFlag.PENALTIES:
+                counts = int(self.record[slot]["penalty_row"])
+                if self._counts.get(counts) != known.seen:
+                    yield self._said(
+                        f"slot {slot}, {known.name}: penalty row {counts} counts tokens that are not its"
+                    )
+
+    def drew(self, plan: StepPlan, tokens: Sequence[int]) -> None:
+        """What the rows of a step gave, where a real device draws beside this one."""
+        for row, token in enumerate(tokens):
+            slot, position = int(plan.row_slot[row]), int(plan.row_position[row])
+            known = self._of(slot)
+            if known is not None and position == known.count < self.ctx:
+                self._append(known, [int(token)])
+                if self.record[slot]["flags"] & SlotFlag.PENALTIES:
+                    self._counts[int(self.record[slot]["penalty_row"])] += _spread(int(token))
+
+    def _said(self, text: str) -> str:
+        return f"step {self.steps}: {text}"
+
+
+def _who(record: np.void) -> tuple[int, int]:
+    return int(record["request"]), int(record["choice"])
+
+
+def _spread(token: int) -> int:
+    """So that no sums of other tokens are equal but by chance."""
+    return (token + 1) * (token * 2654435761 + 97)
+
+
+def _spans(plan: StepPlan) -> Iterator[tuple[int, int]]:
+    """First and last token of each sequence of the step."""
+    sequence = plan.sequence[: plan.tokens]
+    starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
+    yield from zip(starts, [*starts[1:], plan.tokens], strict=True)
+
+
+def _order(plan: StepPlan) -> Iterator[str]:
+    """Kernels find a sequence's tokens by bisection: adjacent, ascending, each sequence of one slot."""
+    sequence, slot = plan.sequence[: plan.tokens], plan.slot[: plan.tokens]
+    position = plan.position[: plan.tokens]
+    if (np.diff(sequence, prepend=-1) > 1).any() or (np.diff(sequence) < 0).any():
+        yield f"the sequences of the step are not in order: {sequence.tolist()}"
+        return
+    same = np.diff(sequence) == 0
+    if wrong := np.flatnonzero(same & (np.diff(slot) != 0)).tolist():
+        both = f"{slot[wrong[0]]} and {slot[wrong[0] + 1]}"
+        yield f"sequence {int(sequence[wrong[0]])} of the step is of slots {both}"
+    elif wrong := np.flatnonzero(same & (np.diff(position) != 1)).tolist():
+        at = wrong[0]
+        yield f"slot {int(slot[at])}: position {int(position[at])} is followed by {int(position[at + 1])}"
