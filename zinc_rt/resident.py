@@ -300,7 +300,12 @@ class Resident:
         if name not in self._kept:
             zeroed = not name.startswith(CACHE)
             self._kept[name] = self._alloc(name, allocation, self._kept_usage, zeroed=zeroed)
-        return self._kept[name]
+        buffer = self._kept[name]
+        if buffer.size_bytes != allocation.size_bytes:
+            raise ValueError(
+                f"{name} has {buffer.size_bytes} bytes for one graph, {allocation.size_bytes} for another"
+            )
+        return buffer
 
     def _alloc(self, name: str, allocation: Allocation, usage: Usage, *, zeroed: bool | None = None) -> Buffer:
         zeroed = name != ARENA if zeroed is None else zeroed
