@@ -36,6 +36,8 @@ from zinc_rt.sched.prefix import namespace
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits
+from zinc_rt.sched.step_timeline import write_chrome
+from zinc_rt.sched.step_trace import StepRecorder
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.text import TextOut
 
@@ -158,6 +160,7 @@ class LLM:
             ledger=self.ledger,
         )
         self.runner.attach(self.scheduler.records)
+        self._recorder = StepRecorder(self.scheduler)
         ordering = engine.backend.ordering
         self._namespaces = [namespace(str(gguf.path), ordering, "f32", limits.page_tokens) for _ in self.tenants]
         self._numbers = itertools.count(1)
@@ -255,6 +258,10 @@ class LLM:
     def usage(self, tenant: str = "") -> dict[str, int]:
         """What a tenant, by default the first, has used so far: counters by name (docs/ledger.md)."""
         return self.ledger.usage(self.tenants[self._tenant(tenant)].name)
+
+    def trace(self, file: str | Path) -> None:
+        """Write the last steps as a timeline for chrome://tracing or Perfetto: slots, queues, pages."""
+        write_chrome(self._recorder.trace, file)
 
     # --- one step after the other
 
