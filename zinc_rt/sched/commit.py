@@ -112,13 +112,14 @@ def _attend(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
 
 
 def _turn_page(s: SchedulerState, request: Request) -> None:
-    """Its pages are full: the last is cached, and it wants another before it goes on."""
+    """Its pages are full: it wants another before it goes on. Where windows leave pages behind, or a state is
+    kept, the full ones are cached now, else when it leaves its slot."""
     holding = request.holding
     assert holding is not None
     computed = request.computed
     if computed < holding.room:
         return
-    if computed > holding.computed:
+    if s.cache.turns_pages and computed > holding.computed:
         history = s.slots.history[request.slot]
         s.cache.ran(holding, history, computed, rolling=s.rolling, now_ns=s.now_ns)
         s.sync_rows(request)

@@ -63,7 +63,7 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
             s.buckets[at] = s.buckets_of(new)
     if len(tenants) > len(before):
         s.slot_steps = np.concatenate([s.slot_steps, np.zeros(len(tenants) - len(before), np.int64)])
-        s.slots.changed = True
+        s.slots.set_tenants(len(tenants))
     s.begin_accounts()
     s.service.reweigh({number: tenant.weight_units for number, tenant in enumerate(tenants)})
     s.set_factors()

@@ -20,7 +20,7 @@ from itertools import islice
 import numpy as np
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.pages import PageQuota, Pages
+from zinc_rt.sched.pages import NOBODY, PageQuota, Pages
 from zinc_rt.sched.pool import Pool
 from zinc_rt.sched.prefix import DIGEST_BYTES, NO_ROW, CachedPage, Match, Namespace, PrefixCache, chain
 
@@ -94,19 +94,24 @@ class KvCache:
     def __post_init__(self) -> None:
         self._of_row = {}
         self._windows = [number for number, group in enumerate(self.groups) if group.window]
-        self.rows = Pool(self.state_rows, first=1, taken_from_cache=self._row_taken) if self.state_rows else None
+        self.rows = Pool(self.state_rows, first=1, taken_from_cache=self._rows_taken) if self.state_rows else None
         self.prefix = PrefixCache(
             self.page_tokens,
             [group.window for group in self.groups],
             recurrent=self.rows is not None,
             forget_row=self._forget_row,
-            cache=lambda group, page: self.pools[group].pool.cache(page),
+            cache=lambda group, pages: self.pools[group].pool.cache(pages),
             uncache=lambda group, page: self.pools[group].pool.uncache(page),
         )
         self.pools = [
-            Pages(group.pages, taken_from_cache=partial(self.prefix.page_taken, number))
+            Pages(group.pages, taken_from_cache=partial(self.prefix.pages_taken, number))
             for number, group in enumerate(self.groups)
         ]
+
+    @property
+    def turns_pages(self) -> bool:
+        """Whether something happens to a sequence at each page boundary: a window moves on, a state is kept."""
+        return bool(self._windows) or self.rows is not None
 
     # --- admission
 
@@ -223,6 +228,17 @@ class KvCache:
         holding.room = wanted * self.page_tokens
         return True
 
+    def grow(self, holding: Holding) -> bool:
+        """One page more in every group, beyond what was promised; False where one is lacking."""
+        if len(self.pools) > 1 or holding.promised[0]:
+            return self.cover(holding, holding.room + 1)
+        page = self.pools[0].grow(holding.tenant)
+        if page == NOBODY:
+            return False
+        holding.tables[0].append(page)
+        holding.room += self.page_tokens
+        return True
+
     def step_rows(self, holding: Holding) -> tuple[int, int]:
         """(source, target) of its next step. It writes its spare row where it has one: others name its state."""
         return holding.state, holding.state if holding.spare == NO_ROW else holding.spare
@@ -295,11 +311,12 @@ class KvCache:
             return False
         entry.state_row = row
         self._of_row[row] = entry
-        self.rows.cache(row)
+        self.rows.cache([row])
         return True
 
-    def _row_taken(self, row: int) -> None:
-        self._of_row.pop(row).state_row = NO_ROW
+    def _rows_taken(self, rows: list[int]) -> None:
+        for row in rows:
+            self._of_row.pop(row).state_row = NO_ROW
 
     def _forget_row(self, row: int) -> None:
         assert self.rows is not None

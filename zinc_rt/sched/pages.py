@@ -49,7 +49,7 @@ class Pages:
     """The allocator of a group. `pool` says what is free; a page is taken and given back here. `paid`: i64
     [tenants], pages that each pays for; those that several share are in `shared`."""
 
-    def __init__(self, count: int, *, taken_from_cache: Callable[[int], None] = lambda page: None) -> None:
+    def __init__(self, count: int, *, taken_from_cache: Callable[[list[int]], None] = lambda pages: None) -> None:
         self.pool = Pool(count, taken_from_cache=taken_from_cache)
         self.paid = np.zeros(0, np.int64)
         self._accounts: list[_Account] = []
@@ -156,6 +156,23 @@ class Pages:
         self._guarded += account.guard - before
         return pages
 
+    def grow(self, tenant: int) -> int:
+        """One page more that holds nothing; NOBODY where the tenant may not have it."""
+        account = self._accounts[tenant]
+        quota, charge = account.quota, len(account.uses) + account.promised
+        if quota.most is not None and charge >= quota.most:
+            return NOBODY
+        if charge >= quota.reserved:
+            if self._guarded >= self.pool.count:
+                return NOBODY
+            self._guarded += 1
+        page = self.pool.take()
+        assert page is not None, "inequality R is broken: no page is left"
+        account.uses[page] = 1
+        self._payer[page] = tenant
+        self.paid[tenant] += 1
+        return page
+
     def share(self, pages: Iterable[int], tenant: int) -> None:
         """One more reference to each, which is cached or in use."""
         account = self._accounts[tenant]
@@ -171,7 +188,7 @@ class Pages:
     def release(self, pages: Sequence[int], tenant: int) -> None:
         """One reference less to each; `Pool.release`."""
         account = self._accounts[tenant]
-        before, uses, payer, pool = account.guard, account.uses, self._payer, self.pool
+        before, uses, payer = account.guard, account.uses, self._payer
         gone = 0
         for page in pages:
             count = uses[page]
@@ -184,7 +201,7 @@ class Pages:
                     gone += 1
                 else:
                     self._pays_no_more(page, tenant)
-            pool.release(page)
+        self.pool.release_many(pages)
         self.paid[tenant] -= gone
         self._guarded += account.guard - before
 

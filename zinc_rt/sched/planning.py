@@ -23,7 +23,7 @@ def plan_step(s: SchedulerState) -> StepPlan:
     plan.clear(s.counts.steps + 1)
     if s.full:
         _grow(s)
-    decodes = s.slots.decodes(len(s.tenants))
+    decodes = s.slots.decodes()
     if s.probation:
         decodes = _alone(s, decodes)
     _plan_decodes(s, plan, decodes)
@@ -66,15 +66,16 @@ def _grow(s: SchedulerState) -> None:
         if slot not in s.full or request is None or request.held:
             continue  # it was evicted for another, or nobody reads it
         assert request.holding is not None
-        covered = s.cache.cover(request.holding, request.computed + 1)
-        while not covered and preempt.relieve(s, request):
-            covered = s.cache.cover(request.holding, request.computed + 1)
-        if covered:
+        grown = s.cache.grow(request.holding)
+        while not grown and preempt.relieve(s, request):
+            grown = s.cache.grow(request.holding)
+        if grown:
             del s.full[slot]
-            request.left_out = 0
             s.slots.set_room(request)
-            s.slots.tell_tables(request)
-            s.slots.leave_out(request, False)
+            s.slots.tell_page(request)
+            if request.left_out:
+                request.left_out = 0
+                s.slots.leave_out(request, False)
             continue
         s.slots.leave_out(request, True)
         request.left_out += 1

@@ -4,19 +4,20 @@ rows."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 
 class Pool:
     """Ids from `first` to `count` - 1, each free (holds nothing anybody could want), idle (cached, and nobody
-    refers to it) or used. Idle ones are as good as free: taking one costs its cache entry, told by
-    `taken_from_cache(id)`.
+    refers to it) or used. Idle ones are as good as free: taking some costs their cache entries, told by
+    `taken_from_cache(ids)`.
 
     Ids are handed out in an order that depends on nothing but the calls before.
     """
 
     def __init__(
-        self, count: int, *, first: int = 0, taken_from_cache: Callable[[int], None] = lambda id: None
+        self, count: int, *, first: int = 0, taken_from_cache: Callable[[list[int]], None] = lambda ids: None
     ) -> None:
         if count <= first:
             raise ValueError(f"at least one, not {count} from {first} on")
@@ -29,9 +30,11 @@ class Pool:
 
     def take(self) -> int | None:
         """One that holds nothing, with one reference. None where all are used."""
-        if not self._free and not self._idle:
-            return None
-        return self.take_many(1)[0]
+        if self._free:
+            id = self._free.pop()
+            self.users[id] = 1
+            return id
+        return self.take_many(1)[0] if self._idle else None
 
     def take_many(self, count: int) -> list[int]:
         """So many that hold nothing, with one reference each. The caller knows that they are there."""
@@ -40,11 +43,13 @@ class Pool:
         taken = free[at:]
         taken.reverse()
         del free[at:]
-        while len(taken) < count:
-            id, _ = self._idle.popitem(last=False)
-            self.cached[id] = False
-            self._taken_from_cache(id)
-            taken.append(id)
+        if len(taken) < count:
+            oldest = list(islice(self._idle, count - len(taken)))
+            for id in oldest:
+                del self._idle[id]
+                self.cached[id] = False
+            self._taken_from_cache(oldest)
+            taken += oldest
         for id in taken:
             users[id] = 1
         return taken
@@ -66,10 +71,23 @@ class Pool:
             else:
                 self._free.append(id)
 
-    def cache(self, id: int) -> None:
-        """A cache entry names it from now on. It is used."""
-        assert self.users[id] and not self.cached[id]
-        self.cached[id] = True
+    def release_many(self, ids: Sequence[int]) -> None:
+        """`release` of each, in order."""
+        users, cached, free, idle = self.users, self.cached, self._free, self._idle
+        for id in ids:
+            left = users[id] = users[id] - 1
+            if not left:
+                if cached[id]:
+                    idle[id] = None
+                else:
+                    free.append(id)
+
+    def cache(self, ids: list[int]) -> None:
+        """Cache entries name them from now on. They are used."""
+        users, cached = self.users, self.cached
+        for id in ids:
+            assert users[id] and not cached[id]
+            cached[id] = True
 
     def uncache(self, id: int) -> None:
         """No cache entry names it any more."""

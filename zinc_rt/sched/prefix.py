@@ -97,7 +97,7 @@ class PrefixCache:
     windows: Sequence[int]
     recurrent: bool = False
     forget_row: Callable[[int], None] = lambda row: None  # of an entry that goes
-    cache: Callable[[int, int], None] = lambda group, page: None  # of an entry that comes
+    cache: Callable[[int, list[int]], None] = lambda group, pages: None  # of entries that come
     uncache: Callable[[int, int], None] = lambda group, page: None  # of an entry that goes
     counts: CacheCounts = field(default_factory=CacheCounts)
     _entries: dict[bytes, CachedPage] = field(default_factory=dict)
@@ -157,6 +157,7 @@ class PrefixCache:
         Returns the last one's entry. Where the same tokens are cached already, both pages stay, and this one is
         nobody's but its sequence's."""
         size, known_entries = 4 * self.page_tokens, self._entries
+        fresh: list[CachedPage] = []
         for at, ids in enumerate(zip(*pages, strict=True)):
             digest = digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
             raw = tokens[at * size : (at + 1) * size]
@@ -165,24 +166,33 @@ class PrefixCache:
                 if known.parent is parent and known.tokens == raw:
                     parent = known
                     continue
+                self._name_pages(fresh)
+                fresh.clear()
                 self.drop(known)  # its parent went, or another's tokens have its digest: nobody would find it
             parent = known_entries[digest] = CachedPage(digest, raw, parent, list(ids), now_ns, ttl_ns)
-            for group, id in enumerate(ids):
-                self._of_page[group][id] = parent
-                self.cache(group, id)
+            fresh.append(parent)
+        self._name_pages(fresh)
         return parent
+
+    def _name_pages(self, entries: list[CachedPage]) -> None:
+        for group, of_page in enumerate(self._of_page):
+            pages = [entry.pages[group] for entry in entries]
+            of_page.update(zip(pages, entries, strict=True))
+            self.cache(group, pages)
 
     def holds(self, entry: CachedPage) -> bool:
         """Whether it can be found."""
         return self._entries.get(entry.digest) is entry
 
-    def page_taken(self, group: int, page: int) -> None:
-        """The group handed the page out again. An entry without its page of all tokens is none any more."""
-        entry = self._of_page[group].pop(page)
-        entry.pages[group] = GONE
-        self.counts.evicted += 1
-        if not self.windows[group] or all(each == GONE for each in entry.pages):
-            self.drop(entry)
+    def pages_taken(self, group: int, pages: list[int]) -> None:
+        """The group handed the pages out again. An entry without its page of all tokens is none any more."""
+        of_page, windowed = self._of_page[group], self.windows[group]
+        self.counts.evicted += len(pages)
+        for page in pages:
+            entry = of_page.pop(page)
+            entry.pages[group] = GONE
+            if not windowed or all(each == GONE for each in entry.pages):
+                self.drop(entry)
 
     def drop(self, entry: CachedPage) -> None:
         """Forget an entry, whoever uses its pages."""

@@ -21,6 +21,7 @@ STATE, EPOCH, CHECK = column("state"), column("epoch"), column("check")
 PAGES, STATE_ROW, SPARE_ROW = column("pages"), column("state_row"), column("spare_row")
 CACHED, BOUND_AT = column("cached"), column("bound_at")
 PENALTY_ROW, BIAS_ROW = column("penalty_row"), column("bias_row")
+_BOUND = np.array([EPOCH, BOUND_AT, CACHED, POSITION, LAST_TOKEN, PAGES, PAGES + 1])  # what binding writes
 _CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
 
 
@@ -46,6 +47,7 @@ class Slots:
     ctx: int
     pages_per_slot: int
     groups: int
+    tenant_count: int
     records: np.ndarray = field(init=False)
     words: np.ndarray = field(init=False)  # the same as i32 [slots, 64]
     position: np.ndarray = field(init=False)  # columns of them, i32 [slots]
@@ -54,8 +56,10 @@ class Slots:
     history: np.ndarray = field(init=False)  # i32 [slots, ctx]: the tokens of who is bound
     requests: list[Request | None] = field(init=False)
     tenants: np.ndarray = field(init=False)  # i64 [slots], -1 free
+    numbers: np.ndarray = field(init=False)  # i64 [slots], of requests
+    choices: np.ndarray = field(init=False)  # i8 [slots]
     decoding: np.ndarray = field(init=False)  # bool [slots]
-    room: np.ndarray = field(init=False)  # i32 [slots]: tokens that its pages have room for
+    by_tenant: np.ndarray = field(init=False)  # i64 [tenants]: how many decode
     stop: np.ndarray = field(init=False)  # i32 [slots]
     source: np.ndarray = field(init=False)  # i32 [slots]: state rows of its next step
     target: np.ndarray = field(init=False)
@@ -64,6 +68,8 @@ class Slots:
     table_changes: list[dict[int, int]] = field(init=False)
     changed: bool = True  # somebody joined or left the decodes
     _told: list[list[int]] = field(init=False)  # by group and slot: entries that the device knows
+    _decoders: dict[int, int] = field(default_factory=dict)  # the same, without those who have none
+    _interactive: int = 0  # of class interactive
     _set: DecodeSet | None = None
 
     def __post_init__(self) -> None:
@@ -75,24 +81,31 @@ class Slots:
         self.history = np.zeros((count, self.ctx + 1), np.int32)  # the last token is drawn, and not computed
         self.requests = [None] * count
         self.tenants = np.full(count, -1, np.int64)
+        self.numbers, self.choices = np.zeros(count, np.int64), np.zeros(count, np.int8)
         self.decoding = np.zeros(count, bool)
-        self.room, self.stop = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        self.by_tenant = np.zeros(self.tenant_count, np.int64)
+        self.stop = np.zeros(count, np.int32)
         self.source, self.target = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
         self.free = list(range(count - 1, -1, -1))
         self.table_changes = [{} for _ in range(self.groups)]
         self._told = [[0] * count for _ in range(self.groups)]
 
+    def set_tenants(self, count: int) -> None:
+        """So many tenants there are, at least as many as before."""
+        self.by_tenant = np.concatenate([self.by_tenant, np.zeros(count - len(self.by_tenant), np.int64)])
+        self.changed = True
+
     def bind(self, request: Request, state: State, step: int) -> int:
         """A free slot is the request's from now on, with a new epoch."""
         slot, holding = self.free.pop(), request.holding
         assert holding is not None
-        row = self.words[slot]
+        row, tokens, tables = self.words[slot], request.tokens, holding.tables
         epoch = (int(row[EPOCH]) + 1) % EPOCHS
         row[:] = request.row
-        row[EPOCH], row[BOUND_AT], row[CACHED] = epoch, step & 0x7FFFFFFF, holding.cached
-        row[POSITION] = holding.computed
-        tokens = request.tokens
-        row[LAST_TOKEN] = tokens[-1]
+        second = len(tables[1]) if self.groups > 1 else 0
+        row[_BOUND] = (
+            epoch, step & 0x7FFFFFFF, holding.cached, holding.computed, tokens[-1], len(tables[0]), second
+        )  # fmt: skip
         if request.sampling.penalised:
             row[PENALTY_ROW] = slot
         if request.sampling.logit_bias:
@@ -100,14 +113,13 @@ class Slots:
         self.history[slot, : len(tokens)] = tokens
         request.row, request.slot = row, slot
         self.requests[slot], self.tenants[slot] = request, request.tenant
+        self.numbers[slot], self.choices[slot] = request.number, request.choice
         self.set_state(request, state)
         self.set_rows(request)
-        for group, table in enumerate(holding.tables[:2]):
-            row[PAGES + group] = len(table)
         row[CHECK] = np.bitwise_xor.reduce(row[:CHECK])
         self.bound.append(slot)
         for group in range(self.groups):
-            self._tell_all(group, slot, holding.tables[group])
+            self._tell_all(group, slot, tables[group])
         return slot
 
     def unbind(self, request: Request) -> None:
@@ -118,9 +130,9 @@ class Slots:
         request.row = self.words[slot].copy()
         request.slot = -1
         self.words[slot, STATE] = SlotState.FREE
+        self._decodes(slot, False)
         self.requests[slot], self.tenants[slot] = None, -1
         self.free.append(slot)
-        self._decodes(slot, False)
 
     def set_state(self, request: Request, state: State) -> None:
         """PREFILL or DECODE."""
@@ -132,9 +144,20 @@ class Slots:
         self._decodes(request.slot, not out)
 
     def _decodes(self, slot: int, decodes: bool) -> None:
-        if self.decoding[slot] != decodes:
-            self.decoding[slot] = decodes
-            self.changed = True
+        if self.decoding[slot] == decodes:
+            return
+        request = self.requests[slot]
+        assert request is not None
+        tenant, one = request.tenant, 1 if decodes else -1
+        self.decoding[slot], self.changed = decodes, True
+        self.by_tenant[tenant] += one
+        left = self._decoders.get(tenant, 0) + one
+        if left:
+            self._decoders[tenant] = left
+        else:
+            del self._decoders[tenant]
+        if request.priority is Priority.INTERACTIVE:
+            self._interactive += one
 
     def set_rows(self, request: Request, rows: tuple[int, int] = (-1, -1)) -> None:
         """Which state rows its next step reads and writes."""
@@ -145,7 +168,6 @@ class Slots:
         """How far it may decode before somebody has to look at it."""
         holding = request.holding
         assert holding is not None
-        self.room[request.slot] = holding.room
         self.stop[request.slot] = min(holding.room, request.prompt + request.limit - 1)
 
     # --- page tables
@@ -170,22 +192,28 @@ class Slots:
                 changes.update(zip(range(base + known, base + len(table)), table[known:], strict=True))
                 self._told[group][slot] = len(table)
 
+    def tell_page(self, request: Request) -> None:
+        """The page that was added last to each of its tables."""
+        holding, slot = request.holding, request.slot
+        assert holding is not None
+        for table, changes, told in zip(holding.tables, self.table_changes, self._told, strict=True):
+            place = len(table) - 1
+            changes[slot * self.pages_per_slot + place] = table[place]
+            told[slot] = place + 1
+
     # --- who decodes
 
-    def decodes(self, tenants: int) -> DecodeSet:
+    def decodes(self) -> DecodeSet:
         """The set that decodes now."""
         if self.changed or self._set is None:
             slots = np.flatnonzero(self.decoding)
-            records = self.records[slots]
-            by_tenant = np.bincount(self.tenants[slots], minlength=tenants)
-            present = np.flatnonzero(by_tenant)
             self._set = DecodeSet(
                 slots,
-                records["request"].astype(np.int64),
-                records["choice"].astype(np.int8),
-                by_tenant,
-                list(zip(present.tolist(), by_tenant[present].tolist(), strict=True)),
-                bool((records["priority"] == Priority.INTERACTIVE).any()),
+                self.numbers.take(slots),
+                self.choices.take(slots),
+                self.by_tenant.copy(),
+                list(self._decoders.items()),
+                self._interactive > 0,
             )
             self.changed = False
         return self._set

@@ -106,7 +106,7 @@ class SchedulerState:
         self.shares = Shares([limits.slots, *(group.pages for group in cache.groups), *rows])
         self.service = Service({number: tenant.weight_units for number, tenant in enumerate(tenants)})
         self.buckets = [self.buckets_of(tenant) for tenant in tenants]
-        self.slots = Slots(limits.slots, limits.ctx, -(-limits.ctx // cache.page_tokens), len(cache.groups))
+        self.slots = Slots(limits.slots, limits.ctx, -(-limits.ctx // cache.page_tokens), len(cache.groups), count)
         self.ends = EndTokens()
         self.timers = Timers()
         self.queues = WaitingQueues(count)
@@ -248,7 +248,8 @@ class SchedulerState:
     def bind(self, request: Request) -> None:
         """A free slot for a request that holds its pages."""
         assert request.holding is not None
-        self.unqueue(request)
+        if request.ticket >= 0:
+            self.queues.remove(request)
         decodes = False
         if request.state is State.PARKED:
             self.parked[request.tenant] -= 1
@@ -321,7 +322,6 @@ class SchedulerState:
         self.bound[request.tenant] -= 1
         self.slot_steps[request.tenant] -= 1
         self.running_by_class[request.priority] -= 1
-        self.candidates.put(request.tenant)
 
     def park(self, request: Request) -> None:
         """It loses its slot, nothing else."""
@@ -348,6 +348,8 @@ class SchedulerState:
         self.let_go(request)
         if again:
             self.queue(request, first=True)
+        else:
+            self.candidates.put(request.tenant)
         self.counts.evicted += 1
         self.tell("evict", request, counter="evictions")
 
@@ -357,7 +359,6 @@ class SchedulerState:
         self.cache.release(request.holding)
         request.holding = None
         request.row[POSITION] = 0
-        self.candidates.put(request.tenant)
 
     def end(self, request: Request, state: State, reason: str) -> None:
         """It is over. Its pages stay as cache, and its session's are pinned."""
@@ -372,6 +373,7 @@ class SchedulerState:
             if state is State.FINISHED and request.session:
                 self._pin(request)
             self.let_go(request)
+        self.candidates.put(request.tenant)
         if self.collector is request:
             self.stop_collecting()
         if request in self.probation:

@@ -1,0 +1,180 @@
+"""What a step of the scheduler costs the host: tenants, classes, prefix cache and ledger on, over a runner that
+computes nothing.
+
+    pytest perf/bench_sched.py -n 0 --benchmark-enable
+
+Requests are made, and their pages hashed, where they are submitted, which is not timed: a server's front end does
+that. Beside it runs continuous batching without any policy (`plain_batcher.py`), under the same load; the ratio is
+in `extra_info`. A step waits for nobody, so what is timed is the processor's time of this thread.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zinc_rt.perf.plain_batcher import PlainBatcher, PlainSequence
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.ledger import RunnerCounts, UsageLedger
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.prefix import namespace
+from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
+from zinc_rt.sched.tenant import Priority, Tenant
+
+PAGE, CTX, PROMPT, STEP_TOKENS = 16, 4096, 512, 1024
+TENANTS = [
+    Tenant("desk", Priority.INTERACTIVE, slots_guaranteed=2, pages=(PageQuota(64),)),
+    Tenant("phone", Priority.INTERACTIVE, weight=2.0),
+    *(Tenant(f"team{at}", weight=1.0 + at) for at in range(4)),
+    Tenant("night", Priority.BATCH),
+    Tenant("archive", Priority.BATCH, decode=(1_000_000, 1_000_000)),
+]
+NOT_REAL = "a runner that computes nothing"
+ROUNDS = 300
+
+
+class IdleRunner:
+    """The same token for everybody, at once."""
+
+    def __init__(self) -> None:
+        self.counts = RunnerCounts()
+        self.states = np.empty(0)  # of the slots' records
+        self._tokens, self._finite = np.full(4096, 7, np.int32), np.full(4096, -1, np.int32)
+
+    def submit(self, plan: StepPlan) -> StepPlan:
+        return plan
+
+    def collect(self, handle: object) -> Drawn:
+        assert isinstance(handle, StepPlan)
+        rows = handle.rows
+        self.counts = self.counts.after(handle.tokens, rows, int(np.count_nonzero(self.states)), 1000)
+        return Drawn(self._tokens[:rows], self._finite[:rows])
+
+    def reopen(self) -> bool:
+        return False
+
+
+class Load:
+    """`running` requests that end and are followed by others, one each `gap` steps, and `waiting` that get no
+    slot."""
+
+    def __init__(self, running: int, gap: int, waiting: int = 0) -> None:
+        self.gap, self.number, self.lives = gap, 0, running * gap
+        pages = running * (-(-(PROMPT + self.lives) // PAGE) + 1) + 4096
+        self.cache = KvCache((PageGroup("full", pages),), PAGE, STEP_TOKENS)
+        self.runner, self.clock = IdleRunner(), 0
+        ledger = UsageLedger([each.name for each in TENANTS], {"full": pages})
+        limits = SchedulerLimits(running, CTX, STEP_TOKENS)
+        self.scheduler = Scheduler(limits, TENANTS, self.cache, self.runner, self.now, ledger=ledger)
+        self.runner.states = self.scheduler.records["state"]
+        self.spaces = [namespace("m", "canonical-1", "f32", PAGE) for _ in TENANTS]
+        self.random = np.random.default_rng(5)
+        for at in range(running):
+            self.arrive(limit=max(1, (at + 1) * gap))
+            self.scheduler.step()
+        while self.scheduler.prefilling:
+            self.scheduler.step()
+        for _ in range(waiting):
+            self.arrive(limit=self.lives)
+        self.scheduler.step()
+
+    def now(self) -> int:
+        self.clock += 10_000
+        return self.clock
+
+    def arrive(self, limit: int | None = None) -> None:
+        tenant = self.number % len(TENANTS)
+        self.number += 1
+        tokens = self.random.integers(0, 30_000, PROMPT, np.int32)
+        sampling = Sampling(max(1, limit or self.lives), seed=self.number)
+        self.scheduler.submit(
+            NewRequest(self.number, tenant, tokens, self.spaces[tenant], sampling, end_tokens=frozenset({2, 3}))
+        )
+
+    def steps(self) -> None:
+        for _ in range(self.gap):
+            self.scheduler.step()
+
+
+class PlainLoad:
+    """The same of the loop without policy."""
+
+    def __init__(self, running: int, gap: int) -> None:
+        self.gap, self.lives = gap, running * gap
+        blocks = running * (-(-(PROMPT + self.lives) // PAGE) + 1) + 4096
+        self.batcher = PlainBatcher(running, blocks, PAGE, STEP_TOKENS)
+        for at in range(running):
+            self.arrive(max(1, (at + 1) * gap))
+            self.batcher.step()
+
+    def arrive(self, limit: int | None = None) -> None:
+        self.batcher.add(PlainSequence([1] * PROMPT, PROMPT, max(1, limit or self.lives)))
+
+    def steps(self) -> None:
+        for _ in range(self.gap):
+            self.batcher.step()
+
+
+def seconds_a_step(load: Load | PlainLoad, rounds: int = ROUNDS) -> float:
+    """The median of rounds of `gap` steps, of which the first takes in an arrival."""
+    times = []
+    for _ in range(rounds):
+        load.arrive()
+        began = time.thread_time()
+        load.steps()
+        times.append(time.thread_time() - began)
+    return statistics.median(times) / load.gap
+
+
+def timed(benchmark: Any, load: Load, steps: Callable[[], None], rounds: int = ROUNDS) -> float | None:
+    """The benchmark's median a step, in microseconds; None where benchmarks are switched off."""
+    benchmark.pedantic(steps, setup=lambda: load.arrive(), rounds=rounds, warmup_rounds=20)
+    return None if benchmark.stats is None else benchmark.stats.stats.median / load.gap * 1e6
+
+
+@pytest.mark.benchmark(timer=time.thread_time)
+@pytest.mark.parametrize(
+    ("running", "gap", "limit_us"), [(16, 8, 60), (64, 8, 82), (256, 8, 250), (64, 1, 130)],
+    ids=["16-running", "64-running", "256-running", "64-running-one-arrival-each-step"],
+)  # fmt: skip
+def test_a_step(benchmark: Any, running: int, gap: int, limit_us: float) -> None:
+    load = Load(running, gap)
+    benchmark.extra_info.update(
+        running=running, steps_an_arrival=gap, limit_median_us=limit_us * gap, not_real=NOT_REAL
+    )
+    median_us = timed(benchmark, load, load.steps)
+    if median_us is not None:
+        plain_us = seconds_a_step(PlainLoad(running, gap)) * 1e6
+        benchmark.extra_info.update(step_us=median_us, plain_us=plain_us, ratio=median_us / plain_us)
+        ratio = median_us / plain_us
+        print(f"\n{running} running: {median_us:.1f} us a step, {plain_us:.1f} without policy: {ratio:.2f}x")
+        assert median_us <= limit_us, f"{median_us:.1f} us median, limit {limit_us} us"
+
+
+@pytest.mark.benchmark(timer=time.thread_time)
+def test_four_times_as_many_cost_three_times_as_much_at_most(benchmark: Any) -> None:
+    few, many = Load(64, 8), Load(256, 8)
+    few_us = seconds_a_step(few) * 1e6
+    many_us = timed(benchmark, many, many.steps)
+    if many_us is not None:
+        benchmark.extra_info.update(ratio=many_us / few_us, limit_ratio=3.0, not_real=NOT_REAL)
+        print(f"\n64 running {few_us:.1f} us, 256 running {many_us:.1f}: {many_us / few_us:.2f}x")
+        assert many_us <= 3.0 * few_us
+
+
+@pytest.mark.benchmark(timer=time.thread_time)
+def test_a_thousand_times_as_many_waiting_cost_a_fifth_more_at_most(benchmark: Any) -> None:
+    few, many = Load(64, 8, waiting=10), Load(64, 8, waiting=10_000)
+    few_us = seconds_a_step(few) * 1e6
+    many_us = timed(benchmark, many, many.steps)
+    if many_us is not None:
+        benchmark.extra_info.update(ratio=many_us / few_us, limit_ratio=1.2, not_real=NOT_REAL)
+        print(f"\n10 waiting {few_us:.1f} us, 10,000 waiting {many_us:.1f}: {many_us / few_us:.2f}x")
+        assert many_us <= 1.2 * few_us
