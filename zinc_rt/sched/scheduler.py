@@ -102,9 +102,10 @@ class Scheduler(SchedulerState):
             return f"{new.sampling.n} choices want a slot each: at most {most_slots} do"
         if tenant.prefill is not None and length > tenant.prefill[1]:
             return f"{length} tokens exceed what the tenant's rate allows at once: at most {tenant.prefill[1]} do"
-        if not self.cache.could_ever(new.tenant, need):
-            fits = next((n for n in range(need, 0, -1) if self.cache.could_ever(new.tenant, n)), 0)
-            return f"{need} tokens never fit the pages this tenant may have: at most {fits} do"
+        placed = need - 1
+        if not self.cache.could_ever(new.tenant, placed):
+            fits = next((n for n in range(placed, 0, -1) if self.cache.could_ever(new.tenant, n)), 0)
+            return f"{placed} tokens never fit the pages this tenant may have: at most {fits} do"
         return ""
 
     def submit(self, new: NewRequest) -> None:
