@@ -24,8 +24,8 @@ def check_context_memory(
     """Check a context's length: UsageError for one whose tables, or with `state` its caches too, this machine
     cannot hold.
 
-    Tables grow evenly with the context, so two short ones tell. Of caches only what is used takes memory: these are
-    held against all that the machine has, the tables against what is free.
+    Tables grow evenly with the context, so two short ones tell. Of caches only what is used takes memory: these
+    are held against all that the machine has, the tables against what is free.
     """
     if limits.ctx <= ALWAYS_TRIED:
         return
