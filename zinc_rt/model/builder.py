@@ -36,8 +36,8 @@ class SequenceLimits:
     """What a graph is built for: how many requests live at once, how long each may get, and what they share.
 
     `pages`: in each page group's pool; None: as many as all slots can hold at once. `state_rows`: of recurrent
-    state; None: one a slot, and row 0, which is zero and never a target. `step_tokens`: the most of a step. `rows`:
-    the most rows of logits of a step; None: as many as tokens.
+    state; None: one a slot, and row 0, which is zero and never a target. `step_tokens`: the most of a step.
+    `rows`: the most rows of logits of a step; None: as many as tokens.
     """
 
     ctx: int
