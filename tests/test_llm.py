@@ -121,6 +121,19 @@ def test_the_second_time_a_prompt_comes_from_the_cache(llm: LLM) -> None:
 # --- as they come -----------------------------------------------------------------------------------------------
 
 
+def test_the_ledger_has_what_each_answer_took_and_every_line_balances() -> None:
+    with LLM("qwen3-q", tier="t_cpu", slots=3, threads=1, tenants=[Tenant("ada"), Tenant("bob")]) as llm:
+        ones = llm.generate(PROMPTS, Sampling(max_tokens=5, seed=3, n=2))
+        (other,) = llm.generate([PROMPTS[2]], Sampling(max_tokens=9, stop=(ones[0].text[:1],)), tenant="bob")
+        usage, theirs = llm.usage(), llm.usage("bob")
+        assert not llm.ledger.problems() and drained(llm)
+    assert usage["requests_accepted"] == 2 * len(PROMPTS) and usage["tokens_recomputed"] == 0
+    computed = usage["prompt_tokens_computed"] + usage["prompt_tokens_cached"]
+    assert computed >= sum(map(len, PROMPTS))
+    assert usage["tokens_generated"] == usage["tokens_delivered"] == sum(len(each.token_ids) for each in ones)
+    assert theirs["tokens_generated"] == theirs["tokens_delivered"] >= len(other.token_ids)
+
+
 def test_a_stream_is_the_answer_in_pieces(llm: LLM) -> None:
     sampling = Sampling(max_tokens=10, temperature=0.7, seed=3, n=2)
     whole = llm.generate(["the"], sampling)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,6 +59,7 @@ class Asked:
     sampling: Sampling
     answers: list[Answer]
     request: Request | None = None  # the scheduler's, of its first answer
+    tenant: int = 0
 
     @property
     def computed(self) -> int:
@@ -255,7 +257,7 @@ class LLM:
 
     # --- what came of it
 
-    def usage(self, tenant: str = "") -> dict[str, int]:
+    def usage(self, tenant: str = "") -> Counter[str]:
         """What a tenant, by default the first, has used so far: counters by name (docs/ledger.md)."""
         return self.ledger.usage(self.tenants[self._tenant(tenant)].name)
 
@@ -298,13 +300,17 @@ class LLM:
 
     def _deliver(self, batch: Batch) -> None:
         rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
+        delivered = Counter[int]()
         for row, (number, choice, token) in enumerate(rows):
             asked = self._asked.get(number)
             if asked is None:  # cancelled meanwhile
                 continue
+            delivered[asked.tenant] += 1
             logprob = None if batch.logprobs is None else _logprob(batch.logprobs, row, token, asked.sampling)
             if asked.answers[choice].feed(token, logprob):
                 self.scheduler.cancel(number, "stop", choice=choice)
+        for tenant, count in delivered.items():
+            self.ledger.count("tokens_delivered", tenant, count)
         for number, choice, reason in batch.ended:
             if (asked := self._asked.get(number)) is not None:
                 asked.answers[choice].end(reason)
@@ -358,7 +364,7 @@ class LLM:
     def _submit(self, asked: Asked, tenant: str) -> None:
         asked.number = next(self._numbers)
         limit = min(asked.sampling.max_tokens, self.engine.limits.ctx + 1 - len(asked.tokens))
-        number = self._tenant(tenant)
+        number = asked.tenant = self._tenant(tenant)
         request = NewRequest(
             asked.number,
             number,
@@ -415,7 +421,7 @@ def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
     """The pages and state rows that the engine's limits give its model."""
     limits = engine.limits
     groups = [
-        PageGroup(spec.name, limits.group_pages(group), spec.window)
+        PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
         for group, spec in enumerate(engine.page_groups)
     ]
     if not groups:  # nobody looks back: pages are a number that the graph does not read

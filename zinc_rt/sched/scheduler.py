@@ -206,7 +206,7 @@ class Scheduler(SchedulerState):
             recover(self, plan, reopened=reopened)
             if not reopened:
                 raise
-            return self._without_tokens()
+            return self._without_tokens() or Batch(self.counts.steps)  # there is more to do now, not later
         batch = self.commit(plan, drawn)
         if self.observer is not None:
             self.observer.stepped(plan, batch, started_ns, self.clock_ns())
