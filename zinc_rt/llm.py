@@ -448,7 +448,7 @@ def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
     """The pages and state rows that the engine's limits give its model."""
     limits = engine.limits
     groups = [
-        PageGroup(spec.name, limits.group_pages(group), spec.window)
+        PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
         for group, spec in enumerate(engine.page_groups)
     ]
     if not groups:  # nobody looks back: pages are a number that the graph does not read
