@@ -8,15 +8,18 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from zinc_rt import LLM, Sampling
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import InputError, UnsupportedError, UsageError, ZincError
+from zinc_rt.exec import DeadlineMissed
 from zinc_rt.generate import draw
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
+from zinc_rt.runner import Runner
 from zinc_rt.sched.tenant import Tenant
 
 PROMPTS = [[5, 6, 7], [8, 9], [1] * 40, [5, 6, 7, 8]]
@@ -116,6 +119,48 @@ def test_the_second_time_a_prompt_comes_from_the_cache(llm: LLM) -> None:
     first, second = (llm.generate([prompt], Sampling(max_tokens=4, ignore_eos=True))[0] for _ in range(2))
     assert first.token_ids == second.token_ids and first.cached_tokens == 0
     assert second.cached_tokens == 48 and second.prompt_tokens == 60
+
+
+def test_a_step_that_hangs_costs_time_and_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is opened again, and computed again from its tokens."""
+    sampling, steps = (
+        Sampling(max_tokens=8, temperature=0.9, seed=5, presence_penalty=0.5, ignore_eos=True),
+        iter(range(100)),
+    )
+    with LLM("qwen35moe-q", tier="t_cpu", slots=2, threads=1) as llm:
+        wanted = llm.generate(PROMPTS, sampling)
+        first, collect = llm.engine, Runner.collect
+
+        def hangs(runner: Runner, *handle: Any) -> Any:
+            output = collect(runner, *handle)
+            if next(steps) == 5:
+                raise DeadlineMissed("fence 5 not reached")
+            return output
+
+        monkeypatch.setattr(Runner, "collect", hangs)
+        assert [each.token_ids for each in llm.generate(PROMPTS, sampling)] == [each.token_ids for each in wanted]
+        assert llm.engine is not first and llm.scheduler.counts.failed_steps == 1 and drained(llm)
+
+
+def test_logprobs_are_of_the_model_before_anything_changed_them(llm: LLM) -> None:
+    sampling = Sampling(max_tokens=4, temperature=1.0, seed=9, logit_bias={3: 5.0}, logprobs=3, ignore_eos=True)
+    (answer,) = llm.generate([[5, 6, 7]], sampling)
+    assert answer.logprobs is not None and [each.token_id for each in answer.logprobs] == list(answer.token_ids)
+    with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), CpuBackend("canonical-1", threads=1)) as engine:
+        logits = engine.forward([5, 6, 7, *answer.token_ids[:-1]])[2:].astype(np.float64)
+    for row, given in zip(logits - np.log(np.exp(logits).sum(1, keepdims=True)), answer.logprobs, strict=True):
+        assert abs(given.logprob - row[given.token_id]) < 1e-4
+        assert [token for token, _ in given.top] == np.argsort(-row, kind="stable")[:3].tolist()
+        assert max(abs(value - row[token]) for token, value in given.top) < 1e-4
+
+
+def test_end_tokens_are_not_drawn_before_min_tokens(llm: LLM) -> None:
+    assert llm.tokenizer is not None
+    end = min(llm.tokenizer.eog_ids)
+    (early,) = llm.generate([[5]], Sampling(logit_bias={end: 100.0}))
+    (late,) = llm.generate([[5]], Sampling(logit_bias={end: 100.0}, min_tokens=6))
+    assert early.token_ids == (end,) and early.text == ""
+    assert len(late.token_ids) == 7 and late.token_ids[-1] == end and end not in late.token_ids[:-1]
 
 
 # --- as they come -----------------------------------------------------------------------------------------------

@@ -143,6 +143,14 @@ def adjusted(
     return out
 
 
+QUICK = {("qwen35moe-q", "t2")}  # of those on a simulated device, which compiles its kernels first
+TIERS = [
+    pytest.param(model, tier, marks=[] if tier == "t_cpu_native" or (model, tier) in QUICK else pytest.mark.slow)
+    for model in MODELS
+    for tier in ("t_cpu_native", "t1", "t2")
+]
+
+
 @pytest.fixture(params=MODELS)
 def model(request: pytest.FixtureRequest) -> str:
     name: str = request.param
@@ -187,3 +195,14 @@ def test_any_mix_on_the_oracle_is_alone(model: str, alone: Engine, slow_counts: 
     assert sum(asked.cached_tokens for mix in mixes for asked in mix.asked) > 0
     assert sum(asked.sampling.n > 1 for mix in mixes for asked in mix.asked) > 0
     assert sum(mix.steps for mix in mixes) > 20
+
+
+@pytest.mark.parametrize(("model", "tier"), TIERS, indirect=["model"])
+def test_any_mix_is_alone_on_every_tier(model: str, tier: str, alone: Engine, slow_counts: Counts) -> None:
+    """Simulated ones at sanitizer full: nothing reads what it should not, whoever was there before."""
+    if tier == "t_cpu_native" and not registry.spec(tier).probe(Host(1)).usable:
+        pytest.skip(registry.spec(tier).probe(Host(1)).why)
+    steps, seed = 0, 0
+    while steps < slow_counts(1, 200):
+        steps += mixed(model, tier, alone, count=slow_counts(3, 12), seed=seed).steps
+        seed += 1

@@ -101,13 +101,13 @@ class Engine:
         self.page_groups = groups_of(self.model.graph)
         self._kv = [
             PagedKV(
-                self.limits.group_pages(group),
+                self.limits.group_pages(group, spec.window),
                 slots=slots,
                 pages_per_slot=self.limits.pages_per_slot,
                 page_tokens=self.limits.page_tokens,
                 highest_first=highest_pages_first,
             )
-            for group in range(len(self.page_groups))
+            for group, spec in enumerate(self.page_groups)
         ]
         self._enter_around = around
         self._around = ExitStack()

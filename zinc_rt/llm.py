@@ -13,7 +13,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.model_runner import ModelRunner
+from zinc_rt.runner import Runner
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.ledger import UsageLedger
@@ -123,13 +125,21 @@ class LLM:
             raise InputError(
                 f"{gguf.path}: a vocabulary only, without tensors to compute with", next="use a whole model"
             )
-        backend = open_backend(choice, ordering, threads=threads)
+        limits = SequenceLimits(default_ctx(gguf, ctx), slots, state_rows=2 * slots + 1, rows=slots)
+
+        def opened() -> Engine:
+            backend = open_backend(choice, ordering, threads=threads)
+            try:
+                return Engine(gguf, backend, limits=limits, timeout_seconds=timeout)
+            except BaseException:
+                backend.close()
+                raise
+
+        engine = opened()
         try:
-            limits = SequenceLimits(default_ctx(gguf, ctx), slots, state_rows=2 * slots + 1, rows=slots)
-            engine = Engine(gguf, backend, limits=limits, timeout_seconds=timeout)
-            self._begin(engine, tenants)
+            self._begin(engine, tenants, again=opened)
         except BaseException:
-            backend.close()
+            engine.close()
             raise
         self.why = choice.why
 
@@ -138,11 +148,18 @@ class LLM:
         """An LLM over an engine that is open and runs nothing else; closing it closes that too. `step_tokens`: the
         most of a step, where the engine's limit is not it."""
         made = cls.__new__(cls)
-        made._begin(engine, tenants, step_tokens)
+        made._begin(engine, tenants, step_tokens=step_tokens)
         made.why = f"{engine.backend.spec.tier}: the engine's"
         return made
 
-    def _begin(self, engine: Engine, tenants: Sequence[Tenant], step_tokens: int = 0) -> None:
+    def _begin(
+        self,
+        engine: Engine,
+        tenants: Sequence[Tenant],
+        *,
+        step_tokens: int = 0,
+        again: Callable[[], Engine] | None = None,
+    ) -> None:
         limits, gguf = engine.limits, engine.model.gguf
         self.engine = engine
         self.tokenizer, self._no_tokenizer = _tokenizer(gguf)
@@ -152,7 +169,9 @@ class LLM:
         cache = _kv_cache(engine, step_tokens)
         pages = {group.name: group.pages for group in cache.groups}
         self.ledger = UsageLedger([tenant.name for tenant in self.tenants], pages)
-        self.runner = ModelRunner(engine.runner, end_ids=sorted(self._end_ids))
+        self._again = again
+        renew = None if again is None else self._renew
+        self.runner = ModelRunner(engine.runner, end_ids=sorted(self._end_ids), renew=renew)
         self.scheduler = Scheduler(
             SchedulerLimits(limits.slots, limits.ctx, step_tokens),
             self.tenants,
@@ -168,6 +187,14 @@ class LLM:
         self._numbers = itertools.count(1)
         self._asked: dict[int, Asked] = {}
         self._closed = False
+
+    def _renew(self) -> Runner:
+        """The model on a device that was opened again, after a step that did not come back."""
+        assert self._again is not None
+        with suppress(Exception):  # it hangs
+            self.engine.close()
+        self.engine = self._again()
+        return self.engine.runner
 
     def __enter__(self) -> LLM:
         return self
@@ -421,7 +448,7 @@ def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
     """The pages and state rows that the engine's limits give its model."""
     limits = engine.limits
     groups = [
-        PageGroup(spec.name, limits.group_pages(group), spec.window)
+        PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
         for group, spec in enumerate(engine.page_groups)
     ]
     if not groups:  # nobody looks back: pages are a number that the graph does not read

@@ -137,6 +137,17 @@ class ModelRunner:
         self.attach(self._records)
         return True
 
+    def page_table(self, group: int) -> np.ndarray | None:
+        """For an audit, the device's table of a page group, i32 [slots, pages]; None before it has run a step."""
+        name = f"state.page_table_{group}" if group else "state.page_table"
+        known = (variant for variant in self.runner.variants.ran() if name in variant.graph.buffers)
+        variant = next(known, None)
+        return None if variant is None else variant.read(name, (1, 1, 1)).copy()
+
+    def stored_records(self) -> tuple[np.ndarray, list[int]] | None:
+        """For an audit, `RowSampler.stored`."""
+        return self._sampler.stored()
+
     def build(self, tokens: int) -> None:
         """Load the weights and build the graph of a step of one sequence, so that neither counts as its time."""
         self._block(tokens, 1, 1)

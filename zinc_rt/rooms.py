@@ -80,6 +80,7 @@ ROOMS: dict[str, Room] = {
     "model_runner": _room(f"{_CORE} runner row_sampler page_copier sched"),
     "completion": _room("text"),
     "llm": _room(f"{_ENGINE} text completion sched model_runner"),
+    "kv_audit": _room("ir sched model_runner"),
     # many requests
     "sched": _room("exec mem ir sampling file_lock"),
     "serve": _room(f"{_ENGINE} sched text llm report"),

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zinc_rt.ir.slot_record import SlotFlag, dwords, seal
-from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, SampleForm, sample_graph
+from zinc_rt.ir.slot_record import RECORD, SlotFlag, dwords, seal
+from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, SampleForm, sample_graph
 from zinc_rt.resident import Variant
 from zinc_rt.runner import Runner, StepBlock
 from zinc_rt.sched.plan import Drawn, RowLogprobs, StepPlan
@@ -72,6 +72,15 @@ class RowSampler:
         tokens = variant.read("sample.token", handle.counts).copy()
         wrong = np.where(tokens < 0, np.maximum(nonfinite, 0), -1).astype(np.int32)
         return Drawn(tokens, wrong, self._logprobs(variant, handle.counts))
+
+    def stored(self) -> tuple[np.ndarray, list[int]] | None:
+        """For an audit, the device's records, RECORD [slots], and which slots' are of now. None before anything
+        was drawn there."""
+        variant, _ = next(iter(self._variants.values()), (None, None))
+        if variant is None:
+            return None
+        records = np.ascontiguousarray(variant.read(RECORD_TABLE, (1, 1, 1)), np.int32).view(RECORD)[:, 0]
+        return records, [slot for slot in range(len(records)) if slot not in self._to_store]
 
     def _form(self, rows: np.ndarray) -> SampleForm:
         flags, asked = self._records["flags"][rows], int(self._records["logprobs"][rows].max())

@@ -315,4 +315,4 @@ class Scheduler(SchedulerState):
             del self.aside[request]
             self.queue(request, first=True)
         elif request.state is State.DECODE:
-            self.slots.leave_out(request, request.slot in self.full)
+            self.slots.leave_out(request, request.left_out > 0)  # whose page is full gets one, or is left out
