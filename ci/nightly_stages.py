@@ -127,6 +127,20 @@ def logs(night: Night) -> list[Path]:
     return sorted(night.corpus.glob("*.zlog"))
 
 
+def serving(night: Night) -> list[StageCommand]:
+    """The scheduler in virtual time, which no device has a part in, and mixes of requests on every tier."""
+    folder = night.of("serving")
+    workloads = ["--workload", "chat", "--steps", "2000"] if night.quick else []
+    found = [StageCommand("sched-test", zinc("sched-test", *workloads, "--json", folder / "sched-test.json"))]
+    tiers = "t_cpu" if night.quick else "t1,t2,t_cpu"
+    for model in MODELS[:1] if night.quick else MODELS:
+        line = zinc("validate", "--isolation", "--model", model, "--tiers", tiers, "--requests", "12")
+        line += ["--device", night.device]
+        name = f"isolation-{model.stem}"
+        found.append(StageCommand(name, [*line, *outputs(night, "serving", name)]))
+    return found
+
+
 def replay(night: Night) -> list[StageCommand]:
     """The stored logs; where there are none, logs recorded now on T-CPU."""
     folder, stored = night.of("replay"), logs(night)
@@ -184,9 +198,10 @@ def minutes(stage: NightlyStage, night: Night) -> float:
 
 # The minutes add up to 25: what a night without models of its own may take on two cores, whatever hangs.
 STAGES = (
-    NightlyStage("probes", probes, lacking("pm4-test"), 5),
-    NightlyStage("validate", validate, lacking("validate"), 5),
-    NightlyStage("replay", replay, lacking("replay", "trace"), 4),
+    NightlyStage("probes", probes, lacking("pm4-test"), 4),
+    NightlyStage("validate", validate, lacking("validate"), 4),
+    NightlyStage("serving", serving, lacking("sched-test", "validate"), 4),
+    NightlyStage("replay", replay, lacking("replay", "trace"), 3),
     NightlyStage("perf", perf, lacking("perf"), 4),
-    NightlyStage("gates", gates, lacking("perf"), 7),
+    NightlyStage("gates", gates, lacking("perf"), 6),
 )

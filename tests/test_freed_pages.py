@@ -14,6 +14,7 @@ from zinc_rt.exec import copy
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.paged_kv import UNSET
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.runner import StepBlock
 
@@ -37,7 +38,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 def open_engine(gguf: GGUFFile, tier: str) -> Engine:
     simulated = {"device": "sim", "sanitizer": "full"} if tier in ("t1", "t2") else {}
-    return Engine(gguf, open_backend(choose_tier(tier, **simulated), "canonical-1"), ctx=96, slots=2)
+    limits = SequenceLimits(ctx=96, slots=2, step_tokens=25)
+    return Engine(gguf, open_backend(choose_tier(tier, **simulated), "canonical-1"), limits=limits)
 
 
 def poison_free_pages(engine: Engine, block: StepBlock) -> int:
@@ -90,6 +92,7 @@ def held(engine: Engine, sequence: Sequence, group: int) -> list[int]:
 def test_a_window_holds_the_pages_that_it_sees_and_no_others(model: Model) -> None:
     with open_engine(model("gemma4"), "t_cpu") as engine:
         assert [spec.window for spec in engine.page_groups] == [0, 8]
+        assert [kv.pages for kv in engine._kv] == [2 * 6, 2 * 4]
         sequence = engine.open()
         for token in TOKENS:
             engine.extend(sequence, [token])

@@ -35,10 +35,12 @@ PLAIN = SampleForm(VOCAB, SLOTS)
 
 @contextmanager
 def opened(tier: str) -> Iterator[Backend]:
+    """A simulated one at sanitizer level full, and without a finding in the end."""
     how: dict[str, Any] = {"sanitizer": "full"} if tier in ("t1", "t2") else {}
     backend = open_backend(choose_tier(tier, "sim" if how else None, **how), "canonical-1")
     try:
         yield backend
+        assert backend.instrument is None or backend.instrument.findings() == []
     finally:
         backend.close()
 

@@ -27,6 +27,7 @@ examples:
   zinc-rt validate --model M.gguf --tiers t_cpu        one pass against token by token, canonical-1 against BLAS
   zinc-rt validate --model M.gguf --golden G.npz       against recorded values, from llama.cpp or your own engine
   zinc-rt validate --model M.gguf --tiers t_cpu,t_cpu:float32-dequant --layers 3:5 --input random:7
+  zinc-rt validate --isolation --tiers t1,t_cpu        requests in any mix, each as it is alone
 
 Exit code: 0 everything compared is within its limit, 1 something is not, 2 unusable input, 77 nothing to compare.
 """
@@ -64,6 +65,14 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--nodes", action="append", default=[], metavar="GLOB", help="compare these nodes too, e.g. 'attn_norm-*'"
     )
+    mix = made.add_argument_group("requests side by side")
+    mix.add_argument(
+        "--isolation",
+        action="store_true",
+        help="a mix of requests through the scheduler instead: each as it is alone, to the bit",
+    )
+    mix.add_argument("--requests", type=int, default=24, metavar="N", help="of the mix (default 24)")
+    mix.add_argument("--seed", type=int, default=0, metavar="S", help="the mix is all this number's (default 0)")
     against = made.add_argument_group("against what")
     against.add_argument("--golden", metavar="F.npz", help="recorded values, docs/golden.md")
     against.add_argument(
@@ -113,8 +122,13 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate.runner import ValidationRunner
     from zinc_rt.validate.table import sections, verdict
 
-    check_writable(arguments.junit, arguments.html, report=arguments.json)
     settings = options.settings()
+    if arguments.isolation:
+        from zinc_rt.validate.isolation.command import isolation
+
+        show = _silent if arguments.json == "-" else _print
+        return isolation(arguments, settings, _jobs(arguments, settings), show)
+    check_writable(arguments.junit, arguments.html, report=arguments.json)
     report = begin(Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
     show = _silent if arguments.json == "-" else _print
     jobs = _jobs(arguments, settings)

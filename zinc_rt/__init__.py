@@ -1,3 +1,24 @@
 """ZINC_RT: from a GGUF file to the GPU's command processor, and the tools to trust every step between."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zinc_rt.llm import LLM as LLM
+    from zinc_rt.sampling import Sampling as Sampling
+
 __version__ = "0.1.0"
+_LAZY = {"LLM": "zinc_rt.llm", "Sampling": "zinc_rt.sampling"}  # a command's --help must not load a runtime
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

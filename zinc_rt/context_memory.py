@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 
 import psutil
 
 from zinc_rt.errors import UsageError
-from zinc_rt.mem.plan import size_bytes
-from zinc_rt.model.builder import Overrides, SequenceLimits
+from zinc_rt.mem.context_bytes import PageGroupSpec, groups_of
+from zinc_rt.model.builder import Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 
 ALWAYS_TRIED = 4096  # tokens: a context as long as the default is not worth two more graphs
 TABLE_COPIES = 5  # of the tables of angles: one a stage, and float64 while they are made
+ENTRY_BYTES = 4  # of a page table
 
 
 def check_context_memory(
@@ -22,22 +24,29 @@ def check_context_memory(
     """Check a context's length: UsageError for one whose tables, or with `state` its caches too, this machine
     cannot hold.
 
-    Both grow evenly with the context, so two short ones tell. Of caches only what is used takes memory: these are
-    held against all that the machine has, the tables against what is free.
+    Tables grow evenly with the context, so two short ones tell. Of caches only what is used takes memory: these
+    are held against all that the machine has, the tables against what is free.
     """
     if limits.ctx <= ALWAYS_TRIED:
         return
-    short, longer = (replace(limits, ctx=pages * limits.page_tokens) for pages in (1, 2))
-    (few_tables, few_caches), (more_tables, more_caches) = (
-        _grown(gguf, each, overrides) for each in (short, longer)
+    short, longer = (
+        build_model(gguf, replace(limits, ctx=pages * limits.page_tokens), "decode", overrides=overrides)
+        for pages in (1, 2)
     )
-    table_rate = TABLE_COPIES * (more_tables - few_tables) / limits.page_tokens
-    cache_rate = (more_caches - few_caches) / limits.page_tokens if state else 0.0
+    table_rate = TABLE_COPIES * (_constant_bytes(longer) - _constant_bytes(short)) / limits.page_tokens
+    groups = groups_of(short.graph) if state else ()
     memory = psutil.virtual_memory()
-    wanted, tables = (limits.ctx * rate for rate in (table_rate + cache_rate, table_rate))
-    if wanted <= memory.total and tables <= memory.available:
+
+    def fits(ctx: int) -> bool:
+        tables = ctx * table_rate
+        return (
+            tables + _cache_bytes(replace(limits, ctx=ctx), groups) <= memory.total and tables <= memory.available
+        )
+
+    if fits(limits.ctx):
         return
-    most = limits.ctx * min(memory.total / wanted, memory.available / max(1.0, tables))
+    wanted = limits.ctx * table_rate + _cache_bytes(limits, groups)
+    most = bisect_left(range(limits.ctx), True, key=lambda ctx: not fits(ctx)) - 1
     raise UsageError(
         f"--ctx {limits.ctx} needs some {_gib(wanted)} of memory for this model, this machine has "
         f"{_gib(memory.total)}, {_gib(memory.available)} of it free",
@@ -45,11 +54,17 @@ def check_context_memory(
     )
 
 
-def _grown(gguf: GGUFFile, limits: SequenceLimits, overrides: Overrides | None) -> tuple[int, int]:
-    """The bytes of constants, and of state and page tables."""
-    model = build_model(gguf, limits, "decode", overrides=overrides)
-    kept = sum(size_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
-    return sum(array.nbytes for array in model.constants.values()), kept
+def _constant_bytes(model: Model) -> int:
+    return sum(array.nbytes for array in model.constants.values())
+
+
+def _cache_bytes(limits: SequenceLimits, groups: tuple[PageGroupSpec, ...]) -> int:
+    """The bytes of all pools, and of their page tables."""
+    pools = sum(
+        limits.group_pages(number, group.window) * group.page_bytes(limits.page_tokens)
+        for number, group in enumerate(groups)
+    )
+    return pools + len(groups) * limits.slots * limits.pages_per_slot * ENTRY_BYTES
 
 
 def _gib(count: float) -> str:

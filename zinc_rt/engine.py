@@ -62,6 +62,7 @@ class Engine:
         *,
         ctx: int | None = None,
         slots: int = 1,
+        limits: SequenceLimits | None = None,
         delta_form: DeltaForm = "ids",
         observers: abc.Sequence[Observer] = (),
         transform: Transform | None = None,
@@ -72,12 +73,13 @@ class Engine:
         highest_pages_first: bool = False,
         around: Callable[[Engine], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """`transform` may replace each stage's graph before it is lowered, to run a part of the model.
-        `timeout_seconds`, `slow`: as Runner has them; `share_arenas`: as Resident has it;
-        `highest_pages_first`: as PagedKV has it. `around`: a context that it lives in from `with` on, as a
-        recorder's."""
+        """`limits`: instead of those that `ctx` and `slots` stand for. `transform` may replace each stage's graph
+        before it is lowered, to run a part of the model. `timeout_seconds`, `slow`: as Runner has them;
+        `share_arenas`: as Resident has it; `highest_pages_first`: as PagedKV has it. `around`: a context that it
+        lives in from `with` on, as a recorder's."""
         self.backend = backend
-        self.limits = SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
+        self.limits = limits or SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
+        slots = self.limits.slots
         self.settings = settings or Settings()
         overrides = overrides_of(self.settings)
         on_host = backend.device.simulated or not backend.spec.simulable
@@ -99,13 +101,13 @@ class Engine:
         self.page_groups = groups_of(self.model.graph)
         self._kv = [
             PagedKV(
-                self.limits.group_pages(group),
+                self.limits.group_pages(group, spec.window),
                 slots=slots,
                 pages_per_slot=self.limits.pages_per_slot,
                 page_tokens=self.limits.page_tokens,
                 highest_first=highest_pages_first,
             )
-            for group in range(len(self.page_groups))
+            for group, spec in enumerate(self.page_groups)
         ]
         self._enter_around = around
         self._around = ExitStack()

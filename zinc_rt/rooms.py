@@ -40,7 +40,7 @@ _HOST = (
     "sim kmd pm4 isa facts checked file_lock gpu_lock arguments terminal command_observer cli commands report "
     "code_version rooms host"
 )
-_ALL = f"{_ENGINE} llm text sched serve spirv {_HOST}"
+_ALL = f"{_ENGINE} llm text completion sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
     # what a model is and what computes it
@@ -75,8 +75,12 @@ ROOMS: dict[str, Room] = {
     "sampling": _room(computes=True),
     "generate": _room(_ENGINE, computes=True),
     "text": _room("model"),
-    "model_runner": _room(f"{_ENGINE} sched"),
-    "llm": _room(f"{_ENGINE} text sched model_runner"),
+    "row_sampler": _room(f"{_CORE} resident runner sched"),
+    "page_copier": _room(f"{_CORE} runner sched"),
+    "model_runner": _room(f"{_CORE} runner row_sampler page_copier sched"),
+    "completion": _room("text"),
+    "llm": _room(f"{_ENGINE} text completion sched model_runner"),
+    "kv_audit": _room("ir sched model_runner"),
     # many requests
     "sched": _room("exec mem ir sampling file_lock"),
     "serve": _room(f"{_ENGINE} sched text llm report"),

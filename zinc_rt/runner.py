@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -240,6 +241,13 @@ class Runner:
             return StepOutput(_NONE, _NONE, handle)
         tokens, nonfinite = variant.read(TOKEN, handle.counts), variant.read(NONFINITE, handle.counts)
         return StepOutput(tokens.copy(), nonfinite.copy(), handle)
+
+    def drain(self) -> bool:
+        """Wait for a step that nobody wants any more; False where it does not come back."""
+        if self._running is not None:
+            with suppress(Exception):  # what it ended with is nobody's concern
+                self.collect(self._running)
+        return self._running is None
 
     @property
     def submission(self) -> dict[str, int]:

@@ -92,11 +92,13 @@ class Variants:
     ) -> Variant:
         """The variant of the smallest capacity that holds so many, as `get`. `entries`: of one page table that
         change."""
-        asked = stage, tokens, sequences, rows, entries, inject, tapped or self.tap_always, self.timed
-        variant = self._fitting.get(asked)
+        asked = stage, tokens, sequences, rows, inject, tapped or self.tap_always, self.timed
+        variant = self._fitting.get(asked) if entries <= tokens + sequences else None
         if variant is None:
             key = self._key(tokens, sequences, rows, entries)
-            variant = self._fitting[asked] = self.get(stage, key, inject=inject, tapped=tapped)
+            variant = self.get(stage, key, inject=inject, tapped=tapped)
+            if tokens == sequences >= entries:  # decode, whose sizes are few and come again and again
+                self._fitting[asked] = variant
         return variant
 
     def _key(self, tokens: int, sequences: int, rows: int, entries: int) -> tuple[int, ...]:

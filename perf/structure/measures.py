@@ -25,6 +25,7 @@ from zinc_rt.perf.structure.executed import (
     ops_not_run,
 )
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
+from zinc_rt.perf.structure.serving import requests_disturbed, requests_in_a_step, scheduled
 from zinc_rt.perf.structure.slots import (
     live,
     values_differing_in_a_batch,
@@ -309,8 +310,11 @@ MEASURES: Mapping[str, Callable[..., Measurement]] = {
         planted_graphs_refused,
         prefill_difference,
         rank_of_tier,
+        requests_disturbed,
+        requests_in_a_step,
         ring_dwords_a_token,
         sanitizer_findings,
+        scheduled,
         submissions_a_prompt,
         submissions_a_token,
         submissions_beyond_chunks,

@@ -229,7 +229,7 @@ def test_every_chips_file_is_read_and_names_only_criteria_there_are(module: Modu
     assert set(expected.verdicts) == {f"M{number}" for number in range(9)} and expected.simulated == (
         chip == "sim"
     )
-    assert set(expected.required) == {"probes", "validate", "replay", "perf", "gates"}
+    assert set(expected.required) == {"probes", "validate", "serving", "replay", "perf", "gates"}
 
 
 def test_expectations_without_a_reason_are_refused(module: ModuleType, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.runner import Runner
 from zinc_rt.variants import Variants
 
 Capture = pytest.CaptureFixture[str]
@@ -67,7 +68,7 @@ def test_the_report_says_what_computed_the_model(qwen3: str, tmp_path: Path) -> 
     (program,) = [each for each in body["details"]["programs"] if each["stage"] == "decode"]
     assert body["direct_compute_ops"] == program["nodes"] == program["of"] > 10
     assert body["model_execution"].startswith(f"t_cpu: {program['of']} of {program['of']} nodes of ")
-    assert body["details"]["sampled"] == {"device": 1, "host": 1}
+    assert body["details"]["sampled"] == {"device": 2, "host": 0}
     assert body["direct_compute_kind"] == "numpy-reference"
     assert body["verdict"] == {"status": "PASS", "exit": 0, "counts": {"pass": 1}}
 
@@ -78,7 +79,7 @@ def test_stderr_says_which_tier_and_that_the_oracles_speed_is_no_claim(qwen3: st
     assert "tier      t_cpu: asked for" in words
     assert "T-CPU oracle, not a performance figure" in words
     assert "stopped   after --max-tokens 2" in words
-    assert "sampled   1 by the device, 1 on the host" in words
+    assert "sampled   2 by the device\n" in words
 
 
 def test_the_native_tier_says_its_speed_of_prompt_and_generation_apart(
@@ -279,19 +280,18 @@ def test_a_validate_that_exceeds_its_tolerance_exits_1(
 def test_ctrl_c_leaves_what_was_generated_and_exits_130(
     qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advance, decoded = Engine.advance, iter(range(100))
+    collect, decoded = Runner.collect, iter(range(100))
 
-    def interrupted(self, batch, rows, **options):
-        batch = list(batch)
-        if len(batch[0][1]) == 1 and next(decoded) == 3:
+    def interrupted(self, handle, *seconds):
+        if handle.counts[0] == 1 and next(decoded) == 3:
             raise KeyboardInterrupt
-        return advance(self, batch, rows, **options)
+        return collect(self, handle, *seconds)
 
-    monkeypatch.setattr(Engine, "advance", interrupted)
+    monkeypatch.setattr(Runner, "collect", interrupted)
     assert main(["--model", qwen3, "--tokens", "5,6,7"]) == 130
     seen = capsys.readouterr()
     tokenizer = Tokenizer.from_metadata(read_gguf(qwen3).metadata)
-    monkeypatch.setattr(Engine, "advance", advance)
+    monkeypatch.undo()
     assert seen.out == tokenizer.decode(greedy(qwen3, [5, 6, 7], 4)) + "\n"
     assert seen.err.endswith("zinc-rt run: interrupted\n")
 

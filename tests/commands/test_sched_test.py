@@ -124,3 +124,15 @@ def test_tenants_of_a_file_are_those_that_run(tmp_path: Path, flood: str, capsys
     assert main(["--workload", flood, *words, "--json", "-"]) == 0
     figures = json.loads(capsys.readouterr().out)["details"]["workloads"][flood]
     assert figures["classes"].keys() == {"interactive", "standard"}
+
+
+def test_a_trace_is_a_timeline_of_its_steps(tmp_path: Path, flood: str, capsys: Capture) -> None:
+    path = tmp_path / "steps.json"
+    assert main(["--workload", flood, "--trace", str(path)]) == 0
+    assert f"wrote {path}" in capsys.readouterr().out
+    written = json.loads(path.read_text())
+    steps = [event for event in written["traceEvents"] if event["ph"] == "X" and event["tid"] == 1]
+    assert len(steps) == written["otherData"]["steps"] > 4
+    assert {event["name"] for event in written["traceEvents"] if event["ph"] == "i"} >= {"arrive", "admit", "end"}
+    assert main(["--trace", str(path)]) == 2
+    assert "--trace shows one workload" in capsys.readouterr().err

@@ -31,16 +31,56 @@ def example(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_an_example_needs_nothing_beyond_zinc_rt_and_helps(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_needs_nothing_beyond_zinc_rt_and_says_how_to_run_it(file: Path) -> None:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     rooms = {
         alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     }
     rooms |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert rooms <= set(sys.stdlib_module_names) | {"numpy", "zinc_rt"}
+    assert f"python examples/{file.name}" in str(ast.get_docstring(tree))
+
+
+@pytest.mark.parametrize("name", ["token_loop", "vision_to_action"])
+def test_an_example_with_options_helps(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        example(file.stem).main(["--help"])
-    assert left.value.code == 0 and f"python examples/{file.name}" in capsys.readouterr().out
+        example(name).main(["--help"])
+    assert left.value.code == 0 and f"python examples/{name}.py" in capsys.readouterr().out
+
+
+def test_prompts_are_answered_as_they_would_be_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    example("generate")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and all(line.startswith(("stop ", "length ")) for line in lines)
+
+
+def test_a_stream_ends_before_its_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    example("stream")
+    text, _, ended = capsys.readouterr().out.rstrip("\n").rpartition("\n")
+    assert ended == "ended by stop" and "ers" not in text and text
+
+
+def test_the_second_turn_of_a_chat_finds_the_first_in_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    example("chat")
+    cached = [int(line.split(": ")[-1].split()[0]) for line in capsys.readouterr().out.splitlines()]
+    assert cached[0] == 0 < cached[1]
+
+
+def test_choices_are_drawn_apart_and_say_how_likely_they_were(capsys: pytest.CaptureFixture[str]) -> None:
+    example("choices")
+    lines = capsys.readouterr().out.splitlines()
+    assert len({line.partition(": ")[2] for line in lines if line.startswith("choice")}) == 3
+    assert sum("likeliest:" in line for line in lines) == 12
+
+
+def test_a_guarantee_holds_against_a_flood_and_the_bill_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    example("tenants")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("2 answers for paying, while ") and int(lines[0].split()[5]) > 6
+    bill = {tuple(line.split()[:2]): int(line.split()[2]) for line in lines[1:]}
+    assert bill["paying", "tokens_generated"] == 2 * 16 and 100 < bill["flood", "tokens_generated"] <= 12 * 16
+    ended = ("requests_finished.stop", "requests_finished.length")
+    assert sum(bill.get(("flood", counter), 0) for counter in ended) == bill["flood", "requests_accepted"] == 12
 
 
 @pytest.mark.parametrize("where", [["--tier", "t_cpu"], ["--tier", "t1", "--device", "sim"]], ids=["t_cpu", "t1"])

@@ -87,16 +87,17 @@ def test_pools_are_as_large_as_they_are_said_to_be(tmp_path: Path) -> None:
     graph = build_model(tiny(tmp_path, "gemma4"), limits, "decode").graph
     rows = {spec.shape[0] for spec in graph.by_role("state")}
     assert rows == {7 * 16, 3 * 16}
-    default = build_model(tiny(tmp_path, "gemma4"), SequenceLimits(ctx=64, slots=2), "decode").graph
-    assert {spec.shape[0] for spec in default.by_role("state")} == {2 * 64}
+    default = build_model(tiny(tmp_path, "gemma4"), SequenceLimits(ctx=1024, slots=2), "decode").graph
+    # a window of 8 and a step of 512 lie on 34 pages at most
+    assert {spec.shape[0] for spec in default.by_role("state")} == {2 * 1024, 2 * 34 * 16}
     assert [group.bytes_per_token for group in groups_of(graph)] == [
         group.bytes_per_token for group in groups_of(default)
     ]
 
 
-def test_a_page_and_a_sequence_are_sums_of_tokens() -> None:
+def test_a_window_holds_itself_and_a_step_whatever_the_context() -> None:
     near = PageGroupSpec("window-512", 512, 20, 80 * 1024)  # Gemma 4 E4B's
     assert near.page_bytes(16) == 1280 * 1024
-    assert near.tokens_held(ctx=32768, step_tokens=128) == 640
-    assert near.tokens_held(ctx=100, step_tokens=128) == 100
-    assert PageGroupSpec("full", 0, 36, 288 * 1024).tokens_held(ctx=32768, step_tokens=128) == 32768
+    limits = SequenceLimits(ctx=32768, step_tokens=128)
+    assert limits.group_pages(0, 0) == 2048 and limits.group_pages(1, 512) == 41
+    assert SequenceLimits(ctx=100, slots=3, step_tokens=128).group_pages(1, 512) == 3 * 7

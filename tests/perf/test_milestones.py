@@ -53,7 +53,7 @@ def test_what_no_bench_records_yet_can_only_be_blocked() -> None:
         FIGURES
     )
     assert unrecorded == {
-        "endurance", "fairness", "idle_to_stream", "kv_memory", "prefix_hits", "speculation", "ttft_warm",
+        "endurance", "fairness", "idle_to_stream", "kv_memory", "speculation", "ttft_warm",
     }  # fmt: skip
 
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Thread
+from typing import Literal
 
 import pytest
 from ledger_child import TENANTS, count_step
@@ -53,6 +55,14 @@ def child(path: Path, period_s: float) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def closing_store(store: LedgerStore) -> Iterator[LedgerStore]:
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 # --- what is written
@@ -106,6 +116,31 @@ def test_processes_and_models_add_up(tmp_path: Path) -> None:
         usage = find_usage(connection, group_by=["model", "day"])
     assert usage.device["steps"] == 3 * (4 + 5) and not unbalanced(usage.usage, usage.device)
     assert [group.key[0] for group in usage.groups] == ["big", "small"]
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("second", 1), ("request", 2)])
+def test_durable_means_synced_at_every_commit(
+    tmp_path: Path, durability: Literal["second", "request"], synchronous: int
+) -> None:
+    with closing_store(LedgerStore(tmp_path / "u.sqlite", durability=durability)) as store:
+        assert store._connection.execute("PRAGMA synchronous").fetchone() == (synchronous,)
+        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_who_counts_while_others_read_and_write_loses_nothing(tmp_path: Path) -> None:
+    """Requests are counted by other threads than steps are."""
+    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    with closing_store(LedgerStore(path, {"m": ledger}, period_s=0.001)):
+        counting = [Thread(target=lambda: [ledger.count("parks", 1) for _ in range(2000)]) for _ in range(3)]
+        for thread in counting:
+            thread.start()
+        counted(ledger, 1000)
+        for thread in counting:
+            thread.join()
+        assert not ledger.problems()
+    usage = found(path)
+    assert usage.usage["parks"] == 6000 and usage.device["steps"] == 1000
+    assert not unbalanced(usage.usage, usage.device)
 
 
 # --- what goes wrong

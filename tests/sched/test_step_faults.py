@@ -241,3 +241,17 @@ def test_a_client_that_goes_leaves_nothing_behind() -> None:
     for number in range(1, 200):
         if all(house.ended[number, choice] == "length" for choice in range(house.asked[number][1].n)):
             house.whole(number)
+
+
+@pytest.mark.parametrize("steps", range(2, 9))
+def test_who_is_held_goes_on_wherever_it_was(steps: int) -> None:
+    """With its last page full too."""
+    house = House()
+    house.ask(1, prompt=3, limit=12)
+    for _ in range(steps):
+        house.step()
+    house.scheduler.hold(1)
+    house.step()
+    house.scheduler.resume(1)
+    house.drain()
+    house.whole(1)

@@ -22,11 +22,12 @@ MS = 1_000_000
 
 
 def traced(rows: list[list[tuple[int, int, int]]], *, steps: int = 64) -> StepTrace:
-    """A step a row, each a millisecond of two: (request, tenant, state) of each slot."""
+    """A step a row, each a millisecond of two: (request, tenant, state) of each slot, its epoch the request's."""
     trace, plan = StepTrace(["ada", "bob"], 2, ["full"], steps=steps), StepPlan(8, 2, 1)
     slots = np.zeros(2, RECORD)
     for at, row in enumerate(rows):
         slots["request"], slots["tenant"], states = zip(*row, strict=True)
+        slots["epoch"] = slots["request"]
         decodes, prompts = ([slot for slot in (0, 1) if states[slot] == phase] for phase in (DECODE, PREFILL))
         plan.decodes, plan.tokens = len(decodes), len(decodes) + len(prompts)
         plan.slot[: plan.tokens] = decodes + prompts
@@ -62,6 +63,12 @@ def test_a_slot_shows_whose_it_is_and_in_which_phase() -> None:
     ]
 
 
+def test_two_choices_of_a_request_in_one_slot_are_two_slices() -> None:
+    trace = traced([[(1, 0, DECODE), (0, 0, FREE)]] * 4)
+    trace.epoch[2:4, 0], trace.choice[2:4, 0] = 7, 1
+    assert [name for name, thread, *_ in shown(trace) if thread == 10] == ["ada 1", "decode", "ada 1.1", "decode"]
+
+
 def test_figures_change_where_they_change() -> None:
     events = [e for e in chrome_events(traced(ROWS)) if e["ph"] == "C"]
     standard = [(e["ts"], e["args"]["count"]) for e in events if e["name"] == "waiting, standard"]
@@ -76,6 +83,13 @@ def test_the_ring_forgets_the_oldest_steps_and_what_happened_before_them() -> No
     trace.event(10**9 + 5 * MS, "park", 1, slot=0)
     assert [name for name, thread, *_ in shown(trace) if thread == 1] == ["step 2", "step 3"]
     assert shown(trace, "i") == [("park", 10, 1000.0, 0.0)]
+
+
+def test_what_happened_before_the_first_step_is_shown() -> None:
+    trace = traced(ROWS)
+    trace.event(10**9 - MS, "arrive", 1)
+    assert shown(trace, "i") == [("arrive", 1, 0.0, 0.0)]
+    assert shown(trace)[0] == ("step 0", 1, 1000.0, 1000.0)
 
 
 def test_the_file_is_json_that_says_how_much_it_kept(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
@@ -358,15 +358,16 @@ class _Needs:
 
     def _context(self) -> list[tuple[str, ...]]:
         """A row for each page group, then one for the recurrent state."""
+        one = replace(self.limits, slots=1)
         rows: list[tuple[str, ...]] = [
             (
                 f"pages, {group.name}",
                 str(group.layers),
                 f"{group.bytes_per_token:,}",
                 f"{group.page_bytes(self.limits.page_tokens):,}",
-                f"{group.tokens_held(self.limits.ctx, self.limits.step_tokens) * group.bytes_per_token:,}",
+                f"{one.group_pages(number, group.window) * group.page_bytes(one.page_tokens):,}",
             )
-            for group in self.page_groups
+            for number, group in enumerate(self.page_groups)
         ]
         if self.state_row_bytes:
             rows.append(("state row", str(self.state_layers), "-", "-", f"{self.state_row_bytes:,}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.arguments import Parser, add_models
@@ -15,11 +15,14 @@ from zinc_rt.commands.progress import progress, stages
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
+    from zinc_rt.completion import Answer
     from zinc_rt.engine import Engine
+    from zinc_rt.generate import DrawCounts
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.model.tokenizer import Tokenizer
     from zinc_rt.prefill import PrefillCheck
     from zinc_rt.report import Report, Result
+    from zinc_rt.sampling import Sampling
     from zinc_rt.settings import Settings
 
 DEFAULT_MAX_TOKENS = 128
@@ -74,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
         "--seed", type=int, metavar="N", default=0, help="the draw follows from it alone (default 0)"
     )
     add_engine(made)
+    made.add_argument("--chrome", metavar="FILE", help="the steps as a timeline for Chrome or Perfetto")
     made.add_argument(
         "--probe-tier", action="store_true", help="say for every tier whether it is usable here, why, what to do"
     )
@@ -99,72 +103,73 @@ def _run(arguments: argparse.Namespace) -> int:
     return _generate(arguments, settings())
 
 
+@dataclass(slots=True)
+class _Made:
+    """How an answer came about. `stopped`: end, context or max_tokens; `check`: of both ways to compute a
+    prompt."""
+
+    stopped: str
+    load_seconds: float
+    prompt_seconds: float
+    seconds: float
+    drawn: DrawCounts
+    check: PrefillCheck | None = None
+
+
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
     from zinc_rt.devices import choose_tier
     from zinc_rt.facts import leaned_on, leaning, told
     from zinc_rt.files import check_writable
-    from zinc_rt.generate import DrawCounts, generate
     from zinc_rt.host import process_memory
-    from zinc_rt.prefill import prefill, prepare
     from zinc_rt.report import Report, Result
     from zinc_rt.sampling import Sampling
 
+    max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
     sampling = Sampling(
+        max_tokens=max_tokens,
         temperature=arguments.temperature,
         top_k=arguments.top_k,
         top_p=arguments.top_p,
         min_p=arguments.min_p,
         seed=arguments.seed,
+        ignore_eos=arguments.ignore_eos,
     )
     sampling.check(lambda name: f"--{name.replace('_', '-')}")
-    check_writable(report=arguments.json)
+    both = knobs.batched_prefill == "validate"
+    if both and arguments.chrome:
+        raise UsageError("--chrome: ZINC_BATCHED_PREFILL=validate has no scheduler to show", next="leave out one")
+    check_writable(arguments.chrome, report=arguments.json)
     why = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
     report = begin(Report("run"), arguments)
     gguf = read_model(arguments.model)
     tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
     tokens = _prompt_ids(arguments, gguf, tokenizer)
-    max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
-    end_ids = tokenizer.eog_ids if tokenizer is not None and not arguments.ignore_eos else frozenset()
     text = _Stream(tokenizer, output_stream(arguments))
     started = time.monotonic()
-    with open_engine(gguf, arguments, knobs, slots=2 if knobs.batched_prefill == "validate" else 1) as engine:
+    with open_engine(gguf, arguments, knobs, slots=2 if both else 1) as engine:
         say(f"tier      {why}")
         for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
             if clamp:
                 say(f"shortcut  {clamp}")
-        sequence = engine.open()
-        with stages() as stage:
-            stage.say("building graphs")
-            prepare(engine, sequence, tokens, knobs.batched_prefill, decode=max_tokens > 1)
-        load_seconds = time.monotonic() - started
-        started = time.monotonic()
-        with progress(len(tokens), "prompt") as advance:
-            logits, check = prefill(engine, sequence, tokens, knobs.batched_prefill, advance=advance)
-        prompt_seconds = time.monotonic() - started
-        if check is not None:
-            say(check.line())
-        started, drawn = time.monotonic(), DrawCounts()
-        try:
-            stopped = generate(
-                engine,
-                sequence,
-                logits,
-                sampling=sampling,
-                max_tokens=max_tokens,
-                end_ids=end_ids,
-                emit=lambda token: text.feed(token, end=token in end_ids),
-                drawn=drawn,
-            )
-        finally:
-            text.close()
-        seconds = time.monotonic() - started
+        if both:
+            made = _validate_prefill(engine, tokenizer, tokens, sampling, text, started)
+        else:
+            one_by_one = knobs.batched_prefill == "off"
+            made = _ask(engine, tokens, sampling, text, started, one_by_one=one_by_one, chrome=arguments.chrome)
         submission = engine.runner.submission
         instrument = engine.backend.instrument
         leans = leaned_on(instrument.consulted()) if instrument is not None else ()
         findings = instrument.findings() if instrument is not None else []
         describe_run(report, engine)
-        describe_ran(report, engine, drawn)
+        describe_ran(report, engine, made.drawn)
+    stopped, load_seconds, prompt_seconds, seconds = (
+        made.stopped,
+        made.load_seconds,
+        made.prompt_seconds,
+        made.seconds,
+    )
+    drawn, check = made.drawn, made.check
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier, memory = str(report.device["tier"]), process_memory()
     steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
@@ -216,6 +221,94 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             **({"findings": [each.text for each in findings]} if findings else {}),
         }
     return finish(report, arguments)
+
+
+def _ask(
+    engine: Engine,
+    tokens: list[int],
+    sampling: Sampling,
+    text: _Stream,
+    started: float,
+    *,
+    one_by_one: bool,
+    chrome: str | None,
+) -> _Made:
+    """The answer by way of the scheduler: one request of one tenant."""
+    from zinc_rt.generate import DrawCounts
+    from zinc_rt.llm import LLM
+
+    llm = LLM.over(engine, step_tokens=1 if one_by_one else 0)
+    with stages() as stage:
+        stage.say("building graphs")
+        llm.build(len(tokens), decode=sampling.max_tokens > 1)
+    ready = time.monotonic()
+    asked = llm.submit(tokens, sampling)
+    (answer,) = asked.answers
+    with progress(len(tokens), "prompt") as advance:
+        computed = 0
+        while not (answer.token_ids or answer.ended):
+            llm.step()
+            done = len(tokens) if answer.token_ids else asked.computed
+            advance(done - computed)
+            computed = done
+    prompted = time.monotonic()
+    try:
+        text.show(answer)
+        while not answer.ended:
+            llm.step()
+            text.show(answer)
+    finally:
+        llm.cancel(asked)
+        text.show(answer)
+        text.close()
+    ended = time.monotonic()
+    if chrome:
+        llm.trace(chrome)
+        say(f"wrote     {chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
+    full = len(answer.token_ids) < sampling.max_tokens
+    stopped = "end" if answer.ended == "stop" else "context" if full else "max_tokens"
+    drawn = DrawCounts(device=len(answer.token_ids))
+    return _Made(stopped, ready - started, prompted - ready, ended - prompted, drawn)
+
+
+def _validate_prefill(
+    engine: Engine,
+    tokenizer: Tokenizer | None,
+    tokens: list[int],
+    sampling: Sampling,
+    text: _Stream,
+    started: float,
+) -> _Made:
+    """The answer after a prompt that is computed in both ways, which no scheduler does."""
+    from zinc_rt.generate import DrawCounts, generate
+    from zinc_rt.prefill import prefill, prepare
+
+    end_ids = tokenizer.eog_ids if tokenizer is not None and not sampling.ignore_eos else frozenset()
+    sequence = engine.open()
+    with stages() as stage:
+        stage.say("building graphs")
+        prepare(engine, sequence, tokens, "validate", decode=sampling.max_tokens > 1)
+    ready = time.monotonic()
+    with progress(len(tokens), "prompt") as advance:
+        logits, check = prefill(engine, sequence, tokens, "validate", advance=advance)
+    prompted = time.monotonic()
+    if check is not None:
+        say(check.line())
+    drawn = DrawCounts()
+    try:
+        stopped = generate(
+            engine,
+            sequence,
+            logits,
+            sampling=sampling,
+            max_tokens=sampling.max_tokens,
+            end_ids=end_ids,
+            emit=lambda token: text.feed(token, end=token in end_ids),
+            drawn=drawn,
+        )
+    finally:
+        text.close()
+    return _Made(stopped, ready - started, prompted - ready, time.monotonic() - prompted, drawn, check)
 
 
 def _speed(steps: int, seconds: float) -> str:
@@ -318,6 +411,18 @@ class _Stream:
             self._write(f"{',' if len(self.ids) > 1 else ''}{token}")
         elif not end:
             self._write(self._decoder.feed(token))
+
+    def show(self, answer: Answer) -> None:
+        """Show what is new of an answer."""
+        piece = answer.piece()
+        if piece is None:
+            return
+        if self._decoder is None:
+            for token in piece.token_ids:
+                self.feed(token, end=False)
+        else:
+            self.ids += piece.token_ids
+            self._write(piece.text)
 
     def close(self) -> None:
         """End the text, also after Ctrl-C: what was generated stays, on a line of its own."""

@@ -33,7 +33,7 @@ A file has a request a line, seconds and tokens:
 examples:
   zinc-rt sched-test --list
   zinc-rt sched-test --workload chat
-  zinc-rt sched-test --workload flood --seed 7
+  zinc-rt sched-test --workload flood --seed 7 --trace flood.json
   zinc-rt sched-test --export chat > mine.jsonl
   zinc-rt sched-test --workload mine.jsonl --slots 8 --pages 500 --tenants tenants.yaml
 
@@ -74,6 +74,9 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("--steps", type=int, metavar="N", help="end after so many steps; what is left is cancelled")
     how.add_argument("--seconds", type=float, metavar="S", help="end after so much virtual time")
     how.add_argument("--check", type=int, default=16, metavar="N", help="look at the invariants every N steps")
+    how.add_argument(
+        "--trace", metavar="FILE", help="one workload's last 4096 steps as a timeline for Chrome or Perfetto"
+    )
     how.add_argument("--list", action="store_true", help="the workloads, with a line each")
     how.add_argument("--export", metavar="NAME", help="write a workload to stdout as a file has it")
     add_json(made)
@@ -88,12 +91,14 @@ def _sched_test(arguments: argparse.Namespace) -> int:
     out = output_stream(arguments)
     if arguments.export:
         return _export(arguments)
-    check_writable(report=arguments.json)
+    check_writable(arguments.trace, report=arguments.json)
     _check_numbers(arguments)
     report = begin(Report("sched-test"), arguments)
     if arguments.list:
         return _list(report, arguments, out)
     names = arguments.workload or list(WORKLOADS)
+    if arguments.trace and len(names) > 1:
+        raise UsageError(f"--trace shows one workload, not {len(names)}", next="name it: --workload NAME")
     workloads = [_workload(name) for name in names]
     report.shortcuts = ["predicted, not measured: no card, no model"]
     report.details["cost"] = _cost()
@@ -180,6 +185,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
     from zinc_rt.sched.schedule_checks import judged, of_every_run
     from zinc_rt.sched.simulate import SimulationSettings, simulate
     from zinc_rt.sched.step_cost import PREDICTED
+    from zinc_rt.sched.step_timeline import write_chrome
 
     arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
     settings = SimulationSettings(
@@ -198,7 +204,8 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
     fair = arguments.policy == "fair"
     compared = fair and not arguments.tenants and any(each.needs_baseline for each in workload.checks)
     with progress(len(arrivals) * (1 + compared), printable(name), "request") as advance:
-        seen = simulate(arrivals, tenants, settings, PREDICTED, advance=advance)
+        traced = bool(arguments.trace)
+        seen = simulate(arrivals, tenants, settings, PREDICTED, advance=advance, traced=traced)
         plain = replace(settings, policy="fcfs", check_every=1 << 30)
         compared = compared and seen.broken is None
         baseline = simulate(arrivals, tenants, plain, PREDICTED, advance=advance) if compared else None
@@ -210,6 +217,11 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
     report.results += results
     report.details.setdefault("workloads", {})[name] = _figures(workload, seen)
     _show(name, workload, seen, results, out)
+    if seen.trace is not None:
+        write_chrome(seen.trace, arguments.trace)
+        terminal.show(
+            f"  wrote {arguments.trace}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
+        )
 
 
 def _tenants(workload: Workload, arguments: argparse.Namespace, settings: SimulationSettings) -> Sequence[Any]:

@@ -30,10 +30,6 @@ class PageGroupSpec:
     def page_bytes(self, page_tokens: int) -> int:
         return page_tokens * self.bytes_per_token
 
-    def tokens_held(self, ctx: int, step_tokens: int) -> int:
-        """The most tokens of one sequence whose pages are held at once."""
-        return min(ctx, self.window + step_tokens) if self.window else ctx
-
 
 def groups_of(graph: OpGraph) -> tuple[PageGroupSpec, ...]:
     """A graph's page groups, in the order of their tables. None where no layer has a cache."""

@@ -97,7 +97,7 @@ def write_kv(
     m: ModelBuilder, k: str, v: str, layer: int, *, window: int = 0, names: tuple[str, str] = ("kv_k", "kv_v")
 ) -> tuple[str, str]:
     """Put this step's keys and values into layer `layer`'s cache, and fence what reads it."""
-    rows = m.limits.kv_rows(m.page_group(window))
+    rows = m.limits.group_pages(m.page_group(window), window) * m.limits.page_tokens
     cache_k, cache_v = (
         m.state(name, layer, (rows, m.shape(value)[-1])) for name, value in zip(names, (k, v), strict=True)
     )

@@ -35,9 +35,9 @@ WEIGHT_DTYPES = frozenset({
 class SequenceLimits:
     """What a graph is built for: how many requests live at once, how long each may get, and what they share.
 
-    `pages`: in each page group's pool; None: as many as all slots can need. `state_rows`: of recurrent state;
-    None: one a slot, and row 0, which is zero and never a target. `step_tokens`: the most of a step. `rows`: the
-    most rows of logits of a step; None: as many as tokens.
+    `pages`: in each page group's pool; None: as many as all slots can hold at once. `state_rows`: of recurrent
+    state; None: one a slot, and row 0, which is zero and never a target. `step_tokens`: the most of a step.
+    `rows`: the most rows of logits of a step; None: as many as tokens.
     """
 
     ctx: int
@@ -56,13 +56,15 @@ class SequenceLimits:
     def pages_per_slot(self) -> int:
         return -(-self.ctx // self.page_tokens)
 
-    def group_pages(self, group: int) -> int:
-        """The pages in a page group's pool."""
-        return self.slots * self.pages_per_slot if self.pages is None else self.pages[group]
-
-    def kv_rows(self, group: int) -> int:
-        """The rows of a cache buffer of a page group."""
-        return self.group_pages(group) * self.page_tokens
+    def group_pages(self, group: int, window: int) -> int:
+        """The pages in a page group's pool. Layers that see `window` tokens hold those of that many and of a step;
+        0: of all."""
+        if self.pages is not None:
+            return self.pages[group]
+        held = self.pages_per_slot
+        if window:
+            held = min(held, -(-(window + self.step_tokens) // self.page_tokens) + 1)
+        return self.slots * held
 
     @property
     def recurrent_rows(self) -> int:

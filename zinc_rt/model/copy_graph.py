@@ -25,7 +25,7 @@ def caches(forward: OpGraph, page_table: str) -> tuple[str, ...]:
     """The caches that a model's graph reaches through a page table, in its order: those of one page group."""
     found: dict[str, None] = {}
     for node in forward.nodes:
-        if page_table in node.inputs and node.op is not Op.TABLE_STORE:
+        if page_table in node.inputs and node.op not in (Op.TABLE_STORE, Op.BARRIER):
             ports = zip(OPS[node.op].inputs, node.inputs, strict=True)
             found.update({name: None for port, name in ports if port.shape[0] == "kv_rows"})
     return tuple(found)

@@ -75,7 +75,7 @@ class Holding:
 @dataclass(slots=True)
 class KvCache:
     """The pages, prefix entries and state rows of one model. `chunk_tokens`: the most tokens of a sequence in a
-    step; `state_rows`: 0 for a model without recurrent state.
+    step; `state_rows`: 0 for a model without recurrent state; `ctx`: no sequence gets longer, 0: nobody knows.
 
     Each method does the whole of what it says, or nothing, and says which.
     """
@@ -84,6 +84,7 @@ class KvCache:
     page_tokens: int
     chunk_tokens: int
     state_rows: int = 0
+    ctx: int = 0
     pools: list[Pages] = field(init=False)
     prefix: PrefixCache = field(init=False)
     rows: Pool | None = field(init=False)
@@ -193,7 +194,7 @@ class KvCache:
     def _to_promise(self, holding: Holding, group: int) -> int:
         """Pages until the prompt and one token more are in place, at most as many as the group then holds at
         once."""
-        table, tokens = holding.tables[group], holding.prompt + 1
+        table, tokens = holding.tables[group], min(holding.prompt + 1, self.ctx or holding.prompt + 1)
         to_come = -(-tokens // self.page_tokens) - len(table)
         return max(0, min(to_come, self._most_live(group, tokens) - sum(page != UNSET for page in table)))
 

@@ -178,11 +178,11 @@ class UsageLedger:
 
     # --- what was counted
 
-    def usage(self, account: str) -> dict[str, int]:
-        """An account's counters since the ledger began; what is 0 is left out, and the peak."""
+    def usage(self, account: str) -> Counter[str]:
+        """An account's counters since the ledger began, but for the peak; one that never counted is 0."""
         with self._lock:
             self._settle()
-            return {counter: value for (name, counter), value in self._usage.items() if name == account}
+            return Counter({counter: value for (name, counter), value in self._usage.items() if name == account})
 
     def sums(self) -> tuple[Sums, Sums]:
         """The sums over all accounts, and the device's of the same steps: the two sides that balance."""

@@ -43,7 +43,10 @@ def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: b
         return s.running_by_class[priority] > s.floors[priority] or not s.queues.aged[priority]
     if effective != candidate.effective or mine == theirs:
         return False
-    return s.share(mine, priority, more_slots=-1) >= s.share(theirs, candidate.priority, more_slots=1)
+    # by slots alone too: where pages decide both shares, a slot would go back and forth for ever
+    return s.share(mine, priority, more_slots=-1) >= s.share(theirs, candidate.priority, more_slots=1) and (
+        s.slot_share(mine, priority, more=-1) >= s.slot_share(theirs, candidate.priority, more=1)
+    )
 
 
 def _slice_is_over(s: SchedulerState, kind: Kind, candidate: Request) -> bool:

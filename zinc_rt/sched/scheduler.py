@@ -102,9 +102,10 @@ class Scheduler(SchedulerState):
             return f"{new.sampling.n} choices want a slot each: at most {most_slots} do"
         if tenant.prefill is not None and length > tenant.prefill[1]:
             return f"{length} tokens exceed what the tenant's rate allows at once: at most {tenant.prefill[1]} do"
-        if not self.cache.could_ever(new.tenant, need):
-            fits = next((n for n in range(need, 0, -1) if self.cache.could_ever(new.tenant, n)), 0)
-            return f"{need} tokens never fit the pages this tenant may have: at most {fits} do"
+        placed = need - 1
+        if not self.cache.could_ever(new.tenant, placed):
+            fits = next((n for n in range(placed, 0, -1) if self.cache.could_ever(new.tenant, n)), 0)
+            return f"{placed} tokens never fit the pages this tenant may have: at most {fits} do"
         return ""
 
     def submit(self, new: NewRequest) -> None:
@@ -205,7 +206,7 @@ class Scheduler(SchedulerState):
             recover(self, plan, reopened=reopened)
             if not reopened:
                 raise
-            return self._without_tokens()
+            return self._without_tokens() or Batch(self.counts.steps)  # there is more to do now, not later
         batch = self.commit(plan, drawn)
         if self.observer is not None:
             self.observer.stepped(plan, batch, started_ns, self.clock_ns())
@@ -314,4 +315,4 @@ class Scheduler(SchedulerState):
             del self.aside[request]
             self.queue(request, first=True)
         elif request.state is State.DECODE:
-            self.slots.leave_out(request, request.slot in self.full)
+            self.slots.leave_out(request, request.left_out > 0)  # whose page is full gets one, or is left out

@@ -25,6 +25,7 @@ from zinc_rt.sched.prefix import namespace
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
 from zinc_rt.sched.simulation_log import NEVER, SimulationLog
 from zinc_rt.sched.step_cost import NS, StepCost
+from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import Tenant
 
 PAGE_TOKENS = 16
@@ -65,7 +66,7 @@ class BrokenStep:
 @dataclass(slots=True)
 class SimulatedRun:
     """What a simulation saw. `left`: what was still held when everything had ended; `cut`: requests that a limit
-    of the run cancelled; `unbalanced`: what the ledger and the log do not agree on."""
+    of the run cancelled; `unbalanced`: what the ledger and the log do not agree on; `trace`: the last steps."""
 
     settings: SimulationSettings
     tenants: Sequence[Tenant]
@@ -80,6 +81,7 @@ class SimulatedRun:
     broken: BrokenStep | None = None
     left: list[str] = field(default_factory=list)
     unbalanced: list[str] = field(default_factory=list)
+    trace: StepTrace | None = None
 
 
 def simulate(
@@ -89,10 +91,14 @@ def simulate(
     cost: StepCost,
     *,
     advance: Callable[[int], None] = lambda requests: None,
+    traced: bool = False,
 ) -> SimulatedRun:
     """Raises UsageError for tenants that contradict each other and for a request that could never run.
-    `advance(n)`: n more requests have ended."""
-    return Simulation(arrivals, tenants, settings, cost, advance).run()
+    `advance(n)`: n more requests have ended. `traced`: keep the last steps for a timeline."""
+    simulation = Simulation(arrivals, tenants, settings, cost, advance)
+    if traced:
+        simulation.seen.trace = StepRecorder(simulation.scheduler).trace
+    return simulation.run()
 
 
 def pages_of(settings: SimulationSettings) -> int:

@@ -190,6 +190,10 @@ class SchedulerState:
             held = max(held, (bound + self.parked[tenant]) * shares.parts[-1])
         return held * self._factors[tenant, priority]
 
+    def slot_share(self, tenant: int, priority: Priority, *, more: int) -> int:
+        """Its weighted share of the slots alone, with so many more."""
+        return (self.bound[tenant] + more) * self.shares.parts[0] * self._factors[tenant, priority]
+
     def key(self, request: Request) -> tuple[bool, int, int, int, int]:
         """Whose turn it is: below a guarantee, by class, by share, by age, by arrival."""
         tenant = request.tenant

@@ -30,7 +30,7 @@ def chrome_events(trace: StepTrace) -> Iterator[dict[str, Any]]:
     pages."""
     kept = trace.kept
     starts, ends = trace.numbers[kept, 0], trace.numbers[kept, 1]
-    zero = int(starts[0]) if len(kept) else 0
+    zero = _zero(trace, starts)
     yield {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "scheduler"}}
     yield _named(_STEPS, "steps")
     for number, row in enumerate(trace.numbers[kept].tolist(), trace.count - len(kept)):
@@ -50,19 +50,29 @@ def chrome_events(trace: StepTrace) -> Iterator[dict[str, Any]]:
             yield _instant(event, zero)
 
 
+def _zero(trace: StepTrace, starts: np.ndarray) -> int:
+    """Where the timeline begins: with the first step that is kept, or with what came before the very first."""
+    if not len(starts):
+        return 0
+    first = int(starts[0])
+    return min(first, trace.events[0].at_ns) if trace.events and trace.count == len(starts) else first
+
+
 def _slot_slices(
     trace: StepTrace, slot: int, kept: np.ndarray, starts: np.ndarray, ends: np.ndarray
 ) -> Iterator[dict[str, Any]]:
     """A slice as long as a request has the slot, and in it one for each of its phases."""
     phases = trace.phase[kept, slot]
-    requests = np.where(phases > 0, trace.request[kept, slot], -1)
-    for first, last in _runs(requests):
-        if requests[first] < 0:
+    bindings = np.where(phases > 0, trace.epoch[kept, slot], -1)
+    for first, last in _runs(bindings):
+        if bindings[first] < 0:
             continue
-        start, end = int(starts[first]), int(ends[last])
-        tenant = int(trace.tenant[kept[first], slot])
-        about = {"request": int(requests[first]), "tenant": trace.tenants[tenant], "steps": last - first + 1}
-        yield _slice(f"{trace.tenants[tenant]} {requests[first]}", _SLOTS + slot, start, end - start, about)
+        start, end, place = int(starts[first]), int(ends[last]), (kept[first], slot)
+        request, choice = int(trace.request[place]), int(trace.choice[place])
+        tenant = trace.tenants[trace.tenant[place]]
+        about = {"tenant": tenant, "request": request, "choice": choice, "steps": last - first + 1}
+        name = f"{tenant} {request}.{choice}" if choice else f"{tenant} {request}"
+        yield _slice(name, _SLOTS + slot, start, end - start, about)
         for begin, until in _runs(phases[first : last + 1]):
             start, end = int(starts[first + begin]), int(ends[first + until])
             phase = SlotState(int(phases[first + begin])).name.lower()

@@ -52,8 +52,9 @@ class StepTrace:
         self.waiting = np.zeros((steps, len(Priority)), np.int32)  # by class
         self.free = np.zeros((steps, len(groups)), np.int32)  # pages that hold nothing, by group
         self.idle = np.zeros((steps, len(groups)), np.int32)  # pages that only the cache has
-        self.request = np.zeros((steps, slots), np.int64)  # each slot's; whatever it was where the slot is free
-        self.tenant = np.zeros((steps, slots), np.int32)
+        # of each slot its request, choice and tenant, and the epoch of the binding; whatever where it is free
+        self.request = np.zeros((steps, slots), np.int64)
+        self.choice, self.tenant, self.epoch = (np.zeros((steps, slots), np.int32) for _ in range(3))
         self.phase = np.zeros((steps, slots), np.int8)  # SlotState: what it computed, FREE where nothing
         self.events: deque[StepEvent] = deque(maxlen=EVENTS_A_STEP * steps)
 
@@ -70,7 +71,9 @@ class StepTrace:
         at = self.count % len(self.phase)
         self.numbers[at] = numbers
         self.waiting[at], self.free[at], self.idle[at] = waiting, free, idle
-        self.request[at], self.tenant[at], self.phase[at] = records["request"], records["tenant"], SlotState.FREE
+        self.request[at], self.choice[at] = records["request"], records["choice"]
+        self.tenant[at], self.epoch[at] = records["tenant"], records["epoch"]
+        self.phase[at] = SlotState.FREE
         self.phase[at, plan.slot[: plan.decodes]] = SlotState.DECODE
         self.phase[at, plan.slot[plan.decodes : plan.tokens]] = SlotState.PREFILL
         self.count += 1

@@ -28,14 +28,17 @@ CREATE TABLE device(minute INTEGER, model TEXT, counter TEXT, value INTEGER NOT 
 CREATE TABLE batch(minute INTEGER, model TEXT, process TEXT, first_step INTEGER NOT NULL,
     last_step INTEGER NOT NULL, count INTEGER NOT NULL, PRIMARY KEY(minute, model, process)) WITHOUT ROWID;
 """
-UPSERT = (
-    "ON CONFLICT DO UPDATE SET value = "
-    f"CASE WHEN counter = '{PEAK}' THEN max(value, excluded.value) ELSE value + excluded.value END"
+_ADD = f"value = CASE counter WHEN '{PEAK}' THEN max(value, excluded.value) ELSE value + excluded.value END"
+_JOIN = (
+    "first_step = min(first_step, excluded.first_step), last_step = max(last_step, excluded.last_step), "
+    "count = count + excluded.count"
 )
-UPSERT_BATCH = (
-    "ON CONFLICT DO UPDATE SET first_step = min(first_step, excluded.first_step), "
-    "last_step = max(last_step, excluded.last_step), count = count + excluded.count"
-)
+# What an INSERT does where there is a row already; with the columns named, SQLite 3.24 will do.
+UPSERTS = {
+    "usage": f"ON CONFLICT(minute, tenant, model, counter) DO UPDATE SET {_ADD}",
+    "device": f"ON CONFLICT(minute, model, counter) DO UPDATE SET {_ADD}",
+    "batch": f"ON CONFLICT(minute, model, process) DO UPDATE SET {_JOIN}",
+}
 
 
 @dataclass(slots=True)
@@ -126,9 +129,9 @@ def write_batch(connection: sqlite3.Connection, process: str, unwritten: Unwritt
         for table, rows in (("usage", unwritten.usage), ("device", unwritten.device)):
             places = ", ".join("?" * (5 if table == "usage" else 4))
             written = [(*key, value) for key, value in rows.items()]
-            connection.executemany(f"INSERT INTO {table} VALUES ({places}) {UPSERT}", written)
+            connection.executemany(f"INSERT INTO {table} VALUES ({places}) {UPSERTS[table]}", written)
         batches = [(minute, model, process, *span) for (minute, model), span in unwritten.steps.items()]
-        connection.executemany(f"INSERT INTO batch VALUES (?, ?, ?, ?, ?, 1) {UPSERT_BATCH}", batches)
+        connection.executemany(f"INSERT INTO batch VALUES (?, ?, ?, ?, ?, 1) {UPSERTS['batch']}", batches)
         connection.execute("COMMIT")
     except sqlite3.Error:
         with suppress(sqlite3.Error):  # a full disk has ended the transaction already
@@ -159,7 +162,7 @@ def as_input_error(path: Path, error: sqlite3.Error) -> InputError:
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:
-    return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def _create(connection: sqlite3.Connection) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.balance import Sums
 from zinc_rt.sched.ledger import PEAK
-from zinc_rt.sched.usage_db import UPSERT, UPSERT_BATCH
+from zinc_rt.sched.usage_db import UPSERTS
 
 DAY = 1440  # minutes
 GROUPS = {
@@ -80,14 +80,14 @@ def fold(connection: sqlite3.Connection, *, before_minute: int) -> None:
     old = f"minute < {before_minute // DAY * DAY} AND minute % {DAY} <> 0"
     try:
         connection.execute("BEGIN IMMEDIATE")
-        for table, keys, value, update in (
-            ("usage", "tenant, model, counter", _SUM, UPSERT),
-            ("device", "model, counter", _SUM, UPSERT),
-            ("batch", "model, process", "min(first_step), max(last_step), sum(count)", UPSERT_BATCH),
+        for table, keys, value in (
+            ("usage", "tenant, model, counter", _SUM),
+            ("device", "model, counter", _SUM),
+            ("batch", "model, process", "min(first_step), max(last_step), sum(count)"),
         ):
             connection.execute(
                 f"INSERT INTO {table} SELECT minute / {DAY} * {DAY}, {keys}, {value} FROM {table} WHERE {old} "
-                f"GROUP BY minute / {DAY}, {keys} {update}"
+                f"GROUP BY minute / {DAY}, {keys} {UPSERTS[table]}"
             )
             connection.execute(f"DELETE FROM {table} WHERE {old}")
         connection.execute("COMMIT")

@@ -1,0 +1,12 @@
+"""Three prompts at once: each gets the answer that it would have had alone.
+
+python examples/generate.py
+"""
+
+from zinc_rt import LLM, Sampling
+
+PROMPTS = ["The capital of France is", "Water boils at", "Once upon a time"]
+
+with LLM("qwen3-q") as llm:  # or the path of a GGUF file
+    for completion in llm.generate(PROMPTS, Sampling(max_tokens=12, temperature=0.8, seed=7)):
+        print(f"{completion.finish_reason:<8}{completion.text!r}")

@@ -1,0 +1,12 @@
+"""An answer as it is made, until a text that ends it.
+
+python examples/stream.py
+"""
+
+from zinc_rt import LLM, Sampling
+
+with LLM("gemma4-q") as llm:
+    for piece in llm.stream("The cat", Sampling(max_tokens=40, stop="ers")):
+        print(piece.text, end="", flush=True)
+        if piece.finish_reason:
+            print(f"\nended by {piece.finish_reason}")

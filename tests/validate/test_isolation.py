@@ -1,0 +1,158 @@
+"""Any mix is alone: shown on T-CPU, and what a wrong row, a wrong token, a wrong plan and a crash are called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Counts
+
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model_runner import ModelRunner
+from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.validate.command import main
+from zinc_rt.validate.isolation.trial import MixTrial
+from zinc_rt.validate.isolation.witness import StepWitness
+
+QWEN3 = FOLDER / "qwen3-q.gguf"
+Run = Callable[..., tuple[int, str, dict[str, Any]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """run(option, ...): exit code, words, report."""
+
+    def ran(*options: str, model: Path = QWEN3) -> tuple[int, str, dict[str, Any]]:
+        path = tmp_path / "report.json"
+        code = main(["--isolation", "--model", str(model), *options, "--json", str(path)])
+        return code, capsys.readouterr().out, json.loads(path.read_text()) if path.exists() else {}
+
+    return ran
+
+
+@pytest.fixture(autouse=True)
+def computed_once(shared_answers: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests alone are the same in every test."""
+    real = MixTrial.__init__
+
+    def begin(self: MixTrial, *given: Any, **named: Any) -> None:
+        real(self, *given, **named)
+        self._alone = shared_answers.setdefault((self.job.name, self.seed, self.count), {})
+
+    monkeypatch.setattr(MixTrial, "__init__", begin)
+
+
+@pytest.fixture(scope="module")
+def shared_answers() -> dict[Any, Any]:
+    return {}
+
+
+def test_a_mix_is_as_alone(run: Run, slow_counts: Counts) -> None:
+    code, said, report = run("--requests", str(slow_counts(6, 40)), "--seed", "5")
+    assert code == 0, said
+    assert "each as alone, to the bit" in said and said.splitlines()[-1].startswith("PASS")
+    names = [result["id"].rpartition("/")[2] for result in report["results"]]
+    assert names == ["rows", "deliveries", "invariants", "plans"]
+    (mix,) = report["details"]["mixes"]
+    assert mix["rows"] > 20 and mix["befell"]["hits"] and mix["befell"]["forks"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", ["qwen3-q", "gemma4-q", "qwen35moe-q"])
+@pytest.mark.parametrize("tier", ["t_cpu", "t1", "t2"])
+def test_every_model_on_every_tier(run: Run, stem: str, tier: str) -> None:
+    """O1: 200 steps and more, the sanitizer at full."""
+    device = [] if tier == "t_cpu" else ["--device", "sim", "--sanitizer", "full"]
+    code, said, report = run("--tiers", tier, *device, "--requests", "60", model=FOLDER / f"{stem}.gguf")
+    assert code == 0, said
+    (mix,) = report["details"]["mixes"]
+    assert mix["steps"] >= 200 and min(mix["befell"].values()) > 0, mix
+
+
+def other_draw(change: Callable[[Drawn], None], at: int) -> Any:
+    """ModelRunner.collect, whose result is changed in the step of that number."""
+    real, steps = ModelRunner.collect, [0]
+
+    def collect(self: ModelRunner, running: Any) -> Drawn:
+        drawn = real(self, running)
+        steps[0] += bool(len(drawn.tokens))
+        if steps[0] == at and len(drawn.tokens):
+            change(drawn)
+        return drawn
+
+    return collect
+
+
+def test_a_token_that_is_another_from_equal_logits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(drawn: Drawn) -> None:
+        drawn.tokens[0] = (drawn.tokens[0] + 1) % 500
+
+    monkeypatch.setattr(ModelRunner, "collect", other_draw(change, 4))
+    code, said, report = run("--requests", "3", "--seed", "5")
+    assert code == 1 and "from logits that are equal to the bit" in said
+    assert "suspect    equal logits, another token: suspect the sampler" in said
+    bad = next(result for result in report["results"] if result["id"].endswith("/rows"))["first_bad"]
+    assert {"request", "step", "slot", "position", "befell", "beside"} <= bad.keys()
+    assert "repro      zinc-rt validate --isolation --model" in said and "--seed 5 --requests 3" in said
+
+
+def test_a_row_that_is_another(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, steps = StepWitness.saw, [0]
+
+    def saw(self: StepWitness, plan: StepPlan, logits: np.ndarray) -> None:
+        steps[0] += 1
+        logits = logits.copy()
+        logits[0, 7] += steps[0] == 5
+        real(self, plan, logits)
+
+    monkeypatch.setattr(StepWitness, "saw", saw)
+    code, said, _ = run("--requests", "3", "--seed", "5")
+    assert code == 1 and "1 logits differ, the first is 7" in said and "beside     request" in said
+    assert "suspect    the plans are right, and what was computed is not" in said
+
+
+def test_a_plan_that_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Scheduler.schedule
+
+    def schedule(self: Scheduler) -> StepPlan:
+        plan = real(self)
+        if self.counts.steps == 6:
+            plan.row_position[: plan.rows] += 1
+        return plan
+
+    monkeypatch.setattr(Scheduler, "schedule", schedule)
+    code, said, _ = run("--requests", "3", "--seed", "5")
+    assert code == 1 and "draws with position" in said
+    assert "suspect    the plans themselves are wrong: suspect the scheduler" in said
+
+
+def test_a_scheduler_that_stops_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Scheduler.schedule
+
+    def schedule(self: Scheduler) -> StepPlan:
+        assert self.counts.steps < 6, "a book that does not balance"
+        return real(self)
+
+    monkeypatch.setattr(Scheduler, "schedule", schedule)
+    code, said, _ = run("--requests", "3", "--seed", "5")
+    assert code == 1 and "stopped in test_isolation.schedule" in said and "a book that does not balance" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--ordering", "float32-dequant"], "makes no claim"),
+        (["--requests", "0"], "--requests 0: wanted 1 or more"),
+        (["--tokens", "1,2"], "--tokens is for layers"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    options: list[str], says: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--isolation", "--model", str(QWEN3), *options]) == 2
+    assert says in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""A mix comes from its seed; what befell a request is read off the steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.validate.isolation.mix import TENANTS, request_mix
+from zinc_rt.validate.isolation.story import MixStory, Who
+
+
+def test_a_mix_is_its_seeds() -> None:
+    one, same, other = (request_mix(seed, 24, vocab=500, ctx=128) for seed in (3, 3, 4))
+    assert one == same and one.requests != other.requests
+    assert {request.tenant for request in one.requests} == set(range(len(TENANTS)))
+    for request in one.requests:
+        request.sampling.check()
+        assert request.prompt and len(request.prompt) + request.sampling.max_tokens <= 128
+    assert any(request.sampling.n > 1 for request in one.requests)
+    assert any(request.sampling.penalised for request in one.requests)
+    assert {event.kind for event in one.events} == {"park", "evict", "hold", "resume", "cancel"}
+
+
+def story(*steps: list[tuple[Who, int, int, int]]) -> MixStory:
+    """Of each step: who, slot, first and last token."""
+    made = MixStory()
+    for step in steps:
+        who: list[Who] = [(0, 0)] * 8
+        slot, sequence, position = [], [], []
+        for ordinal, (each, at, first, last) in enumerate(step):
+            who[at] = each
+            count = last - first
+            slot += [at] * count
+            sequence += [ordinal] * count
+            position += range(first, last)
+        made.step(who, np.array(slot), np.array(sequence), np.array(position))
+    return made
+
+
+def test_what_befell_a_request_is_told_in_order() -> None:
+    a, b, fork = (1, 0), (2, 0), (1, 1)
+    told = story(
+        [(a, 0, 16, 20), (b, 1, 0, 3)],
+        [(b, 1, 3, 4), (a, 0, 20, 30)],
+        [(fork, 2, 30, 31), (a, 0, 30, 31)],
+        [(b, 1, 4, 5)],
+        [(a, 3, 31, 32)],
+        [(b, 1, 5, 6)],
+        [(a, 3, 0, 33)],
+    )
+    assert list(told.told(a, 30, 7)) == [
+        "hit: its first 16 tokens came from the cache, step 1",
+        "chunked: its prompt took 2 steps, 1 to 2",
+        "paused: parked or held after step 3, went on in step 5, slot 0 to 3",
+        "evicted: after step 5, computed again from 0 in step 7, slot 3 again",
+    ]
+    assert list(told.told(fork, 30, 7)) == ["forked: its first 30 tokens came from the cache, step 3"]
+    assert list(told.told(b, 3, 7)) == [
+        "paused: parked or held after step 2, went on in step 4, slot 1 again",
+        "paused: parked or held after step 4, went on in step 6, slot 1 again",
+    ]
+    assert told.neighbours(a, 1) == [b] and told.neighbours(a, 7) == []
+    assert told.counts() == {"hits": 1, "forks": 1, "chunks": 1, "pauses": 3, "evictions": 1}

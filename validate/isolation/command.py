@@ -1,0 +1,114 @@
+"""`zinc-rt validate --isolation`: requests in any mix, each held against itself alone, to the bit."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Iterator
+
+from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
+from zinc_rt.commands.output import begin
+from zinc_rt.commands.progress import ProgressStage, stages
+from zinc_rt.devices import SIMULATED
+from zinc_rt.errors import UsageError
+from zinc_rt.files import check_writable
+from zinc_rt.report import Report, to_json, write_text
+from zinc_rt.settings import Settings
+from zinc_rt.terminal import Part
+from zinc_rt.validate.isolation.trial import MixTrial
+from zinc_rt.validate.isolation.verdict import MixVerdict
+from zinc_rt.validate.runner import ValidationJob
+from zinc_rt.validate.table import verdict
+
+NO_CLAIM = "float32-dequant"  # its sums are in the order of whoever calls BLAS
+OTHER = ("prompt", "tokens", "golden", "resync", "emit_repro", "html")  # of a validation of layers
+
+
+def isolation(
+    arguments: argparse.Namespace, settings: Settings, jobs: list[ValidationJob], show: Callable[[Part], None]
+) -> int:
+    """Every mix of every model on every tier; the exit code."""
+    check_writable(arguments.junit, report=arguments.json)
+    for name in OTHER:
+        if getattr(arguments, name):
+            raise UsageError(f"--{name.replace('_', '-')} is for layers, not for --isolation", next="leave it out")
+    if arguments.requests < 1:
+        raise UsageError(f"--requests {arguments.requests}: wanted 1 or more")
+    report = begin(Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
+    digest: list[str] = []
+    with stages() as stage:
+        for number, job in enumerate(jobs, 1):
+            name = f"model {number} of {len(jobs)}: {job.name}"
+            for made in _verdicts(job, arguments, report, stage, name, show):
+                report.results += made.results()
+                digest += made.lines()
+    if arguments.device != "sim" and report.simulated_tiers():
+        report.details["simulated_unasked"] = report.simulated_tiers()
+    for shortcut in report.shortcuts:
+        show(f"shortcut  {shortcut}")
+    report.details["digest"] = digest
+    for line in digest:
+        show(line)
+    if failed := [result for result in report.results if result.status == "fail"]:
+        show(f"repro      {failed[0].repro}")
+    show(verdict(report, len(jobs), strict=arguments.strict))
+    if arguments.json == "-":
+        print(to_json(report, strict=arguments.strict))
+    elif arguments.json:
+        write_text(arguments.json, to_json(report, strict=arguments.strict))
+    if arguments.junit:
+        from zinc_rt.junit import to_junit
+
+        write_text(arguments.junit, to_junit(report))
+    return report.exit_code(strict=arguments.strict)
+
+
+def _verdicts(
+    job: ValidationJob,
+    arguments: argparse.Namespace,
+    report: Report,
+    stage: ProgressStage,
+    name: str,
+    show: Callable[[Part], None],
+) -> Iterator[MixVerdict]:
+    for spec in job.tiers:
+        if spec.ordering == NO_CLAIM:
+            raise UsageError(
+                f"{spec.text}: {NO_CLAIM} makes no claim that a mix changes no bits", next="--ordering canonical-1"
+            )
+    trial = MixTrial(
+        job,
+        arguments.seed,
+        arguments.requests,
+        ctx=arguments.ctx,
+        repro=_repro(job, arguments),
+        say=lambda text: stage.say(f"{name}, {text}"),
+    )
+    show(f"{job.gguf.path.name}  {job.gguf.architecture}, {job.tiers[0].ordering}; {trial.described}")
+    models = report.model.get("models", [])
+    report.model = {"models": [*models, describe_model(job.gguf)]}
+    for spec in job.tiers:
+        with trial.opened(spec) as engine:
+            shortcuts = report.shortcuts
+            describe_run(report, engine)
+            simulated = [f"{spec.text}: {SIMULATED}"] if spec.choice.simulated else []
+            report.shortcuts = list(dict.fromkeys([*shortcuts, *report.shortcuts, *simulated]))
+            report.details.setdefault("devices", {})[spec.text] = report.device
+            made = trial.verdict(spec, engine)
+            describe_ran(report, engine)
+        report.details.setdefault("mixes", []).append(made.figures())
+        show(f"  {spec.text:<6} {made.told()}")
+        yield made
+    show("")
+
+
+def _repro(job: ValidationJob, arguments: argparse.Namespace) -> str:
+    words = ["zinc-rt", "validate", "--isolation", "--model", str(job.gguf.path)]
+    words += ["--tiers", ",".join(spec.text for spec in job.tiers)]
+    if arguments.device != "auto":
+        words += ["--device", arguments.device]
+    if arguments.ordering != "canonical-1":
+        words += ["--ordering", arguments.ordering]
+    if arguments.ctx is not None:
+        words += ["--ctx", str(arguments.ctx)]
+    return shlex.join([*words, "--seed", str(arguments.seed), "--requests", str(arguments.requests)])

@@ -1,0 +1,108 @@
+"""A mix of requests, and what befalls them, from a seed: lengths, tenants, classes, sampling, arrivals, and parks,
+evictions, holds and cancels at steps of their own."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.tenant import Priority, Tenant
+
+SLOTS = 4
+STEP_TOKENS = 40  # of the longest prompts more than one chunk
+PAGES_SHARE = 0.4  # of what all slots could fill: pages run short
+CTX = 128
+ROWS_A_SLOT = 3  # of recurrent state: its own, one to go on to, a checkpoint
+EventKind = Literal["park", "evict", "hold", "resume", "cancel"]
+EVENTS: tuple[tuple[EventKind, float], ...] = (  # how often a step has one
+    ("park", 0.15),
+    ("evict", 0.12),
+    ("hold", 0.10),
+    ("resume", 0.30),
+    ("cancel", 0.02),
+)
+TENANTS = (
+    Tenant("desk", Priority.INTERACTIVE, slots_guaranteed=1),
+    Tenant("team", weight=2.0),
+    Tenant("night", Priority.BATCH),
+)
+QUOTAS = (PageQuota(reserved=4), PageQuota(), PageQuota(most=12))  # of each tenant, in every page group
+
+
+@dataclass(frozen=True, slots=True)
+class MixedRequest:
+    """One request. `arrives`: before which step it is submitted, at the latest when nothing else is left."""
+
+    number: int
+    tenant: int
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    arrives: int
+
+
+@dataclass(frozen=True, slots=True)
+class MixEvent:
+    """Something done to one of those that run; which: `pick` modulo how many there are."""
+
+    step: int
+    kind: EventKind
+    pick: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMix:
+    seed: int
+    requests: tuple[MixedRequest, ...]
+    events: tuple[MixEvent, ...]
+
+
+def request_mix(seed: int, count: int, *, vocab: int, ctx: int, penalties: bool = True) -> RequestMix:
+    """`count` requests for a model with so many tokens; each fits `ctx`, prompt and answer."""
+    chance = random.Random(seed)
+    common = _tokens(chance, vocab, 20)  # no tenant may find another's pages by it
+    beginnings = [[(*common, *_tokens(chance, vocab, length)) for length in (13, 28)] for _ in TENANTS]
+    step, requests = 0, []
+    for number in range(1, count + 1):
+        tenant = chance.randrange(len(TENANTS))
+        own = _tokens(chance, vocab, chance.choice((1, 2, 7, 15, 16, 17, 30)))
+        begins = chance.choice([(), common, *beginnings[tenant]])
+        limit = chance.randint(1, 12)
+        prompt = (*begins, *own)[: ctx - limit]
+        requests.append(MixedRequest(number, tenant, prompt, _sampling(chance, limit, penalties), step))
+        step += chance.choice((0, 0, 0, 1, 2))
+    steps = range(1, step + 40 * count)
+    events = [
+        MixEvent(at, kind, chance.randrange(1 << 16))
+        for at in steps
+        for kind, often in EVENTS
+        if chance.random() < often
+    ]
+    return RequestMix(seed, tuple(requests), tuple(events))
+
+
+def _tokens(chance: random.Random, vocab: int, count: int) -> tuple[int, ...]:
+    return tuple(chance.randrange(vocab) for _ in range(count))
+
+
+def _sampling(chance: random.Random, limit: int, penalties: bool) -> Sampling:
+    seed = chance.getrandbits(64)
+    n = chance.choice((1, 1, 2))
+    if chance.random() < 0.3:
+        return Sampling(max_tokens=limit, seed=seed, n=n, ignore_eos=True)
+    penalised = penalties and chance.random() < 0.5
+    return Sampling(
+        max_tokens=limit,
+        temperature=chance.choice((0.5, 1.0, 1.5)),
+        top_k=chance.choice((0, 20)),
+        top_p=chance.choice((1.0, 0.9)),
+        min_p=chance.choice((0.0, 0.02)),
+        seed=seed,
+        n=n,
+        presence_penalty=0.5 if penalised else 0.0,
+        frequency_penalty=0.25 if penalised else 0.0,
+        repetition_penalty=1.3 if penalised else 1.0,
+        ignore_eos=True,
+    )

@@ -1,0 +1,128 @@
+"""A mix, run: requests arrive, things befall them, steps are made until everybody has ended."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zinc_rt.sched.messages import Batch
+from zinc_rt.validate.isolation.mix import MixEvent, RequestMix
+from zinc_rt.validate.isolation.server import MixServer
+from zinc_rt.validate.isolation.story import Who
+
+IDLE_STEPS = 400  # in a row without anything to compute: somebody waits for ever
+AUDIT_EVERY = 25  # steps from one look at the device's tables and records to the next
+
+
+@dataclass(slots=True)
+class MixOutcome:
+    """`delivered`: tokens of each choice as batches brought them. `cancelled`: by an event, whatever they had.
+    `broken`: what an audit said, and in which step."""
+
+    delivered: dict[Who, list[int]] = field(default_factory=dict)
+    ended: dict[Who, str] = field(default_factory=dict)
+    cancelled: set[int] = field(default_factory=set)
+    events: dict[str, int] = field(default_factory=dict)
+    broken: list[tuple[int, str]] = field(default_factory=list)
+    stuck: str = ""
+
+
+class MixDriver:
+    """Gives a mix to a server. `say`: told each step's number; `audit_every`: steps."""
+
+    def __init__(
+        self,
+        mix: RequestMix,
+        server: MixServer,
+        say: Callable[[int], None] = lambda step: None,
+        *,
+        audit_every: int = AUDIT_EVERY,
+    ) -> None:
+        self.mix, self.server, self.scheduler, self.say = mix, server, server.scheduler, say
+        self.audit_every = audit_every
+        self.outcome = MixOutcome()
+        self._waiting = list(mix.requests)
+        self._events: dict[int, list[MixEvent]] = {}
+        for event in mix.events:
+            self._events.setdefault(event.step, []).append(event)
+        self._held: set[int] = set()
+
+    def run(self) -> MixOutcome:
+        step = idle = 0
+        while self._waiting or self.scheduler.live:
+            self._arrive(step, at_once=not self.scheduler.live)
+            for event in self._events.get(step, ()):
+                self._do(event)
+            step += 1
+            batch = self._step(step)
+            if self.outcome.broken:
+                break
+            self.say(step)
+            self.outcome.broken += [(step, text) for text in self.scheduler.check()]
+            if batch is None:
+                idle += 1
+                self._resume_all()
+                if idle > IDLE_STEPS:
+                    waiting = ", ".join(str(number) for number in sorted(self.scheduler.live))
+                    self.outcome.stuck = f"step {step}: nothing to compute, and requests {waiting} wait"
+                    break
+                continue
+            idle = 0
+            self._take(batch)
+            if step % self.audit_every == 0:
+                self.outcome.broken += [(step, text) for text in self.server.audit()]
+            if self.outcome.broken:
+                break
+        if not self.outcome.broken and not self.outcome.stuck:
+            self.outcome.broken += [(step, text) for text in (*self.server.audit(), *self.server.left())]
+        return self.outcome
+
+    def _arrive(self, step: int, *, at_once: bool) -> None:
+        """Whoever is due; where nobody else is there, whoever is next."""
+        while self._waiting and (self._waiting[0].arrives <= step or at_once):
+            self.server.submit(self._waiting.pop(0))
+            at_once = False
+
+    def _do(self, event: MixEvent) -> None:
+        """What befalls one of those that run, or are held."""
+        running = [request for request in self.scheduler.running() if not request.held]
+        if event.kind == "resume":
+            self._resume_all()
+        elif running:
+            request = running[event.pick % len(running)]
+            self.outcome.events[event.kind] = self.outcome.events.get(event.kind, 0) + 1
+            if event.kind == "park":
+                self.scheduler.park(request)
+            elif event.kind == "evict":
+                self.scheduler.evict(request)
+            elif event.kind == "hold":
+                self.scheduler.hold(request.number, True)
+                self._held.add(request.number)
+            else:
+                self.scheduler.cancel(request.number)
+                self.outcome.cancelled.add(request.number)
+
+    def _resume_all(self) -> None:
+        for number in sorted(self._held):
+            self.scheduler.hold(number, False)
+        self._held.clear()
+
+    def _take(self, batch: Batch) -> None:
+        for number, choice, token in zip(
+            batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True
+        ):
+            self.outcome.delivered.setdefault((number, choice), []).append(token)
+        for number, choice, reason in batch.ended:
+            self.outcome.ended[number, choice] = reason
+
+    def _step(self, step: int) -> Batch | None:
+        """A step, whose crash is a finding as good as any."""
+        try:
+            return self.server.step()
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(frame.filename).stem}.{frame.name}, line {frame.lineno}"
+            self.outcome.broken.append((step, f"stopped in {where}: {type(error).__name__}: {error}"))
+            return None

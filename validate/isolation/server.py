@@ -1,0 +1,84 @@
+"""A scheduler over an engine, short of pages, with everybody watching: what a mix is given to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from zinc_rt.engine import Engine
+from zinc_rt.kv_audit import kv_audit
+from zinc_rt.model.groups import has_recurrent_state
+from zinc_rt.model_runner import ModelRunner
+from zinc_rt.sched.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.ledger import UsageLedger
+from zinc_rt.sched.messages import Batch, NewRequest
+from zinc_rt.sched.prefix import namespace
+from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
+from zinc_rt.sched.shadow import ShadowDevice
+from zinc_rt.validate.isolation.alone import AloneAnswer
+from zinc_rt.validate.isolation.mix import PAGES_SHARE, QUOTAS, TENANTS, MixedRequest
+from zinc_rt.validate.isolation.story import Who
+from zinc_rt.validate.isolation.witness import StepWitness
+
+STEP_NS = 10_000_000
+SLICE_TOKENS = 4  # so that answers of a few tokens take turns too
+
+
+class MixServer:
+    """`alone`: what rows and tokens are held against; whoever is not there is not compared."""
+
+    def __init__(self, engine: Engine, alone: Mapping[Who, AloneAnswer], *, name: str) -> None:
+        limits = engine.limits
+        self.now_ns = 0
+        self.model = ModelRunner(engine.runner)
+        self.scheduler = self._scheduler(engine)
+        self.model.attach(self.scheduler.records)
+        cache = self.scheduler.cache
+        self.shadow = ShadowDevice(
+            limits.slots, limits.ctx, limits.page_tokens, cache.groups, cache.state_rows, self.scheduler.records
+        )
+        self.witness = StepWitness(self.model, self.scheduler.records, alone, self.shadow)
+        self.model.watch = self.witness.saw
+        self.scheduler.runner = self.witness
+        self._spaces = [namespace(name, engine.backend.ordering, "f32", limits.page_tokens) for _ in TENANTS]
+
+    def _scheduler(self, engine: Engine) -> Scheduler:
+        """It knows of fewer pages than the device has: they run short, and evictions are forced."""
+        limits = engine.limits
+        pages = max(limits.pages_per_slot + 1, int(PAGES_SHARE * limits.slots * limits.pages_per_slot))
+        groups = [PageGroup(spec.name, pages, spec.window) for spec in engine.page_groups]
+        rows = limits.recurrent_rows if has_recurrent_state(engine.model.gguf) else 0
+        cache = KvCache(groups, limits.page_tokens, limits.step_tokens, rows)
+        tenants = [
+            replace(tenant, pages=(quota,) * len(groups)) for tenant, quota in zip(TENANTS, QUOTAS, strict=True)
+        ]
+        ledger = UsageLedger([tenant.name for tenant in tenants], {group.name: group.pages for group in groups})
+        given = SchedulerLimits(
+            limits.slots, limits.ctx, limits.step_tokens, slice_tokens=SLICE_TOKENS, check_every=0
+        )
+        return Scheduler(given, tenants, cache, self.model, lambda: self.now_ns, ledger=ledger)
+
+    def submit(self, request: MixedRequest) -> None:
+        choices = request.sampling.n
+        self.shadow.arrive(request.number, request.prompt, start=request.tenant, choices=choices)
+        space = self._spaces[request.tenant]
+        self.scheduler.submit(NewRequest(request.number, request.tenant, request.prompt, space, request.sampling))
+
+    def step(self) -> Batch | None:
+        self.now_ns += STEP_NS
+        return self.scheduler.step()
+
+    def audit(self) -> list[str]:
+        """What the device has of slots and pages, held against the host's."""
+        return kv_audit(self.scheduler, self.model)
+
+    def left(self) -> Iterator[str]:
+        """What is still held once nobody is there."""
+        scheduler, cache = self.scheduler, self.scheduler.cache
+        for group, pool in zip(cache.groups, cache.pools, strict=True):
+            if pool.pool.used:
+                yield f"{pool.pool.used} pages of group {group.name} are still held, and nobody is there"
+        if cache.rows is not None and cache.rows.used:
+            yield f"{cache.rows.used} state rows are still held, and nobody is there"
+        if len(scheduler.slots.free) != scheduler.limits.slots:
+            yield f"{scheduler.limits.slots - len(scheduler.slots.free)} slots are bound, and nobody is there"

@@ -1,0 +1,86 @@
+"""What happened to each request of a mix, as the steps themselves tell it: where it ran, with whom, and what of it
+was computed when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+Who = tuple[int, int]  # a request's number, and which of its choices
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Tokens [first, last) of a request, computed in one step in one slot."""
+
+    step: int
+    slot: int
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class MixStory:
+    """Every stretch of everybody, and who ran in each step; the first is step 1."""
+
+    of: dict[Who, list[Stretch]] = field(default_factory=dict)
+    steps: list[list[Who]] = field(default_factory=list)
+
+    def step(self, who: list[Who], slot: np.ndarray, sequence: np.ndarray, position: np.ndarray) -> None:
+        """Notes a step: of each slot who is in it, and the plan's arrays, their valid part."""
+        number = len(self.steps) + 1
+        starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
+        ran = []
+        for begin, end in zip(starts, [*starts[1:], len(sequence)], strict=True):
+            here = who[int(slot[begin])]
+            stretch = Stretch(number, int(slot[begin]), int(position[begin]), int(position[end - 1]) + 1)
+            self.of.setdefault(here, []).append(stretch)
+            ran.append(here)
+        self.steps.append(ran)
+
+    def neighbours(self, who: Who, step: int) -> list[Who]:
+        """Who else ran in that step."""
+        return [each for each in self.steps[step - 1] if each != who]
+
+    def counts(self) -> dict[str, int]:
+        """How often what befell somebody."""
+        found = dict.fromkeys(("hits", "forks", "chunks", "pauses", "evictions"), 0)
+        for who, stretches in self.of.items():
+            if stretches[0].first:
+                found["forks" if who[1] else "hits"] += 1
+            for before, after in pairwise(stretches):
+                if after.first < before.last:
+                    found["evictions"] += 1
+                elif after.step > before.step + 1 or after.slot != before.slot:
+                    found["pauses"] += 1
+                else:
+                    found["chunks"] += after.last - after.first > 1
+        return found
+
+    def told(self, who: Who, prompt: int, until: int) -> Iterator[str]:
+        """What happened to it up to a step, in order."""
+        stretches = [each for each in self.of.get(who, []) if each.step <= until]
+        if not stretches:
+            return
+        if stretches[0].first:
+            what = "forked" if who[1] else "hit"
+            yield f"{what}: its first {stretches[0].first} tokens came from the cache, step {stretches[0].step}"
+        whole = next((at for at, each in enumerate(stretches) if each.last >= prompt), len(stretches) - 1)
+        if whole:
+            yield f"chunked: its prompt took {whole + 1} steps, {stretches[0].step} to {stretches[whole].step}"
+        for before, after in pairwise(stretches):
+            moved = (
+                f"slot {before.slot} to {after.slot}" if before.slot != after.slot else f"slot {after.slot} again"
+            )
+            if after.first < before.last:
+                again = f"computed again from {after.first} in step {after.step}"
+                yield f"evicted: after step {before.step}, {again}, {moved}"
+            elif after.step > before.step + 1 or after.slot != before.slot:
+                yield f"paused: parked or held after step {before.step}, went on in step {after.step}, {moved}"
+
+
+def named(who: Who) -> str:
+    return f"request {who[0]}" + (f", choice {who[1]}" if who[1] else "")

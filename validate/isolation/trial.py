@@ -1,0 +1,119 @@
+"""One model's mix: each request alone on the oracle, then all of them together on a tier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from zinc_rt.devices import ORACLE, open_backend
+from zinc_rt.engine import Engine
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.validate.isolation.alone import AloneAnswer, answer_alone
+from zinc_rt.validate.isolation.mix import (
+    CTX,
+    PAGES_SHARE,
+    ROWS_A_SLOT,
+    SLOTS,
+    STEP_TOKENS,
+    TENANTS,
+    MixedRequest,
+    RequestMix,
+    request_mix,
+)
+from zinc_rt.validate.isolation.mixed import MixDriver
+from zinc_rt.validate.isolation.server import MixServer
+from zinc_rt.validate.isolation.story import Who
+from zinc_rt.validate.isolation.verdict import MixVerdict
+from zinc_rt.validate.runner import ValidationJob
+from zinc_rt.validate.tiers import TierSpec
+
+
+class MixTrial:
+    """Answers of requests alone are computed once, on T-CPU, and serve every tier."""
+
+    def __init__(
+        self,
+        job: ValidationJob,
+        seed: int,
+        count: int,
+        *,
+        slots: int = SLOTS,
+        ctx: int | None = None,
+        repro: str = "",
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`count` requests. `ctx`: a short one unless given; `repro`: the command that shows it again."""
+        self.job, self.seed, self.count, self.slots, self.say = job, seed, count, slots, say
+        self.ctx = min(job.ctx, CTX) if ctx is None else ctx
+        self.repro = (
+            repro or f"zinc-rt validate --isolation --model {job.gguf.path} --seed {seed} --requests {count}"
+        )
+        self._alone: dict[str, dict[Who, AloneAnswer]] = {}
+
+    @property
+    def step_tokens(self) -> int:
+        return max(STEP_TOKENS, 2 * self.slots)
+
+    @property
+    def described(self) -> str:
+        room = f"{self.slots} slots, {PAGES_SHARE:.0%} of the pages they could fill, ctx {self.ctx}"
+        return f"{self.count} requests, seed {self.seed}, of {len(TENANTS)} tenants; {room}"
+
+    @contextmanager
+    def opened(self, spec: TierSpec, *, alone: bool = False) -> Iterator[Engine]:
+        """An engine for the mix, or for one request at a time."""
+        slots = 1 if alone else self.slots
+        self.say(f"{spec.text}: loading")
+        backend = open_backend(spec.choice, spec.ordering, threads=self.job.threads)
+        with Engine(
+            self.job.gguf,
+            backend,
+            limits=SequenceLimits(
+                self.ctx,
+                slots,
+                state_rows=None if alone else 1 + ROWS_A_SLOT * slots,
+                step_tokens=self.step_tokens,
+            ),
+            settings=self.job.settings,
+            timeout_seconds=self.job.timeout_seconds,
+            share_arenas=False,  # a stale byte must not hide
+            around=self.job.observer.around_engine,
+        ) as engine:
+            yield engine
+
+    def verdict(self, spec: TierSpec, engine: Engine) -> MixVerdict:
+        """The mix on a tier."""
+        mix = request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
+        alone = self._answers(mix.requests, spec.ordering)
+        server = MixServer(engine, alone, name=self.job.name)
+        outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
+        instrument = engine.backend.instrument
+        made = MixVerdict(
+            self.job.name, spec.text, mix, outcome, server.witness, alone, list(server.shadow.findings),
+            [finding.text for finding in instrument.findings()] if instrument is not None else [],
+            False, self.repro,
+        )  # fmt: skip
+        first = made.first
+        return made if first is None else replace(made, apart=self._differs_alone(spec, mix, first.who))
+
+    def _answers(self, requests: Sequence[MixedRequest], ordering: str) -> dict[Who, AloneAnswer]:
+        """Every choice of every request alone, on T-CPU."""
+        if ordering not in self._alone:
+            spec = TierSpec(ORACLE.tier, ordering, ORACLE.tier)
+            with self.opened(spec, alone=True) as engine:
+                made = {}
+                for request in requests:
+                    self.say(f"alone: request {request.number} of {len(requests)}")
+                    for choice in range(request.sampling.n):
+                        made[request.number, choice] = answer_alone(engine, request, choice)
+            self._alone[ordering] = made
+        return self._alone[ordering]
+
+    def _differs_alone(self, spec: TierSpec, mix: RequestMix, who: Who) -> bool:
+        """Whether a request has other logits on this tier than on T-CPU where nothing else runs."""
+        request = next(each for each in mix.requests if each.number == who[0])
+        with self.opened(spec, alone=True) as engine:
+            here = answer_alone(engine, request, who[1])
+        there = self._alone[spec.ordering][who]
+        return any(a.tobytes() != b.tobytes() for a, b in zip(here.rows, there.rows, strict=True))

@@ -1,0 +1,191 @@
+"""What a mix showed, in words and as results: the first request that is not as it is alone, what befell it, who
+was beside it, and whose fault that looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.report import Result
+from zinc_rt.validate.isolation.alone import AloneAnswer
+from zinc_rt.validate.isolation.mix import MixedRequest, RequestMix
+from zinc_rt.validate.isolation.mixed import MixOutcome
+from zinc_rt.validate.isolation.story import MixStory, Who, named
+from zinc_rt.validate.isolation.witness import RowDivergence, StepWitness
+
+FEW = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MixVerdict:
+    """One model's mix on one tier. `plans`: what the shadow device said of the scheduler's plans; `apart`: whether
+    the first request that diverged does so alone on this tier too; `findings`: of the simulated device."""
+
+    model: str
+    tier: str
+    mix: RequestMix
+    outcome: MixOutcome
+    witness: StepWitness
+    alone: Mapping[Who, AloneAnswer]
+    plans: list[str]
+    findings: list[str]
+    apart: bool
+    repro: str
+
+    @property
+    def first(self) -> RowDivergence | None:
+        return min(self.witness.diverged.values(), key=lambda each: each.step, default=None)
+
+    @property
+    def story(self) -> MixStory:
+        return self.witness.story
+
+    @property
+    def wrong(self) -> list[str]:
+        """What is wrong with no single request."""
+        books = [text for _, text in self.outcome.broken]
+        return [*books, *filter(None, [self.outcome.stuck]), *self.plans, *self.findings]
+
+    @property
+    def passed(self) -> bool:
+        return not self.witness.diverged and not self.wrong and not any(self.lost())
+
+    def figures(self) -> dict[str, Any]:
+        """What ran, for the report: a mix in which nothing happened shows nothing."""
+        return {
+            "model": self.model, "tier": self.tier, "seed": self.mix.seed, "requests": len(self.mix.requests),
+            "steps": len(self.story.steps), "tokens": self.witness.tokens, "rows": self.witness.rows,
+            "events": dict(self.outcome.events), "befell": self.story.counts(),
+        }  # fmt: skip
+
+    def told(self) -> str:
+        """A line of what ran."""
+        befell = ", ".join(f"{count} {what}" for what, count in self.story.counts().items() if count)
+        rows, wrong = self.witness.rows, len(self.witness.diverged)
+        alike = f"{wrong} requests differ" if wrong else "each as alone, to the bit"
+        ran = f"{len(self.story.steps)} steps, {self.witness.tokens} tokens, {rows} rows of logits"
+        return f"{ran}, {alike}; {befell}"
+
+    def lost(self) -> Iterator[str]:
+        """Requests that did not get, token for token, what they get alone."""
+        for request in self.mix.requests:
+            for choice in range(request.sampling.n):
+                who = (request.number, choice)
+                had, wanted = self.outcome.delivered.get(who, []), self.alone[who].tokens
+                if request.number in self.outcome.cancelled or self.outcome.broken or self.outcome.stuck:
+                    wanted = wanted[: len(had)]
+                if had != wanted:
+                    at = next(
+                        (i for i, (a, b) in enumerate(zip(had, wanted, strict=False)) if a != b),
+                        min(len(had), len(wanted)),
+                    )
+                    got = had[at] if at < len(had) else "none"
+                    alike = wanted[at] if at < len(wanted) else "none"
+                    yield f"{named(who)}: its token {at} was delivered as {got}, alone it is {alike}"
+
+    def lines(self) -> Iterator[str]:
+        """The digest; nothing where all is well."""
+        first, lost = self.first, list(self.lost())
+        if first is not None:
+            yield (
+                f"first bad  {self.model}, {self.tier}: {named(first.who)}, step {first.step}, slot {first.slot}, "
+                f"position {first.position}: {first.what}"
+            )
+            prompt = self._request(first).prompt
+            for text in self.story.told(first.who, len(prompt), first.step):
+                yield f"befell     {text}"
+            beside = self.story.neighbours(first.who, first.step)
+            yield f"beside     {', '.join(map(named, beside)) or 'nobody'}"
+            if len(self.witness.diverged) > 1:
+                others = [named(who) for who in self.witness.diverged if who != first.who]
+                more = f" and {len(others) - FEW} more" if len(others) > FEW else ""
+                yield f"too        {', '.join(others[:FEW])}{more}"
+        for text in lost[:FEW]:
+            yield f"delivered  {text}"
+        if self.outcome.stuck:
+            yield f"stuck      {self.outcome.stuck}"
+        for step, text in self.outcome.broken[:FEW]:
+            yield f"broken     step {step}: {text}"
+        for text in self.plans[:FEW]:
+            yield f"plan       {text}"
+        for text in self.findings[:FEW]:
+            yield f"sanitizer  {text}"
+        if first is not None or lost or self.wrong:
+            suspect, following = self.suspect(first)
+            yield f"suspect    {suspect}"
+            yield f"next       {following}"
+
+    def suspect(self, first: RowDivergence | None) -> tuple[str, str]:
+        """Whose fault it looks like, and the command that narrows it down."""
+        if self.plans or self.outcome.broken or self.outcome.stuck:
+            seen = "the plans themselves are wrong" if self.plans else "its books are wrong"
+            return f"{seen}: suspect the scheduler, in the runtime", "zinc-rt sched-test"
+        if self.findings and first is None:
+            return "only the sanitizer objects: suspect the runtime or a kernel", self.repro
+        if first is None:
+            return (
+                "every row is right and deliveries are not: suspect the scheduler, in the runtime",
+                "zinc-rt sched-test",
+            )
+        if self.apart:
+            return (
+                f"{named(first.who)} differs on {self.tier} alone too: it is no matter of its neighbours, suspect "
+                f"{self.tier} or a kernel",
+                f"{self.repro.replace(' --isolation', '').partition(' --seed')[0]} --reference t_cpu",
+            )
+        if not first.values:
+            return (
+                "equal logits, another token: suspect the sampler, or its slot record in the runtime",
+                self.repro,
+            )
+        return (
+            "the plans are right, and what was computed is not: suspect the runtime's step block, page table or a "
+            "kernel",
+            self.repro,
+        )
+
+    def _request(self, first: RowDivergence) -> MixedRequest:
+        return next(each for each in self.mix.requests if each.number == first.who[0])
+
+    def results(self) -> Iterator[Result]:
+        """Of the report: rows, deliveries, books, plans, sanitizer."""
+        first, lost = self.first, list(self.lost())
+        bad = {}
+        if first is not None:
+            bad = {
+                "request": first.who[0], "choice": first.who[1], "step": first.step, "slot": first.slot,
+                "position": first.position, "what": first.what,
+                "befell": list(self.story.told(first.who, len(self._request(first).prompt), first.step)),
+                "beside": [list(who) for who in self.story.neighbours(first.who, first.step)],
+            }  # fmt: skip
+        measure = {"rows": self.witness.rows, "steps": len(self.story.steps), "tokens": self.witness.tokens}
+        yield self._result("rows", not first, measure | {"diverged": len(self.witness.diverged)}, bad)
+        yield self._result(
+            "deliveries", not lost, {"requests": len(self.mix.requests), "wrong": len(lost)}, _first(lost)
+        )
+        books = [text for _, text in self.outcome.broken] + [text for text in [self.outcome.stuck] if text]
+        yield self._result("invariants", not books, {"broken": len(books)}, _first(books))
+        yield self._result("plans", not self.plans, {"wrong": len(self.plans)}, _first(self.plans))
+        if self.tier not in ("t_cpu", "t_cpu_native"):
+            yield self._result(
+                "sanitizer", not self.findings, {"findings": len(self.findings)}, _first(self.findings)
+            )
+
+    def _result(self, name: str, passed: bool, measure: Mapping[str, object], bad: Mapping[str, object]) -> Result:
+        return Result(
+            id=f"{self.model}/{self.tier}/isolation/{name}",
+            kind="isolation",
+            status="pass" if passed else "fail",
+            tier=self.tier,
+            reference="the same requests alone",
+            measure=dict(measure),
+            limit={"bits": True},
+            first_bad=dict(bad),
+            cause=str(bad.get("what", "")),
+            repro="" if passed else self.repro,
+        )
+
+
+def _first(texts: list[str]) -> dict[str, object]:
+    return {"what": texts[0]} if texts else {}

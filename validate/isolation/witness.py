@@ -1,0 +1,99 @@
+"""A runner that looks at what each row was drawn from, and holds it against the request alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.sched.ledger import RunnerCounts
+from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.scheduler import StepRunner
+from zinc_rt.sched.shadow import ShadowDevice
+from zinc_rt.validate.isolation.alone import AloneAnswer
+from zinc_rt.validate.isolation.story import MixStory, Who
+
+
+@dataclass(frozen=True, slots=True)
+class RowDivergence:
+    """The first row of a request that is not as it is alone. `values` differ of its logits, the first at `index`;
+    none where only the token drawn from them is another."""
+
+    who: Who
+    step: int
+    slot: int
+    position: int
+    values: int
+    index: int
+    got: float
+    wanted: float
+
+    @property
+    def what(self) -> str:
+        if not self.values:
+            return f"token {self.got:g}, alone {self.wanted:g}, from logits that are equal to the bit"
+        return f"{self.values} logits differ, the first is {self.index}: {self.got:.9g}, alone {self.wanted:.9g}"
+
+
+@dataclass(slots=True)
+class StepWitness:
+    """A StepRunner around another, beside a device that knows what it would read. `rows`: so many were compared;
+    `diverged`: each request's first divergence."""
+
+    inner: StepRunner
+    records: np.ndarray
+    alone: Mapping[Who, AloneAnswer]
+    shadow: ShadowDevice
+    story: MixStory = field(default_factory=MixStory)
+    diverged: dict[Who, RowDivergence] = field(default_factory=dict)
+    rows: int = 0
+    tokens: int = 0
+    _logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
+
+    def saw(self, plan: StepPlan, logits: np.ndarray) -> None:
+        """The step's rows of logits, f32 [rows, V], as the runner shows them while it collects."""
+        self._logits = logits.copy()
+
+    def submit(self, plan: StepPlan) -> object:
+        numbers, choices = self.records["request"].tolist(), self.records["choice"].tolist()
+        who = list(zip(numbers, choices, strict=True))
+        of = slice(plan.tokens)
+        self.story.step(who, plan.slot[of].copy(), plan.sequence[of].copy(), plan.position[of].copy())
+        self.tokens += plan.tokens
+        self.shadow.submit(plan)
+        drawn = [(who[slot], slot) for slot in plan.row_slot[: plan.rows].tolist()]
+        return self.inner.submit(plan), plan, drawn, plan.row_position[: plan.rows].tolist()
+
+    def collect(self, handle: Any) -> Drawn:
+        inner, plan, drawn, positions = handle
+        made = self.inner.collect(inner)
+        self.shadow.drew(plan, made.tokens.tolist())
+        for row, ((who, slot), position) in enumerate(zip(drawn, positions, strict=True)):
+            self._judge(who, slot, position, self._logits[row], int(made.tokens[row]))
+        return made
+
+    @property
+    def counts(self) -> RunnerCounts:
+        return self.inner.counts
+
+    def reopen(self) -> bool:
+        return self.inner.reopen() and self.shadow.reopen()
+
+    def _judge(self, who: Who, slot: int, position: int, logits: np.ndarray, token: int) -> None:
+        alone = self.alone.get(who)
+        if alone is None or who in self.diverged:
+            return
+        at = position - alone.first
+        if not 0 <= at < len(alone.rows):
+            return
+        self.rows += 1
+        wanted = alone.rows[at]
+        wrong = np.flatnonzero(logits.view(np.uint32) != wanted.view(np.uint32))
+        if not wrong.size and token == alone.tokens[at]:
+            return
+        index = int(wrong[0]) if wrong.size else -1
+        got, alike = (logits[index], wanted[index]) if wrong.size else (token, alone.tokens[at])
+        step = len(self.story.steps)
+        self.diverged[who] = RowDivergence(who, step, slot, position, wrong.size, index, float(got), float(alike))

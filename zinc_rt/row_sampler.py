@@ -1,0 +1,135 @@
+"""The sample graph's host side: tokens drawn on the device from logits that stay there, by the slots' records.
+
+Records of slots that were bound, biases and counts of tokens so far are kept here until a sampled step takes them
+to the device: a step that only wants likeliest tokens never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from zinc_rt.ir.slot_record import RECORD, SlotFlag, dwords, seal
+from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, SampleForm, sample_graph
+from zinc_rt.resident import Variant
+from zinc_rt.runner import Runner, StepBlock
+from zinc_rt.sched.plan import Drawn, RowLogprobs, StepPlan
+
+NEEDS_SAMPLING = SlotFlag.PENALTIES | SlotFlag.BIAS | SlotFlag.MASK | SlotFlag.LOGPROBS
+TOPS = (0, 5, 20)  # alternatives that a graph has; a request gets the first of them
+IN_PROMPT = np.uint32(1 << 31)  # of a token's count
+
+
+class RowSampler:
+    """Draws the rows of a step. `records`: the scheduler's, live. `end_ids`: the model's end tokens."""
+
+    def __init__(self, runner: Runner, records: np.ndarray, vocab: int, end_ids: Sequence[int]) -> None:
+        self._runner = runner
+        self._records = records
+        self._vocab = vocab
+        self._end_ids = np.array(end_ids or [-1], np.int32)
+        self._variants: dict[tuple[int, SampleForm], tuple[Variant, StepBlock]] = {}  # by the variant in front
+        self._to_store: set[int] = set(range(len(records)))  # slots whose record is not on the device
+        self._to_count: dict[int, np.ndarray] = {}  # slot -> counts that are not on the device
+        self._bias_id = np.zeros((len(records), BIASES), np.int32)
+        self._bias_value = np.zeros((len(records), BIASES), np.float32)
+
+    def learn(self, plan: StepPlan) -> None:
+        """Note what a step's newly bound slots bring."""
+        if not plan.bound:
+            return
+        self._to_store.update(plan.bound)
+        for slot, tokens in plan.counts_of.items():
+            self._to_count[slot] = self._counted(tokens, int(self._records["prompt_len"][slot]))
+        for slot, bias in plan.bias_of.items():
+            ids = sorted(bias)
+            self._bias_id[slot, : len(ids)] = ids
+            self._bias_value[slot, : len(ids)] = [bias[id] for id in ids]
+
+    def needed(self, plan: StepPlan) -> bool:
+        """Whether a row wants more than its likeliest token."""
+        rows = plan.row_slot[: plan.rows]
+        flags = self._records["flags"][rows]
+        if ((flags & NEEDS_SAMPLING != 0) | (flags & SlotFlag.GREEDY == 0)).any():
+            return True
+        made = plan.row_position[: plan.rows] - self._records["prompt_len"][rows]
+        return bool((made < self._records["min_tokens"][rows]).any())
+
+    def draw(self, plan: StepPlan, forward: Variant, nonfinite: np.ndarray) -> Drawn:
+        """The tokens of a step that `forward` has run. `nonfinite`: what it says of its logits, which counts only
+        where nothing can be drawn."""
+        rows = plan.row_slot[: plan.rows]
+        variant, block = self._variant(forward, self._form(rows))
+        stored = sorted(self._to_store)
+        self._fill(block, plan, rows, stored)
+        for slot, counts in self._to_count.items():
+            variant.write(COUNTS, counts, offset_bytes=4 * self._vocab * slot)
+        handle = self._runner.submit(block)
+        self._to_store.clear()
+        self._to_count.clear()
+        self._runner.collect(handle)
+        tokens = variant.read("sample.token", handle.counts).copy()
+        wrong = np.where(tokens < 0, np.maximum(nonfinite, 0), -1).astype(np.int32)
+        return Drawn(tokens, wrong, self._logprobs(variant, handle.counts))
+
+    def stored(self) -> tuple[np.ndarray, list[int]] | None:
+        """For an audit, the device's records, RECORD [slots], and which slots' are of now. None before anything
+        was drawn there."""
+        variant, _ = next(iter(self._variants.values()), (None, None))
+        if variant is None:
+            return None
+        records = np.ascontiguousarray(variant.read(RECORD_TABLE, (1, 1, 1)), np.int32).view(RECORD)[:, 0]
+        return records, [slot for slot in range(len(records)) if slot not in self._to_store]
+
+    def _form(self, rows: np.ndarray) -> SampleForm:
+        flags, asked = self._records["flags"][rows], int(self._records["logprobs"][rows].max())
+        biased = bool((flags & SlotFlag.BIAS != 0).any())
+        top = None if asked < 0 else min(self._vocab, next(top for top in TOPS if top >= asked))
+        slots = len(self._records)
+        return SampleForm(
+            self._vocab, slots, penalty_rows=slots, bias_rows=slots * biased, top=top, ends=len(self._end_ids)
+        )
+
+    def _fill(self, block: StepBlock, plan: StepPlan, rows: np.ndarray, stored: list[int]) -> None:
+        count, views = plan.rows, block.views
+        block.counts[:] = 0
+        block.counts[1:3] = len(stored), count
+        records = self._records[stored]
+        seal(records)
+        views["sample.bound_record"][: len(stored)] = dwords(records)
+        views["sample.bound_slot"][: len(stored)] = stored
+        views["sample.row_slot"][:count] = rows
+        views["sample.position"][:count] = plan.row_position[:count]
+        views["sample.entry"][:count] = (self._records["epoch"][rows] << 10 | rows.astype(np.uint32)).view(
+            np.int32
+        )
+        views["sample.end_id"][:] = self._end_ids
+        if "sample.bias_id" in views:
+            views["sample.bias_id"][:], views["sample.bias_value"][:] = self._bias_id, self._bias_value
+
+    def _counted(self, tokens: np.ndarray, prompt: int) -> np.ndarray:
+        counts = np.bincount(tokens[prompt:], minlength=self._vocab).astype(np.uint32)
+        counts[tokens[:prompt]] |= IN_PROMPT
+        return counts.view(np.int32)
+
+    def _logprobs(self, variant: Variant, counts: tuple[int, ...]) -> RowLogprobs | None:
+        if "sample.logprob" not in variant.graph.buffers:
+            return None
+        chosen = variant.read("sample.logprob", counts).copy()
+        if "sample.top_id" not in variant.graph.buffers:
+            none = np.empty((len(chosen), 0))
+            return RowLogprobs(chosen, none.astype(np.int32), none.astype(np.float32))
+        ids, values = (variant.read(f"sample.top_{what}", counts).copy() for what in ("id", "logprob"))
+        return RowLogprobs(chosen, ids, values)
+
+    def _variant(self, forward: Variant, form: SampleForm) -> tuple[Variant, StepBlock]:
+        """The sample graph over the logits of a variant, with room for as many rows."""
+        known = self._variants.get((id(forward), form))
+        if known is None:
+            resident, graph = self._runner.variants.resident, sample_graph(form)
+            key = (1, max(2, form.slots), forward.key[2])  # tokens, slots bound since the last time, rows
+            replays = resident.graph(form.name, graph)
+            variant = resident.build(graph, key, replays, given={LOGITS: forward.buffer(LOGITS)})
+            known = self._variants[id(forward), form] = (variant, StepBlock(variant))
+        return known
