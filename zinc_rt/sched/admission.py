@@ -12,7 +12,7 @@ PASSED_OVER = 4  # candidates a step that others may pass
 
 
 def admit(s: SchedulerState) -> None:
-    """Slots to whoever is next, until nobody can have one or PASSED_OVER have been passed."""
+    """Slots to whoever is next, until nobody can have one or PASSED_OVER have been passed while others run."""
     if s.probation:
         _admit_alone(s)
         return
@@ -21,7 +21,7 @@ def admit(s: SchedulerState) -> None:
     if not s.queues.count:
         return
     passed: set[int] = set()
-    while len(passed) < PASSED_OVER:
+    while len(passed) < PASSED_OVER or not s.runs:
         request = s.candidates.pop()
         if request is None:
             break
@@ -31,12 +31,21 @@ def admit(s: SchedulerState) -> None:
             continue  # a candidate again when it gives a slot back
         if tenant in passed or _waits_for_rate(s, tenant):
             continue
-        if _admitted(s, request):
+        if _admitted(s, request) or _parked_instead(s, request):
             s.candidates.put(tenant)
         else:
             passed.add(tenant)
     for tenant in passed:
         s.candidates.put(tenant)
+
+
+def _parked_instead(s: SchedulerState, request: Request) -> bool:
+    """Who was parked behind the tenant's head wants no pages but a slot; the head may be waiting for just those."""
+    if request.holding is not None:
+        return False
+    waiting = (each for each in s.parked_requests if each.tenant == request.tenant and each.ticket >= 0)
+    parked = next(waiting, None)
+    return parked is not None and _admitted(s, parked)
 
 
 def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
@@ -80,7 +89,7 @@ def hold_pages(s: SchedulerState, request: Request) -> bool:
     if collects:
         s.stop_collecting()
     held = _held(s, request, spare=0 if collects else sum(s.bound))
-    while not held and s.pins.drop_oldest(request.tenant):
+    while not held and (s.pins.drop_oldest(request.tenant) or (not s.runs and s.pins.drop_oldest())):
         held = _held(s, request, spare=0 if collects else sum(s.bound))
     if collects and not held:
         start_collecting(s, request)
