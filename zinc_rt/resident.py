@@ -108,7 +108,7 @@ class Variant:
         return np.frombuffer(view, place.dtype).reshape(rows, *place.inner)
 
     def read_back(self, name: str) -> np.ndarray:
-        """A copy of a whole buffer of fixed size, also where the host cannot reach it. Nothing may be in flight."""
+        """A copy of a buffer of fixed size, also where the host cannot reach it. Nothing may be in flight."""
         place = self._places.get(name) or self._place(name)
         size_bytes = place.rows * place.row_bytes
         look = getattr(self.backend, "read_back", None)
