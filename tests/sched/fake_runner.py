@@ -15,6 +15,15 @@ def drawn(seed: int, choice: int, position: int) -> int:
     return (seed * 1_000_003 + choice * 104_729 + position * 7919) % 50
 
 
+def prefixes(root: bytes, tokens: list[int]) -> list[int]:
+    """A number for each prefix: what a cache holds at its end."""
+    known, found = hash(root), []
+    for token in tokens:
+        known = hash((known, token))
+        found.append(known)
+    return found
+
+
 class HangError(Exception):
     pass
 
@@ -69,13 +78,12 @@ class CheckingRunner(FakeRunner):
         self.cache, self.ctx = cache, ctx
         self.per_slot = -(-ctx // cache.page_tokens)
         self.tables = [np.full(slots * self.per_slot, UNSET) for _ in cache.groups]
-        self.held: dict[tuple[int, int, int], tuple[bytes, tuple[int, ...]]] = {}
-        self.states: dict[int, tuple[bytes, tuple[int, ...]]] = {ZERO: (b"", ())}
-        self.tokens: dict[int, list[int]] = {}
+        self.held: dict[tuple[int, int, int], int] = {}  # group, page, place: `prefixes` of what is there
+        self.states: dict[int, int] = {ZERO: 0}
 
     def reopen(self) -> bool:
         self.held.clear()
-        self.states = {ZERO: (b"", ())}
+        self.states = {ZERO: 0}
         return self.reopens
 
     def read_and_write(self, plan: StepPlan) -> None:
@@ -95,7 +103,8 @@ class CheckingRunner(FakeRunner):
         for at, span in enumerate(spans):
             self._write(plan, at, span)
 
-    def _who(self, plan: StepPlan, span: np.ndarray) -> tuple[int, int, bytes, tuple[int, ...]]:
+    def _who(self, plan: StepPlan, span: np.ndarray) -> tuple[int, int, list[int]]:
+        """A sequence's slot, its first position of the step, and what its prefixes are known by."""
         assert self.scheduler is not None
         slot, first = int(plan.slot[span[0]]), int(plan.position[span[0]])
         request = self.scheduler.slots.requests[slot]
@@ -103,7 +112,7 @@ class CheckingRunner(FakeRunner):
         last = first + len(span)
         tokens = self.scheduler.slots.history[slot, :last]
         assert (tokens[first:] == plan.token_id[span]).all()
-        return slot, first, request.within.root, tuple(tokens.tolist())
+        return slot, first, prefixes(request.within.root, tokens.tolist())
 
     def _page(self, group: int, slot: int, at: int) -> int:
         page = int(self.tables[group][slot * self.per_slot + at // self.cache.page_tokens])
@@ -111,23 +120,22 @@ class CheckingRunner(FakeRunner):
         return page
 
     def _read(self, plan: StepPlan, at: int, span: np.ndarray) -> None:
-        slot, first, root, tokens = self._who(plan, span)
+        slot, first, known = self._who(plan, span)
         for group, spec in enumerate(self.cache.groups):
             start = max(0, first - spec.window + 1) if spec.window else 0
             for place in range(start, first):
                 key = group, self._page(group, slot, place), place % self.cache.page_tokens
-                assert self.held[key] == (root, tokens[: place + 1])
+                assert self.held[key] == known[place]
         if self.cache.rows is not None:
-            want = (root, tokens[:first]) if first else (b"", ())
-            assert self.states[int(plan.state_source[at])] == want
+            assert self.states[int(plan.state_source[at])] == (known[first - 1] if first else 0)
 
     def _write(self, plan: StepPlan, at: int, span: np.ndarray) -> None:
-        slot, first, root, tokens = self._who(plan, span)
+        slot, first, known = self._who(plan, span)
         for group in range(len(self.cache.groups)):
-            for place in range(first, len(tokens)):
+            for place in range(first, len(known)):
                 page = self._page(group, slot, place)
                 assert self.cache.pools[group].pool.private(page)
-                self.held[group, page, place % self.cache.page_tokens] = (root, tokens[: place + 1])
+                self.held[group, page, place % self.cache.page_tokens] = known[place]
         if self.cache.rows is not None:
             assert plan.state_target[at] != ZERO
-            self.states[int(plan.state_target[at])] = (root, tokens)
+            self.states[int(plan.state_target[at])] = known[-1]

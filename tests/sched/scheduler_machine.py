@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from fake_runner import CheckingRunner, drawn
@@ -10,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling import Sampling
+from zinc_rt.sched.capsule import Capsule
 from zinc_rt.sched.invariants import violations
 from zinc_rt.sched.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.ledger import UsageLedger
@@ -28,9 +30,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     groups: ClassVar = (PageGroup("full", 22), PageGroup("window", 22, window=9))
     tenants: ClassVar = (
         Tenant("desk", Priority.INTERACTIVE, slots_guaranteed=1, pages=(PageQuota(4), PageQuota(4))),
-        Tenant("team", weight=2.0),
-        Tenant("night", Priority.BATCH, slots_max=3),
-        Tenant("small", pages=(PageQuota(0, 8), PageQuota(0, 8)), decode=(30, 12)),
+        Tenant("team", weight=2.0, session_pin_pages=6),
+        Tenant("night", Priority.BATCH, slots_max=3, cache_ttl_ns=2_000_000_000),
+        Tenant("small", pages=(PageQuota(0, 8), PageQuota(0, 8)), decode=(30, 12), session_pin_pages=3),
     )
     state_rows = 12
 
@@ -49,7 +51,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.made: dict[tuple[int, int], list[int]] = {}
         self.ended: dict[tuple[int, int], str] = {}
         self.asked: dict[int, tuple[int, int, int, int]] = {}  # prompt, limit, seed, choices
-        self.hits = 0
+        self.capsules: list[Capsule] = []
 
     @rule(
         tenant=st.integers(0, 3),
@@ -59,9 +61,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         lower=st.booleans(),
         wait_ms=st.sampled_from([None, None, 40, 4000]),
         choices=st.sampled_from([1, 1, 2, 3]),
+        session=st.integers(0, 2),
     )
     def submit(
-        self, tenant: int, prompt: list[int], limit: int, seed: int, lower: bool, wait_ms: int | None, choices: int
+        self,
+        tenant: int,
+        prompt: list[int],
+        limit: int,
+        seed: int,
+        lower: bool,
+        wait_ms: int | None,
+        choices: int,
+        session: int,
     ) -> None:
         self.number += 1
         submission = NewRequest(
@@ -72,11 +83,14 @@ class SchedulerMachine(RuleBasedStateMachine):
             Sampling(limit, seed=seed, n=choices),
             Priority.BATCH if lower else None,
             None if wait_ms is None else self.now + wait_ms * 1_000_000,
+            session=session,
         )
         try:
             self.scheduler.submit(submission)
         except UsageError:
-            assert tenant == 3 and len(prompt) + limit > 8 * PAGE - PAGE
+            most = self.scheduler.tenants[tenant].slots_max or 4
+            room = min(pool.pool.count for pool in self.cache.pools) * PAGE - 12 * 3 * PAGE
+            assert choices > most or len(prompt) + limit > min(room, 8 * PAGE - PAGE)
             return
         self.asked[self.number] = (len(prompt), limit, seed, choices)
         for choice in range(choices):
@@ -123,9 +137,91 @@ class SchedulerMachine(RuleBasedStateMachine):
     def evict(self) -> None:
         self.scheduler.evict(next(self.scheduler.running()))
 
+    @rule(count=st.integers(1, 2))
+    def steps_fail(self, count: int) -> None:
+        self.runner.fails = count
+
+    @rule(back=st.integers(0, 4))
+    def one_hangs_the_device(self, back: int) -> None:
+        self.runner.poisoned.add(self.number - back)
+
+    @rule(back=st.integers(0, 4))
+    def one_has_no_logits(self, back: int) -> None:
+        self.runner.nan.add(self.number - back)
+
+    @rule(
+        tenant=st.integers(0, 3),
+        weight=st.sampled_from([0.5, 1.0, 3.0]),
+        guaranteed=st.integers(0, 3),
+        most=st.sampled_from([None, 1, 3]),
+        reserved=st.integers(0, 12),
+        pages=st.sampled_from([None, 9, 16]),
+    )
+    def configure(
+        self, tenant: int, weight: float, guaranteed: int, most: int | None, reserved: int, pages: int | None
+    ) -> None:
+        """Other quotas, among them reservations that take memory from everybody else."""
+        before = self.scheduler.tenants
+        quota = PageQuota(reserved, None if tenant != 3 and pages is None else max(8, pages or 8))
+        changed = replace(
+            before[tenant],
+            weight=weight,
+            slots_guaranteed=guaranteed,
+            slots_max=most,
+            pages=(quota,) * len(self.groups),
+        )
+        tenants = [*before[:tenant], changed, *before[tenant + 1 :]]
+        quotas = [pool.quota(at) for pool in self.cache.pools for at in range(4)]
+        try:
+            future = self.scheduler.configure(tenants)
+        except UsageError:
+            assert self.scheduler.tenants is before
+            return
+        self.scheduler.settle()
+        if future.exception() is not None:
+            assert self.scheduler.tenants == before
+            assert [pool.quota(at) for pool in self.cache.pools for at in range(4)] == quotas
+        else:
+            assert self.scheduler.tenants == tenants
+
+    @precondition(lambda self: bool(self.scheduler.live))
+    @rule(data=st.data(), count=st.integers(1, 2))
+    def fork(self, data: st.DataObject, count: int) -> None:
+        """Requests that go on from where another is, which goes on as well."""
+        self.scheduler.settle()
+        alive = [request for request in self.scheduler.requests() if request.made < request.limit]
+        if not alive:
+            return
+        request = data.draw(st.sampled_from(alive))
+        capsule = self.scheduler.snapshot(request.number, request.choice)
+        if capsule is None:
+            return
+        self.capsules.append(capsule)
+        bound = request.slot >= 0
+        tokens = self.scheduler.slots.history[request.slot, : request.length] if bound else request.tokens
+        made = tokens[request.prompt :].tolist()
+        for _ in range(count):
+            self.number += 1
+            sampling = replace(request.sampling, n=1)
+            try:
+                again = NewRequest(self.number, request.tenant, tokens.copy(), request.within, sampling)
+                self.scheduler.submit(replace(again, capsule=capsule, made=len(made), choice=request.choice))
+            except UsageError:
+                return
+            self.asked[self.number] = (request.prompt, request.limit, request.seed, 1)
+            self.made[self.number, request.choice] = list(made)
+
+    @precondition(lambda self: bool(self.capsules))
+    @rule()
+    def drop_capsule(self) -> None:
+        self.scheduler.drop_capsule(self.capsules.pop())
+
     @rule()
     def drain(self) -> None:
         """Everything ends, whatever came before."""
+        self.runner.poisoned.clear()
+        while self.capsules:
+            self.drop_capsule()
         for number in self.asked:
             self.scheduler.hold(number, False)
         for _ in range(4000):
@@ -134,6 +230,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 break
         assert not self.scheduler.live, [(r.number, r.state, r.tenant) for r in self.scheduler.requests()]
         assert self.ended.keys() >= self.made.keys()
+        self.now += 2000 * 1_000_000_000  # no session lives so long
+        self.scheduler.step()
         for pool in self.cache.pools:
             assert pool.pool.used == 0
         if self.cache.rows is not None:
@@ -154,8 +252,8 @@ class PlainSchedulerMachine(SchedulerMachine):
     groups: ClassVar = (PageGroup("full", 18),)
     tenants: ClassVar = (
         Tenant("desk", Priority.INTERACTIVE, slots_guaranteed=1, pages=(PageQuota(4),)),
-        Tenant("team", weight=2.0),
-        Tenant("night", Priority.BATCH, slots_max=3),
-        Tenant("small", pages=(PageQuota(0, 8),), decode=(30, 12)),
+        Tenant("team", weight=2.0, session_pin_pages=6),
+        Tenant("night", Priority.BATCH, slots_max=3, cache_ttl_ns=2_000_000_000),
+        Tenant("small", pages=(PageQuota(0, 8),), decode=(30, 12), session_pin_pages=3),
     )
     state_rows = 0

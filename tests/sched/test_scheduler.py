@@ -14,7 +14,7 @@ def test_any_order_of_events(machine: type[SchedulerMachine], slow_counts: Count
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
-            max_examples=slow_counts(25, 5000),
+            max_examples=slow_counts(130, 12_500),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -110,16 +110,11 @@ def fork(
 
 
 def drop(cache: KvCache, capsule: Capsule) -> None:
-    """Nobody goes on from it any more."""
+    """It holds nothing any more. Who still waits to go on from it computes its tokens again."""
+    capsule.lost = True
     for pool, table in zip(cache.pools, capsule.tables, strict=True):
         release_table(pool, table, capsule.tenant)
     cache.unname(capsule.state)
-
-
-def lose(cache: KvCache, capsule: Capsule) -> None:
-    """What the device held for it is gone; who goes on from it computes its tokens again."""
-    drop(cache, capsule)
-    capsule.lost = True
 
 
 def _copy_of_partial(cache: KvCache, holding: Holding) -> tuple[list[list[int]], list[PageCopy]] | None:

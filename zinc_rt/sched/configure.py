@@ -8,7 +8,7 @@ import numpy as np
 
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.request import Request
+from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.state import SchedulerState
 from zinc_rt.sched.tenant import Tenant, check_tenants
 
@@ -70,6 +70,9 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
     for at in range(len(tenants)):
         _shrink(s, at)
         s.candidates.put(at)
+    for request in list(s.requests()):  # what was accepted under other quotas, and can never run under these
+        if not s.cache.could_ever(request.tenant, request.prompt + request.limit):
+            s.end(request, State.FAILED, "quota_lowered")
 
 
 def _reserves_more(before: Sequence[Tenant], tenants: Sequence[Tenant], at: int) -> bool:

@@ -23,7 +23,7 @@ _NO_TOKENS = np.empty(0, np.int32)
 class NewRequest:
     """A request as it arrives; `sampling.n` choices of it are made. `digests`: of its prompt's pages, computed by
     whoever submits it; `end_tokens`: the model's own. The last `made` of `tokens` were made before, by the request
-    that `capsule` was taken of. `session`: a number, 0 for none."""
+    that `capsule` was taken of, as its `choice`. `session`: a number, 0 for none."""
 
     number: int
     tenant: int
@@ -37,6 +37,7 @@ class NewRequest:
     session: int = 0
     capsule: Capsule | None = None
     made: int = 0
+    choice: int = 0  # of the first
 
 
 @dataclass(frozen=True, slots=True)

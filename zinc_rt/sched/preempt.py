@@ -73,8 +73,8 @@ def relieve(s: SchedulerState, needing: Request) -> bool:
 
 
 def to_evict(s: SchedulerState, needing: Request) -> Request | None:
-    """Whose pages go to a sequence that cannot grow: first of the parked, then of the running; nobody's who is
-    within its reservation, and nobody's of a higher class."""
+    """Whose pages go to a sequence that cannot grow: first of the parked, then of the running; nobody's of another
+    tenant that is within its reservation, and nobody's of a higher class."""
     found = _worst_charged(s, _may_lose(s, s.parked_requests, needing))
     return found or _worst_charged(s, _may_lose(s, s.running(), needing))
 
@@ -84,9 +84,11 @@ def _may_lose(s: SchedulerState, requests: Iterable[Request], needing: Request) 
         if request is needing or request.priority < needing.priority:
             continue
         runs_as_well = request.priority is needing.priority and request.state is not State.PARKED
-        if runs_as_well and request.number < needing.number:  # so that two never take from each other in turns
+        earlier = (request.number, request.choice) < (needing.number, needing.choice)
+        if runs_as_well and earlier:  # so that two never take from each other in turns
             continue
-        if any(pool.charge(request.tenant) > pool.quota(request.tenant).reserved for pool in s.cache.pools):
+        above = any(pool.charge(request.tenant) > pool.quota(request.tenant).reserved for pool in s.cache.pools)
+        if above or request.tenant == needing.tenant:
             yield request
 
 

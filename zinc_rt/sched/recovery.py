@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sched.capsule import lose
+from zinc_rt.sched.capsule import drop
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.state import SchedulerState
@@ -23,7 +23,7 @@ def recover(s: SchedulerState, plan: StepPlan, *, reopened: bool) -> None:
     while s.pins.drop_oldest():
         pass
     for capsule in s.capsules:
-        lose(s.cache, capsule)
+        drop(s.cache, capsule)
     s.capsules.clear()
     s.copies.clear()
     plan.clear(plan.number)

@@ -172,13 +172,13 @@ class Scheduler(SchedulerState):
         """A capsule of a request between two steps, for `NewRequest.capsule`; None where it has computed nothing,
         or a page or a row is lacking. `drop_capsule` gives back what it holds."""
         request = next((each for each in self.live.get(number, ()) if each.choice == choice), None)
-        if request is None or request.holding is None:
+        if request is None or request.holding is None or not request.computed:
             return None
         self.sync(request)
         bound = request.slot >= 0
         tokens = self.slots.history[request.slot] if bound else request.tokens
         taken = snapshot(self.cache, request.holding, tokens)
-        if taken is None or not request.holding.computed:
+        if taken is None:
             return None
         capsule, copies = taken
         self.copies += copies
@@ -251,7 +251,7 @@ class Scheduler(SchedulerState):
         priority = lowest if new.priority is None else Priority(max(lowest, new.priority))
         sampling = new.sampling.seeded()
         requests = []
-        for choice in range(sampling.n):
+        for choice in range(new.choice, new.choice + sampling.n):
             row = record_of(new, sampling, priority, choice)
             request = Request(
                 new.number, new.tenant, priority, tokens, len(tokens) - new.made, sampling, new.within, digests,
