@@ -143,7 +143,7 @@ class ModelRunner:
         name = f"state.page_table_{group}" if group else "state.page_table"
         known = (variant for variant in self.runner.variants.ran() if name in variant.graph.buffers)
         variant = next(known, None)
-        return None if variant is None else variant.read(name, (1, 1, 1)).copy()
+        return None if variant is None else variant.read_back(name)
 
     def stored_records(self) -> tuple[np.ndarray, list[int]] | None:
         """For an audit, `RowSampler.stored`."""

@@ -82,7 +82,7 @@ class RowSampler:
         variant, _ = next(iter(self._variants.values()), (None, None))
         if variant is None:
             return None
-        records = np.ascontiguousarray(variant.read(RECORD_TABLE, (1, 1, 1)), np.int32).view(RECORD)[:, 0]
+        records = np.ascontiguousarray(variant.read_back(RECORD_TABLE)).view(RECORD)[:, 0]
         return records, [slot for slot in range(len(records)) if slot not in self._to_store]
 
     def build(self, forward: Variant, sampling: Sampling) -> None:
