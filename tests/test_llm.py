@@ -103,6 +103,30 @@ def test_a_stop_string_ends_it_and_is_not_in_the_text(llm: LLM) -> None:
     assert drained(llm)
 
 
+def test_a_nan_fails_its_request_and_no_other(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a broken layer would give; who shares the step has the tokens of before."""
+    collect, seen = Runner.collect, iter(range(100))
+
+    def spoilt(runner: Runner, *handle: Any) -> Any:
+        output = collect(runner, *handle)
+        if next(seen) == 2:
+            output.nonfinite[0] = 7
+            logits = output.logits()
+            monkeypatch.setattr(
+                type(output), "logits", lambda output: np.where(np.eye(2, 512)[:, :1], np.nan, logits)
+            )
+        return output
+
+    sampling = Sampling(max_tokens=6, ignore_eos=True)
+    wanted = llm.generate(PROMPTS[:2], sampling)
+    monkeypatch.setattr(Runner, "collect", spoilt)
+    pairs = list(zip(llm.generate(PROMPTS[:2], sampling), wanted, strict=True))
+    assert sorted(got.finish_reason for got, _ in pairs) == ["length", "logits_not_finite"]
+    for got, alone in pairs:
+        assert got.token_ids == alone.token_ids[: 6 if got.finish_reason == "length" else 2]
+    assert drained(llm)
+
+
 def test_a_stop_token_ends_it(llm: LLM) -> None:
     whole = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True))[0].token_ids
     (cut,) = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True, stop_token_ids=[whole[3]]))
@@ -251,6 +275,9 @@ def test_a_chat_goes_through_the_template(llm: LLM) -> None:
         ([[1] * 257], Sampling(), "the prompt's 257 tokens do not fit the context of 256"),
         ([[]], Sampling(), "the prompt has no tokens"),
         ([[1, 999999]], Sampling(), "token id 999999 is outside the vocabulary"),
+        ([[1]], Sampling(logit_bias={999999: 1.0}), "logit_bias: token id 999999 is outside the vocabulary"),
+        ([[1]], Sampling(stop_token_ids=[999999]), "stop_token_ids: token id 999999 is outside the vocabulary"),
+        ([[1, 2.5]], Sampling(), r"token id 2\.5 is outside"),
         ([[1], [2]], [Sampling()], "2 prompts and 1 samplings"),
         ([[1]], Sampling(n=4), "n 4: each answer needs a slot, and there are 3"),
         ([[1]], Sampling(top_p=2), "top_p 2: wanted more than 0"),
@@ -272,6 +299,7 @@ def test_a_tenant_nobody_knows_is_named(llm: LLM) -> None:
     [
         ({"model": "qwen3-q", "tier": "t9"}, ZincError, "t9"),
         ({"model": "qwen3-q", "slots": 0}, UsageError, "slots 0: wanted 1 to"),
+        ({"model": "qwen3-q", "timeout": 0}, UsageError, "timeout 0: wanted seconds"),
         ({"model": "qwen3-q", "ctx": 0}, UsageError, "0"),
         ({"model": "nowhere.gguf"}, InputError, "nowhere.gguf"),
         ({"model": "sentencepiece"}, InputError, "a vocabulary only"),
