@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from support import Counts
 
+from zinc_rt.answering import Answering, Asked
 from zinc_rt.backends import registry
 from zinc_rt.backends.spec import Host
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.generate import draw
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.llm import LLM, Asked
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.sampling import Sampling
@@ -35,7 +35,7 @@ Key = tuple[int, int, int]  # request, choice, position of the token drawn
 class Mix:
     """Requests that arrive at random steps, and what the device computed for each row."""
 
-    llm: LLM
+    llm: Answering
     random: Random
     asked: list[Asked] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
@@ -177,7 +177,7 @@ def mixed(model: str, tier: str, alone: Engine, *, count: int, seed: int, sample
     )
     with Engine(gguf, backend, limits=limits) as engine:
         random = Random(seed)
-        mix = Mix(LLM.over(engine), random)
+        mix = Mix(Answering(engine), random)
         mix.run(requests_of(random, count, engine.model.vocab, sampled=sampled))
         findings = backend.instrument.findings() if backend.instrument is not None else []
         assert not findings, findings[0].text

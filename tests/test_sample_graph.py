@@ -27,7 +27,7 @@ from zinc_rt.resident import Resident, Variant
 from zinc_rt.runner import StepBlock
 
 TIERS = ("t_cpu", "t_cpu_native", "t1", "t2")
-SEEN = {**ROLE_HEAPS, "state": BufferHeap.BAR, "table": BufferHeap.BAR}  # the test looks at what the device keeps
+SEEN = {**ROLE_HEAPS, "state": BufferHeap.BAR}  # the test looks at what the device keeps
 VOCAB, SLOTS = 333, 7
 FULL = SampleForm(VOCAB, SLOTS, penalty_rows=4, bias_rows=3, mask_rows=2, top=3, ends=2)
 PLAIN = SampleForm(VOCAB, SLOTS)

@@ -19,6 +19,7 @@ from zinc_rt.ir.slot_record import free_records
 from zinc_rt.page_copier import PageCopier
 from zinc_rt.row_sampler import RowSampler
 from zinc_rt.runner import Runner, StepBlock, StepHandle, StepOutput
+from zinc_rt.sampling import Sampling
 from zinc_rt.sched.ledger import RunnerCounts
 from zinc_rt.sched.plan import Drawn, StepPlan
 
@@ -142,15 +143,15 @@ class ModelRunner:
         name = f"state.page_table_{group}" if group else "state.page_table"
         known = (variant for variant in self.runner.variants.ran() if name in variant.graph.buffers)
         variant = next(known, None)
-        return None if variant is None else variant.read(name, (1, 1, 1)).copy()
+        return None if variant is None else variant.read_back(name)
 
     def stored_records(self) -> tuple[np.ndarray, list[int]] | None:
         """For an audit, `RowSampler.stored`."""
         return self._sampler.stored()
 
-    def build(self, tokens: int) -> None:
-        """Load the weights and build the graph of a step of one sequence, so that neither counts as its time."""
-        self._block(tokens, 1, 1)
+    def build(self, tokens: int, sampling: Sampling) -> None:
+        """Load the weights and build the graphs of a step of one sequence that ends with such a draw."""
+        self._sampler.build(self._block(tokens, 1, 1).variant, sampling)
 
     def _block(self, tokens: int, sequences: int, rows: int, entries: int = 0) -> StepBlock:
         stage: Stage = "decode" if tokens == sequences else "prefill"

@@ -107,6 +107,18 @@ class Variant:
         view = self.replays.view(place.port, place.offset_bytes, rows * place.row_bytes)
         return np.frombuffer(view, place.dtype).reshape(rows, *place.inner)
 
+    def read_back(self, name: str) -> np.ndarray:
+        """A copy of a buffer of fixed size, also where the host cannot reach it. Nothing may be in flight."""
+        place = self._places.get(name) or self._place(name)
+        size_bytes = place.rows * place.row_bytes
+        look = getattr(self.backend, "read_back", None)
+        if look is None:
+            return self.read(name, ()).copy()
+        buffer = self.buffers[self.program.plan.placements[name].allocation]
+        return np.frombuffer(look(buffer, place.offset_bytes, size_bytes), place.dtype).reshape(
+            place.rows, *place.inner
+        )
+
     def shape(self, name: str, counts: Counts) -> tuple[int, ...]:
         """A buffer's shape in a step of `counts`."""
         place = self._places.get(name) or self._place(name)

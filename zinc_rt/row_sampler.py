@@ -14,6 +14,7 @@ from zinc_rt.ir.slot_record import RECORD, SlotFlag, dwords, seal
 from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, SampleForm, sample_graph
 from zinc_rt.resident import Variant
 from zinc_rt.runner import Runner, StepBlock
+from zinc_rt.sampling import Sampling
 from zinc_rt.sched.plan import Drawn, RowLogprobs, StepPlan
 
 NEEDS_SAMPLING = SlotFlag.PENALTIES | SlotFlag.BIAS | SlotFlag.MASK | SlotFlag.LOGPROBS
@@ -60,7 +61,9 @@ class RowSampler:
         """The tokens of a step that `forward` has run. `nonfinite`: what it says of its logits, which counts only
         where nothing can be drawn."""
         rows = plan.row_slot[: plan.rows]
-        variant, block = self._variant(forward, self._form(rows))
+        biased = bool((self._records["flags"][rows] & SlotFlag.BIAS != 0).any())
+        form = self._form(int(self._records["logprobs"][rows].max()), biased=biased)
+        variant, block = self._variant(forward, form)
         stored = sorted(self._to_store)
         self._fill(block, plan, rows, stored)
         for slot, counts in self._to_count.items():
@@ -79,12 +82,18 @@ class RowSampler:
         variant, _ = next(iter(self._variants.values()), (None, None))
         if variant is None:
             return None
-        records = np.ascontiguousarray(variant.read(RECORD_TABLE, (1, 1, 1)), np.int32).view(RECORD)[:, 0]
+        records = np.ascontiguousarray(variant.read_back(RECORD_TABLE)).view(RECORD)[:, 0]
         return records, [slot for slot in range(len(records)) if slot not in self._to_store]
 
-    def _form(self, rows: np.ndarray) -> SampleForm:
-        flags, asked = self._records["flags"][rows], int(self._records["logprobs"][rows].max())
-        biased = bool((flags & SlotFlag.BIAS != 0).any())
+    def build(self, forward: Variant, sampling: Sampling) -> None:
+        """Build what draws behind a variant, where such a request wants more than the likeliest token."""
+        asked = -1 if sampling.logprobs is None else sampling.logprobs
+        plain = sampling.greedy and not (sampling.penalised or sampling.logit_bias or sampling.min_tokens)
+        if not plain or asked >= 0:
+            self._variant(forward, self._form(asked, biased=bool(sampling.logit_bias)))
+
+    def _form(self, asked: int, *, biased: bool) -> SampleForm:
+        """`asked`: the most alternatives to a token, -1 for no log-probabilities."""
         top = None if asked < 0 else min(self._vocab, next(top for top in TOPS if top >= asked))
         slots = len(self._records)
         return SampleForm(

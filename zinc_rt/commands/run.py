@@ -12,7 +12,7 @@ from zinc_rt.cli import Command
 from zinc_rt.commands.options import add_engine, open_engine, read_model, say, settings, token_list
 from zinc_rt.commands.output import add_json, begin, finish, output_stream
 from zinc_rt.commands.progress import progress, stages
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import CheckFailed, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.completion import Answer
@@ -234,20 +234,20 @@ def _ask(
     chrome: str | None,
 ) -> _Made:
     """The answer by way of the scheduler: one request of one tenant."""
+    from zinc_rt.answering import Answering
     from zinc_rt.generate import DrawCounts
-    from zinc_rt.llm import LLM
 
-    llm = LLM.over(engine, step_tokens=1 if one_by_one else 0)
+    asking = Answering(engine, step_tokens=1 if one_by_one else 0)
     with stages() as stage:
         stage.say("building graphs")
-        llm.build(len(tokens), decode=sampling.max_tokens > 1)
+        asking.build(len(tokens), sampling)
     ready = time.monotonic()
-    asked = llm.submit(tokens, sampling)
+    asked = asking.submit(tokens, sampling)
     (answer,) = asked.answers
     with progress(len(tokens), "prompt") as advance:
         computed = 0
         while not (answer.token_ids or answer.ended):
-            llm.step()
+            asking.step()
             done = len(tokens) if answer.token_ids else asked.computed
             advance(done - computed)
             computed = done
@@ -255,15 +255,20 @@ def _ask(
     try:
         text.show(answer)
         while not answer.ended:
-            llm.step()
+            asking.step()
             text.show(answer)
     finally:
-        llm.cancel(asked)
+        asking.cancel(asked)
         text.show(answer)
         text.close()
     ended = time.monotonic()
+    if answer.ended == "logits_not_finite":
+        raise CheckFailed(
+            f"position {len(tokens) + len(answer.token_ids)}: a logit is not a number",
+            next="zinc-rt validate says in which layer it starts",
+        )
     if chrome:
-        llm.trace(chrome)
+        asking.trace(chrome)
         say(f"wrote     {chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
     full = len(answer.token_ids) < sampling.max_tokens
     stopped = "end" if answer.ended == "stop" else "context" if full else "max_tokens"

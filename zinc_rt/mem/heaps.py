@@ -20,7 +20,7 @@ ROLE_HEAPS: Mapping[Role, BufferHeap] = MappingProxyType(
         "weight": BufferHeap.DEVICE_LOCAL,
         "constant": BufferHeap.DEVICE_LOCAL,
         "state": BufferHeap.DEVICE_LOCAL,
-        "table": BufferHeap.DEVICE_LOCAL,
+        "table": BufferHeap.BAR,  # an audit reads it back
         "activation": BufferHeap.DEVICE_LOCAL,
         "step": BufferHeap.HOST_VISIBLE,
         "output": BufferHeap.BAR,

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.errors import InputError, UnsupportedError, UsageError
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX
 from zinc_rt.ir.graph import ABSENT, ENTRIES, Builder, Dim, OpGraph, Shape, Stage
 from zinc_rt.ir.op import Op
@@ -31,26 +31,52 @@ WEIGHT_DTYPES = frozenset({
 # fmt: on
 
 
+PAGE_TOKENS, LONGEST_ROW = 16, 8192
+LARGEST_PAGE = 256  # a chunk of attention, which then never spans more pages than with small ones
+
+
+def page_tokens_of(ctx: int) -> int:
+    """The tokens of a page: 16, doubled while a slot's row of the page table is longer than 8192 entries."""
+    tokens = PAGE_TOKENS
+    while ctx > LONGEST_ROW * tokens and tokens < LARGEST_PAGE:
+        tokens *= 2
+    return tokens
+
+
 @dataclass(frozen=True, slots=True)
 class SequenceLimits:
     """What a graph is built for: how many requests live at once, how long each may get, and what they share.
 
-    `pages`: in each page group's pool; None: as many as all slots can hold at once. `state_rows`: of recurrent
-    state; None: one a slot, and row 0, which is zero and never a target. `step_tokens`: the most of a step.
-    `rows`: the most rows of logits of a step; None: as many as tokens.
+    `page_tokens`: a power of two; 0: as page_tokens_of has it. `pages`: in each page group's pool; None: as many
+    as all slots can hold at once. `state_rows`: of recurrent state; None: one a slot, and row 0, which is zero and
+    never a target. `step_tokens`: the most of a step. `rows`: the most rows of logits of a step; None: as many as
+    tokens.
     """
 
     ctx: int
     slots: int = 1
-    page_tokens: int = 16
+    page_tokens: int = 0
     pages: tuple[int, ...] | None = None
     state_rows: int | None = None
     step_tokens: int = 512
     rows: int | None = None
 
     def __post_init__(self) -> None:
+        if not self.page_tokens:
+            object.__setattr__(self, "page_tokens", page_tokens_of(self.ctx))
         if self.pages is not None:
             object.__setattr__(self, "pages", tuple(self.pages))  # a log's header has a list
+        for name, value, least in (
+            ("ctx", self.ctx, 1),
+            ("slots", self.slots, 1),
+            ("page_tokens", self.page_tokens, 8),
+            *((f"pages[{group}]", pages, 1) for group, pages in enumerate(self.pages or ())),
+            ("state_rows", self.recurrent_rows, 2),
+            ("step_tokens", self.step_tokens, 1),
+            ("rows", 1 if self.rows is None else self.rows, 1),
+        ):
+            if value < least:
+                raise UsageError(f"{name} is at least {least}, not {value}")
 
     @property
     def pages_per_slot(self) -> int:

@@ -245,6 +245,10 @@ class AmdBackend:
             return bytes(buffer.mapping.view)
         return self._transfers().read(buffer.gpu_va, buffer.size_bytes)
 
+    def read_back(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bytes:
+        """As `read`, wherever it lies, by a copy on the device. Nothing may be in flight."""
+        return self._transfers().read(buffer.storage.gpu_va + offset_bytes, size_bytes)
+
     def spoilt(self, buffer: Buffer, array: Weight | np.ndarray) -> int:
         """The first byte of a weight or constant that is not what `upload` was to put there; -1 where all are.
         Nothing may be in flight."""
