@@ -12,7 +12,8 @@ PASSED_OVER = 4  # candidates a step that others may pass
 
 
 def admit(s: SchedulerState) -> None:
-    """Slots to whoever is next, until nobody can have one or PASSED_OVER have been passed."""
+    """Slots to whoever is next, until nobody can have one or PASSED_OVER have been passed; while nobody runs,
+    everybody is asked."""
     if s.probation:
         _admit_alone(s)
         return
@@ -21,7 +22,7 @@ def admit(s: SchedulerState) -> None:
     if not s.queues.count:
         return
     passed: set[int] = set()
-    while len(passed) < PASSED_OVER:
+    while len(passed) < PASSED_OVER or not s.runs:
         request = s.candidates.pop()
         if request is None:
             break
@@ -31,12 +32,21 @@ def admit(s: SchedulerState) -> None:
             continue  # a candidate again when it gives a slot back
         if tenant in passed or _waits_for_rate(s, tenant):
             continue
-        if _admitted(s, request):
+        if _admitted(s, request) or _admitted_instead(s, request):
             s.candidates.put(tenant)
         else:
             passed.add(tenant)
     for tenant in passed:
         s.candidates.put(tenant)
+
+
+def _admitted_instead(s: SchedulerState, head: Request) -> bool:
+    """Of the same tenant who was parked first, where the head waits for pages: those may be the very ones that are
+    parked."""
+    if not s.parked[head.tenant] or head.state is State.PARKED:
+        return False
+    parked = next((each for each in s.parked_requests if each.tenant == head.tenant and not each.held), None)
+    return parked is not None and _admitted(s, parked)
 
 
 def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
@@ -67,10 +77,22 @@ def _admitted(s: SchedulerState, request: Request) -> bool:
         if not hold_pages(s, request):
             _wants_to_collect(s, request)
             return False
-    if loser is not None:
+    elif not _page_to_go_on(s, request):
+        return False
+    if loser is not None and loser.slot >= 0:
         s.park(loser)
     s.bind(request)
     return True
+
+
+def _page_to_go_on(s: SchedulerState, request: Request) -> bool:
+    """Who was parked for want of a page gets it with the slot, or neither: others may have pages to run with."""
+    holding = request.holding
+    assert holding is not None
+    grown = request.computed < holding.room or s.cache.grow(holding)
+    while not grown and preempt.relieve(s, request):
+        grown = s.cache.grow(holding)
+    return grown
 
 
 def hold_pages(s: SchedulerState, request: Request) -> bool:
@@ -80,7 +102,7 @@ def hold_pages(s: SchedulerState, request: Request) -> bool:
     if collects:
         s.stop_collecting()
     held = _held(s, request, spare=0 if collects else sum(s.bound))
-    while not held and s.pins.drop_oldest(request.tenant):
+    while not held and (s.pins.drop_oldest(request.tenant) or (not s.runs and s.pins.drop_oldest())):
         held = _held(s, request, spare=0 if collects else sum(s.bound))
     if collects and not held:
         start_collecting(s, request)
@@ -90,7 +112,7 @@ def hold_pages(s: SchedulerState, request: Request) -> bool:
 def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
     capsule = request.capsule
     if capsule is not None and not capsule.lost:
-        restored = restore(s.cache, capsule, prompt=len(request.tokens))
+        restored = restore(s.cache, capsule, prompt=len(request.tokens), most=request.most_placed)
         if restored is None:
             return False
         request.holding, copies = restored
@@ -100,7 +122,14 @@ def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
         match = s.cache.prefix.match(request.digests, request.tokens, now_ns=s.now_ns)
         ttl_ns = s.tenants[request.tenant].cache_ttl_ns
         request.holding = s.cache.admit(
-            request.tenant, request.within, request.tokens, request.digests, match, spare=spare, ttl_ns=ttl_ns
+            request.tenant,
+            request.within,
+            request.tokens,
+            request.digests,
+            match,
+            spare=spare,
+            ttl_ns=ttl_ns,
+            most=request.most_placed,
         )
         if request.holding is None:
             return False
@@ -151,7 +180,7 @@ def start_collecting(s: SchedulerState, request: Request) -> None:
 def _collect(s: SchedulerState) -> None:
     request = s.collector
     assert request is not None
-    needs = s.cache.need(len(request.tokens) + 1)
+    needs = s.cache.need(min(len(request.tokens) + 1, request.most_placed))
     for group, (pool, need) in enumerate(zip(s.cache.pools, needs, strict=True)):
         more = min(need - s.collected[group], pool.room(request.tenant))
         if more > 0:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,11 +89,10 @@ class UsageLedger:
     def __init__(self, tenants: Sequence[str], pages: dict[str, int], groups: Sequence[str] = ()) -> None:
         self._pages = dict(pages)
         self._lock = threading.Lock()
-        self._usage: Counter[tuple[str, str]] = Counter()
-        self._device: Counter[str] = Counter()
-        self._taken_usage: Counter[tuple[str, str]] = Counter()
-        self._taken_device: Counter[str] = Counter()
-        self._peaks: Counter[str] = Counter()  # since the last delta
+        # what the last delta and those before it had, and what was counted since
+        self._usage, self._fresh_usage = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        self._device, self._fresh_device = Counter[str](), Counter[str]()
+        self._peaks = Counter[str]()  # since then
         self._last = self._settled = RunnerCounts()
         self._set_accounts(tenants, groups)
 
@@ -140,7 +139,7 @@ class UsageLedger:
     def count(self, counter: str, tenant: int, amount: int = 1) -> None:
         """Count what is rare: requests_accepted, requests_finished.length, parks, evictions ..."""
         with self._lock:
-            self._usage[self.tenants[tenant], counter] += amount
+            self._fresh_usage[self.tenants[tenant], counter] += amount
 
     def _fold(self) -> None:
         """Bring the steps held apart into the sums."""
@@ -162,33 +161,41 @@ class UsageLedger:
         self._give(self.tenants, "steps_present", self._present)
         self._give(self.tenants, "device_ns", self._time)
         for name, now, before in zip(RunnerCounts._fields, self._last, self._settled, strict=True):
-            self._device[name] += now - before
+            self._fresh_device[name] += now - before
         for group, (name, pages) in enumerate(self._pages.items()):
             self._give(self.accounts, PAGE_STEPS + name, self._page_steps[group])
-            self._device[PAGE_STEPS + name] += pages * (self._last.steps - self._settled.steps)
+            self._fresh_device[PAGE_STEPS + name] += pages * (self._last.steps - self._settled.steps)
         self._settled = self._last
         for index in np.flatnonzero(self._most).tolist():
             self._peaks[self.tenants[index]] = max(self._peaks[self.tenants[index]], int(self._most[index]))
         self._most[:] = 0
 
     def _give(self, accounts: Sequence[str], counter: str, values: np.ndarray) -> None:
-        for index in np.flatnonzero(values).tolist():
-            self._usage[accounts[index], counter] += int(values[index])
+        given, usage = np.flatnonzero(values), self._fresh_usage
+        for index, value in zip(given.tolist(), values[given].tolist(), strict=True):
+            usage[accounts[index], counter] += value
         values[:] = 0
 
     # --- what was counted
 
     def usage(self, account: str) -> Counter[str]:
         """An account's counters since the ledger began, but for the peak; one that never counted is 0."""
+        found = Counter[str]()
         with self._lock:
             self._settle()
-            return Counter({counter: value for (name, counter), value in self._usage.items() if name == account})
+            for amounts in (self._usage, self._fresh_usage):
+                found.update({counter: value for (name, counter), value in amounts.items() if name == account})
+        return found
 
     def sums(self) -> tuple[Sums, Sums]:
         """The sums over all accounts, and the device's of the same steps: the two sides that balance."""
+        sums = Counter[str]()
         with self._lock:
             self._settle()
-            return sum_over_accounts(self._usage), dict(self._device)
+            for amounts in (self._usage, self._fresh_usage):
+                for (_, counter), value in amounts.items():
+                    sums[counter] += value
+            return sums, self._device + self._fresh_device
 
     def problems(self) -> list[str]:
         """What does not balance, now."""
@@ -198,14 +205,15 @@ class UsageLedger:
         """What was counted since the last call, at a step's end."""
         with self._lock:
             self._settle()
-            usage = _changed(self._usage, self._taken_usage)
-            usage.update({(tenant, PEAK): pages for tenant, pages in self._peaks.items()})
-            device = _changed(self._device, self._taken_device)
+            usage, self._fresh_usage = self._fresh_usage, Counter()
+            device, self._fresh_device = self._fresh_device, Counter()
+            peaks, self._peaks = self._peaks, Counter()
+            self._usage.update(usage)
+            self._device.update(device)
             steps = self._device["steps"]
-            delta = LedgerDelta(usage, device, steps - device.get("steps", 0), steps)
-            self._taken_usage, self._taken_device = self._usage.copy(), self._device.copy()
-            self._peaks.clear()
-            return delta
+        amounts = {key: value for key, value in usage.items() if value}
+        amounts.update({(tenant, PEAK): pages for tenant, pages in peaks.items()})
+        return LedgerDelta(amounts, dict(+device), steps - device["steps"], steps)
 
 
 def split_time(nanoseconds: np.ndarray, tokens: np.ndarray) -> np.ndarray:
@@ -218,18 +226,3 @@ def split_time(nanoseconds: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     rank = np.argsort(np.argsort(-part, axis=1, kind="stable"), axis=1)
     split: np.ndarray = whole + (rank < left[:, None])
     return split
-
-
-def sum_over_accounts(usage: dict[tuple[str, str], int] | Counter[tuple[str, str]]) -> dict[str, int]:
-    """Counter -> sum."""
-    sums: Counter[str] = Counter()
-    for (_, counter), value in usage.items():
-        sums[counter] += value
-    return dict(sums)
-
-
-_Key = TypeVar("_Key")
-
-
-def _changed(now: Counter[_Key], before: Counter[_Key]) -> dict[_Key, int]:
-    return {key: value - before[key] for key, value in now.items() if value != before[key]}

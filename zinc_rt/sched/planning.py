@@ -79,8 +79,13 @@ def _grow(s: SchedulerState) -> None:
             continue
         s.slots.leave_out(request, True)
         request.left_out += 1
-        if request.left_out > LEFT_OUT:
+        if request.left_out > LEFT_OUT or not _others_run(s):
             s.park(request)
+
+
+def _others_run(s: SchedulerState) -> bool:
+    """Whether a step without those that were left out would compute anything."""
+    return bool(s.slots.decoding.any()) or any(not request.held for request in s.prefilling)
 
 
 def _alone(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:

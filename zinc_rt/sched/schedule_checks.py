@@ -158,13 +158,13 @@ def _unbroken(seen: SimulatedRun) -> CheckOutcome:
 
 def _everything_ends(seen: SimulatedRun) -> CheckOutcome:
     """Each class's requests all got their tokens: no wait is for ever."""
-    log = seen.log
+    log, settings = seen.log, seen.settings
     unended = np.flatnonzero(log.made_tokens != log.output)
     whole = len(log.prompt) - len(unended)
     measure = {"requests": len(log.prompt), "whole": whole, "reasons": dict(log.reasons)}
     if seen.broken is not None:
         return CheckOutcome("everything-ends", "skip", measure, reason=BROKE)
-    if seen.cut or (len(unended) and (seen.settings.most_steps or seen.settings.most_seconds)):
+    if len(unended) and (settings.most_steps is not None or settings.most_seconds is not None):
         return CheckOutcome("everything-ends", "skip", measure, reason="the run was cut short")
     first = _request(seen, int(unended[0])) if len(unended) else {}
     return _judged("everything-ends", not len(unended), measure, {"whole": len(log.prompt)}, first)

@@ -213,7 +213,15 @@ class Scheduler(SchedulerState):
         return batch
 
     def schedule(self) -> StepPlan:
-        """Take in what arrived and what is due, give slots and pages, and say what the next step computes."""
+        """Take in what arrived and what is due, give slots and pages, and say what the next step computes. Where
+        nobody can go on, and somebody lost his slot for that, others get it at once."""
+        while True:
+            parked = self.counts.parked
+            plan = self._schedule()
+            if plan.tokens or self.counts.parked == parked:
+                return plan
+
+    def _schedule(self) -> StepPlan:
         self.settle()
         self.timers.run(self.now_ns)
         if self.sweeps:
