@@ -19,6 +19,7 @@ from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.generate import draw
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.runner import Runner
 from zinc_rt.sched.tenant import Tenant
@@ -34,9 +35,10 @@ def llm() -> Iterator[LLM]:
         yield opened
 
 
-def alone(model: str, prompt: list[int], sampling: Sampling, *, choice: int = 0) -> tuple[int, ...]:
+def alone(model: str | Path, prompt: list[int], sampling: Sampling, *, choice: int = 0) -> tuple[int, ...]:
     """The plain way: a sequence of its own, a token at a time, drawn on the host."""
-    with Engine(read_gguf(FOLDER / f"{model}.gguf"), CpuBackend("canonical-1", threads=1)) as engine:
+    path = model if isinstance(model, Path) else FOLDER / f"{model}.gguf"
+    with Engine(read_gguf(path), CpuBackend("canonical-1", threads=1)) as engine:
         sequence, made, fed = engine.open(), list[int](), list(prompt)
         while len(made) < sampling.max_tokens:
             logits = engine.extend(sequence, fed, rows="last")[0]
@@ -59,6 +61,19 @@ def test_many_prompts_on_few_slots_are_answered_as_if_alone(llm: LLM, temperatur
     assert [answer.token_ids for answer in answers] == [alone("qwen3-q", prompt, sampling) for prompt in PROMPTS]
     assert {(answer.finish_reason, answer.seed, answer.index) for answer in answers} == {("length", 11, 0)}
     assert drained(llm)
+
+
+@pytest.mark.parametrize("architecture", ["mamba", "deepseek2", "llama"])
+def test_architectures_without_a_cache_or_with_latents_are_answered_too(architecture: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, architecture, hidden=32)
+    sampling = Sampling(max_tokens=5, temperature=0.9, seed=2, n=2, ignore_eos=True)
+    prompts = [[5, 6, 7], [1] * 21]
+    with LLM(path, tier="t_cpu", slots=2, threads=1) as llm:
+        answers = llm.generate(prompts, sampling)
+        assert drained(llm)
+    for answer, prompt in zip(answers, [prompts[0]] * 2 + [prompts[1]] * 2, strict=True):
+        assert answer.token_ids == alone(path, prompt, sampling, choice=answer.index)
 
 
 def test_each_prompt_may_have_a_sampling_of_its_own(llm: LLM) -> None:
