@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,16 @@ import pytest
 from zinc_rt import LLM, Sampling
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
-from zinc_rt.errors import InputError, UnsupportedError, UsageError, ZincError
+from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError, ZincError
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.generate import draw
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.runner import Runner
 from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.usage_db import open_to_read
+from zinc_rt.sched.usage_query import find_usage
 
 PROMPTS = [[5, 6, 7], [8, 9], [1] * 40, [5, 6, 7, 8]]
 
@@ -31,9 +35,10 @@ def llm() -> Iterator[LLM]:
         yield opened
 
 
-def alone(model: str, prompt: list[int], sampling: Sampling, *, choice: int = 0) -> tuple[int, ...]:
+def alone(model: str | Path, prompt: list[int], sampling: Sampling, *, choice: int = 0) -> tuple[int, ...]:
     """The plain way: a sequence of its own, a token at a time, drawn on the host."""
-    with Engine(read_gguf(FOLDER / f"{model}.gguf"), CpuBackend("canonical-1", threads=1)) as engine:
+    path = model if isinstance(model, Path) else FOLDER / f"{model}.gguf"
+    with Engine(read_gguf(path), CpuBackend("canonical-1", threads=1)) as engine:
         sequence, made, fed = engine.open(), list[int](), list(prompt)
         while len(made) < sampling.max_tokens:
             logits = engine.extend(sequence, fed, rows="last")[0]
@@ -56,6 +61,19 @@ def test_many_prompts_on_few_slots_are_answered_as_if_alone(llm: LLM, temperatur
     assert [answer.token_ids for answer in answers] == [alone("qwen3-q", prompt, sampling) for prompt in PROMPTS]
     assert {(answer.finish_reason, answer.seed, answer.index) for answer in answers} == {("length", 11, 0)}
     assert drained(llm)
+
+
+@pytest.mark.parametrize("architecture", ["mamba", "deepseek2", "llama"])
+def test_architectures_without_a_cache_or_with_latents_are_answered_too(architecture: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, architecture, hidden=32)
+    sampling = Sampling(max_tokens=5, temperature=0.9, seed=2, n=2, ignore_eos=True)
+    prompts = [[5, 6, 7], [1] * 21]
+    with LLM(path, tier="t_cpu", slots=2, threads=1) as llm:
+        answers = llm.generate(prompts, sampling)
+        assert drained(llm)
+    for answer, prompt in zip(answers, [prompts[0]] * 2 + [prompts[1]] * 2, strict=True):
+        assert answer.token_ids == alone(path, prompt, sampling, choice=answer.index)
 
 
 def test_each_prompt_may_have_a_sampling_of_its_own(llm: LLM) -> None:
@@ -201,6 +219,21 @@ def test_the_ledger_has_what_each_answer_took_and_every_line_balances() -> None:
     assert computed >= sum(map(len, PROMPTS))
     assert usage["tokens_generated"] == usage["tokens_delivered"] == sum(len(each.token_ids) for each in ones)
     assert theirs["tokens_generated"] == theirs["tokens_delivered"] >= len(other.token_ids)
+
+
+def test_usage_is_kept_in_a_file_across_lives(tmp_path: Path) -> None:
+    path = tmp_path / "usage.sqlite"
+    for _ in range(2):
+        with LLM("qwen3-q", tier="t_cpu", slots=2, threads=1, usage=path) as llm:
+            llm.generate(PROMPTS, Sampling(max_tokens=3, ignore_eos=True))
+            with pytest.raises(OutputError, match="writes its usage there"):
+                LLM("qwen3-q", tier="t_cpu", usage=path)
+    with closing(open_to_read(path)) as database:
+        (group,) = (
+            each for each in find_usage(database, group_by=["tenant", "model"]).groups if each.key[0][0] != ":"
+        )
+    assert group.key == ("default", "qwen3-q")
+    assert group.counters["tokens_delivered"] == group.counters["tokens_generated"] == 2 * 3 * len(PROMPTS)
 
 
 def test_a_stream_is_the_answer_in_pieces(llm: LLM) -> None:

@@ -20,10 +20,11 @@ from zinc_rt.answering import Answering, Prompt
 from zinc_rt.completion import Completion, TextPiece
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine, default_ctx
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.errors import InputError, OutputError, UsageError
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.sampling import Sampling
+from zinc_rt.sched.ledger_store import LedgerStore
 from zinc_rt.sched.tenant import Tenant
 
 EMBEDDED = Path(__file__).resolve().parent / "golden"  # the models that ship with the package
@@ -46,10 +47,12 @@ class LLM(Answering):
         ordering: str = "canonical-1",
         threads: int = 0,
         timeout: float | None = None,
+        usage: str | Path | None = None,
     ) -> None:
         """`model`: a GGUF file, or the name of a model that ships with the package. `slots`: so many answers are
         made at once. `ctx`: tokens that a prompt and its answer may have together (default: the model's, 4096 at
-        most). `timeout`: seconds that one step may take.
+        most). `timeout`: seconds that one step may take. `usage`: a database that what tenants use is written to,
+        once a second (docs/ledger.md).
 
         Raises ZincErrors, each with what to do: for a file that cannot be read or run, a tier that cannot be used,
         a context that does not fit.
@@ -74,12 +77,19 @@ class LLM(Answering):
                 backend.close()
                 raise
 
-        engine = opened()
+        self._store = None if usage is None else LedgerStore(usage)  # first: another process may have the file
         try:
-            super().__init__(engine, tenants, again=opened)
+            engine = opened()
+            try:
+                super().__init__(engine, tenants, again=opened)
+            except BaseException:
+                engine.close()
+                raise
         except BaseException:
-            engine.close()
+            self._close_store()
             raise
+        if self._store is not None:
+            self._store.add(gguf.path.stem, self.ledger)
         self.why = choice.why
 
     def __enter__(self) -> LLM:
@@ -89,6 +99,19 @@ class LLM(Answering):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def close(self) -> None:
+        """Give the device back, and write what tenants used since the last second. What is still being made is
+        lost; a second time does nothing. Raises OutputError where the usage cannot be written."""
+        super().close()
+        self._close_store()
+
+    def _close_store(self) -> None:
+        store, self._store = self._store, None
+        if store is not None and (lost := store.close().degraded):
+            raise OutputError(
+                lost, next="free the disk, or choose another path: these seconds are not in the file"
+            )
 
     def generate(
         self,
