@@ -320,7 +320,7 @@ def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[R
         )
     for result in results:
         what = result.reason or ", ".join(_said(result.measure, result.limit))
-        terminal.show(f"  {result.status}  {result.id.rpartition(name + '/')[2]:<24}{printable(what)}", out=out)
+        terminal.show(f"  {result.status}  {result.id.rpartition(name + '/')[2]:<30}{printable(what)}", out=out)
         if result.status == "fail" and result.first_bad:
             bad = ", ".join(f"{key} {value}" for key, value in result.first_bad.items() if key != "traceback")
             terminal.show(f"        first bad: {printable(bad)}", out=out)

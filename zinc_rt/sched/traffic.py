@@ -71,7 +71,7 @@ def interactive(random: Generator) -> list[Arrival]:
 
 def classes(random: Generator) -> list[Arrival]:
     """One request of each lower class under an interactive flood that lasts for minutes."""
-    found = [Arrival(0, "desk", 60, 240) for _ in range(320)]
+    found = [Arrival(0, "desk", 60, 1200) for _ in range(80)]
     return [*found, Arrival(5, "team", 60, 20), Arrival(5, "night", 60, 20)]
 
 

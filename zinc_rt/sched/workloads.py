@@ -100,7 +100,7 @@ _ROWS = (
         "one request of each lower class under an interactive flood",
         (_DESK, *_tenants("team"), _NIGHT),
         traffic.classes,
-        (answered_within("team", 30 + 20), answered_within("night", 180 + 20)),
+        (answered_within("team", 30 + 10), answered_within("night", 180 + 10)),
     ),
     Workload(
         "streams",
