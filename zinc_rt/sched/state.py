@@ -173,6 +173,11 @@ class SchedulerState:
         """Whoever has a slot, by slot."""
         return (request for request in self.slots.requests if request is not None)
 
+    @property
+    def runs(self) -> bool:
+        """Whether anybody has a slot."""
+        return len(self.slots.free) < self.limits.slots
+
     def requests(self) -> Iterator[Request]:
         """Every choice that has not ended."""
         return (request for choices in self.live.values() for request in choices)
