@@ -22,7 +22,7 @@ def admit(s: SchedulerState) -> None:
     if not s.queues.count:
         return
     passed: set[int] = set()
-    while len(passed) < PASSED_OVER or not any(s.bound):
+    while len(passed) < PASSED_OVER or not s.runs:
         request = s.candidates.pop()
         if request is None:
             break
@@ -102,7 +102,7 @@ def hold_pages(s: SchedulerState, request: Request) -> bool:
     if collects:
         s.stop_collecting()
     held = _held(s, request, spare=0 if collects else sum(s.bound))
-    while not held and s.pins.drop_oldest(request.tenant):
+    while not held and (s.pins.drop_oldest(request.tenant) or (not s.runs and s.pins.drop_oldest())):
         held = _held(s, request, spare=0 if collects else sum(s.bound))
     if collects and not held:
         start_collecting(s, request)
@@ -112,7 +112,7 @@ def hold_pages(s: SchedulerState, request: Request) -> bool:
 def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
     capsule = request.capsule
     if capsule is not None and not capsule.lost:
-        restored = restore(s.cache, capsule, prompt=len(request.tokens))
+        restored = restore(s.cache, capsule, prompt=len(request.tokens), most=request.most_placed)
         if restored is None:
             return False
         request.holding, copies = restored
@@ -122,7 +122,14 @@ def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
         match = s.cache.prefix.match(request.digests, request.tokens, now_ns=s.now_ns)
         ttl_ns = s.tenants[request.tenant].cache_ttl_ns
         request.holding = s.cache.admit(
-            request.tenant, request.within, request.tokens, request.digests, match, spare=spare, ttl_ns=ttl_ns
+            request.tenant,
+            request.within,
+            request.tokens,
+            request.digests,
+            match,
+            spare=spare,
+            ttl_ns=ttl_ns,
+            most=request.most_placed,
         )
         if request.holding is None:
             return False
@@ -173,7 +180,7 @@ def start_collecting(s: SchedulerState, request: Request) -> None:
 def _collect(s: SchedulerState) -> None:
     request = s.collector
     assert request is not None
-    needs = s.cache.need(len(request.tokens) + 1)
+    needs = s.cache.need(min(len(request.tokens) + 1, request.most_placed))
     for group, (pool, need) in enumerate(zip(s.cache.pools, needs, strict=True)):
         more = min(need - s.collected[group], pool.room(request.tenant))
         if more > 0:

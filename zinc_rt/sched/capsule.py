@@ -53,7 +53,9 @@ def snapshot(cache: KvCache, holding: Holding, tokens: np.ndarray) -> tuple[Caps
     return Capsule(holding.tenant, holding.within, kept, digests, tables, holding.last, holding.state), copies
 
 
-def restore(cache: KvCache, capsule: Capsule, *, prompt: int = 0) -> tuple[Holding, list[PageCopy]] | None:
+def restore(
+    cache: KvCache, capsule: Capsule, *, prompt: int = 0, most: int = 0
+) -> tuple[Holding, list[PageCopy]] | None:
     """A sequence that goes on from the capsule, which stays, and what is to be copied for it. `prompt`: how many
     tokens it is promised pages for, at least its own. None where a page or a row is lacking."""
     full, rest = divmod(capsule.computed, cache.page_tokens)
@@ -68,6 +70,7 @@ def restore(cache: KvCache, capsule: Capsule, *, prompt: int = 0) -> tuple[Holdi
         registered=full,
         last=capsule.last,
         cached=capsule.computed,
+        most=most,
     )
     if not cache.hold(holding, capsule.state):
         return None
@@ -91,7 +94,7 @@ def fork(
     if taken is None:
         return None
     capsule, _ = taken
-    made = [restore(cache, capsule, prompt=holding.prompt) for _ in range(count)]
+    made = [restore(cache, capsule, prompt=holding.prompt, most=holding.most) for _ in range(count)]
     drop(cache, capsule)
     whole = [each for each in made if each is not None]
     if len(whole) < count:

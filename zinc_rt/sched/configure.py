@@ -71,7 +71,7 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
         _shrink(s, at)
         s.candidates.put(at)
     for request in list(s.requests()):  # what was accepted under other quotas, and can never run under these
-        if not s.cache.could_ever(request.tenant, request.prompt + request.limit):
+        if not s.cache.could_ever(request.tenant, request.most_placed):
             s.end(request, State.FAILED, "quota_lowered")
 
 

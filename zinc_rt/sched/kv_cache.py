@@ -64,6 +64,7 @@ class Holding:
     cached: int = 0  # tokens that were found in the prefix cache
     junction: int = 0  # somebody else will want the state behind so many tokens
     ttl_ns: int | None = None  # of its cache entries
+    most: int = 0  # it never has more tokens in place, 0: nobody knows
     room: int = 0  # tokens that its pages have room for
     state: int = NO_ROW  # the row its state is in
     spoilt: bool = False  # that row holds the state behind a step that failed: it is no checkpoint
@@ -142,6 +143,7 @@ class KvCache:
         *,
         spare: int = 0,
         ttl_ns: int | None = None,
+        most: int = 0,
     ) -> Holding | None:
         """Of the prompt the matched pages are shared, the others and one more promised. None where they, or a row,
         cannot be had, or, beyond the tenant's reservation, fewer than `spare` pages would be left."""
@@ -162,6 +164,7 @@ class KvCache:
             cached=match.pages * self.page_tokens,
             junction=match.met * self.page_tokens if match.met > match.pages else 0,
             ttl_ns=ttl_ns,
+            most=most,
         )
         if not self.hold(holding, match.state_row if match.pages else ZERO, spare=spare):
             return None
@@ -194,7 +197,8 @@ class KvCache:
     def _to_promise(self, holding: Holding, group: int) -> int:
         """Pages until the prompt and one token more are in place, at most as many as the group then holds at
         once."""
-        table, tokens = holding.tables[group], min(holding.prompt + 1, self.ctx or holding.prompt + 1)
+        table, behind = holding.tables[group], holding.prompt + 1
+        tokens = min(behind, self.ctx or behind, holding.most or behind)
         to_come = -(-tokens // self.page_tokens) - len(table)
         return max(0, min(to_come, self._most_live(group, tokens) - sum(page != UNSET for page in table)))
 

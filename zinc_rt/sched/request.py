@@ -108,6 +108,11 @@ class Request:
         return self.prompt + int(self.row[GENERATED])
 
     @property
+    def most_placed(self) -> int:
+        """Tokens that are ever computed for it: the last is drawn, and not computed."""
+        return self.prompt + self.limit - 1
+
+    @property
     def held(self) -> bool:
         return self.held_ns is not None
 

@@ -1,0 +1,372 @@
+"""What a scheduler does besides admitting and running: holds, deadlines, choices, sessions, quotas, long waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_runner import CheckingRunner, drawn
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.ledger import UsageLedger
+from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.prefix import namespace
+from zinc_rt.sched.request import Request, State
+from zinc_rt.sched.scheduler import Batch, NewRequest, Scheduler, SchedulerLimits
+from zinc_rt.sched.tenant import Priority, Tenant
+
+PAGE, CTX = 4, 128
+SECOND = 1_000_000_000
+
+
+class Bench:
+    """A scheduler over a runner that reads what a kernel would. `step` takes 10 ms."""
+
+    def __init__(
+        self, tenants: Sequence[Tenant], *, slots: int = 4, pages: int = 64, rows: int = 0, **limits: int
+    ) -> None:
+        self.now = 0
+        group = PageGroup("full", pages)
+        self.cache = KvCache((group,), PAGE, 32, rows)
+        self.runner = CheckingRunner(self.cache, slots, CTX)
+        ledger = UsageLedger([each.name for each in tenants], {"full": pages})
+        asked = SchedulerLimits(slots, CTX, **{"step_tokens": 32, "check_every": 1, **limits})
+        self.s = Scheduler(asked, tenants, self.cache, self.runner, lambda: self.now, ledger=ledger)
+        self.runner.scheduler = self.s
+        self.spaces = [namespace("m", "canonical-1", "f32", PAGE) for _ in tenants]
+        self.made: dict[tuple[int, int], list[int]] = {}
+        self.ended: dict[tuple[int, int], str] = {}
+        self.number = 0
+
+    def submit(self, tenant: int, prompt: Sequence[int], limit: int, **more: object) -> int:
+        self.number += 1
+        sampling = Sampling(limit, seed=3, n=int(str(more.pop("n", 1))))
+        new = NewRequest(self.number, tenant, list(prompt), self.spaces[tenant], sampling)
+        self.s.submit(replace(new, **more))
+        return self.number
+
+    def step(self, count: int = 1, *, ms: int = 10) -> Batch | None:
+        batch = None
+        for _ in range(count):
+            self.now += ms * 1_000_000
+            batch = self.s.step()
+            if batch is not None:
+                rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
+                for number, choice, token in rows:
+                    self.made.setdefault((number, choice), []).append(token)
+                for number, choice, reason in batch.ended:
+                    self.ended[number, choice] = reason
+        return batch
+
+    def until_idle(self, most: int = 2000) -> None:
+        for _ in range(most):
+            self.step()
+            if not self.s.live:
+                return
+        raise AssertionError("it does not end")
+
+    def request(self, number: int) -> Request:
+        return self.s.live[number][0]
+
+
+# --- readers
+
+
+def test_a_reader_that_stalls_costs_a_slot_for_a_second_and_pages_for_thirty() -> None:
+    b = Bench([Tenant("a")])
+    number = b.submit(0, [1] * 6, 50)
+    b.step(3)
+    made = len(b.made[number, 0])
+    b.s.hold(number)
+    b.step(5)
+    assert len(b.made[number, 0]) == made and b.request(number).slot >= 0
+    due = b.s.next_event()
+    assert due is not None and b.now < due <= b.now + SECOND
+    b.step(ms=1000)
+    assert b.request(number).state is State.PARKED and b.cache.pools[0].pool.used
+    b.step(ms=28_000)
+    assert b.request(number).state is State.PARKED
+    b.step(ms=2000)
+    assert b.ended == {(number, 0): "client_too_slow"} and not b.cache.pools[0].pool.used
+
+
+@pytest.mark.parametrize("after_ms", [100, 5000])
+def test_a_reader_that_comes_back_misses_nothing(after_ms: int) -> None:
+    b = Bench([Tenant("a")])
+    number = b.submit(0, [1] * 6, 20)
+    b.step(3)
+    b.s.hold(number)
+    b.step(2, ms=after_ms)
+    b.s.resume(number)
+    b.until_idle()
+    assert b.made[number, 0] == [drawn(3, 0, 6 + at) for at in range(20)]
+
+
+def test_a_deadline_ends_who_waits_and_who_runs() -> None:
+    b = Bench([Tenant("a")], slots=1)
+    runs = b.submit(0, [1, 2], 60, deadline_ns=SECOND)
+    waits = b.submit(0, [1, 2], 60, deadline_ns=SECOND // 2)
+    b.step(2)
+    assert b.s.next_event() == SECOND // 2
+    b.step(ms=600)
+    assert b.ended == {(waits, 0): "deadline"}
+    b.step(ms=600)
+    assert b.ended[runs, 0] == "deadline" and not b.s.live
+
+
+# --- choices
+
+
+@pytest.mark.parametrize("rows", [0, 9])
+@pytest.mark.parametrize("prompt", [1, 4, 5, 7, 30])
+def test_choices_share_their_prompt_and_draw_each_for_itself(prompt: int, rows: int) -> None:
+    b = Bench([Tenant("a")], rows=rows)
+    number = b.submit(0, range(prompt), 6, n=3)
+    b.until_idle()
+    for choice in range(3):
+        assert b.made[number, choice] == [drawn(3, choice, prompt + at) for at in range(6)]
+    full = (prompt - 1) // PAGE * PAGE if prompt > 1 else 0
+    computed = b.s.ledger.usage("a")["prompt_tokens_computed"] if b.s.ledger else 0
+    if rows == 0:
+        assert computed <= prompt + 2 * (prompt - full)
+
+
+def test_more_choices_than_slots_are_refused_with_what_fits() -> None:
+    b = Bench([Tenant("a", slots_max=2)])
+    with pytest.raises(UsageError, match="3 choices want a slot each: at most 2 do"):
+        b.submit(0, [1], 4, n=3)
+
+
+def test_one_choice_is_cancelled_and_the_others_go_on() -> None:
+    b = Bench([Tenant("a")])
+    number = b.submit(0, [1] * 5, 9, n=2)
+    b.step(4)
+    b.s.cancel(number, "stop", choice=0)
+    b.until_idle()
+    assert b.ended == {(number, 0): "stop", (number, 1): "length"}
+    assert b.made[number, 1] == [drawn(3, 1, 5 + at) for at in range(9)]
+
+
+# --- who waits long
+
+
+def test_an_aged_prompt_of_a_lower_class_gets_an_eighth_of_the_step() -> None:
+    tenants = [Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BATCH, slots_guaranteed=1)]
+    b = Bench(tenants, slots=3, pages=512)
+    b.submit(1, range(64), 2)
+    b.step()  # its first chunk
+    behind = b.request(1)
+    computed = behind.computed
+    for at in range(40):  # prompts of a higher class, without end
+        b.submit(0, range(at, at + 100), 1)
+    b.step(3)
+    assert behind.computed == computed
+    b.step(ms=3 * 60_000)
+    assert behind.computed == computed + 4  # an eighth of 32
+
+
+def test_who_waits_long_for_pages_gets_those_that_come_free() -> None:
+    """Small requests without end would take every page that comes free; behind a band they do not."""
+    b = Bench([Tenant("small"), Tenant("large")], slots=4, pages=16)
+    for _ in range(3):
+        b.submit(0, [1] * 8, 8)
+    b.step(2)
+    large = b.submit(1, range(40), 4)
+    for at in range(3000):
+        if len(b.s.live) < 5:
+            b.submit(0, [at % 7] * 8, 8)
+        b.step(ms=100)
+        if (large, 0) in b.ended:
+            break
+    assert b.ended.get((large, 0)) == "length"
+    assert at * 0.1 < 10 + 60  # seconds: a band, and what small ones take to end
+
+
+# --- sessions and the cache
+
+
+def test_a_sessions_pages_stay_for_its_next_turn() -> None:
+    kept, lost = (
+        Bench([Tenant("chat", session_pin_pages=pin), Tenant("other")], slots=2, pages=24) for pin in (8, 0)
+    )
+    for b in (kept, lost):
+        first = b.submit(0, range(12), 4, session=7)
+        b.until_idle()
+        for at in range(3):
+            b.submit(1, range(100 * at, 100 * at + 50), 2)
+            b.until_idle()
+        history = [*range(12), *b.made[first, 0]]
+        again = b.submit(0, [*history, 5], 2, session=7)
+        b.step()
+        assert b.request(again).cached == (12 if b is kept else 0)
+
+
+def test_a_pin_goes_before_anybody_is_refused_and_at_its_time() -> None:
+    b = Bench([Tenant("chat", session_pin_pages=8)], slots=1, pages=8)
+    b.submit(0, range(20), 4, session=7)
+    b.until_idle()
+    assert len(b.s.pins) == 1
+    b.submit(0, range(50, 74), 2)
+    b.until_idle()
+    assert not len(b.s.pins)
+    b.submit(0, range(20), 4, session=8)
+    b.until_idle()
+    b.step(ms=1_801_000)
+    assert not len(b.s.pins) and not b.cache.pools[0].pool.used
+
+
+def test_cached_pages_live_no_longer_than_their_tenant_says() -> None:
+    b = Bench([Tenant("brief", cache_ttl_ns=2 * SECOND), Tenant("long")])
+    for tenant in (0, 1):
+        b.submit(tenant, range(13), 2)
+    b.until_idle()
+    idle = b.cache.pools[0].pool.idle
+    b.step(ms=1000)
+    assert b.cache.pools[0].pool.idle == idle
+    b.step(ms=2000)
+    assert b.cache.pools[0].pool.idle == idle // 2
+    for tenant, cached in ((0, 0), (1, 12)):
+        number = b.submit(tenant, range(13), 2)
+        b.step()
+        assert b.request(number).cached == cached
+
+
+def test_a_state_is_kept_where_another_prompt_left_this_one() -> None:
+    """The second finds pages without a state behind them; the third finds the state that the second left there."""
+    b = Bench([Tenant("a")], rows=20, checkpoint_tokens=4096)
+    shared = list(range(20))
+    cached = []
+    for at in range(3):
+        number = b.submit(0, [*shared, *range(100 * at + 100, 100 * at + 113)], 2)
+        b.step()
+        cached.append(b.request(number).cached)
+        b.until_idle()
+    assert cached == [0, 0, 20]
+
+
+def test_the_next_turn_goes_on_from_the_last_boundary_of_the_answer() -> None:
+    b = Bench([Tenant("a")], slots=2, rows=9)
+    first = b.submit(0, range(6), 14)
+    b.until_idle()
+    again = b.submit(0, [*range(6), *b.made[first, 0], 9], 2)
+    b.step()
+    assert b.request(again).cached == 16
+
+
+# --- quotas
+
+
+def test_quotas_that_contradict_each_other_are_refused_with_what_fits_and_change_nothing() -> None:
+    b = Bench([Tenant("a", pages=(PageQuota(10),)), Tenant("b")], pages=32)
+    before = list(b.s.tenants)
+    for tenants, told in (
+        ([before[0], Tenant("b", pages=(PageQuota(23),))], "at most 32 together"),
+        ([Tenant("a", slots_guaranteed=3), Tenant("b", slots_guaranteed=2)], "guarantee at most 4 together"),
+        ([Tenant("a", slots_guaranteed=3, slots_max=2), before[1]], "raise slots_max"),
+        ([Tenant("b"), Tenant("a")], "name all of them"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            b.s.configure(tenants)
+        assert told in f"{refused.value} {refused.value.next}"
+        assert b.s.tenants == before
+    b.submit(0, range(60), 8)
+    b.step(2)
+    future = b.s.configure([before[0], Tenant("b", pages=(PageQuota(20),))])
+    b.step()
+    error = future.exception()
+    assert isinstance(error, UsageError) and "at most 1" in str(error.next)
+    assert b.s.tenants == before and b.cache.pools[0].quota(1) == PageQuota()
+
+
+def test_lower_quotas_take_slots_and_pages_at_once_and_new_tenants_come_behind() -> None:
+    b = Bench([Tenant("a")], pages=64)
+    numbers = [b.submit(0, [at] * 6, 20) for at in range(4)]
+    b.step(3)
+    b.s.configure([Tenant("a", slots_max=1, pages=(PageQuota(0, 7),)), Tenant("new", weight=2.0)])
+    b.s.settle()
+    assert b.s.bound == [1, 0] and b.cache.pools[0].charge(0) <= 7 and not b.s.check()
+    b.spaces.append(namespace("m", "canonical-1", "f32", PAGE))
+    other = b.submit(1, [1] * 6, 20)
+    b.until_idle()
+    for number in [*numbers, other]:
+        assert b.made[number, 0] == [drawn(3, 0, 6 + at) for at in range(20)]
+
+
+def test_what_never_fits_is_refused_with_the_largest_that_would() -> None:
+    b = Bench([Tenant("a", pages=(PageQuota(0, 6),)), Tenant("b", prefill=(10, 20))])
+    with pytest.raises(UsageError, match="29 tokens never fit the pages this tenant may have: at most 24 do"):
+        b.submit(0, [1] * 20, 10)
+    with pytest.raises(UsageError, match="at most 20 do"):
+        b.submit(1, [1] * 21, 1)
+    with pytest.raises(UsageError, match="exceed the context of 128"):
+        b.submit(0, [1] * 120, 10)
+    with pytest.raises(UsageError, match="no tenant 5: there are 2"):
+        b.s.submit(NewRequest(9, 5, [1], b.spaces[0]))
+
+
+@pytest.mark.parametrize(("prompt", "limit"), [(24, 1), (20, 5), (1, 24)])
+def test_what_just_fits_runs(prompt: int, limit: int) -> None:
+    b = Bench([Tenant("a", pages=(PageQuota(0, 6),)), Tenant("b")], pages=12)
+    b.submit(1, range(40), 5)
+    number = b.submit(0, range(50, 50 + prompt), limit)
+    b.until_idle()
+    assert len(b.made[number, 0]) == limit
+
+
+def test_a_rate_delays_and_says_until_when() -> None:
+    b = Bench([Tenant("a", prefill=(10, 20))])
+    first, second = b.submit(0, [1] * 20, 1), b.submit(0, [2] * 20, 1)
+    b.step(2)
+    assert (first, 0) in b.ended
+    b.submit(0, [3] * 4, 1)
+    b.step()
+    due = b.s.next_event()
+    assert due is not None and b.now < due < b.now + 3 * SECOND
+    assert (second, 0) not in b.ended or b.s.usage(0).waiting == 1
+    b.step(4, ms=3000)
+    assert not b.s.live
+
+
+# --- failures
+
+
+def test_who_hangs_the_device_alone_fails_alone() -> None:
+    b = Bench([Tenant("a")])
+    good = [b.submit(0, [at] * 5, 12) for at in range(2)]
+    b.step(2)
+    bad = b.submit(0, [7] * 5, 12)
+    b.runner.poisoned.add(bad)
+    b.until_idle()
+    assert b.ended[bad, 0] == "device_hang"
+    for number in good:
+        assert b.made[number, 0] == [drawn(3, 0, 5 + at) for at in range(12)]
+    assert b.s.counts.failed_steps == 3
+
+
+def test_a_device_that_is_gone_fails_everybody_and_says_so() -> None:
+    b = Bench([Tenant("a")])
+    numbers = [b.submit(0, [at] * 5, 12) for at in range(6)]
+    b.step(2)
+    b.runner.fails, b.runner.reopens = 1, False
+    with pytest.raises(Exception, match="did not come back"):
+        b.step()
+    b.step()
+    assert b.ended == {(number, 0): "device_lost" for number in numbers}
+
+
+def test_arrays_of_a_plan_hold_decodes_first_and_rows_of_who_draws() -> None:
+    b = Bench([Tenant("a")])
+    b.submit(0, range(5), 9)
+    b.step(2)
+    b.submit(0, range(50, 56), 9)
+    plan = b.s.schedule()
+    assert (plan.tokens, plan.sequences, plan.rows, plan.decodes) == (7, 2, 2, 1)
+    assert plan.position[:7].tolist() == [6, 0, 1, 2, 3, 4, 5]
+    assert plan.sequence[:7].tolist() == [0] + 6 * [1]
+    assert plan.token_id[1:7].tolist() == list(range(50, 56))
+    assert plan.logit_row[:2].tolist() == [0, 6] and plan.row_position[:2].tolist() == [7, 6]
+    assert plan.bound == [int(plan.slot[1])] and np.all(plan.state_source[:2] == -1)
