@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support import Counts
 
 from zinc_rt.commands.usage import main
 from zinc_rt.sched.ledger import RunnerCounts, StepKind, StepMade, UsageLedger
@@ -105,3 +107,17 @@ def test_what_cannot_be_answered_is_a_sentence(
 def test_nothing_in_the_range_is_no_pass(database: Path, capsys: Capture) -> None:
     assert main([str(database), "--to", "2020-01-01"]) == 77
     assert "NOTHING RAN" in capsys.readouterr().out
+
+
+def test_a_damaged_file_is_a_sentence_whatever_is_damaged(
+    database: Path, capsys: Capture, slow_counts: Counts
+) -> None:
+    whole, choice, codes = database.read_bytes(), random.Random(3), set[int]()
+    for _ in range(slow_counts(80, 3000)):
+        data = bytearray(whole)
+        for _ in range(choice.randint(0, 40)):
+            data[choice.randrange(len(data))] = choice.randrange(256)
+        database.write_bytes(data[: choice.choice([len(data), choice.randrange(len(data))])])
+        codes.add(main([str(database)]))
+        assert "Traceback" not in capsys.readouterr().err
+    assert 2 in codes and codes <= {0, 1, 2, 77}

@@ -248,6 +248,21 @@ def test_a_lock_that_somebody_keeps_is_waited_out_in_memory(tmp_path: Path) -> N
     assert found(path).device["steps"] == 5
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_writer_that_ends_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("a bug")
+
+    ledger = a_ledger()
+    store = LedgerStore(tmp_path / "u.sqlite", {"m": ledger}, period_s=NEVER, on_failure="refuse", max_lag_s=1e-9)
+    monkeypatch.setattr(usage_db, "write_batch", broken)
+    counted(ledger, 1)
+    assert not store.settle()
+    assert "thread that writes it has ended" in store.refuses()
+    assert not store.settle(), "it does not wait for nobody"
+    assert store.close().degraded
+
+
 def test_a_slow_disk_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=0.001)

@@ -22,7 +22,7 @@ EVENTS: tuple[tuple[EventKind, float], ...] = (  # how often a step has one
     ("evict", 0.12),
     ("hold", 0.10),
     ("resume", 0.30),
-    ("cancel", 0.02),
+    ("cancel", 0.05),
 )
 TENANTS = (
     Tenant("desk", Priority.INTERACTIVE, slots_guaranteed=1),
@@ -62,13 +62,13 @@ class RequestMix:
 def request_mix(seed: int, count: int, *, vocab: int, ctx: int, penalties: bool = True) -> RequestMix:
     """`count` requests for a model with so many tokens; each fits `ctx`, prompt and answer."""
     chance = random.Random(seed)
-    common = _tokens(chance, vocab, 20)  # no tenant may find another's pages by it
-    beginnings = [[(*common, *_tokens(chance, vocab, length)) for length in (13, 28)] for _ in TENANTS]
+    common = _tokens(chance, vocab, 32)  # no tenant may find another's pages by it
+    beginnings = [[(*common, *_tokens(chance, vocab, length)) for length in (1, 16)] for _ in TENANTS]
     step, requests = 0, []
     for number in range(1, count + 1):
         tenant = chance.randrange(len(TENANTS))
-        own = _tokens(chance, vocab, chance.choice((1, 2, 7, 15, 16, 17, 30)))
         begins = chance.choice([(), common, *beginnings[tenant]])
+        own = _tokens(chance, vocab, chance.choice((0 if begins else 1, 1, 7, 15, 16, 17, 30)))
         limit = chance.randint(1, 12)
         prompt = (*begins, *own)[: ctx - limit]
         requests.append(MixedRequest(number, tenant, prompt, _sampling(chance, limit, penalties), step))

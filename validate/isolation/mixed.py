@@ -110,6 +110,10 @@ class MixDriver:
         self._held.clear()
 
     def _take(self, batch: Batch) -> None:
+        if len(batch.tokens) != len(batch.requests):
+            told = f"{len(batch.tokens)} tokens are delivered for {len(batch.requests)} requests"
+            self.outcome.broken.append((batch.step, told))
+            return
         for number, choice, token in zip(
             batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True
         ):

@@ -59,19 +59,23 @@ def parser() -> argparse.ArgumentParser:
 def _usage(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.report import Report
-    from zinc_rt.sched.usage_db import open_to_read
-    from zinc_rt.sched.usage_query import find_usage
+    from zinc_rt.sched.usage_db import UNREADABLE, as_input_error, open_to_read
+    from zinc_rt.sched.usage_query import END, find_usage
     from zinc_rt.terminal import number, table
 
     check_writable(report=arguments.json)
     report = begin(Report("usage"), arguments)
     first = _minute(arguments.first, "--from", 0)
-    before = _minute(arguments.before, "--to", 1 << 40)
+    before = _minute(arguments.before, "--to", END)
     if first >= before:
         raise UsageError(f"--from {arguments.first} is not before --to {arguments.before}")
     words = arguments.group_by.split(",")
-    with closing(open_to_read(Path(arguments.database))) as database:
-        found = find_usage(database, first_minute=first, before_minute=before, group_by=words)
+    path = Path(arguments.database)
+    with closing(open_to_read(path)) as database:
+        try:
+            found = find_usage(database, first_minute=first, before_minute=before, group_by=words)
+        except UNREADABLE as error:
+            raise as_input_error(path, error) from error
     out = output_stream(arguments)
     rows = [
         [*(printable(word) for word in group.key), *(column(group.counters) for column in COLUMNS.values())]

@@ -7,7 +7,6 @@ so, and the next second tries again.
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -129,6 +128,11 @@ class LedgerStore:
                 self._write_once()
         finally:
             with self._changed:
+                if (
+                    not self._ended
+                ):  # by an error that is nobody's disk: it is in the log, and nothing is written now
+                    self._reason = self._reason or "the thread that writes it has ended"
+                    self._unwritten_since = self._unwritten_since or time.monotonic()
                 self._ended = True
                 self._changed.notify_all()
 
@@ -159,7 +163,7 @@ class LedgerStore:
             if since >= self._fold_at:
                 usage_query.fold(self._connection, before_minute=minute - self._usage_days * 1440)
                 self._fold_at = since + FOLD_EVERY_S
-        except sqlite3.Error as error:
+        except usage_db.UNREADABLE as error:
             return str(error)
         return ""
 

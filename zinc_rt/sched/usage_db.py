@@ -17,6 +17,7 @@ from zinc_rt.sched.ledger import PEAK, LedgerDelta
 
 VERSION = 1
 APPLICATION = 0x5A525455  # "ZRTU", in SQLite's header
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # the second where SQLite's message quotes damaged bytes
 BUSY_S = 0.25  # until a lock that somebody else has on the file counts as a failure
 
 _TABLES = """
@@ -90,6 +91,7 @@ def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
     """
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
+        connection.text_factory = _text
         try:
             if not _tables(connection):
                 _create(connection)
@@ -101,7 +103,7 @@ def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
         except BaseException:
             connection.close()
             raise
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         raise as_input_error(path, error) from error
     return connection
 
@@ -112,12 +114,13 @@ def open_to_read(path: Path) -> sqlite3.Connection:
         raise InputError(f"{path}: no such file")
     try:
         connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True, timeout=BUSY_S)
+        connection.text_factory = _text
         try:
             check_version(connection, path)
         except BaseException:
             connection.close()
             raise
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         raise as_input_error(path, error) from error
     return connection
 
@@ -144,7 +147,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION or "meta" not in _tables(connection):
         raise InputError(f"{path}: not a database of usage", next="name the file that a ledger was kept in")
-    version, made_by = connection.execute("SELECT version, made_by FROM meta").fetchone()
+    version, made_by = connection.execute("SELECT version, made_by FROM meta").fetchone() or (0, "nobody")
     if version != VERSION:
         raise UnsupportedError(
             f"{path}: usage of version {version}, this build reads and writes {VERSION}",
@@ -152,13 +155,18 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def as_input_error(path: Path, error: sqlite3.Error) -> InputError:
+def as_input_error(path: Path, error: Exception) -> InputError:
     """What SQLite says about the file, in one sentence."""
     if isinstance(error, sqlite3.OperationalError):  # no folder, no permission, a lock that somebody keeps
         return InputError(
             f"{path}: cannot use it: {error}", next="look at its folder, its owner and who has it open"
         )
     return InputError(f"{path}: not a database of usage: {error}", next="restore it, or name another file")
+
+
+def _text(data: bytes) -> str:
+    """Names as they are, also in a damaged file."""
+    return data.decode(errors="replace")
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:

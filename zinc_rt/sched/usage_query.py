@@ -13,13 +13,14 @@ from zinc_rt.sched.ledger import PEAK
 from zinc_rt.sched.usage_db import UPSERTS
 
 DAY = 1440  # minutes
-GROUPS = {
-    "tenant": "tenant",
-    "model": "model",
+END = 253_402_300_800 // 60  # the year 10000, which no calendar here has
+GROUPS = {  # cast, since a damaged file may hold anything
+    "tenant": "CAST(tenant AS TEXT)",
+    "model": "CAST(model AS TEXT)",
     "day": "date(minute * 60, 'unixepoch')",
     "minute": "strftime('%Y-%m-%dT%H:%MZ', minute * 60, 'unixepoch')",
 }
-_SUM = f"CASE WHEN counter = '{PEAK}' THEN max(value) ELSE sum(value) END"
+_SUM = f"CAST(CASE WHEN counter = '{PEAK}' THEN max(value) ELSE sum(value) END AS INTEGER)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def find_usage(
     connection: sqlite3.Connection,
     *,
     first_minute: int = 0,
-    before_minute: int = 1 << 40,
+    before_minute: int = END,
     group_by: Sequence[str] = ("tenant",),
 ) -> UsageFound:
     """Sums over the minutes [first_minute, before_minute), as one moment of the file. Accounts that are no tenants
@@ -60,18 +61,19 @@ def find_usage(
     groups: dict[tuple[str, ...], dict[str, int]] = {}
     connection.execute("BEGIN")  # one moment for both sides
     try:
-        select = f"SELECT {keys}counter, {_SUM} FROM usage {where} GROUP BY {by} ORDER BY {by}"
+        select = f"SELECT {keys}CAST(counter AS TEXT), {_SUM} FROM usage {where} GROUP BY {by} ORDER BY {by}"
         for *key, counter, value in connection.execute(select, span):
             groups.setdefault(tuple(key), {})[counter] = value
         usage, device = (_side(connection, f"FROM {side} {where}", span) for side in ("usage", "device"))
-        first, last = connection.execute(f"SELECT min(minute), max(minute) FROM device {where}", span).fetchone()
+        ends = "CAST(min(minute) AS INTEGER), CAST(max(minute) AS INTEGER)"
+        first, last = connection.execute(f"SELECT {ends} FROM device {where}", span).fetchone()
     finally:
         connection.execute("ROLLBACK")
     return UsageFound([UsageGroup(key, counters) for key, counters in groups.items()], usage, device, first, last)
 
 
 def _side(connection: sqlite3.Connection, of: str, span: tuple[int, int]) -> Sums:
-    return dict(connection.execute(f"SELECT counter, {_SUM} {of} GROUP BY counter", span).fetchall())
+    return dict(connection.execute(f"SELECT CAST(counter AS TEXT), {_SUM} {of} GROUP BY counter", span).fetchall())
 
 
 def fold(connection: sqlite3.Connection, *, before_minute: int) -> None:
