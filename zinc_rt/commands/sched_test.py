@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     how = made.add_argument_group("how long, how closely")
     how.add_argument("--steps", type=int, metavar="N", help="end after so many steps; what is left is cancelled")
     how.add_argument("--seconds", type=float, metavar="S", help="end after so much virtual time")
-    how.add_argument("--check", type=int, default=16, metavar="N", help="look at the invariants every N steps")
+    how.add_argument("--check", type=int, default=32, metavar="N", help="look at the invariants every N steps")
     how.add_argument(
         "--trace", metavar="FILE", help="one workload's last 4096 steps as a timeline for Chrome or Perfetto"
     )
@@ -320,7 +320,7 @@ def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[R
         )
     for result in results:
         what = result.reason or ", ".join(_said(result.measure, result.limit))
-        terminal.show(f"  {result.status}  {result.id.rpartition(name + '/')[2]:<24}{printable(what)}", out=out)
+        terminal.show(f"  {result.status}  {result.id.rpartition(name + '/')[2]:<30}{printable(what)}", out=out)
         if result.status == "fail" and result.first_bad:
             bad = ", ".join(f"{key} {value}" for key, value in result.first_bad.items() if key != "traceback")
             terminal.show(f"        first bad: {printable(bad)}", out=out)

@@ -39,8 +39,11 @@ def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: b
     theirs = candidate.tenant
     if guaranteed:
         return mine != theirs
-    if effective > candidate.effective:
-        return s.running_by_class[priority] > s.floors[priority] or not s.queues.aged[priority]
+    above_floor = s.running_by_class[priority] > s.floors[priority]
+    if priority is not candidate.priority and s.below_floor(candidate):
+        return above_floor
+    if effective > candidate.effective:  # who went up a class for having waited has its turn first
+        return above_floor or not (s.queues.aged[priority] or effective < priority)
     if effective != candidate.effective or mine == theirs:
         return False
     # by slots alone too: where pages decide both shares, a slot would go back and forth for ever

@@ -48,6 +48,19 @@ def slot_within(tenant: str, steps: int) -> ScheduleCheck:
     return ScheduleCheck(id, lambda seen, _: _steps_within(seen, id, tenant, seen.log.bound_step, steps))
 
 
+def answered_within(tenant: str, seconds: float) -> ScheduleCheck:
+    """Seconds to the first token: the bands of its class, and what it takes to get a slot then."""
+    id = f"first-token-seconds/{tenant}"
+
+    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        waits = seen.log.first_token_seconds(seen.log.of(tenant))
+        if not len(waits):
+            return CheckOutcome(id, "skip", reason=f"no request of {tenant} got its first token so far")
+        return _judged(id, waits.max() <= seconds, {"seconds_most": float(waits.max())}, {"seconds_most": seconds})
+
+    return ScheduleCheck(id, judge)
+
+
 def _steps_within(seen: SimulatedRun, id: str, tenant: str, column: np.ndarray, most: int) -> CheckOutcome:
     log = seen.log
     requests = log.of(tenant)

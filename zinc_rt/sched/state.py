@@ -199,11 +199,16 @@ class SchedulerState:
         """Its weighted share of the slots alone, with so many more."""
         return (self.bound[tenant] + more) * self.shares.parts[0] * self._factors[tenant, priority]
 
+    def below_floor(self, request: Request) -> bool:
+        """Whether it has waited through all bands while its class has fewer slots than its floor."""
+        priority = request.priority
+        return request in self.queues.aged[priority] and self.running_by_class[priority] < self.floors[priority]
+
     def key(self, request: Request) -> tuple[bool, int, int, int, int]:
-        """Whose turn it is: below a guarantee, by class, by share, by age, by arrival."""
+        """Whose turn it is: below a guarantee or a floor, by class, by share, by age, by arrival."""
         tenant = request.tenant
         return (
-            self.bound[tenant] >= self.tenants[tenant].slots_guaranteed,
+            self.bound[tenant] >= self.tenants[tenant].slots_guaranteed and not self.below_floor(request),
             int(request.effective),
             self.share(tenant, request.priority),
             -band(request, self.now_ns),

@@ -69,6 +69,12 @@ def interactive(random: Generator) -> list[Arrival]:
     return found + [Arrival(float(at), "desk", 100, 20) for at in 10 + 3.7 * np.arange(20)]
 
 
+def classes(random: Generator) -> list[Arrival]:
+    """One request of each lower class under an interactive flood that lasts for minutes."""
+    found = [Arrival(0, "desk", 60, 1200) for _ in range(80)]
+    return [*found, Arrival(5, "team", 60, 20), Arrival(5, "night", 60, 20)]
+
+
 def streams(random: Generator) -> list[Arrival]:
     found = [Arrival(0, "night", 200, 500) for _ in range(96)]
     return found + [Arrival(5 + 0.8 * n, f"desk-{n % 4}", 40, 400) for n in range(4)]
@@ -96,7 +102,7 @@ def long_context(random: Generator) -> list[Arrival]:
 
 def chat(random: Generator) -> list[Arrival]:
     found = []
-    for number, begins in enumerate(poisson(random, 0.25, 0, 600)):
+    for number, begins in enumerate(poisson(random, 0.25, 0, 300)):
         turns = random.geometric(1 / CHAT_TURNS)
         asked, answered = lengths(random, CHAT_ASKED, turns), lengths(random, CHAT_ANSWERED, turns)
         at, before = begins, 0

@@ -16,6 +16,7 @@ from zinc_rt.sched.arrival import Arrival
 from zinc_rt.sched.pages import PageQuota
 from zinc_rt.sched.schedule_checks import (
     ScheduleCheck,
+    answered_within,
     evictions_happen,
     fair_among_the_busy,
     first_token_within,
@@ -93,6 +94,13 @@ _ROWS = (
         (_NIGHT, _DESK),
         traffic.interactive,
         (first_token_within("desk", 2), _LITTLE_LOST),
+    ),
+    Workload(
+        "classes",
+        "one request of each lower class under an interactive flood",
+        (_DESK, *_tenants("team"), _NIGHT),
+        traffic.classes,
+        (answered_within("team", 30 + 10), answered_within("night", 180 + 10)),
     ),
     Workload(
         "streams",
