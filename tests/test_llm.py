@@ -311,6 +311,8 @@ def test_a_chat_goes_through_the_template(llm: LLM) -> None:
         ([[1]], Sampling(logit_bias={999999: 1.0}), "logit_bias: token id 999999 is outside the vocabulary"),
         ([[1]], Sampling(stop_token_ids=[999999]), "stop_token_ids: token id 999999 is outside the vocabulary"),
         ([[1, 2.5]], Sampling(), r"token id 2\.5 is outside"),
+        ([None], Sampling(), "prompt None: wanted a text or a list of token ids"),
+        (["the"], [{"max_tokens": 3}], "sampling .*: wanted a Sampling"),
         ([[1], [2]], [Sampling()], "2 prompts and 1 samplings"),
         ([[1]], Sampling(n=4), "n 4: each answer needs a slot, and there are 3"),
         ([[1]], Sampling(top_p=2), "top_p 2: wanted more than 0"),

@@ -53,6 +53,12 @@ def test_a_value_outside_its_range_is_named_with_the_range(given: dict[str, Any]
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize(("name", "value"), [("stop", 5), ("stop_token_ids", 5), ("logit_bias", [1, 2])])
+def test_what_is_no_list_or_mapping_is_refused_at_once(name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{name} .*: wanted a "):
+        Sampling(**{name: value})
+
+
 def test_a_command_spells_a_parameter_its_own_way() -> None:
     with pytest.raises(UsageError, match="--top-k -1: wanted"):
         Sampling(top_k=-1).check(lambda name: f"--{name.replace('_', '-')}")

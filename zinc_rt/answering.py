@@ -212,6 +212,8 @@ class Answering:
 
     def _prepare(self, prompt: Prompt, sampling: Sampling) -> Asked:
         self._check_open()
+        if not isinstance(sampling, Sampling):
+            raise UsageError(f"sampling {sampling!r:.60}: wanted a Sampling")
         sampling.check()
         limits = self.engine.limits
         if sampling.n > limits.slots:
@@ -221,6 +223,8 @@ class Answering:
             )
         if sampling.stop:
             self._needed_tokenizer("a stop string")
+        if not isinstance(prompt, str | Iterable):
+            raise UsageError(f"prompt {prompt!r:.60}: wanted a text or a list of token ids")
         if isinstance(prompt, str):
             tokens = self._needed_tokenizer("a text prompt").encode(prompt)
         else:

@@ -54,8 +54,11 @@ class RowSampler:
         flags = self._records["flags"][rows]
         if ((flags & NEEDS_SAMPLING != 0) | (flags & SlotFlag.GREEDY == 0)).any():
             return True
+        least = self._records["min_tokens"][rows]
+        if not least.any():
+            return False
         made = plan.row_position[: plan.rows] - self._records["prompt_len"][rows]
-        return bool((made < self._records["min_tokens"][rows]).any())
+        return bool((made < least).any())
 
     def draw(self, plan: StepPlan, forward: Variant, nonfinite: np.ndarray) -> Drawn:
         """The tokens of a step that `forward` has run. `nonfinite`: what it says of its logits, which counts only

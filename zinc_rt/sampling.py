@@ -47,10 +47,18 @@ class Sampling:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+        one = (self.stop,) if isinstance(self.stop, str) else self.stop
+        kept: tuple[tuple[str, Callable[[Any], object], Any], ...] = (
+            ("stop", tuple, one),
+            ("stop_token_ids", tuple, self.stop_token_ids),
+            ("logit_bias", dict, self.logit_bias),
+        )
+        for name, kind, given in kept:
+            try:
+                object.__setattr__(self, name, kind(given))
+            except (TypeError, ValueError):
+                wanted = "a mapping of token ids to numbers" if kind is dict else "a list"
+                raise UsageError(f"{name} {given!r}: wanted {wanted}") from None
 
     def check(self, spelled: Callable[[str], str] = str) -> None:
         """Check every value: UsageError for one outside its range. `spelled`: what the user calls a parameter."""
