@@ -8,13 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scheduler_machine import PlainSchedulerMachine
+from test_ledger_of_schedules import scheduler_of
 
 from zinc_rt.errors import OutputError
 from zinc_rt.ir.slot_record import RECORD, SlotState
+from zinc_rt.sampling import Sampling
 from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.scheduler import NewRequest
 from zinc_rt.sched.step_timeline import chrome_events, write_chrome
 from zinc_rt.sched.step_trace import StepNumbers, StepRecorder, StepTrace
+from zinc_rt.sched.tenant import Tenant
 
 FREE, PREFILL, DECODE = SlotState
 PHASES = ("prefill", "decode")
@@ -106,16 +109,16 @@ def test_a_trace_of_nothing_is_a_timeline_without_steps() -> None:
 
 
 def test_a_scheduler_that_is_watched_shows_its_requests_and_what_befell_them() -> None:
-    m = PlainSchedulerMachine()
-    recorder = StepRecorder(m.scheduler)
-    for tenant in (0, 1, 2, 1, 1):
-        m.submit(tenant, [0, 1] * 5, 4, 0, False, None, 1)
-    for _ in range(40):
-        m.one_step(2)
-    trace = recorder.trace
-    assert trace.count == m.runner.counts.steps > 4
-    assert int(trace.numbers[: trace.count, 2].sum()) == m.runner.counts.input_tokens
-    slots = [(name, start) for name, thread, start, _ in shown(trace) if thread >= 10 and name not in PHASES]
-    assert {name for name, _ in slots} == {"desk 1", "team 2", "night 3", "team 4", "team 5"}
-    assert Counter(event.what for event in trace.events)["end"] == 5
-    assert {event.what for event in trace.events} >= {"arrive", "admit", "end"}
+    scheduler, _, spaces = scheduler_of([Tenant("desk"), Tenant("team")], b"ab")
+    trace = StepRecorder(scheduler).trace
+    for number, tenant in enumerate((0, 1, 1, 0, 1, 1), 1):
+        prompt = [0, 1] * 5
+        scheduler.submit(NewRequest(number, tenant, prompt, spaces[tenant], Sampling(4, seed=number)))
+    while scheduler.step() is not None or scheduler.live:
+        pass
+    assert trace.count == scheduler.runner.counts.steps > 4
+    assert int(trace.numbers[: trace.count, 2].sum()) == scheduler.runner.counts.input_tokens
+    slots = {name for name, thread, *_ in shown(trace) if thread >= 10 and name not in PHASES}
+    assert slots == {"desk 1", "team 2", "team 3", "desk 4", "team 5", "team 6"}
+    seen = Counter(event.what for event in trace.events)
+    assert seen["arrive"] == seen["end"] == 6 and seen["admit"] >= 6 and seen["hit"]

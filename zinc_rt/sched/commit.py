@@ -52,12 +52,13 @@ def _begin_accounts(s: SchedulerState) -> None:
     for group, pool in enumerate(s.cache.pools):
         row = pages[group]
         row[:tenants] = pool.paid
-        row[tenants:-2] = [pool.shared_by[isolation] for isolation in range(len(row) - 2 - tenants)]
+        for isolation in range(len(row) - 2 - tenants):
+            row[tenants + isolation] = pool.shared_by[isolation]
         row[-2], row[-1] = pool.pool.idle, pool.pool.free
 
 
 def _all_finite(drawn: Drawn) -> bool:
-    return not len(drawn.nonfinite) or int(drawn.nonfinite.max()) < 0
+    return not len(drawn.nonfinite) or int(np.maximum.reduce(drawn.nonfinite)) < 0
 
 
 def _decoder(s: SchedulerState, plan: StepPlan, row: int) -> Request | None:
@@ -71,11 +72,11 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
     """One token each: an array operation a column."""
     slots, decodes, n = s.slots, plan.decode_set, plan.decodes
     assert decodes is not None
-    d, behind, tokens = decodes.slots, plan.row_position[:n], tokens[:n]
-    slots.history[d, behind] = tokens
-    slots.position[d] = behind
-    slots.last_token[d] = tokens
-    slots.generated[d] += 1
+    index, behind, tokens = decodes.index, plan.row_position[:n], tokens[:n]
+    slots.flat[decodes.places + behind] = tokens
+    slots.position[index] = behind
+    slots.last_token[index] = tokens
+    slots.generated[index] += 1
     if s.made is not None:
         counts = s.made.counts
         counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
@@ -95,7 +96,7 @@ def _attend(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
     n = plan.decodes
     if n:
         assert plan.decode_set is not None
-        at_stop = np.flatnonzero(plan.row_position[:n] >= slots.stop.take(plan.decode_set.slots))
+        at_stop = np.flatnonzero(plan.row_position[:n] >= slots.stop[plan.decode_set.index])
         stopped += [_decoder(s, plan, row) for row in at_stop.tolist()]
     for request in stopped:
         if request is None or request.slot < 0:

@@ -93,31 +93,27 @@ def _alone(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
     request = s.probation[0]
     kept = decodes.slots == request.slot
     by_tenant = np.bincount(s.slots.tenants[decodes.slots[kept]], minlength=len(s.tenants))
-    return DecodeSet(
-        decodes.slots[kept],
-        decodes.numbers[kept],
-        decodes.choices[kept],
-        by_tenant,
-        [(request.tenant, 1)] if kept.any() else [],
-        request.priority is Priority.INTERACTIVE,
-    )
+    charges = [(request.tenant, 1)] if kept.any() else []
+    interactive = request.priority is Priority.INTERACTIVE
+    return s.slots.set_of(decodes.slots[kept], by_tenant, charges, interactive=interactive)
 
 
 def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None:
-    slots, d, n = s.slots, decodes.slots, len(decodes.slots)
+    slots, index, n = s.slots, decodes.index, len(decodes.slots)
     plan.decodes = plan.tokens = plan.sequences = plan.rows = n
-    plan.decode_set = decodes
+    if plan.decode_set is not decodes:  # else all of this is there from the step before
+        plan.decode_set = decodes
+        plan.slot[:n] = plan.row_slot[:n] = decodes.slots
+        plan.sequence[:n] = plan.logit_row[:n] = _ORDINALS[:n]
     if not n:
         return
-    position = slots.position.take(d)
+    position = slots.position[index]
     plan.position[:n] = position
-    plan.token_id[:n] = slots.last_token.take(d)
-    plan.slot[:n] = plan.row_slot[:n] = d
-    plan.sequence[:n] = plan.logit_row[:n] = _ORDINALS[:n]
+    plan.token_id[:n] = slots.last_token[index]
     np.add(position, 1, out=plan.row_position[:n])
     if s.cache.rows is not None:
-        plan.state_source[:n] = slots.source.take(d)
-        plan.state_target[:n] = slots.target.take(d)
+        plan.state_source[:n] = slots.source[index]
+        plan.state_target[:n] = slots.target[index]
 
 
 # --- prompts

@@ -27,10 +27,13 @@ _CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
 
 @dataclass(slots=True)
 class DecodeSet:
-    """Slots that decode, ascending, and what of them does not change while they do. `by_tenant`: how many each
-    tenant has, i64 [tenants], and the same as pairs."""
+    """Slots that decode, ascending, and what of them does not change while they do. `index`: the same as a slice
+    where they are neighbours, which costs a quarter; `places`: where each one's history begins; `by_tenant`: how
+    many each tenant has, i64 [tenants], and the same as pairs."""
 
     slots: np.ndarray
+    index: np.ndarray | slice
+    places: np.ndarray
     numbers: np.ndarray
     choices: np.ndarray
     by_tenant: np.ndarray
@@ -53,6 +56,7 @@ class Slots:
     position: np.ndarray = field(init=False)  # columns of them, i32 [slots]
     last_token: np.ndarray = field(init=False)
     generated: np.ndarray = field(init=False)
+    flat: np.ndarray = field(init=False)  # the history as one row
     history: np.ndarray = field(init=False)  # i32 [slots, ctx]: the tokens of who is bound
     requests: list[Request | None] = field(init=False)
     tenants: np.ndarray = field(init=False)  # i64 [slots], -1 free
@@ -79,6 +83,7 @@ class Slots:
         self.position, self.last_token = self.words[:, POSITION], self.words[:, LAST_TOKEN]
         self.generated = self.words[:, GENERATED]
         self.history = np.zeros((count, self.ctx + 1), np.int32)  # the last token is drawn, and not computed
+        self.flat = self.history.reshape(-1)
         self.requests = [None] * count
         self.tenants = np.full(count, -1, np.int64)
         self.numbers, self.choices = np.zeros(count, np.int64), np.zeros(count, np.int8)
@@ -203,17 +208,22 @@ class Slots:
 
     # --- who decodes
 
+    def set_of(
+        self, slots: np.ndarray, by_tenant: np.ndarray, charges: list[tuple[int, int]], *, interactive: bool
+    ) -> DecodeSet:
+        """These slots as a set."""
+        index: np.ndarray | slice = slots
+        if len(slots) and slots[-1] - slots[0] + 1 == len(slots):
+            index = slice(int(slots[0]), int(slots[-1]) + 1)
+        places = slots * self.history.shape[1]
+        numbers, choices = self.numbers[index].copy(), self.choices[index].copy()
+        return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, interactive)
+
     def decodes(self) -> DecodeSet:
         """The set that decodes now."""
         if self.changed or self._set is None:
             slots = np.flatnonzero(self.decoding)
-            self._set = DecodeSet(
-                slots,
-                self.numbers.take(slots),
-                self.choices.take(slots),
-                self.by_tenant.copy(),
-                list(self._decoders.items()),
-                self._interactive > 0,
-            )
+            charges = list(self._decoders.items())
+            self._set = self.set_of(slots, self.by_tenant.copy(), charges, interactive=self._interactive > 0)
             self.changed = False
         return self._set
