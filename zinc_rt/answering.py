@@ -174,9 +174,12 @@ class Answering:
     def build(self, tokens: int, sampling: Sampling = Sampling()) -> None:  # noqa: B008
         """Load the weights and build the graphs of a prompt of so many tokens and its answer, so that neither
         waits for them."""
-        most = self.scheduler.limits.step_tokens
-        after = [1] if sampling.max_tokens > 1 else []
-        for size in sorted({min(tokens, most), tokens % most or most, *after}, reverse=True):
+        most, page = self.scheduler.limits.step_tokens, self.engine.limits.page_tokens
+        whole = tokens // page * page if self.scheduler.cache.rows is not None else 0  # a state is kept behind it
+        sizes = {1} if sampling.max_tokens > 1 else set[int]()
+        for part in filter(None, (whole, tokens - whole)):
+            sizes |= {min(part, most), part % most or most}
+        for size in sorted(sizes, reverse=True):
             self.runner.build(size, sampling)
 
     def _deliver(self, batch: Batch) -> None:

@@ -37,7 +37,7 @@ def soaked(machine: type[SchedulerMachine], choice: random.Random, requests: int
             m.one_step(choice.choice([1, 10, 10, 10, 500, 30_000]))
         assert not violations(m.scheduler)
     counts = m.scheduler.counts
-    assert counts.parked > 2 and counts.evicted > 5 and m.cache.prefix.counts.hit > 100, "there was no pressure"
+    assert counts.parked > 2 and counts.evicted > 5 and m.cache.prefix.counts.hit > 50, "there was no pressure"
     m.drain()
 
 

@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     where = made.add_argument_group("what it meets")
     where.add_argument("--slots", type=int, metavar="N", help="requests at once (default: the workload's, 16)")
     where.add_argument("--pages", type=int, metavar="N", help="of 16 tokens (default: the workload's)")
-    where.add_argument("--ctx", type=int, default=32_768, metavar="N", help="context length (default 32768)")
+    where.add_argument("-c", "--ctx", type=int, default=32_768, metavar="N", help="context length (default 32768)")
     where.add_argument(
         "--policy", choices=POLICIES, default="fair", help="fcfs: everybody is one tenant of one class"
     )
