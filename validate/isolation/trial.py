@@ -44,8 +44,8 @@ class MixTrial:
         repro: str = "",
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`count` requests. `pages_share`: of the pages that all slots could fill, so many there are; `ctx`: a short
-        one unless given; `repro`: the command that shows it again."""
+        """`count` requests. `pages_share`: of the pages that all slots could fill, so many there are; `ctx`: a
+        short one unless given; `repro`: the command that shows it again."""
         self.job, self.seed, self.count, self.slots, self.say = job, seed, count, slots, say
         self.pages_share = pages_share
         self.ctx = min(job.ctx, CTX) if ctx is None else ctx
