@@ -25,7 +25,7 @@ from zinc_rt.perf.structure.executed import (
     ops_not_run,
 )
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
-from zinc_rt.perf.structure.serving import requests_disturbed, requests_in_a_step, scheduled
+from zinc_rt.perf.structure.serving import requests_at_once, requests_disturbed, scheduled
 from zinc_rt.perf.structure.slots import (
     live,
     values_differing_in_a_batch,
@@ -311,7 +311,7 @@ MEASURES: Mapping[str, Callable[..., Measurement]] = {
         prefill_difference,
         rank_of_tier,
         requests_disturbed,
-        requests_in_a_step,
+        requests_at_once,
         ring_dwords_a_token,
         sanitizer_findings,
         scheduled,

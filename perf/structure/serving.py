@@ -11,7 +11,7 @@ from zinc_rt.sched.simulate import SimulationSettings, simulate
 from zinc_rt.sched.step_cost import PREDICTED
 from zinc_rt.sched.workloads import WORKLOADS
 from zinc_rt.validate.command import parser
-from zinc_rt.validate.isolation.mix import SLOTS
+from zinc_rt.validate.isolation.mix import PAGES_SHARE, SLOTS
 from zinc_rt.validate.isolation.trial import MixTrial
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.prepare import prepare
@@ -53,13 +53,13 @@ def requests_disturbed(lab: Lab, tier: str, requests: int) -> Measurement:
     return Measurement(wrong, f"{found.told()} on {tier}", {"mix": found.figures(), "digest": list(found.lines())})
 
 
-def requests_in_a_step(lab: Lab, tier: str, slots: int, requests: int) -> Measurement:
-    """The most that one step computed for, of a mix in which nobody was disturbed."""
+def requests_at_once(lab: Lab, tier: str, slots: int, requests: int) -> Measurement:
+    """The most that had a slot at once, in a mix in which nobody was disturbed."""
     found = _mixed(lab, tier, requests, slots=slots)
     if not found.passed:
         return Measurement(0, next(found.lines()), {"digest": list(found.lines())})
-    most = max(len(step) for step in found.story.steps)
-    return Measurement(most, f"{most} requests in one step, {found.told()} on {tier}", {"mix": found.figures()})
+    most = found.witness.bound
+    return Measurement(most, f"{most} slots at once, {found.told()} on {tier}", {"mix": found.figures()})
 
 
 def _mixed(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
@@ -71,7 +71,7 @@ def _mixed(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
         (job,) = prepare(arguments, lab.settings)
     except ZincError as error:
         raise CannotMeasure(str(error).partition("\n")[0]) from error
-    trial = MixTrial(job, SEED, requests, slots=slots or SLOTS)
+    trial = MixTrial(job, SEED, requests, slots=slots or SLOTS, pages_share=1.0 if slots else PAGES_SHARE)
     (spec,) = job.tiers
     with trial.opened(spec) as engine:
         lab.devices.setdefault(tier, engine.backend.device)

@@ -29,7 +29,11 @@ TENANTS = (
     Tenant("team", weight=2.0),
     Tenant("night", Priority.BATCH),
 )
-QUOTAS = (PageQuota(reserved=4), PageQuota(), PageQuota(most=12))  # of each tenant, in every page group
+
+
+def quotas(pages: int) -> tuple[PageQuota, ...]:
+    """Of each tenant, in every page group: one has some for sure, one not all of them."""
+    return PageQuota(reserved=4), PageQuota(), PageQuota(most=max(12, pages // 2))
 
 
 @dataclass(frozen=True, slots=True)

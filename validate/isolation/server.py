@@ -16,7 +16,7 @@ from zinc_rt.sched.prefix import namespace
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
 from zinc_rt.sched.shadow import ShadowDevice
 from zinc_rt.validate.isolation.alone import AloneAnswer
-from zinc_rt.validate.isolation.mix import PAGES_SHARE, QUOTAS, TENANTS, MixedRequest
+from zinc_rt.validate.isolation.mix import PAGES_SHARE, TENANTS, MixedRequest, quotas
 from zinc_rt.validate.isolation.story import Who
 from zinc_rt.validate.isolation.witness import StepWitness
 
@@ -27,11 +27,13 @@ SLICE_TOKENS = 4  # so that answers of a few tokens take turns too
 class MixServer:
     """`alone`: what rows and tokens are held against; whoever is not there is not compared."""
 
-    def __init__(self, engine: Engine, alone: Mapping[Who, AloneAnswer], *, name: str) -> None:
+    def __init__(
+        self, engine: Engine, alone: Mapping[Who, AloneAnswer], *, name: str, pages_share: float = PAGES_SHARE
+    ) -> None:
         limits = engine.limits
         self.now_ns = 0
         self.model = ModelRunner(engine.runner)
-        self.scheduler = self._scheduler(engine)
+        self.scheduler = self._scheduler(engine, pages_share)
         self.model.attach(self.scheduler.records)
         cache = self.scheduler.cache
         self.shadow = ShadowDevice(
@@ -42,15 +44,16 @@ class MixServer:
         self.scheduler.runner = self.witness
         self._spaces = [namespace(name, engine.backend.ordering, "f32", limits.page_tokens) for _ in TENANTS]
 
-    def _scheduler(self, engine: Engine) -> Scheduler:
+    def _scheduler(self, engine: Engine, pages_share: float) -> Scheduler:
         """It knows of fewer pages than the device has: they run short, and evictions are forced."""
         limits = engine.limits
-        pages = max(limits.pages_per_slot + 1, int(PAGES_SHARE * limits.slots * limits.pages_per_slot))
+        pages = max(limits.pages_per_slot + 1, int(pages_share * limits.slots * limits.pages_per_slot))
         groups = [PageGroup(spec.name, pages, spec.window) for spec in engine.page_groups]
         rows = limits.recurrent_rows if has_recurrent_state(engine.model.gguf) else 0
         cache = KvCache(groups, limits.page_tokens, limits.step_tokens, rows)
         tenants = [
-            replace(tenant, pages=(quota,) * len(groups)) for tenant, quota in zip(TENANTS, QUOTAS, strict=True)
+            replace(tenant, pages=(quota,) * len(groups))
+            for tenant, quota in zip(TENANTS, quotas(pages), strict=True)
         ]
         ledger = UsageLedger([tenant.name for tenant in tenants], {group.name: group.pages for group in groups})
         given = SchedulerLimits(

@@ -39,12 +39,15 @@ class MixTrial:
         count: int,
         *,
         slots: int = SLOTS,
+        pages_share: float = PAGES_SHARE,
         ctx: int | None = None,
         repro: str = "",
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`count` requests. `ctx`: a short one unless given; `repro`: the command that shows it again."""
+        """`count` requests. `pages_share`: of the pages that all slots could fill, so many there are; `ctx`: a
+        short one unless given; `repro`: the command that shows it again."""
         self.job, self.seed, self.count, self.slots, self.say = job, seed, count, slots, say
+        self.pages_share = pages_share
         self.ctx = min(job.ctx, CTX) if ctx is None else ctx
         self.repro = (
             repro or f"zinc-rt validate --isolation --model {job.gguf.path} --seed {seed} --requests {count}"
@@ -53,11 +56,11 @@ class MixTrial:
 
     @property
     def step_tokens(self) -> int:
-        return max(STEP_TOKENS, 2 * self.slots)
+        return max(STEP_TOKENS, 8 * self.slots)
 
     @property
     def described(self) -> str:
-        room = f"{self.slots} slots, {PAGES_SHARE:.0%} of the pages they could fill, ctx {self.ctx}"
+        room = f"{self.slots} slots, {self.pages_share:.0%} of the pages they could fill, ctx {self.ctx}"
         return f"{self.count} requests, seed {self.seed}, of {len(TENANTS)} tenants; {room}"
 
     @contextmanager
@@ -86,7 +89,7 @@ class MixTrial:
         """The mix on a tier."""
         mix = request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
         alone = self._answers(mix.requests, spec.ordering)
-        server = MixServer(engine, alone, name=self.job.name)
+        server = MixServer(engine, alone, name=self.job.name, pages_share=self.pages_share)
         outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
         instrument = engine.backend.instrument
         made = MixVerdict(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.ir.slot_record import SlotState
 from zinc_rt.sched.ledger import RunnerCounts
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import StepRunner
@@ -50,6 +51,7 @@ class StepWitness:
     diverged: dict[Who, RowDivergence] = field(default_factory=dict)
     rows: int = 0
     tokens: int = 0
+    bound: int = 0  # slots at once, at most
     _logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
     def saw(self, plan: StepPlan, logits: np.ndarray) -> None:
@@ -62,6 +64,7 @@ class StepWitness:
         of = slice(plan.tokens)
         self.story.step(who, plan.slot[of].copy(), plan.sequence[of].copy(), plan.position[of].copy())
         self.tokens += plan.tokens
+        self.bound = max(self.bound, int((self.records["state"] != SlotState.FREE).sum()))
         self.shadow.submit(plan)
         drawn = [(who[slot], slot) for slot in plan.row_slot[: plan.rows].tolist()]
         return self.inner.submit(plan), plan, drawn, plan.row_position[: plan.rows].tolist()

@@ -213,7 +213,9 @@ class Simulation:
             if each.tenant not in self.index:
                 raise UsageError(f"{_named(each)}: no tenant {each.tenant!r}", next="name it among the tenants")
             if why := self.scheduler.refuse(self._request(number, tokens=np.zeros(each.prompt, np.int32))):
-                raise UsageError(f"{_named(each)}: {why}", next="a shorter request, or more --pages")
+                raise UsageError(
+                    f"{_named(each)}: {why}", next="a shorter request, a larger --ctx or more --pages"
+                )
 
     def _request(self, number: int, tokens: np.ndarray | None = None) -> NewRequest:
         each = self.arrivals[number]
