@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from zinc_rt.ir.slot_record import RECORD
-from zinc_rt.sched.ledger import RunnerCounts, StepKind, StepMade, UsageLedger
-from zinc_rt.sched.ledger_store import LedgerStore
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.step_trace import StepNumbers, StepTrace
+from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind, StepMade, UsageLedger
+from zinc_rt.sched.usage.ledger_store import LedgerStore
 
 RUNNING = 64
 PAGES = {"full": 4096}

@@ -23,8 +23,8 @@ from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.runner import Runner
 from zinc_rt.sched.tenant import Tenant
-from zinc_rt.sched.usage_db import open_to_read
-from zinc_rt.sched.usage_query import find_usage
+from zinc_rt.sched.usage.database import open_to_read
+from zinc_rt.sched.usage.query import find_usage
 
 PROMPTS = [[5, 6, 7], [8, 9], [1] * 40, [5, 6, 7, 8]]
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from support import Counts
 
-from zinc_rt.answering import Answering, Asked
 from zinc_rt.backends import registry
 from zinc_rt.backends.spec import Host
+from zinc_rt.batching.answering import Answering, Asked
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.generate import draw

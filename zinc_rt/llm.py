@@ -16,16 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from zinc_rt.answering import Answering, Prompt
-from zinc_rt.completion import Completion, TextPiece
+from zinc_rt.batching.answering import Answering, Prompt
+from zinc_rt.batching.completion import Completion, TextPiece
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine, default_ctx
 from zinc_rt.errors import InputError, OutputError, UsageError
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.ledger_store import LedgerStore
 from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.usage.ledger_store import LedgerStore
 
 EMBEDDED = Path(__file__).resolve().parent / "golden"  # the models that ship with the package
 MAX_SLOTS = 512

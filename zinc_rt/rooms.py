@@ -40,7 +40,7 @@ _HOST = (
     "sim kmd pm4 isa facts checked file_lock gpu_lock arguments terminal command_observer cli commands report "
     "code_version rooms host"
 )
-_ALL = f"{_ENGINE} llm answering text completion sched serve spirv {_HOST}"
+_ALL = f"{_ENGINE} llm batching text sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
     # what a model is and what computes it
@@ -75,13 +75,8 @@ ROOMS: dict[str, Room] = {
     "sampling": _room(computes=True),
     "generate": _room(_ENGINE, computes=True),
     "text": _room("model"),
-    "row_sampler": _room(f"{_CORE} resident runner sampling sched"),
-    "page_copier": _room(f"{_CORE} runner sched"),
-    "model_runner": _room(f"{_CORE} runner sampling row_sampler page_copier sched"),
-    "completion": _room("text"),
-    "answering": _room(f"{_ENGINE} text completion sched model_runner"),
-    "llm": _room(f"{_ENGINE} completion sched answering"),
-    "kv_audit": _room("ir sched model_runner"),
+    "batching": _room(f"{_ENGINE} sampling text sched"),
+    "llm": _room(f"{_ENGINE} sched batching"),
     # many requests
     "sched": _room("exec mem ir sampling file_lock"),
     "serve": _room(f"{_ENGINE} sched text llm report"),

@@ -12,9 +12,9 @@ import pytest
 from support import Counts
 
 from zinc_rt.commands.usage import main
-from zinc_rt.sched.ledger import RunnerCounts, StepKind, StepMade, UsageLedger
-from zinc_rt.sched.ledger_store import LedgerStore
-from zinc_rt.sched.usage_db import UnwrittenUsage, open_to_write, write_batch
+from zinc_rt.sched.usage.database import UnwrittenUsage, open_to_write, write_batch
+from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind, StepMade, UsageLedger
+from zinc_rt.sched.usage.ledger_store import LedgerStore
 
 Capture = pytest.CaptureFixture[str]
 MINUTE = 29_500_000  # 2026-02-02T02:40Z

@@ -21,8 +21,8 @@ from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.report import Report, to_json
-from zinc_rt.sched.ledger import RunnerCounts, UsageLedger
-from zinc_rt.sched.ledger_store import LedgerStore
+from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
+from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.trace.recorder import record
 
 Capture = pytest.CaptureFixture[str]

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.sched.kv_cache import UNSET, ZERO, KvCache
-from zinc_rt.sched.ledger import RunnerCounts
+from zinc_rt.sched.kv.kv_cache import UNSET, ZERO, KvCache
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.usage.ledger import RunnerCounts
 
 
 def drawn(seed: int, choice: int, position: int) -> int:

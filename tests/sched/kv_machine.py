@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.capsule import Capsule, drop, fork, restore, snapshot
-from zinc_rt.sched.kv_cache import UNSET, ZERO, Holding, KvCache, PageCopy, PageGroup
-from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.prefix import DIGEST_BYTES, NO_ROW, Namespace, chain, namespace
+from zinc_rt.sched.kv.capsule import Capsule, drop, fork, restore, snapshot
+from zinc_rt.sched.kv.kv_cache import UNSET, ZERO, Holding, KvCache, PageCopy, PageGroup
+from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.kv.prefix import DIGEST_BYTES, NO_ROW, Namespace, chain, namespace
 
 PAGE, CHUNK = 4, 6
 TENANTS = 3  # 0 and 1 share a namespace

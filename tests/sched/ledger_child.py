@@ -10,8 +10,8 @@ import random
 import sys
 import time
 
-from zinc_rt.sched.ledger import RunnerCounts, StepKind, UsageLedger
-from zinc_rt.sched.ledger_store import PERIOD_S, LedgerStore
+from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind, UsageLedger
+from zinc_rt.sched.usage.ledger_store import PERIOD_S, LedgerStore
 
 TENANTS = ("ada", "bob", "cy")
 PAGES = 12

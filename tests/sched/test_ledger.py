@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.balance import LINES, unbalanced
-from zinc_rt.sched.ledger import CACHE, FREE, PEAK, RunnerCounts, StepKind, StepMade, UsageLedger, split_time
+from zinc_rt.sched.usage.balance import LINES, unbalanced
+from zinc_rt.sched.usage.ledger import CACHE, FREE, PEAK, RunnerCounts, StepKind, StepMade, UsageLedger, split_time
 
 PAGES = {"full": 12, "window": 5}
 

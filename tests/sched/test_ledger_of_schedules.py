@@ -13,13 +13,13 @@ from support import Counts
 from test_soak import arrive
 
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.balance import unbalanced
-from zinc_rt.sched.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.ledger import PEAK, LedgerDelta, UsageLedger
-from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.prefix import Namespace, namespace
+from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.kv.prefix import Namespace, namespace
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.usage.balance import unbalanced
+from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta, UsageLedger
 
 
 def balanced(delta: LedgerDelta) -> Counter[tuple[str, str]]:

@@ -19,12 +19,12 @@ from ledger_child import TENANTS, count_step
 from support import Counts
 
 from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError
-from zinc_rt.sched import usage_db
-from zinc_rt.sched.balance import unbalanced
-from zinc_rt.sched.ledger import RunnerCounts, UsageLedger
-from zinc_rt.sched.ledger_store import LedgerStore, StoreHealth
-from zinc_rt.sched.usage_db import open_to_read
-from zinc_rt.sched.usage_query import UsageFound, find_usage, fold
+from zinc_rt.sched.usage import database
+from zinc_rt.sched.usage.balance import unbalanced
+from zinc_rt.sched.usage.database import open_to_read
+from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
+from zinc_rt.sched.usage.ledger_store import LedgerStore, StoreHealth
+from zinc_rt.sched.usage.query import UsageFound, find_usage, fold
 
 CHILD = Path(__file__).with_name("ledger_child.py")
 NEVER = 3600.0  # a period that no test lives to see: batches are those it asks for
@@ -255,7 +255,7 @@ def test_a_writer_that_ends_is_no_secret(tmp_path: Path, monkeypatch: pytest.Mon
 
     ledger = a_ledger()
     store = LedgerStore(tmp_path / "u.sqlite", {"m": ledger}, period_s=NEVER, on_failure="refuse", max_lag_s=1e-9)
-    monkeypatch.setattr(usage_db, "write_batch", broken)
+    monkeypatch.setattr(database, "write_batch", broken)
     counted(ledger, 1)
     assert not store.settle()
     assert "thread that writes it has ended" in store.refuses()
@@ -267,14 +267,14 @@ def test_a_slow_disk_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=0.001)
     writing: list[float] = []
-    write = usage_db.write_batch
+    write = database.write_batch
 
     def slowly(*arguments: object) -> None:
         writing.append(time.monotonic())
         time.sleep(0.2)
         write(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(usage_db, "write_batch", slowly)
+    monkeypatch.setattr(database, "write_batch", slowly)
     device = counted(ledger, 1)
     while not writing:
         time.sleep(0.001)
@@ -325,13 +325,13 @@ def test_a_killed_process_has_lost_a_second_at_most(tmp_path: Path, slow_counts:
 def test_days_and_minutes_keep_their_sums_when_they_are_folded(tmp_path: Path) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     LedgerStore(path).close()
-    with closing(usage_db.open_to_write(path, durable=False)) as connection:
+    with closing(database.open_to_write(path, durable=False)) as connection:
         device = RunnerCounts()
         for minute in (0, 1, 1439, 1440, 1500, 2880, 2881):
-            unwritten = usage_db.UnwrittenUsage()
+            unwritten = database.UnwrittenUsage()
             device = counted(ledger, 4, device, seed=minute)
             unwritten.add(minute, "m", ledger.take())
-            usage_db.write_batch(connection, "p", unwritten)
+            database.write_batch(connection, "p", unwritten)
         by_day, spans = find_usage(connection, group_by=["day", "tenant"]), [(0, 1440), (1440, 2880), (2880, 4320)]
         days = [find_usage(connection, first_minute=a, before_minute=b) for a, b in spans]
         late = find_usage(connection, first_minute=2881)

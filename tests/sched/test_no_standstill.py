@@ -9,11 +9,11 @@ import pytest
 from support import Counts
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.arrival import Arrival
-from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.schedule_checks import of_every_run
-from zinc_rt.sched.simulate import SimulationSettings, simulate
-from zinc_rt.sched.step_cost import StepCost
+from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.simulation.arrival import Arrival
+from zinc_rt.sched.simulation.schedule_checks import of_every_run
+from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
+from zinc_rt.sched.simulation.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
 
 CLOCK = StepCost("a clock", "none", step_us=20_000, token_us=10, context_us=0, source="this test")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zinc_rt.sched.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.prefix import chain, namespace
+from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.kv.prefix import chain, namespace
 
 PAGE = 4
 SPACE = namespace("model", "canonical-1", "f32", PAGE, secret=b"s" * 32)

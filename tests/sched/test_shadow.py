@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from zinc_rt.ir.slot_record import SlotFlag, free_records, seal
-from zinc_rt.sched.kv_cache import PageCopy, PageGroup
-from zinc_rt.sched.shadow import ShadowDevice, drawn_token
+from zinc_rt.sched.checks.shadow import ShadowDevice, drawn_token
+from zinc_rt.sched.kv.kv_cache import PageCopy, PageGroup
 
 PAGE, SLOTS, CTX = 4, 3, 32
 

@@ -9,14 +9,14 @@ import pytest
 from support import Counts
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.arrival import Arrival
-from zinc_rt.sched.schedule_checks import first_token_within, gaps_within, of_every_run, prefix_hits
 from zinc_rt.sched.scheduler import Scheduler
-from zinc_rt.sched.simulate import SimulatedRun, SimulationSettings, drawn, simulate
-from zinc_rt.sched.simulation_log import jain, percentiles
-from zinc_rt.sched.step_cost import PREDICTED, StepCost
+from zinc_rt.sched.simulation.arrival import Arrival
+from zinc_rt.sched.simulation.schedule_checks import first_token_within, gaps_within, of_every_run, prefix_hits
+from zinc_rt.sched.simulation.simulate import SimulatedRun, SimulationSettings, drawn, simulate
+from zinc_rt.sched.simulation.simulation_log import jain, percentiles
+from zinc_rt.sched.simulation.step_cost import PREDICTED, StepCost
+from zinc_rt.sched.simulation.workloads import WORKLOADS
 from zinc_rt.sched.tenant import Priority, Tenant
-from zinc_rt.sched.workloads import WORKLOADS
 
 SECOND = StepCost("a clock", "none", step_us=1e6, token_us=0, context_us=0, source="this test: a second a step")
 ONE = [Tenant("a")]

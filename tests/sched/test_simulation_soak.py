@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from support import Counts
 
-from zinc_rt.sched.arrival import Arrival
 from zinc_rt.sched.request import Request
-from zinc_rt.sched.schedule_checks import of_every_run
-from zinc_rt.sched.simulate import Simulation, SimulationSettings
-from zinc_rt.sched.step_cost import StepCost
+from zinc_rt.sched.simulation.arrival import Arrival
+from zinc_rt.sched.simulation.schedule_checks import of_every_run
+from zinc_rt.sched.simulation.simulate import Simulation, SimulationSettings
+from zinc_rt.sched.simulation.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
 
 QUICK_CARD = StepCost("none", "none", step_us=1000, token_us=10, context_us=0.01, source="this test")

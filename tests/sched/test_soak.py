@@ -10,7 +10,7 @@ from support import Counts
 
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.invariants import violations
+from zinc_rt.sched.checks.invariants import violations
 from zinc_rt.sched.scheduler import NewRequest
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from zinc_rt.errors import InputError
-from zinc_rt.sched.arrival import Arrival
+from zinc_rt.sched.simulation.arrival import Arrival
+from zinc_rt.sched.simulation.workload_file import read_workload, tenants_of, write_workload
+from zinc_rt.sched.simulation.workloads import WORKLOADS
 from zinc_rt.sched.tenant import Priority
-from zinc_rt.sched.workload_file import read_workload, tenants_of, write_workload
-from zinc_rt.sched.workloads import WORKLOADS
 
 GOOD = '{"arrival": 0.5, "tenant": "desk", "class": "interactive", "prompt": 100, "output": 20, "prefix": "c7"}'
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from support import Counts
 
+from zinc_rt.batching.model_runner import ModelRunner
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.model_runner import ModelRunner
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.validate.command import main

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from zinc_rt.batching.kv_audit import kv_audit
+from zinc_rt.batching.model_runner import ModelRunner
 from zinc_rt.engine import Engine
-from zinc_rt.kv_audit import kv_audit
 from zinc_rt.model.groups import has_recurrent_state
-from zinc_rt.model_runner import ModelRunner
-from zinc_rt.sched.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.ledger import UsageLedger
+from zinc_rt.sched.checks.shadow import ShadowDevice
+from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.messages import Batch, NewRequest
-from zinc_rt.sched.prefix import namespace
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
-from zinc_rt.sched.shadow import ShadowDevice
+from zinc_rt.sched.usage.ledger import UsageLedger
 from zinc_rt.validate.isolation.alone import AloneAnswer
 from zinc_rt.validate.isolation.mix import PAGES_SHARE, TENANTS, MixedRequest, quotas
 from zinc_rt.validate.isolation.story import Who

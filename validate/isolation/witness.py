@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.ir.slot_record import SlotState
-from zinc_rt.sched.ledger import RunnerCounts
+from zinc_rt.sched.checks.shadow import ShadowDevice
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import StepRunner
-from zinc_rt.sched.shadow import ShadowDevice
+from zinc_rt.sched.usage.ledger import RunnerCounts
 from zinc_rt.validate.isolation.alone import AloneAnswer
 from zinc_rt.validate.isolation.story import MixStory, Who
 

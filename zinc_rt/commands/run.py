@@ -15,7 +15,7 @@ from zinc_rt.commands.progress import progress, stages
 from zinc_rt.errors import CheckFailed, UsageError
 
 if TYPE_CHECKING:
-    from zinc_rt.completion import Answer
+    from zinc_rt.batching.completion import Answer
     from zinc_rt.engine import Engine
     from zinc_rt.generate import DrawCounts
     from zinc_rt.model.gguf import GGUFFile
@@ -234,7 +234,7 @@ def _ask(
     chrome: str | None,
 ) -> _Made:
     """The answer by way of the scheduler: one request of one tenant."""
-    from zinc_rt.answering import Answering
+    from zinc_rt.batching.answering import Answering
     from zinc_rt.generate import DrawCounts
 
     asking = Answering(engine, step_tokens=1 if one_by_one else 0)

@@ -17,9 +17,9 @@ from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.report import Report, Result
-    from zinc_rt.sched.schedule_checks import CheckOutcome
-    from zinc_rt.sched.simulate import SimulatedRun, SimulationSettings
-    from zinc_rt.sched.workloads import Workload
+    from zinc_rt.sched.simulation.schedule_checks import CheckOutcome
+    from zinc_rt.sched.simulation.simulate import SimulatedRun, SimulationSettings
+    from zinc_rt.sched.simulation.workloads import Workload
 
 POLICIES = ("fair", "fcfs")
 EXAMPLES = """\
@@ -86,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
 def _sched_test(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.report import Report
-    from zinc_rt.sched.workloads import WORKLOADS
+    from zinc_rt.sched.simulation.workloads import WORKLOADS
 
     out = output_stream(arguments)
     if arguments.export:
@@ -131,7 +131,7 @@ def _check_numbers(arguments: argparse.Namespace) -> None:
 
 def _list(report: Report, arguments: argparse.Namespace, out: TextIO) -> int:
     from zinc_rt.report import Result
-    from zinc_rt.sched.workloads import WORKLOADS
+    from zinc_rt.sched.simulation.workloads import WORKLOADS
 
     terminal.show(
         terminal.Table(
@@ -155,7 +155,7 @@ def _list(report: Report, arguments: argparse.Namespace, out: TextIO) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     import numpy as np
 
-    from zinc_rt.sched.workload_file import write_workload
+    from zinc_rt.sched.simulation.workload_file import write_workload
 
     if arguments.json == "-":
         raise UsageError("--export writes to stdout, and so does --json -", next="name a file: --json FILE")
@@ -167,8 +167,8 @@ def _export(arguments: argparse.Namespace) -> int:
 
 def _workload(name: str) -> Workload:
     """A built-in one by its name, or a file's."""
-    from zinc_rt.sched.workload_file import read_workload, tenants_of
-    from zinc_rt.sched.workloads import WORKLOADS, Workload
+    from zinc_rt.sched.simulation.workload_file import read_workload, tenants_of
+    from zinc_rt.sched.simulation.workloads import WORKLOADS, Workload
 
     if name in WORKLOADS:
         return WORKLOADS[name]
@@ -182,9 +182,9 @@ def _workload(name: str) -> Workload:
 def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
     import numpy as np
 
-    from zinc_rt.sched.schedule_checks import judged, of_every_run
-    from zinc_rt.sched.simulate import SimulationSettings, simulate
-    from zinc_rt.sched.step_cost import PREDICTED
+    from zinc_rt.sched.simulation.schedule_checks import judged, of_every_run
+    from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
+    from zinc_rt.sched.simulation.step_cost import PREDICTED
     from zinc_rt.sched.step_timeline import write_chrome
 
     arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
@@ -226,7 +226,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
 
 def _tenants(workload: Workload, arguments: argparse.Namespace, settings: SimulationSettings) -> Sequence[Any]:
     from zinc_rt.commands.tenant_file import read_tenants
-    from zinc_rt.sched.simulate import pages_of
+    from zinc_rt.sched.simulation.simulate import pages_of
 
     if not arguments.tenants:
         return workload.tenants
@@ -267,7 +267,7 @@ def _result(name: str, finding: CheckOutcome, again: str) -> Result:
 
 def _figures(workload: Workload, seen: SimulatedRun) -> dict[str, Any]:
     """What is reported and not judged."""
-    from zinc_rt.sched.simulation_log import percentiles
+    from zinc_rt.sched.simulation.simulation_log import percentiles
     from zinc_rt.sched.tenant import Priority
 
     log = seen.log
@@ -339,13 +339,13 @@ def _said(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:
 def _cost() -> dict[str, Any]:
     from dataclasses import asdict
 
-    from zinc_rt.sched.step_cost import PREDICTED
+    from zinc_rt.sched.simulation.step_cost import PREDICTED
 
     return asdict(PREDICTED)
 
 
 def _card() -> str:
-    from zinc_rt.sched.step_cost import PREDICTED
+    from zinc_rt.sched.simulation.step_cost import PREDICTED
 
     return f"{PREDICTED.card} and {PREDICTED.model}"
 

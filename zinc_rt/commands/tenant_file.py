@@ -13,7 +13,7 @@ from typing import Any
 
 from zinc_rt.arguments import meant
 from zinc_rt.errors import InputError
-from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.tenant import Priority, Tenant
 
 CLASS_NAMES = [each.name.lower() for each in Priority]

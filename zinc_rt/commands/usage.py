@@ -16,8 +16,8 @@ from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.report import Result
-    from zinc_rt.sched.balance import Sums
-    from zinc_rt.sched.usage_query import UsageFound
+    from zinc_rt.sched.usage.balance import Sums
+    from zinc_rt.sched.usage.query import UsageFound
 
 EXAMPLES = """\
 Times are UTC, a day or a minute of one; a range ends before --to. The file may be in use: what is shown is one
@@ -59,8 +59,8 @@ def parser() -> argparse.ArgumentParser:
 def _usage(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.report import Report
-    from zinc_rt.sched.usage_db import UNREADABLE, as_input_error, open_to_read
-    from zinc_rt.sched.usage_query import END, find_usage
+    from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
+    from zinc_rt.sched.usage.query import END, find_usage
     from zinc_rt.terminal import number, table
 
     check_writable(report=arguments.json)
@@ -100,7 +100,7 @@ def _usage(arguments: argparse.Namespace) -> int:
 def _balance(found: UsageFound, *, whole: bool) -> list[Result]:
     """A result for each line. Tokens may be delivered minutes after they were made, so L6 is of all times only."""
     from zinc_rt.report import Result
-    from zinc_rt.sched.balance import LINES, l6_delivered
+    from zinc_rt.sched.usage.balance import LINES, l6_delivered
 
     if found.first is None:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.sched import preempt
-from zinc_rt.sched.capsule import restore
+from zinc_rt.sched.kv.capsule import restore
 from zinc_rt.sched.queues import band
 from zinc_rt.sched.request import POSITION, Request, State
 from zinc_rt.sched.state import SchedulerState

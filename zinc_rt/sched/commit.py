@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.sched.forking import begin_choices, fork_choices
-from zinc_rt.sched.ledger import RunnerCounts, StepKind
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import Drawn, StepPiece, StepPlan
 from zinc_rt.sched.planning import checkpoints
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState
+from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind
 
 
 def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts) -> Batch:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.state import SchedulerState
 from zinc_rt.sched.tenant import Tenant, check_tenants

@@ -3,7 +3,7 @@ computes for itself and draws behind."""
 
 from __future__ import annotations
 
-from zinc_rt.sched.capsule import fork
+from zinc_rt.sched.kv.capsule import fork
 from zinc_rt.sched.request import POSITION, Request, State
 from zinc_rt.sched.state import SchedulerState
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from zinc_rt.ir.slot_record import STOP_IDS, SlotFlag, dwords, free_records
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.capsule import Capsule
+from zinc_rt.sched.kv.capsule import Capsule
+from zinc_rt.sched.kv.prefix import Namespace
 from zinc_rt.sched.plan import RowLogprobs
-from zinc_rt.sched.prefix import Namespace
 from zinc_rt.sched.tenant import Priority
 
 _NO_NUMBERS = np.empty(0, np.int64)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from zinc_rt.sched.kv_cache import PageCopy
+from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sched.capsule import drop
+from zinc_rt.sched.kv.capsule import drop
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.state import SchedulerState

@@ -9,9 +9,9 @@ import numpy as np
 
 from zinc_rt.ir.slot_record import column
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.capsule import Capsule
-from zinc_rt.sched.kv_cache import Holding
-from zinc_rt.sched.prefix import Namespace
+from zinc_rt.sched.kv.capsule import Capsule
+from zinc_rt.sched.kv.kv_cache import Holding
+from zinc_rt.sched.kv.prefix import Namespace
 from zinc_rt.sched.tenant import Priority
 
 POSITION, GENERATED, LAST_TOKEN = column("position"), column("generated"), column("last_token")

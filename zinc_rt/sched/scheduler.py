@@ -18,21 +18,21 @@ from typing import Protocol
 import numpy as np
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched import invariants
 from zinc_rt.sched.admission import admit
-from zinc_rt.sched.capsule import Capsule, drop, snapshot
+from zinc_rt.sched.checks import invariants
 from zinc_rt.sched.commit import commit
 from zinc_rt.sched.configure import check_quotas, configure
-from zinc_rt.sched.kv_cache import KvCache
-from zinc_rt.sched.ledger import RunnerCounts, UsageLedger
+from zinc_rt.sched.kv.capsule import Capsule, drop, snapshot
+from zinc_rt.sched.kv.kv_cache import KvCache
+from zinc_rt.sched.kv.prefix import chain
 from zinc_rt.sched.messages import Batch, NewRequest, record_of
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
-from zinc_rt.sched.prefix import chain
 from zinc_rt.sched.recovery import acquit, recover
 from zinc_rt.sched.request import RUNNING, Request, State
 from zinc_rt.sched.state import SchedulerLimits, SchedulerState
 from zinc_rt.sched.tenant import Priority, Tenant
+from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
 
 __all__ = ["Batch", "Drawn", "NewRequest", "Scheduler", "SchedulerLimits", "StepRunner", "TenantUsage"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.sched.kv_cache import UNSET, Holding, KvCache, release_table
-from zinc_rt.sched.prefix import NO_ROW
+from zinc_rt.sched.kv.kv_cache import UNSET, Holding, KvCache, release_table
+from zinc_rt.sched.kv.prefix import NO_ROW
 from zinc_rt.sched.timers import Timers
 
 

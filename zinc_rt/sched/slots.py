@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zinc_rt.ir.slot_record import SlotState, column, dwords, free_records
-from zinc_rt.sched.kv_cache import UNSET
+from zinc_rt.sched.kv.kv_cache import UNSET
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, Request, State
 from zinc_rt.sched.tenant import Priority
 

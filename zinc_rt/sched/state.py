@@ -13,12 +13,11 @@ import numpy as np
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.bucket import Bucket
 from zinc_rt.sched.candidates import Candidates
-from zinc_rt.sched.capsule import Capsule
 from zinc_rt.sched.ends import EndTokens
-from zinc_rt.sched.kv_cache import KvCache, PageCopy
-from zinc_rt.sched.ledger import StepMade, UsageLedger
+from zinc_rt.sched.kv.capsule import Capsule
+from zinc_rt.sched.kv.kv_cache import KvCache, PageCopy
+from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.messages import Batch
-from zinc_rt.sched.pages import PageQuota
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.queues import WaitingQueues, band
 from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, Request, State
@@ -36,6 +35,7 @@ from zinc_rt.sched.tenant import (
     isolation_groups,
 )
 from zinc_rt.sched.timers import Timers
+from zinc_rt.sched.usage.ledger import StepMade, UsageLedger
 
 
 @dataclass(frozen=True, slots=True)

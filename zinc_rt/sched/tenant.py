@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.pages import PageQuota
+from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.share import WEIGHT_UNITS, weight_units
 
 SECOND_NS = 1_000_000_000

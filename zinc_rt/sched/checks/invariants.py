@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from zinc_rt.sched.kv_cache import UNSET, ZERO
-from zinc_rt.sched.prefix import NO_ROW
+from zinc_rt.sched.kv.kv_cache import UNSET, ZERO
+from zinc_rt.sched.kv.prefix import NO_ROW
 from zinc_rt.sched.request import QUEUED, RUNNING, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zinc_rt.errors import InputError
-from zinc_rt.sched.arrival import Arrival
+from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.tenant import Priority, Tenant
 
 # A field's other spellings, as other engines' traces have them.

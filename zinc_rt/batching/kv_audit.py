@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from zinc_rt.batching.model_runner import ModelRunner
 from zinc_rt.ir.slot_record import check_words
-from zinc_rt.model_runner import ModelRunner
-from zinc_rt.sched.kv_cache import UNSET
+from zinc_rt.sched.kv.kv_cache import UNSET
 from zinc_rt.sched.scheduler import Scheduler
 
 # Of a binding, what does not change while it lasts: position, tokens and pages are the host's, and newer there.

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zinc_rt.batching.page_copier import PageCopier
+from zinc_rt.batching.row_sampler import RowSampler
 from zinc_rt.errors import ZincError
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.slot_record import free_records
-from zinc_rt.page_copier import PageCopier
-from zinc_rt.row_sampler import RowSampler
 from zinc_rt.runner import Runner, StepBlock, StepHandle, StepOutput
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.ledger import RunnerCounts
 from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.usage.ledger import RunnerCounts
 
 Watch = Callable[[StepPlan, np.ndarray], object]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.sched import traffic
-from zinc_rt.sched.arrival import Arrival
-from zinc_rt.sched.pages import PageQuota
-from zinc_rt.sched.schedule_checks import (
+from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.simulation import traffic
+from zinc_rt.sched.simulation.arrival import Arrival
+from zinc_rt.sched.simulation.schedule_checks import (
     ScheduleCheck,
     answered_within,
     evictions_happen,

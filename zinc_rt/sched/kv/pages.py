@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.pool import Pool
+from zinc_rt.sched.kv.pool import Pool
 
 NOBODY = -1  # the payer of a page that is not in use
 SEVERAL = -2  # tenants of one isolation group: the group pays

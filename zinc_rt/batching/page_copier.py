@@ -9,7 +9,7 @@ import numpy as np
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.model.copy_graph import caches, copy_graph
 from zinc_rt.runner import Runner, StepBlock
-from zinc_rt.sched.kv_cache import PageCopy
+from zinc_rt.sched.kv.kv_cache import PageCopy
 
 ROWS = 128  # tokens' keys and values that a replay copies
 

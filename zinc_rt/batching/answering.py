@@ -14,26 +14,26 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 
-from zinc_rt.completion import Answer, Completion, TokenLogprob
+from zinc_rt.batching.completion import Answer, Completion, TokenLogprob
+from zinc_rt.batching.model_runner import ModelRunner
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.mem.context_bytes import state_row_bytes
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.model_runner import ModelRunner
 from zinc_rt.runner import Runner
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.ledger import UsageLedger
+from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.messages import Batch, NewRequest
 from zinc_rt.sched.plan import RowLogprobs
-from zinc_rt.sched.prefix import namespace
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.step_timeline import write_chrome
 from zinc_rt.sched.step_trace import StepRecorder
 from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.usage.ledger import UsageLedger
 from zinc_rt.text import TextOut
 
 EVERYBODY = Tenant("default")

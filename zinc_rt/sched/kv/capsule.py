@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.sched.kv_cache import UNSET, Holding, KvCache, PageCopy, release_table
-from zinc_rt.sched.prefix import DIGEST_BYTES, NO_ROW, CachedPage, Namespace
+from zinc_rt.sched.kv.kv_cache import UNSET, Holding, KvCache, PageCopy, release_table
+from zinc_rt.sched.kv.prefix import DIGEST_BYTES, NO_ROW, CachedPage, Namespace
 
 
 @dataclass(slots=True, eq=False)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.ir.slot_record import RECORD, SlotFlag, SlotState
-from zinc_rt.sched.kv_cache import UNSET, ZERO, PageGroup
-from zinc_rt.sched.ledger import RunnerCounts
+from zinc_rt.sched.kv.kv_cache import UNSET, ZERO, PageGroup
 from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.usage.ledger import RunnerCounts
 
 NOBODY = -1
 SHOWN = 8  # findings of a step; the rest is counted

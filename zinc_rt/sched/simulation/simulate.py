@@ -16,17 +16,17 @@ import numpy as np
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.slot_record import RECORD
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.arrival import Arrival
-from zinc_rt.sched.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.ledger import RunnerCounts, UsageLedger
+from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.messages import Batch, NewRequest
 from zinc_rt.sched.plan import Drawn, StepPlan
-from zinc_rt.sched.prefix import namespace
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
-from zinc_rt.sched.simulation_log import NEVER, SimulationLog
-from zinc_rt.sched.step_cost import NS, StepCost
+from zinc_rt.sched.simulation.arrival import Arrival
+from zinc_rt.sched.simulation.simulation_log import NEVER, SimulationLog
+from zinc_rt.sched.simulation.step_cost import NS, StepCost
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
 
 PAGE_TOKENS = 16
 GROUP = "full"

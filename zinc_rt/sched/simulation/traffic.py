@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from zinc_rt.sched.arrival import Arrival
+from zinc_rt.sched.simulation.arrival import Arrival
 
 Generator = np.random.Generator
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from zinc_rt.sched.simulate import SimulatedRun
-from zinc_rt.sched.simulation_log import NEVER, percentiles
+from zinc_rt.sched.simulation.simulate import SimulatedRun
+from zinc_rt.sched.simulation.simulation_log import NEVER, percentiles
 from zinc_rt.sched.tenant import Priority
 
 BROKE = "a step broke before"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zinc_rt import __version__, file_lock
 from zinc_rt.errors import InputError, OutputError, UnsupportedError
-from zinc_rt.sched.ledger import PEAK, LedgerDelta
+from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta
 
 VERSION = 1
 APPLICATION = 0x5A525455  # "ZRTU", in SQLite's header

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.balance import Sums
-from zinc_rt.sched.ledger import PEAK
-from zinc_rt.sched.usage_db import UPSERTS
+from zinc_rt.sched.usage.balance import Sums
+from zinc_rt.sched.usage.database import UPSERTS
+from zinc_rt.sched.usage.ledger import PEAK
 
 DAY = 1440  # minutes
 END = 253_402_300_800 // 60  # the year 10000, which no calendar here has

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sched import usage_db, usage_query
-from zinc_rt.sched.ledger import UsageLedger
-from zinc_rt.sched.usage_db import UnwrittenUsage
+from zinc_rt.sched.usage import database, query
+from zinc_rt.sched.usage.database import UnwrittenUsage
+from zinc_rt.sched.usage.ledger import UsageLedger
 
 PERIOD_S = 0.9  # between two batches: with the writing itself a killed process has lost a second at most
 FOLD_EVERY_S = 3600.0
@@ -74,9 +74,9 @@ class LedgerStore:
         self._changed = threading.Condition()
         self._asked = self._answered = 0  # calls of settle; up to which one a batch was tried
         self._closing = self._ended = False
-        self._lock = usage_db.take_file(self.path)
+        self._lock = database.take_file(self.path)
         try:
-            self._connection = usage_db.open_to_write(self.path, durable=durability == "request")
+            self._connection = database.open_to_write(self.path, durable=durability == "request")
         except BaseException:
             os.close(self._lock)
             raise
@@ -158,12 +158,12 @@ class LedgerStore:
         if self._unwritten_since is None:
             self._unwritten_since = since
         try:
-            usage_db.write_batch(self._connection, self._process, self._unwritten)
+            database.write_batch(self._connection, self._process, self._unwritten)
             self._unwritten, self._unwritten_since = UnwrittenUsage(), None
             if since >= self._fold_at:
-                usage_query.fold(self._connection, before_minute=minute - self._usage_days * 1440)
+                query.fold(self._connection, before_minute=minute - self._usage_days * 1440)
                 self._fold_at = since + FOLD_EVERY_S
-        except usage_db.UNREADABLE as error:
+        except database.UNREADABLE as error:
             return str(error)
         return ""
 

@@ -1,0 +1,1 @@
+"""Traffic against the real scheduler in virtual time."""
