@@ -68,7 +68,7 @@ def test_a_mix_is_as_alone(run: Run, slow_counts: Counts) -> None:
 def test_every_model_on_every_tier(run: Run, stem: str, tier: str) -> None:
     """O1: 200 steps and more, the sanitizer at full."""
     device = [] if tier == "t_cpu" else ["--device", "sim", "--sanitizer", "full"]
-    code, said, report = run("--tiers", tier, *device, "--requests", "60", model=FOLDER / f"{stem}.gguf")
+    code, said, report = run("--tiers", tier, *device, "--requests", "90", model=FOLDER / f"{stem}.gguf")
     assert code == 0, said
     (mix,) = report["details"]["mixes"]
     assert mix["steps"] >= 200 and min(mix["befell"].values()) > 0, mix
