@@ -82,7 +82,7 @@ class Pool:
                 else:
                     free.append(id)
 
-    def cache(self, ids: list[int]) -> None:
+    def cache(self, ids: Sequence[int]) -> None:
         """Cache entries name them from now on. They are used."""
         users, cached = self.users, self.cached
         for id in ids:
