@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from zinc_rt.sampling import Sampling
 from zinc_rt.sched.request import Request
 
 MOST = 1 << 20  # ids beyond any vocabulary
+
+
+def end_tokens_of(sampling: Sampling, of_model: frozenset[int]) -> frozenset[int]:
+    """Which tokens end an answer that is sampled so."""
+    own = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else of_model)
+    return frozenset(token for token in own if 0 <= token < MOST)
 
 
 class EndTokens:
@@ -14,21 +21,17 @@ class EndTokens:
 
     def __init__(self) -> None:
         self._users = np.zeros(1, np.int32)  # the last is of every larger id: nobody's
-        self._of: dict[Request, frozenset[int]] = {}
 
     def add(self, request: Request) -> None:
         """It is bound: its end tokens count."""
-        sampling = request.sampling
-        own = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else request.end_tokens)
-        own = frozenset(token for token in own if 0 <= token < MOST)
-        self._of[request] = own
+        own = request.end_tokens
         if own and max(own) + 2 > len(self._users):
             self._users = np.concatenate([self._users, np.zeros(max(own) + 2 - len(self._users), np.int32)])
         for token in own:
             self._users[token] += 1
 
     def remove(self, request: Request) -> None:
-        for token in self._of.pop(request):
+        for token in request.end_tokens:
             self._users[token] -= 1
 
     def rows(self, tokens: np.ndarray) -> list[int]:
@@ -38,4 +41,4 @@ class EndTokens:
 
     def ends(self, request: Request, token: int) -> bool:
         """Whether the token ends the request's answer, now that so many are made."""
-        return token in self._of[request] and request.made >= request.sampling.min_tokens
+        return token in request.end_tokens and request.made >= request.sampling.min_tokens

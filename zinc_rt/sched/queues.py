@@ -16,6 +16,11 @@ def band(request: Request, now_ns: int) -> int:
     return min(BANDS, (now_ns - request.queued_ns) // CLASSES[request.priority].age_ns)
 
 
+def waits_since(request: Request, queued_ns: int) -> bool:
+    """Whether it has waited ever since."""
+    return request.ticket >= 0 and request.queued_ns == queued_ns
+
+
 class WaitingQueues:
     """Who left a queue is dropped when it comes to the head: nothing is ever searched for."""
 
@@ -80,7 +85,7 @@ class WaitingQueues:
         if not self._counts[tenant]:
             return None
         queues = self._queues[tenant]
-        for priority in Priority:
+        for priority in CLASSES:
             queue = queues.get(priority)
             while queue:
                 ticket, request = queue[0]

@@ -28,6 +28,8 @@ class State(Enum):
     EXPIRED = "expired"
     FAILED = "failed"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and a request's moves are looked up in each step
+
 
 RUNNING = frozenset({State.PREFILL, State.DECODE})
 QUEUED = frozenset({State.WAITING, State.PARKED, State.EVICTED})
@@ -65,7 +67,7 @@ class Request:
     choice: int = 0
     session: int = 0
     deadline_ns: int | None = None
-    end_tokens: frozenset[int] = frozenset()
+    end_tokens: frozenset[int] = frozenset()  # each ends its answer
     capsule: Capsule | None = None  # what it goes on from
     state: State = State.WAITING
     held_ns: int | None = None  # since when nobody reads what it makes: it is left out

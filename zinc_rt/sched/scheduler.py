@@ -22,6 +22,7 @@ from zinc_rt.sched.admission import admit
 from zinc_rt.sched.checks import invariants
 from zinc_rt.sched.commit import commit
 from zinc_rt.sched.configure import check_quotas, configure
+from zinc_rt.sched.ends import end_tokens_of
 from zinc_rt.sched.kv.capsule import Capsule, drop, snapshot
 from zinc_rt.sched.kv.kv_cache import KvCache
 from zinc_rt.sched.kv.prefix import chain
@@ -258,12 +259,12 @@ class Scheduler(SchedulerState):
         lowest = self.tenants[new.tenant].priority
         priority = lowest if new.priority is None else Priority(max(lowest, new.priority))
         sampling = new.sampling.seeded()
-        requests = []
+        ends, requests = end_tokens_of(sampling, new.end_tokens), []
         for choice in range(new.choice, new.choice + sampling.n):
             row = record_of(new, sampling, priority, choice)
             request = Request(
                 new.number, new.tenant, priority, tokens, len(tokens) - new.made, sampling, new.within, digests,
-                row, self.now_ns, choice, new.session, new.deadline_ns, new.end_tokens, new.capsule,
+                row, self.now_ns, choice, new.session, new.deadline_ns, ends, new.capsule,
             )  # fmt: skip
             requests.append(request)
         return requests

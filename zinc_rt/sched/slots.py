@@ -21,7 +21,6 @@ STATE, EPOCH, CHECK = column("state"), column("epoch"), column("check")
 PAGES, STATE_ROW, SPARE_ROW = column("pages"), column("state_row"), column("spare_row")
 CACHED, BOUND_AT = column("cached"), column("bound_at")
 PENALTY_ROW, BIAS_ROW = column("penalty_row"), column("bias_row")
-_BOUND = np.array([EPOCH, BOUND_AT, CACHED, POSITION, LAST_TOKEN, PAGES, PAGES + 1])  # what binding writes
 _CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
 
 
@@ -108,9 +107,9 @@ class Slots:
         epoch = (int(row[EPOCH]) + 1) % EPOCHS
         row[:] = request.row
         second = len(tables[1]) if self.groups > 1 else 0
-        row[_BOUND] = (
-            epoch, step & 0x7FFFFFFF, holding.cached, holding.computed, tokens[-1], len(tables[0]), second
-        )  # fmt: skip
+        row[EPOCH], row[BOUND_AT], row[CACHED] = epoch, step & 0x7FFFFFFF, holding.cached
+        row[POSITION], row[LAST_TOKEN] = holding.computed, tokens[-1]
+        row[PAGES], row[PAGES + 1] = len(tables[0]), second
         if request.sampling.penalised:
             row[PENALTY_ROW] = slot
         if request.sampling.logit_bias:
@@ -181,8 +180,7 @@ class Slots:
         """The slot's whole row, and UNSET where its last one reached further."""
         base, changes = slot * self.pages_per_slot, self.table_changes[group]
         changes.update(zip(range(base, base + len(table)), table, strict=True))
-        for place in range(len(table), self._told[group][slot]):
-            changes[base + place] = UNSET
+        changes.update(dict.fromkeys(range(base + len(table), base + self._told[group][slot]), UNSET))
         self._told[group][slot] = len(table)
 
     def tell_tables(self, request: Request) -> None:

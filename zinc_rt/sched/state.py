@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import lcm
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from zinc_rt.sched.kv.kv_cache import KvCache, PageCopy
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import StepPlan
-from zinc_rt.sched.queues import WaitingQueues, band
+from zinc_rt.sched.queues import WaitingQueues, band, waits_since
 from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, Request, State
 from zinc_rt.sched.sessions import SessionPins
 from zinc_rt.sched.share import Service, Shares
@@ -235,22 +236,19 @@ class SchedulerState:
         self._watch_age(request)
 
     def _watch_age(self, request: Request) -> None:
+        """A band of waiting later, if it waits so long, it is older."""
+        later = self.now_ns + CLASSES[request.priority].age_ns
+        self.timers.at(later, partial(self._older, request), partial(waits_since, request, request.queued_ns))
+
+    def _older(self, request: Request) -> None:
         """Its key falls with each band that it waits; behind the last it goes up a class,
         once its tenant has no slot."""
-        queued, age = request.queued_ns, CLASSES[request.priority].age_ns
-
-        def holds() -> bool:
-            return request.ticket >= 0 and request.queued_ns == queued
-
-        def older() -> None:
-            aged = band(request, self.now_ns) >= BANDS
-            if aged:  # who has slots is served: a flood's own waiters are not to go up and past other tenants
-                self.queues.lift(request, climbs=not self.bound[request.tenant])
-            if not aged or (request.priority and not request.lifted):
-                self.timers.at(self.now_ns + age, older, holds)
-            self.candidates.put(request.tenant)
-
-        self.timers.at(queued + age, older, holds)
+        aged = band(request, self.now_ns) >= BANDS
+        if aged:  # who has slots is served: a flood's own waiters are not to go up and past other tenants
+            self.queues.lift(request, climbs=not self.bound[request.tenant])
+        if not aged or (request.priority and not request.lifted):
+            self._watch_age(request)
+        self.candidates.put(request.tenant)
 
     def unqueue(self, request: Request) -> None:
         if request in self.aside:

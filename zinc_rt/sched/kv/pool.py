@@ -32,9 +32,14 @@ class Pool:
         """One that holds nothing, with one reference. None where all are used."""
         if self._free:
             id = self._free.pop()
-            self.users[id] = 1
-            return id
-        return self.take_many(1)[0] if self._idle else None
+        elif self._idle:
+            id, _ = self._idle.popitem(last=False)
+            self.cached[id] = False
+            self._taken_from_cache([id])
+        else:
+            return None
+        self.users[id] = 1
+        return id
 
     def take_many(self, count: int) -> list[int]:
         """So many that hold nothing, with one reference each. The caller knows that they are there."""
@@ -82,7 +87,7 @@ class Pool:
                 else:
                     free.append(id)
 
-    def cache(self, ids: list[int]) -> None:
+    def cache(self, ids: Sequence[int]) -> None:
         """Cache entries name them from now on. They are used."""
         users, cached = self.users, self.cached
         for id in ids:

@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from struct import unpack
 
 import numpy as np
 
@@ -48,6 +49,11 @@ def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: byt
     return b"".join(found)
 
 
+def cut(whole: bytes, size: int) -> tuple[bytes, ...]:
+    """All pieces of one size; `unpack` makes them in a fifth of the time that slices take."""
+    return unpack(f"{size}s" * (len(whole) // size), whole)
+
+
 @dataclass(slots=True, eq=False)
 class CachedPage:
     """One page of tokens in every group. `parent`: the page before it, None for the first. `state_row`: where the
@@ -56,7 +62,7 @@ class CachedPage:
     digest: bytes
     tokens: bytes
     parent: CachedPage | None
-    pages: list[int]  # by group
+    pages: tuple[int, ...]  # by group
     last_use_ns: int = 0
     ttl_ns: int | None = None  # it goes when nobody has used it for so long
     state_row: int = NO_ROW
@@ -97,14 +103,16 @@ class PrefixCache:
     windows: Sequence[int]
     recurrent: bool = False
     forget_row: Callable[[int], None] = lambda row: None  # of an entry that goes
-    cache: Callable[[int, list[int]], None] = lambda group, pages: None  # of entries that come
+    cache: Callable[[int, Sequence[int]], None] = lambda group, pages: None  # of entries that come
     uncache: Callable[[int, int], None] = lambda group, page: None  # of an entry that goes
     counts: CacheCounts = field(default_factory=CacheCounts)
     _entries: dict[bytes, CachedPage] = field(default_factory=dict)
     _of_page: list[dict[int, CachedPage]] = field(init=False)  # by group
+    _gone: tuple[int, ...] = field(init=False)  # the pages of an entry that went
 
     def __post_init__(self) -> None:
         self._of_page = [{} for _ in self.windows]
+        self._gone = (GONE,) * len(self.windows)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -156,29 +164,38 @@ class PrefixCache:
         """Consecutive pages behind `parent` that are full and computed: their digests, tokens and, by group, ids.
         Returns the last one's entry. Where the same tokens are cached already, both pages stay, and this one is
         nobody's but its sequence's."""
-        size, known_entries = 4 * self.page_tokens, self._entries
-        fresh: list[CachedPage] = []
-        for at, ids in enumerate(zip(*pages, strict=True)):
-            digest = digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
-            raw = tokens[at * size : (at + 1) * size]
-            known = known_entries.get(digest)
+        links, texts = cut(digests, DIGEST_BYTES), cut(tokens, 4 * self.page_tokens)
+        if self._entries.keys().isdisjoint(links) and len({*links}) == len(links):
+            return self._add(links, texts, parent, pages, now_ns, ttl_ns)
+        for at, (digest, raw) in enumerate(zip(links, texts, strict=True)):
+            known = self._entries.get(digest)
             if known is not None:
                 if known.parent is parent and known.tokens == raw:
                     parent = known
                     continue
-                self._name_pages(fresh)
-                fresh.clear()
                 self.drop(known)  # its parent went, or another's tokens have its digest: nobody would find it
-            parent = known_entries[digest] = CachedPage(digest, raw, parent, list(ids), now_ns, ttl_ns)
-            fresh.append(parent)
-        self._name_pages(fresh)
+            parent = self._add([digest], [raw], parent, [ids[at : at + 1] for ids in pages], now_ns, ttl_ns)
         return parent
 
-    def _name_pages(self, entries: list[CachedPage]) -> None:
-        for group, of_page in enumerate(self._of_page):
-            pages = [entry.pages[group] for entry in entries]
-            of_page.update(zip(pages, entries, strict=True))
-            self.cache(group, pages)
+    def _add(
+        self,
+        links: Sequence[bytes],
+        texts: Sequence[bytes],
+        parent: CachedPage | None,
+        pages: Sequence[Sequence[int]],
+        now_ns: int,
+        ttl_ns: int | None,
+    ) -> CachedPage | None:
+        """Entries of consecutive pages, of which none is known."""
+        fresh = []
+        for digest, raw, ids in zip(links, texts, zip(*pages, strict=True), strict=True):
+            parent = CachedPage(digest, raw, parent, ids, now_ns, ttl_ns, NO_ROW)
+            fresh.append(parent)
+        self._entries.update(zip(links, fresh, strict=True))
+        for group, (of_page, taken) in enumerate(zip(self._of_page, pages, strict=True)):
+            of_page.update(zip(taken, fresh, strict=True))
+            self.cache(group, taken)
+        return parent
 
     def holds(self, entry: CachedPage) -> bool:
         """Whether it can be found."""
@@ -186,26 +203,36 @@ class PrefixCache:
 
     def pages_taken(self, group: int, pages: list[int]) -> None:
         """The group handed the pages out again. An entry without its page of all tokens is none any more."""
-        of_page, windowed = self._of_page[group], self.windows[group]
         self.counts.evicted += len(pages)
-        for page in pages:
-            entry = of_page.pop(page)
-            entry.pages[group] = GONE
-            if not windowed or all(each == GONE for each in entry.pages):
+        entries = map(self._of_page[group].pop, pages)
+        if len(self.windows) == 1:
+            for entry in entries:
+                entry.pages = self._gone
+                del self._entries[entry.digest]
+                if entry.state_row != NO_ROW:
+                    self._drop_state(entry)
+            return
+        windowed = self.windows[group]
+        for entry in entries:
+            entry.pages = (*entry.pages[:group], GONE, *entry.pages[group + 1 :])
+            if not windowed or entry.pages == self._gone:
                 self.drop(entry)
 
     def drop(self, entry: CachedPage) -> None:
         """Forget an entry, whoever uses its pages."""
         if self._entries.get(entry.digest) is entry:
             del self._entries[entry.digest]
-        for group, page in enumerate(entry.pages):
+        pages, entry.pages = entry.pages, self._gone
+        for group, page in enumerate(pages):
             if page != GONE:
                 del self._of_page[group][page]
-                entry.pages[group] = GONE
                 self.uncache(group, page)
         if entry.state_row != NO_ROW:
-            row, entry.state_row = entry.state_row, NO_ROW
-            self.forget_row(row)
+            self._drop_state(entry)
+
+    def _drop_state(self, entry: CachedPage) -> None:
+        row, entry.state_row = entry.state_row, NO_ROW
+        self.forget_row(row)
 
     def of(self, group: int, page: int) -> CachedPage:
         """The entry that names a cached page."""
