@@ -97,7 +97,7 @@ def _attend(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
     if n:
         assert plan.decode_set is not None
         at_stop = np.flatnonzero(plan.row_position[:n] >= slots.stop[plan.decode_set.index])
-        stopped += [_decoder(s, plan, row) for row in at_stop.tolist()]
+        stopped += [slots.requests[slot] for slot in plan.row_slot[at_stop].tolist()]
     for request in stopped:
         if request is None or request.slot < 0:
             continue

@@ -85,6 +85,12 @@ class Request:
     failures: int = 0  # steps that failed while it was in them
     siblings: list[Request] = field(default_factory=list)  # choices that begin when its prompt is computed
     reason: str = ""  # why it ended
+    most_placed: int = field(
+        init=False
+    )  # tokens that are ever computed for it: the last is drawn, and not computed
+
+    def __post_init__(self) -> None:
+        self.most_placed = self.prompt + self.sampling.max_tokens - 1
 
     @property
     def limit(self) -> int:
@@ -108,11 +114,6 @@ class Request:
     def length(self) -> int:
         """Tokens known: the prompt and what was made."""
         return self.prompt + int(self.row[GENERATED])
-
-    @property
-    def most_placed(self) -> int:
-        """Tokens that are ever computed for it: the last is drawn, and not computed."""
-        return self.prompt + self.limit - 1
 
     @property
     def held(self) -> bool:

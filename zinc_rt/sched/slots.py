@@ -172,7 +172,7 @@ class Slots:
         """How far it may decode before somebody has to look at it."""
         holding = request.holding
         assert holding is not None
-        self.stop[request.slot] = min(holding.room, request.prompt + request.limit - 1)
+        self.stop[request.slot] = min(holding.room, request.most_placed)
 
     # --- page tables
 

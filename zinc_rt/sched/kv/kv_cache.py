@@ -176,8 +176,9 @@ class KvCache:
         """References to what its tables name, the promise of what is to come, a row to write. All or nothing."""
         tenant = holding.tenant
         promised = [self._to_promise(holding, group) for group in range(len(self.pools))]
-        for pool, table, more in zip(self.pools, holding.tables, promised, strict=True):
-            fresh = sum(page != UNSET and not pool.refers(tenant, page) for page in table)
+        shared = [[page for page in table if page != UNSET] for table in holding.tables]
+        for pool, pages, more in zip(self.pools, shared, promised, strict=True):
+            fresh = sum(not pool.refers(tenant, page) for page in pages) if pages else 0
             if not pool.can(tenant, more + fresh, spare=spare):
                 return False
         if self.rows is not None:
@@ -187,8 +188,9 @@ class KvCache:
                 self.unname(state)
                 return False
             holding.state, holding.spare = state, row
-        for pool, table, more in zip(self.pools, holding.tables, promised, strict=True):
-            pool.share([page for page in table if page != UNSET], tenant)
+        for pool, pages, more in zip(self.pools, shared, promised, strict=True):
+            if pages:
+                pool.share(pages, tenant)
             pool.promise(tenant, more)
         holding.promised = promised
         holding.room = min(map(len, holding.tables)) * self.page_tokens
