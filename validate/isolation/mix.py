@@ -16,6 +16,7 @@ STEP_TOKENS = 40  # of the longest prompts more than one chunk
 PAGES_SHARE = 0.4  # of what all slots could fill: pages run short
 CTX = 128
 ROWS_A_SLOT = 3  # of recurrent state: its own, one to go on to, a checkpoint
+RESERVED = 4  # pages of one tenant: any other's longest request fits beside them
 EventKind = Literal["park", "evict", "hold", "resume", "cancel"]
 EVENTS: tuple[tuple[EventKind, float], ...] = (  # how often a step has one
     ("park", 0.15),
@@ -33,7 +34,7 @@ TENANTS = (
 
 def quotas(pages: int) -> tuple[PageQuota, ...]:
     """Of each tenant, in every page group: one has some for sure, one not all of them."""
-    return PageQuota(reserved=4), PageQuota(), PageQuota(most=max(12, pages // 2))
+    return PageQuota(reserved=RESERVED), PageQuota(), PageQuota(most=max(12, pages // 2))
 
 
 @dataclass(frozen=True, slots=True)

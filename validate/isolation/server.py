@@ -16,7 +16,7 @@ from zinc_rt.sched.messages import Batch, NewRequest
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
 from zinc_rt.sched.usage.ledger import UsageLedger
 from zinc_rt.validate.isolation.alone import AloneAnswer
-from zinc_rt.validate.isolation.mix import PAGES_SHARE, TENANTS, MixedRequest, quotas
+from zinc_rt.validate.isolation.mix import PAGES_SHARE, RESERVED, TENANTS, MixedRequest, quotas
 from zinc_rt.validate.isolation.story import Who
 from zinc_rt.validate.isolation.witness import StepWitness
 
@@ -47,7 +47,7 @@ class MixServer:
     def _scheduler(self, engine: Engine, pages_share: float) -> Scheduler:
         """It knows of fewer pages than the device has: they run short, and evictions are forced."""
         limits = engine.limits
-        pages = max(limits.pages_per_slot + 1, int(pages_share * limits.slots * limits.pages_per_slot))
+        pages = max(limits.pages_per_slot + RESERVED, int(pages_share * limits.slots * limits.pages_per_slot))
         groups = [PageGroup(spec.name, pages, spec.window) for spec in engine.page_groups]
         rows = limits.recurrent_rows if has_recurrent_state(engine.model.gguf) else 0
         cache = KvCache(groups, limits.page_tokens, limits.step_tokens, rows)
