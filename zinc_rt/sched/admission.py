@@ -21,6 +21,14 @@ def admit(s: SchedulerState) -> None:
         _collect(s)
     if not s.queues.count:
         return
+    if not _admit_heads(s) and not s.runs and s.collector is not None:
+        s.stop_collecting()  # it is no longer its tenant's head, and what is set aside for it holds up everybody
+        _admit_heads(s)
+
+
+def _admit_heads(s: SchedulerState) -> bool:
+    """Whether somebody got a slot."""
+    some = False
     passed: set[int] = set()
     while len(passed) < PASSED_OVER or not s.runs:
         request = s.candidates.pop()
@@ -33,11 +41,13 @@ def admit(s: SchedulerState) -> None:
         if tenant in passed or _waits_for_rate(s, tenant):
             continue
         if _admitted(s, request) or _admitted_instead(s, request):
+            some = True
             s.candidates.put(tenant)
         else:
             passed.add(tenant)
     for tenant in passed:
         s.candidates.put(tenant)
+    return some
 
 
 def _admitted_instead(s: SchedulerState, head: Request) -> bool:
