@@ -370,3 +370,17 @@ def test_arrays_of_a_plan_hold_decodes_first_and_rows_of_who_draws() -> None:
     assert plan.token_id[1:7].tolist() == list(range(50, 56))
     assert plan.logit_row[:2].tolist() == [0, 6] and plan.row_position[:2].tolist() == [7, 6]
     assert plan.bound == [int(plan.slot[1])] and np.all(plan.state_source[:2] == -1)
+
+
+def test_pages_set_aside_for_who_is_no_longer_the_head_hold_up_nobody() -> None:
+    """A soak of 2,000 requests stood still: who was evicted came before the one that they were set aside for."""
+    bench = Bench([Tenant("a")], slots=2, pages=8)
+    first = bench.submit(0, range(1, 9), 16)
+    bench.step(6)
+    bench.submit(0, range(20, 40), 4)
+    bench.step()
+    bench.step(ms=11_000)
+    assert bench.s.collector is not None and bench.s.collected[0] > 0
+    bench.s.evict(bench.s.live[first][0])
+    bench.until_idle()
+    assert set(bench.ended.values()) == {"length"}
