@@ -110,17 +110,17 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.facts import table, told
     from zinc_rt.files import check_writable
     from zinc_rt.golden.embedded import VOCABULARY
-    from zinc_rt.junit import to_junit
-    from zinc_rt.report import Report, to_json, write_text
+    from zinc_rt.report import Report, write_text
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
     from zinc_rt.validate.check_result import SanitizerMeasure
     from zinc_rt.validate.diagnosis.digest import diagnosis, vocabulary_diagnosis
     from zinc_rt.validate.diagnosis.failures import ModelFailures
+    from zinc_rt.validate.finish import finish
     from zinc_rt.validate.host_checks import vocabulary_check
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.runner import ValidationRunner
-    from zinc_rt.validate.table import sections, verdict
+    from zinc_rt.validate.table import sections
 
     settings = options.settings()
     if arguments.isolation:
@@ -175,16 +175,10 @@ def _body(arguments: argparse.Namespace) -> int:
     if failed:
         shown = next((result for result in failed if result.artifacts), failed[0])
         show(f"repro      {shown.repro}")
-    show(verdict(report, len(jobs), strict=arguments.strict))
-    if arguments.json == "-":
-        print(to_json(report, strict=arguments.strict))
-    elif arguments.json:
-        write_text(arguments.json, to_json(report, strict=arguments.strict))
-    if arguments.junit:
-        write_text(arguments.junit, to_junit(report))
+    code = finish(report, arguments, len(jobs), show)
     if arguments.html:
         write_text(arguments.html, html.to_html(report, results, strict=arguments.strict))
-    return report.exit_code(strict=arguments.strict)
+    return code
 
 
 def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:

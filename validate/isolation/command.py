@@ -12,13 +12,13 @@ from zinc_rt.commands.progress import ProgressStage, stages
 from zinc_rt.devices import SIMULATED
 from zinc_rt.errors import UsageError
 from zinc_rt.files import check_writable
-from zinc_rt.report import Report, to_json, write_text
+from zinc_rt.report import Report
 from zinc_rt.settings import Settings
 from zinc_rt.terminal import Part
+from zinc_rt.validate.finish import finish
 from zinc_rt.validate.isolation.trial import MixTrial
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.runner import ValidationJob
-from zinc_rt.validate.table import verdict
 
 NO_CLAIM = "float32-dequant"  # its sums are in the order of whoever calls BLAS
 OTHER = ("prompt", "tokens", "golden", "resync", "emit_repro", "html")  # of a validation of layers
@@ -51,16 +51,7 @@ def isolation(
         show(line)
     if failed := [result for result in report.results if result.status == "fail"]:
         show(f"repro      {failed[0].repro}")
-    show(verdict(report, len(jobs), strict=arguments.strict))
-    if arguments.json == "-":
-        print(to_json(report, strict=arguments.strict))
-    elif arguments.json:
-        write_text(arguments.json, to_json(report, strict=arguments.strict))
-    if arguments.junit:
-        from zinc_rt.junit import to_junit
-
-        write_text(arguments.junit, to_junit(report))
-    return report.exit_code(strict=arguments.strict)
+    return finish(report, arguments, len(jobs), show)
 
 
 def _verdicts(

@@ -1,0 +1,23 @@
+"""How a validation ends, of layers or of mixes: its verdict, and its report where it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from zinc_rt.junit import to_junit
+from zinc_rt.report import Report, to_json, write_text
+from zinc_rt.terminal import Part
+from zinc_rt.validate.table import verdict
+
+
+def finish(report: Report, arguments: argparse.Namespace, models: int, show: Callable[[Part], None]) -> int:
+    """Show the verdict on so many models, write what --json and --junit ask for; the exit code."""
+    show(verdict(report, models, strict=arguments.strict))
+    if arguments.json == "-":
+        print(to_json(report, strict=arguments.strict))
+    elif arguments.json:
+        write_text(arguments.json, to_json(report, strict=arguments.strict))
+    if arguments.junit:
+        write_text(arguments.junit, to_junit(report))
+    return report.exit_code(strict=arguments.strict)
