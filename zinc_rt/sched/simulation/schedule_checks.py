@@ -174,7 +174,8 @@ def _everything_ends(seen: SimulatedRun) -> CheckOutcome:
     log, settings = seen.log, seen.settings
     unended = np.flatnonzero(log.made_tokens != log.output)
     whole = len(log.prompt) - len(unended)
-    measure = {"requests": len(log.prompt), "whole": whole, "reasons": dict(log.reasons)}
+    measure = {"requests": len(log.prompt), "whole": whole}
+    measure |= {f"ended_by_{reason}": count for reason, count in sorted(log.reasons.items())}
     if seen.broken is not None:
         return CheckOutcome("everything-ends", "skip", measure, reason=BROKE)
     if len(unended) and (settings.most_steps is not None or settings.most_seconds is not None):
