@@ -115,7 +115,8 @@ class VulkanDevice:
 
 def list_devices() -> tuple[PhysicalDevice, ...]:
     """Every device of every driver: discrete ones first, then integrated, virtual and CPU, each kind in the
-    drivers' order; () where no driver has one. Raises UnsupportedError where there is no loader, VulkanError where it makes no instance."""
+    drivers' order; () where no driver has one. Raises UnsupportedError where there is no loader, VulkanError where
+    it makes no instance."""
     try:
         with opened_instance() as (vulkan, instance):
             handles = _handles(vulkan, instance)
