@@ -44,3 +44,7 @@ class Tuning:
     vocabulary_maximum: int  # of the sort
     sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
     sample_columns: int  # of sample_weights
+
+    # of ssm_scan, for sets that have it
+    scan_channels: int = 1
+    scan_states_maximum: int = 0
