@@ -18,7 +18,7 @@ from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.backends.vulkan.commands import CmdResetQueryPool, CommandPool
 from zinc_rt.backends.vulkan.device import VulkanDevice
-from zinc_rt.backends.vulkan.executable import VulkanBuilder, VulkanExecutable, empty_runs
+from zinc_rt.backends.vulkan.executable import VulkanBuilder, VulkanExecutable, empty_runs, single_run
 from zinc_rt.backends.vulkan.fence import SemaphoreFence, SemaphoreTimeline
 from zinc_rt.backends.vulkan.hang import VulkanHang, hang
 from zinc_rt.backends.vulkan.memory import VulkanMemory, VulkanStorage
@@ -27,6 +27,7 @@ from zinc_rt.backends.vulkan.streams import LOST, VulkanStreams
 from zinc_rt.backends.vulkan.transfer import StagedTransfer, copied, zeroed
 from zinc_rt.errors import CheckFailed, UnsupportedError
 from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Stream
+from zinc_rt.kernels.launch import Launch, Operand, Ref
 from zinc_rt.kernels.sets import SpirvKernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph
@@ -240,6 +241,30 @@ class VulkanBackend:
         fence.wait(timeout_seconds)
         if self.options.guarded and (spoilt := self.memory.spoilt()):
             raise CheckFailed("; ".join(spoilt), next="zinc-rt kernel-test finds the kernel")
+
+    def dispatch(self, launch: Launch, buffers: Mapping[str, Buffer]) -> None:
+        """One launch of no graph, its grid in numbers; `buffers` by the names of its Refs. It has ended when this
+        returns."""
+        self._check_process()
+        key = (launch.kernel, launch.patches)
+        pipelines, new = self._pipelines.get([key])
+        self._warm(new)
+
+        def address(operand: Operand) -> int:
+            assert isinstance(operand, Ref), operand
+            return operand.offset_bytes + (buffers[operand.name].gpu_va or 0)
+
+        kernarg = np.frombuffer(launch.kernarg(address), np.uint8)
+        place = self.alloc(kernarg.nbytes, BufferHeap.DEVICE_LOCAL, f"arguments of {launch.kernel}", zeroed=False)
+        try:
+            self._put(place.storage, 0, kernarg)
+            assert place.gpu_va is not None
+            commands = single_run(pipelines[key], self._pipelines.layout, place.gpu_va, launch.grid)
+            self.wait(
+                self._streams.run_once(launch.kernel, commands, Stream("dispatch")), self.options.timeout_seconds
+            )
+        finally:
+            self.free(place)
 
     # Inside
 
