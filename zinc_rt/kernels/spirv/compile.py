@@ -35,7 +35,7 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     "embed": _BY_WEIGHT,
     "matvec": _BY_WEIGHT,
     "matmul": _BY_WEIGHT,
-    "flash_attn": {str(width): (f"WIDTH={width}",) for width in (128, 512)},
+    "flash_attn": {str(width): (f"WIDEST={width}",) for width in (128, 512, 2048)},
 }
 
 
