@@ -21,7 +21,12 @@ def gate_topk(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
     yield projection(tuning, graph, ProjectionInput(Ref(x)), Part(gate_w, logits))
     yield SYNC
     scale = float(node.attrs.get("scale", 1.0)) or 1.0  # 0 switches it off, as 1 does
-    constants = (experts, int(node.attrs["k"]), int(node.attrs.get("renormalise", True)), scale)
+    constants: tuple[int | float, ...] = (
+        experts,
+        int(node.attrs["k"]),
+        int(node.attrs.get("renormalise", True)),
+        scale,
+    )
     if len(tuning.gatings) > 1:
         gating, groups = int(_gating(node) == "softmax"), int(node.attrs.get("groups", 1))
         constants += gating, groups, int(node.attrs.get("groups_used", 1))
