@@ -34,6 +34,7 @@ class Tuning:
 
     experts_maximum: int
     choices_maximum: int
+    gatings: tuple[str, ...]  # of moe_topk, which takes groups of experts too where it has several
 
     conv_taps: int
     state_columns: int  # of a row of conv1d, load_rows, store_rows
