@@ -39,7 +39,8 @@ def probe(host: Host) -> Availability:
 def open(opening: Opening) -> Backend:
     """Raises UnsupportedError where no device can be, or where one computes another result than canonical-1's, by
     the name of the operation; UsageError for a device that there is not."""
-    from zinc_rt.backends.vulkan.backend import VulkanBackend  # with NumPy and kernels: a probe needs none
+    from zinc_rt.backends.vulkan import self_test  # with NumPy and kernels: a probe needs none
+    from zinc_rt.backends.vulkan.backend import VulkanBackend
     from zinc_rt.kernels.spirv.table import KERNELS
 
     with ExitStack() as undo:
@@ -50,10 +51,15 @@ def open(opening: Opening) -> Backend:
         physical, _ = choose(devices, opening.device)
         device = open_device(physical)
         undo.callback(device.close)
-        backend = VulkanBackend(opening.spec, opening.ordering, device, KERNELS)
-        undo.pop_all()
-    backend.owner = opening.after
+        after = undo.pop_all().close
+    backend = VulkanBackend(opening.spec, opening.ordering, device, KERNELS, after=after)
     backend.device = described(physical)
+    try:
+        if why := self_test.refusal(backend):
+            raise UnsupportedError(why, next=ANOTHER)
+    except BaseException:
+        backend.close()
+        raise
     return backend
 
 
