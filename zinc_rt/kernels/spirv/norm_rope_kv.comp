@@ -15,6 +15,7 @@ KERNARG(
     uint page_shift; uint pages;
 )
 
+#include "copy.glsl"
 #include "paging.glsl"
 
 F32 head, weight;  // of the workgroup

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kernels.rows import attention, elementwise, embed, matvec, moe, norm, recurrent, sampling, slots
+from zinc_rt.kernels.rows import attention, elementwise, embed, matvec, mla, moe, norm, recurrent, sampling, slots
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES, pack_weight, packed_bytes
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import SpirvKernels, SpirvKernelSet
@@ -25,6 +25,7 @@ TUNING = Tuning(
     matmul_capacity=64,
     grid_rows=0xFFFF,  # what every device has of each axis
     flash_widths=(128, 512, 2048),
+    latent_widths=(512, 2048),
     flash_multiple=1,
     flash_batch=1,
     experts_maximum=1024,
@@ -41,7 +42,7 @@ TUNING = Tuning(
 
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (embed, matvec, norm, elementwise, attention, moe, recurrent, sampling, slots)
+FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots)
 ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
 _BUILT = files(__package__) / "built"
 

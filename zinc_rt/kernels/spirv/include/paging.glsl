@@ -3,8 +3,6 @@
 #ifndef PAGING_GLSL
 #define PAGING_GLSL
 
-const uint COPY_COLUMNS = 512u;  // of keys or values to a workgroup: table.py's TUNING.copy_columns
-
 // The cache row of a slot's position.
 uint cache_row(uint slot, uint position) {
     uint page = args.table.v[slot * args.pages + (position >> args.page_shift)];
