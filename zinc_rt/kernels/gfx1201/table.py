@@ -31,6 +31,7 @@ TUNING = Tuning(
     flash_batch=8,  # flash_attn.inc
     experts_maximum=1024,
     choices_maximum=128,
+    gatings=("softmax",),
     conv_taps=4,
     state_columns=256,
     gate_heads=32,

@@ -48,6 +48,7 @@ TUNING = Tuning(
     flash_batch=1,
     experts_maximum=WHOLE,
     choices_maximum=WHOLE,
+    gatings=("softmax", "sigmoid"),
     conv_taps=WHOLE,
     state_columns=WHOLE,
     gate_heads=WHOLE,

@@ -1,7 +1,7 @@
 """DeepSeek's latent attention: nodes to launches.
 
-A projection of heads takes each head's input from a row of its own and leaves its result in one, so that heads that
-lie wider apart are copied before or after it.
+A projection of heads takes each head's input from a row of its own and leaves its result in one, so that heads
+that lie wider apart are copied before or after it.
 """
 
 from __future__ import annotations

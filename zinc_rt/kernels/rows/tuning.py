@@ -35,6 +35,7 @@ class Tuning:
 
     experts_maximum: int
     choices_maximum: int
+    gatings: tuple[str, ...]  # of moe_topk, which takes groups of experts too where it has several
 
     conv_taps: int
     state_columns: int  # of a row of conv1d, load_rows, store_rows
@@ -45,3 +46,7 @@ class Tuning:
     vocabulary_maximum: int  # of the sort
     sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
     sample_columns: int  # of sample_weights
+
+    # of ssm_scan, for sets that have it
+    scan_channels: int = 1
+    scan_states_maximum: int = 0

@@ -10,14 +10,15 @@ KERNARG(
     uint heads; uint latent; uint rope; float scale; uint page_shift; uint pages;
 )
 
+#include "row.glsl"
 #include "paging.glsl"
 #include "attention.glsl"
 
 uint64_t key_latent, key_pe;  // of the invocation
 
 uint64_t find_key(uint row) {
-    key_latent = row_address(uint64_t(args.kv_latent), row, args.latent);
-    key_pe = row_address(uint64_t(args.kv_pe), row, args.rope);
+    key_latent = row_of(uint64_t, args.kv_latent, row, args.latent);
+    key_pe = row_of(uint64_t, args.kv_pe, row, args.rope);
     return key_latent;
 }
 
@@ -27,7 +28,7 @@ float key_dim(uint dim) {
 
 void main() {
     uint token = gl_WorkGroupID.y, head = token * args.heads + gl_WorkGroupID.x, width = args.latent + args.rope;
-    query = F32(row_address(uint64_t(args.q), head, width));
-    F32RW y = F32RW(row_address(uint64_t(args.y), head, args.latent));
+    query = row_of(F32, args.q, head, width);
+    F32RW y = row_of(F32RW, args.y, head, args.latent);
     attend(args.slot.v[token], 0, int(args.position.v[token]), width, args.latent, args.scale, y);
 }

@@ -1,2 +1,7 @@
-// Copies by rows of columns: a workgroup takes 512 of them.
+// Copies of rows of floats: a workgroup takes 512 columns.
+#ifndef COPY_GLSL
+#define COPY_GLSL
+
 const uint COPY_COLUMNS = 512u;  // table.py's TUNING.copy_columns
+
+#endif

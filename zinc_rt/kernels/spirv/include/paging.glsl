@@ -9,7 +9,4 @@ uint cache_row(uint slot, uint position) {
     return (page << args.page_shift) + (position & ((1u << args.page_shift) - 1u));
 }
 
-// A row of a cache f32 [rows][columns] by its address: a cache may have more elements than 32 bits count.
-uint64_t row_address(uint64_t cache, uint row, uint columns) { return cache + 4ul * (uint64_t(row) * columns); }
-
 #endif
