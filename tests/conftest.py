@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support import Counts
+
+if TYPE_CHECKING:
+    from zinc_rt.backends.vulkan.device import PhysicalDevice
 
 # Before anything imports NumPy: the workers share the cores already, and BLAS threads beyond them only wait.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -41,6 +45,14 @@ def data_dir() -> Path:
     if not Path(named).is_dir():
         pytest.skip(f"ZINC_RT_TEST_DATA names {named}, which is no folder")
     return Path(named)
+
+
+@pytest.fixture
+def vulkan_driver() -> PhysicalDevice:
+    """The first Vulkan device that can run models; a skip with the reason and what to install where none can."""
+    from vulkan_driver import required
+
+    return required()
 
 
 @pytest.fixture

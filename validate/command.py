@@ -117,6 +117,9 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate.diagnosis.digest import diagnosis, vocabulary_diagnosis
     from zinc_rt.validate.diagnosis.failures import ModelFailures
     from zinc_rt.validate.finish import finish
+    from zinc_rt.validate.histograms import text as histogram_text
+    from zinc_rt.validate.histograms.matrix import LogitMatrix, matrix
+    from zinc_rt.validate.histograms.sources import sources
     from zinc_rt.validate.host_checks import vocabulary_check
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.runner import ValidationRunner
@@ -133,6 +136,7 @@ def _body(arguments: argparse.Namespace) -> int:
     show = _silent if arguments.json == "-" else _print
     jobs = _jobs(arguments, settings)
     results: list[CheckResult] = []
+    matrices: list[LogitMatrix] = []
     digest: list[str] = []  # of what failed, shown last
     for number, job in enumerate(jobs, 1):
         with stages() as stage, ValidationRunner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
@@ -140,10 +144,14 @@ def _body(arguments: argparse.Namespace) -> int:
             checked = list(validate(runner))
             describe_ran(report, runner.engine(job.tiers[0]))
             same_bits = runner.same_bits()
+            matrices.append(matrix(job.name, list(sources(runner))))
         results += checked
         report.results += [each.reported() for each in checked]
         report.details.setdefault("same_bits", {})[job.name] = same_bits
+        report.details.setdefault("histograms", {})[job.name] = matrices[-1].as_dict()
         for page in sections(checked, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
+            show(page)
+        for page in histogram_text.pages(matrices[-1], verbose=arguments.verbose):
             show(page)
         digest += diagnosis(ModelFailures(job, checked, same_bits))
         for shortcut in report.shortcuts:
@@ -177,7 +185,7 @@ def _body(arguments: argparse.Namespace) -> int:
         show(f"repro      {shown.repro}")
     code = finish(report, arguments, len(jobs), show)
     if arguments.html:
-        write_text(arguments.html, html.to_html(report, results, strict=arguments.strict))
+        write_text(arguments.html, html.to_html(report, results, matrices, strict=arguments.strict))
     return code
 
 

@@ -14,10 +14,12 @@ import jinja2
 from zinc_rt.commands.output import simulated_note
 from zinc_rt.report import Report
 from zinc_rt.validate.check_result import CheckResult
+from zinc_rt.validate.histograms.matrix import LogitMatrix
+from zinc_rt.validate.histograms.page import matrix_section
 from zinc_rt.validate.measure import Limit
 from zinc_rt.validate.table import any_resync, figures, first_bad, limit, resync
 
-TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
+TEMPLATES = Path(__file__).resolve().parent
 CHART_WIDTH, CHART_HEIGHT = 640, 200
 MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 56, 24, 10
 BAND = 16  # above and below the axis, for what has no place on it
@@ -133,8 +135,14 @@ def _row(result: CheckResult) -> dict[str, Any]:
     }
 
 
-def to_html(report: Report, results: Sequence[CheckResult], *, strict: bool = False) -> str:
-    """The page's text. `results`: the report's, as they were checked."""
+def to_html(
+    report: Report,
+    results: Sequence[CheckResult],
+    matrices: Sequence[LogitMatrix] = (),
+    *,
+    strict: bool = False,
+) -> str:
+    """The page's text. `results`: the report's, as they were checked; `matrices`: of the models with logits."""
     groups = []
     for model, tier, reference in dict.fromkeys((each.model, each.tier, each.reference) for each in results):
         mine = [each for each in results if (each.model, each.tier, each.reference) == (model, tier, reference)]
@@ -151,8 +159,12 @@ def to_html(report: Report, results: Sequence[CheckResult], *, strict: bool = Fa
                 "failed": any(result.status == "fail" for result in mine),
             }
         )
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(
-        report=report.as_dict(strict=strict), groups=groups, simulated=simulated_note(report).removeprefix(" on ")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("report.html.jinja").render(
+        report=report.as_dict(strict=strict),
+        groups=groups,
+        matrices=[matrix_section(each) for each in matrices if len(each.names) > 1],
+        simulated=simulated_note(report).removeprefix(" on "),
     )

@@ -94,7 +94,7 @@ def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 
     return Measure(
         max_abs=max_abs,
         rel_rms=float(rel_rms),
-        max_ulp=int(_ulp(got, want).max(initial=0)),
+        max_ulp=int(ulp_distance(got, want).max(initial=0)),
         equal_bits=bool(same.all()),
         nonfinite=nonfinite,
         within=bool(within),
@@ -102,8 +102,9 @@ def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 
     )
 
 
-def _ulp(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Distance on the number line of all float32 values, int64; +0 and -0 are one place on it."""
+def ulp_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Distance of contiguous float32 arrays on the number line of all float32 values, int64; +0 and -0 are one
+    place on it."""
 
     def line(x: np.ndarray) -> np.ndarray:
         bits = x.view(np.uint32).astype(np.int64)
@@ -148,16 +149,21 @@ class Agreement:
 
 def agreement(got: np.ndarray, want: np.ndarray) -> Agreement:
     """How two sets of logits agree, [T, V] each."""
+    kl = kl_by_position(got, want)
+    top1 = int(np.count_nonzero(got.argmax(axis=-1) == want.argmax(axis=-1)))
+    return Agreement(float(kl.mean()), float(kl.max()), top1, len(got))
+
+
+def kl_by_position(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """KL(want || got) in nats of two sets of logits [T, V], float64 [T]; NaN where they are not finite."""
 
     def log_softmax(logits: np.ndarray) -> np.ndarray:
         shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
-    with np.errstate(invalid="ignore"):  # of what is not finite there is no distance: NaN
+    with np.errstate(invalid="ignore"):
         p, q = log_softmax(want), log_softmax(got)
-        kl = np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0)
-    top1 = int(np.count_nonzero(got.argmax(axis=-1) == want.argmax(axis=-1)))
-    return Agreement(float(kl.mean()), float(kl.max()), top1, len(got))
+        return np.asarray(np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0))
 
 
 BINS = np.concatenate([[0.0], 2.0 ** np.arange(-8, 7)])  # of |value|; the last bin is open

@@ -69,9 +69,8 @@ class ValidationRunner:
         self.watches: dict[TierSpec, StepWatch] = {}
         self._runs: dict[str, CapturedRun] = {}
         self.from_disk: dict[str, None] = {}  # what was not computed now, in order
-        self._whole: dict[
-            TierSpec, CapturedRun
-        ] = {}  # each tier's own pass, nothing of another's fed to its layers
+        # each tier's own pass, in the order they ran, nothing of another's fed to its layers
+        self.own_passes: dict[TierSpec, CapturedRun] = {}
 
     def __enter__(self) -> ValidationRunner:
         return self
@@ -163,13 +162,13 @@ class ValidationRunner:
 
     def _kept(self, spec: TierSpec, run: CapturedRun, what: str) -> CapturedRun:
         if what in (FORWARD, REFERENCE):
-            self._whole.setdefault(spec, run)
+            self.own_passes.setdefault(spec, run)
         return run
 
     def same_bits(self) -> list[list[str]]:
         """The tiers that ran, in groups that agree to the bit in all that was kept of the prompt's pass."""
         groups: list[tuple[CapturedRun, list[str]]] = []
-        for spec, run in self._whole.items():
+        for spec, run in self.own_passes.items():
             group = next((names for other, names in groups if _equal(run, other, len(self.job.tokens))), None)
             if group is None:
                 groups.append((run, [spec.text]))
@@ -179,7 +178,7 @@ class ValidationRunner:
 
     def nonfinite(self) -> Iterator[tuple[TierSpec, CapturedRun]]:
         """Tiers whose own pass holds a value that is not finite."""
-        return ((spec, run) for spec, run in self._whole.items() if holds_nonfinite(run))
+        return ((spec, run) for spec, run in self.own_passes.items() if holds_nonfinite(run))
 
     def inject(self) -> dict[str, np.ndarray]:
         """What stands in for the layers before the first that runs."""

@@ -1,0 +1,69 @@
+"""The structs and functions of Vulkan: as the C headers lay them out, and as vk.xml has them today."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from zinc_rt.backends.vulkan import api, vk_xml
+
+HERE = Path(__file__).parent
+GENERATOR = HERE.parents[2] / "ci" / "vulkan_api.py"
+SIZES: dict[str, int] = json.loads((HERE / "struct_sizes.json").read_text())
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("vulkan_api", GENERATOR)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["vulkan_api"] = module  # for its dataclasses
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_struct_is_as_large_as_a_c_compiler_makes_it() -> None:
+    """struct_sizes.json holds sizeof() of vulkan.h on a 64-bit machine."""
+    made = {name: ctypes.sizeof(api.struct_type(name)) for name in api.STRUCTS if name in SIZES}
+    assert made == SIZES
+    assert {name for name in api.STRUCTS if name not in SIZES} == {
+        "VkPipelineExecutableStatisticValueKHR"
+    }  # a union
+
+
+def test_every_command_has_a_function_type() -> None:
+    assert all(api.function_type(name) for name in api.COMMANDS)
+
+
+def test_a_struct_has_its_type_and_keeps_what_it_points_to() -> None:
+    made = api.struct("VkInstanceCreateInfo", pApplicationInfo=api.struct("VkApplicationInfo", apiVersion=5))
+    inner = api.struct_type("VkApplicationInfo").from_address(made.pApplicationInfo)
+    assert (made.sType, inner.sType, inner.apiVersion) == (1, 0, 5)
+    second, third = api.struct("VkPhysicalDeviceVulkan11Features"), api.struct("VkPhysicalDeviceVulkan12Features")
+    first = api.chain(api.struct("VkPhysicalDeviceFeatures2"), second, third)
+    assert (first.pNext, second.pNext) == (ctypes.addressof(second), ctypes.addressof(third))
+
+
+def test_a_member_that_vulkan_lacks_is_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        api.struct("VkInstanceCreateInfo", colour=1)
+
+
+def test_the_data_is_what_this_vk_xml_says() -> None:
+    made = generator()
+    if not made.REGISTRY.is_file():
+        pytest.skip(f"no {made.REGISTRY}: apt install libvulkan-dev")
+    text = made.generated(made.REGISTRY)
+    here, there = (each.splitlines()[0] for each in (text, Path(vk_xml.__file__).read_text(encoding="utf-8")))
+    if here != there:
+        pytest.skip(f"another vk.xml: {here}")
+    names = {}
+    exec(compile(text, "vk_xml.py", "exec"), names)
+    assert {k: v for k, v in names.items() if k.isupper()} == {
+        k: v for k, v in vars(vk_xml).items() if k.isupper()
+    }

@@ -1,0 +1,207 @@
+"""Histograms of logits between every two sources: where each difference lies, and that canonical-1 has none."""
+
+from __future__ import annotations
+
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted import element, one_ulp_up
+from seen import Capture, Judge, golden_of
+
+from zinc_rt.golden.format import Golden
+from zinc_rt.report import Report
+from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.command import main
+from zinc_rt.validate.histograms import bins
+from zinc_rt.validate.histograms.matrix import LogitMatrix, matrix
+from zinc_rt.validate.histograms.pair import compare_pair, rank_changes, value_histogram
+from zinc_rt.validate.histograms.sources import source_of_golden, source_of_run
+from zinc_rt.validate.histograms.text import pages, spread
+from zinc_rt.validate.html import to_html
+
+
+@pytest.mark.parametrize(
+    ("difference", "name"),
+    [
+        (0.0, "0"),
+        (-0.0, "0"),
+        (2.0**-30, "0..2^-24"),
+        (-(2.0**-149), "-0..-2^-24"),
+        (2.0**-24, "2^-24..2^-23"),
+        (-1.0, "-2^0..-2^1"),
+        (math.nextafter(2.0, 0.0), "2^0..2^1"),
+        (32.0, "2^5 and beyond"),
+        (-3e38, "-2^5 and beyond"),
+        (math.inf, "not finite"),
+        (math.nan, "not finite"),
+    ],
+)
+def test_a_difference_lies_in_one_of_64_bins(difference: float, name: str) -> None:
+    counts = bins.signed(np.array([[difference]]))
+    assert len(counts) == 64 and counts.sum() == 1
+    assert bins.signed_name(int(counts.argmax())) == name
+
+
+def test_bins_are_in_the_order_of_the_number_line() -> None:
+    magnitudes = 1.5 * 2.0 ** np.arange(-40, 40)
+    values = np.concatenate([-magnitudes[::-1], [0.0], magnitudes])
+    places = [int(bins.signed(np.array([value])).argmax()) for value in values]
+    assert places == sorted(places) and set(places) == set(range(63))
+    assert (bins.signed(values) == np.bincount(places, minlength=64)).all()
+
+
+@pytest.mark.parametrize(
+    ("distance", "name"),
+    [(0, "0"), (1, "1"), (2, "2..3"), (3, "2..3"), (4, "4..7"), (2**31, "2147483648..4294967295")],
+)
+def test_a_distance_lies_in_a_doubling(distance: int, name: str) -> None:
+    counts = bins.doubling(np.array([distance], np.int64))
+    assert counts.sum() == 1 and bins.doubling_name(int(counts.argmax())) == name
+
+
+def test_differences_and_ulp_of_known_values() -> None:
+    want = np.array([[1.0, 2.0, 0.0, 5.0, 7.0]], np.float32)
+    got = np.array([[np.nextafter(np.float32(1), np.float32(2)), 1.5, -0.0, np.nan, 7.0]], np.float32)
+    found = value_histogram(got, want)
+    named = {bins.signed_name(at): count for at, count in enumerate(found.differences) if count}
+    assert named == {"-2^-1..-2^0": 1, "0": 2, "2^-23..2^-22": 1, "not finite": 1}
+    assert found.total == 5 and found.nonfinite == 1 and found.max_abs == 0.5 and not found.equal_bits
+    assert found.ulps[:2] == (2, 1) and sum(found.ulps) == 4
+    assert not value_histogram(np.array([[-0.0]], np.float32), np.zeros((1, 1), np.float32)).equal_bits
+
+
+def test_ranks_move_by_as_many_places_as_others_passed() -> None:
+    want = np.arange(100, 0, -1, dtype=np.float32)[None]
+    got = want.copy()
+    got[0, [3, 4]] = want[0, [4, 3]]
+    assert rank_changes(want, want)[:2] == (50, 0)
+    assert rank_changes(got, want)[:3] == (48, 2, 0)
+    got[0, 0] = -1.0  # from the first to the last place: 49 move up by one
+    assert rank_changes(got, want, top=50)[bins.DOUBLING_BINS - 1 :: -1].index(1) == bins.DOUBLING_BINS - 1 - 7
+    ties = np.zeros((1, 100), np.float32)
+    assert rank_changes(ties, ties)[0] == 50
+
+
+def run(logits: np.ndarray, *after: int) -> CapturedRun:
+    return CapturedRun(logits, {"l_out-0": logits[:3, :2], "Qcur-0": logits[:3, :2]}, list(after))
+
+
+def test_positions_are_those_that_saw_the_same_tokens() -> None:
+    logits = np.random.default_rng(1).standard_normal((6, 8)).astype(np.float32)
+    one = source_of_run(run(logits, 4, 5, 6), "one", "canonical-1", 3)
+    other = source_of_run(run(logits, 4, 7, 6), "other", "canonical-1", 3)
+    pair = compare_pair(one, other, same_bits=True)
+    assert pair.positions == (0, 1, 2, 3) and list(pair.layers) == ["l_out-0"] and not pair.wrong
+
+
+def test_a_golden_of_some_rows_is_held_to_those() -> None:
+    logits = np.random.default_rng(2).standard_normal((6, 8)).astype(np.float32)
+    golden = Golden(
+        path=Path("g.npz"),
+        ids=np.arange(4, dtype=np.int32),
+        logits=logits[[1, 3]],
+        variant="",
+        rows=np.array([1, 3], np.int32),
+        l_out=logits[None, [1, 3], :2],
+        greedy_tokens=np.array([4, 5], np.int32),
+        greedy_logits=logits[4:],
+    )
+    run = CapturedRun(logits, {"l_out-0": logits[:4, :2]}, [4, 5])
+    pair = compare_pair(source_of_run(run, "t_cpu", "canonical-1", 4), source_of_golden(golden), same_bits=False)
+    assert pair.positions == (1, 3, 4, 5) and pair.top1 == 4 and max(pair.kl) == 0.0
+    assert pair.logits is not None and pair.logits.equal_bits and pair.layers["l_out-0"].total == 4
+
+
+def three() -> LogitMatrix:
+    """Two tiers of one ordering that differ, and another engine."""
+    logits = np.random.default_rng(3).standard_normal((3, 64)).astype(np.float32)
+    off = logits.copy()
+    off[2, 5] += np.float32(2**-10)
+    broken = logits.copy()
+    broken[0, 0] = np.nan
+    return matrix(
+        "m",
+        [
+            source_of_run(run(off), "t1", "canonical-1", 3),
+            source_of_run(run(logits), "t_cpu", "canonical-1", 3),
+            source_of_run(run(broken), "other", "float32-dequant", 3),
+        ],
+    )
+
+
+def test_only_one_canonical_ordering_must_have_the_same_bits() -> None:
+    found = three()
+    assert [(pair.got, pair.want, pair.same_bits, pair.wrong) for pair in found.pairs] == [
+        ("t1", "t_cpu", True, True), ("t1", "other", False, False), ("t_cpu", "other", False, False),
+    ]  # fmt: skip
+    assert found.pair("t_cpu", "t1") is found.pairs[0] and found.pair("t1", "t1") is None
+
+
+def test_a_row_a_pair_and_every_bin_when_asked() -> None:
+    [brief] = pages(three(), verbose=False)
+    rows = str(brief).splitlines()[2:]
+    assert [row.split()[:2] for row in rows] == [["t1", "t_cpu"], ["t1", "other"], ["t_cpu", "other"]]
+    assert rows[0].endswith("FAIL") and "2^-9" in rows[0] and "1 not finite" in rows[2]
+    full = "\n".join(map(str, pages(three(), verbose=True)))
+    assert "t1 against t_cpu, one ordering: every difference must be 0" in full
+    assert "2^-10..2^-9" in full and "l_out-0" in full
+
+
+def test_a_line_reaches_as_far_as_the_farthest_bin_on_both_sides() -> None:
+    assert spread(bins.signed(np.zeros(4)).tolist()) == "none"
+    assert spread(bins.signed(np.array([2.0**-24, -(2.0**-25), 0.0])).tolist()) == "-2^-23  █ 0  █ 2^-23"
+    assert spread(bins.signed(np.array([100.0, np.nan])).tolist()).endswith("█ 2^5+, 1 not finite")
+
+
+class Tags(HTMLParser):
+    """Counts tags, and sees that each that opens is closed in its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs).get("class") or ""))
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs).get("class") or ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_has_the_matrix_and_says_what_must_not_be() -> None:
+    page = to_html(Report("validate"), [], [three()])
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == [] and ("rect", "nonfinite") in tags.seen and ("rect", "zero") in tags.seen
+    assert page.count("must be bit-exact, and is not") == 2 and page.count("<details") == 3
+    assert "Logits, pair by pair" not in to_html(Report("validate"), [], [])
+
+
+def test_tiers_of_one_ordering_have_all_mass_in_the_bin_of_0(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
+    report = tmp_path / "r.json"
+    line = ["--model", qwen3, "--golden", golden_of(qwen3), "--tiers", "t_cpu,t_cpu:float32-dequant"]
+    assert main([*line, "--json", str(report)]) == 0
+    found = json.loads(report.read_text())["details"]["histograms"]["qwen3-q"]
+    assert found["sources"] == ["t_cpu:float32-dequant", "t_cpu", "qwen3-q.npz_deq"] and len(found["pairs"]) == 3
+    assert len(found["bins"]["differences"]) == 64
+    for pair in found["pairs"]:
+        assert len(pair["positions"]) == 32 and not pair["same_bits"]
+        assert 0 < pair["logits"]["differences"][bins.ZERO] < sum(pair["logits"]["differences"]) // 2
+        assert list(pair["layers"]) == ["l_out-0", "l_out-1", "l_out-2"]
+    assert "top 50 moved" in capsys.readouterr().out
+
+
+def test_one_ulp_in_a_tier_is_mass_where_none_may_be(qwen3: str, judge: Judge) -> None:
+    seen = judge(qwen3, element("l_out-1", 2, 17, one_ulp_up))
+    [pair] = seen.report["details"]["histograms"]["qwen3-q"]["pairs"]
+    assert seen.exit == 1 and pair["same_bits"] and not pair["logits"]["equal_bits"]
+    assert pair["layers"]["l_out-0"]["equal_bits"] and sum(pair["layers"]["l_out-1"]["ulps"][1:]) == 1

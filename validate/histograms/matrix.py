@@ -1,0 +1,47 @@
+"""Every pair of a model's sources of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from zinc_rt.validate.histograms import bins
+from zinc_rt.validate.histograms.pair import TOP, LogitPair, compare_pair
+from zinc_rt.validate.histograms.sources import LogitSource
+
+
+@dataclass(frozen=True, slots=True)
+class LogitMatrix:
+    """The pairs of one model, each source against every one behind it in `names`."""
+
+    model: str
+    names: tuple[str, ...]
+    pairs: tuple[LogitPair, ...]
+
+    def pair(self, got: str, want: str) -> LogitPair | None:
+        """The pair of two names in either order; None for a name with itself."""
+        return next((each for each in self.pairs if {each.got, each.want} == {got, want}), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "sources": list(self.names),
+            "pairs": [pair.as_dict() for pair in self.pairs],
+            "bins": {
+                "differences": [bins.signed_name(place) for place in range(bins.SIGNED_BINS)],
+                "ulps": [bins.doubling_name(place) for place in range(bins.DOUBLING_BINS)],
+                "ranks": f"as ulps, of the {TOP} likeliest tokens",
+            },
+        }
+
+
+def matrix(model: str, sources: Sequence[LogitSource]) -> LogitMatrix:
+    """All pairs; of each the source that comes later is the reference."""
+    pairs = (compare_pair(got, want, same_bits=_same_bits(got, want)) for got, want in combinations(sources, 2))
+    return LogitMatrix(model, tuple(source.name for source in sources), tuple(pairs))
+
+
+def _same_bits(a: LogitSource, b: LogitSource) -> bool:
+    """A canonical ordering fixes every rounding; BLAS picks its summation order by machine and shape."""
+    return a.ordering == b.ordering and a.ordering.startswith("canonical")

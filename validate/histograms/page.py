@@ -1,0 +1,162 @@
+"""The matrix as part of validate's page: a small histogram a pair, and each pair in full beneath."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zinc_rt.validate.histograms import bins
+from zinc_rt.validate.histograms.matrix import LogitMatrix
+from zinc_rt.validate.histograms.pair import LogitPair
+
+SMALL, LARGE = (2, 26), (9, 110)  # a bin's width and the fullest bin's height, in pixels
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bin in pixels. `kind`: zero, nonfinite or value; `text`: what lies in it, in words."""
+
+    x: int
+    y: float
+    width: int
+    height: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """Bars whose heights are the counts' logarithms: one value in a million is to be seen."""
+
+    bars: tuple[Bar, ...]
+    width: int
+    height: int
+    ticks: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStrip:
+    """One layer's differences as shades: a shade a bin, from 0 to 1."""
+
+    name: str
+    bars: tuple[Bar, ...]
+    max_abs: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairSection:
+    """One pair in full."""
+
+    pair: LogitPair
+    differences: BarChart
+    ulps: BarChart
+    ranks: BarChart
+    kl: BarChart
+    layers: tuple[LayerStrip, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixSection:
+    """A model's matrix. `cells` [row][column]: the pair and its small chart above the diagonal, the pair alone
+    below it, None on it."""
+
+    model: str
+    names: tuple[str, ...]
+    cells: tuple[tuple[tuple[LogitPair, BarChart | None] | None, ...], ...]
+    pairs: tuple[PairSection, ...]
+
+
+def matrix_section(matrix: LogitMatrix) -> MatrixSection:
+    cells = tuple(
+        tuple(_cell(matrix, row, column) for column in range(len(matrix.names)))
+        for row in range(len(matrix.names))
+    )
+    return MatrixSection(matrix.model, matrix.names, cells, tuple(map(_pair_section, matrix.pairs)))
+
+
+def _cell(matrix: LogitMatrix, row: int, column: int) -> tuple[LogitPair, BarChart | None] | None:
+    pair = matrix.pair(matrix.names[row], matrix.names[column])
+    if pair is None or pair.logits is None:
+        return None
+    return pair, signed_chart(pair.logits.differences, *SMALL) if row < column else None
+
+
+def _pair_section(pair: LogitPair) -> PairSection:
+    logits = pair.logits
+    return PairSection(
+        pair,
+        signed_chart(logits.differences if logits is not None else (), *LARGE, ticks=True),
+        _doubling_chart(logits.ulps if logits is not None else ()),
+        _doubling_chart(pair.ranks),
+        _kl_chart(pair),
+        tuple(
+            LayerStrip(label, _shades(each.differences), f"{each.max_abs:.1e}")
+            for label, each in pair.layers.items()
+        ),
+    )
+
+
+def signed_chart(counts: Sequence[int], width: int, height: int, *, ticks: bool = False) -> BarChart:
+    """A signed histogram; the bin of 0 and that of what is not finite have kinds of their own."""
+    every = range(-bins.LOWEST % 4, bins.MAGNITUDES, 4) if ticks else ()
+    marks = [
+        (place * width, f"{sign}2^{bins.LOWEST - 1 + magnitude}")
+        for magnitude in every
+        if magnitude
+        for sign, place in (("-", bins.ZERO - magnitude), ("", bins.ZERO + 1 + magnitude))
+    ]
+    return _chart(counts, width, height, bins.signed_name, tuple(marks))
+
+
+def _doubling_chart(counts: Sequence[int]) -> BarChart:
+    last = max((at for at, count in enumerate(counts) if count), default=0)
+    return _chart(counts[: last + 1], 18, 60, bins.doubling_name)
+
+
+def _kl_chart(pair: LogitPair) -> BarChart:
+    """A bar a position on a linear axis."""
+    top = max((kl for kl in pair.kl if math.isfinite(kl)), default=0.0) or 1.0
+    width = max(2, min(18, 600 // max(1, len(pair.kl))))
+    bars = []
+    for at, (position, kl) in enumerate(zip(pair.positions, pair.kl, strict=True)):
+        tall = round(60 * kl / top, 1) if math.isfinite(kl) else 60
+        kind = "value" if math.isfinite(kl) else "nonfinite"
+        bars.append(Bar(at * width, 60 - tall, width - 1, tall, kind, f"position {position}: {kl:.2e}"))
+    return BarChart(tuple(bars), max(1, len(bars) * width), 60)
+
+
+def _chart(
+    counts: Sequence[int],
+    width: int,
+    height: int,
+    name: Callable[[int], str],
+    ticks: tuple[tuple[int, str], ...] = (),
+) -> BarChart:
+    bars = []
+    for place, share in enumerate(_logarithms(counts)):
+        tall = round(height * share, 1)
+        text = f"{name(place)}: {counts[place]:,}"
+        bars.append(Bar(place * width, height - tall, max(1, width - 1), tall, _kind(place, name), text))
+    return BarChart(tuple(bars), max(1, len(counts) * width), height, ticks)
+
+
+def _shades(counts: Sequence[int]) -> tuple[Bar, ...]:
+    """A strip of squares whose height is 1 and whose `height` field is the shade."""
+    width, name = LARGE[0], bins.signed_name
+    return tuple(
+        Bar(place * width, 0, width - 1, round(share, 2), _kind(place, name), f"{name(place)}: {counts[place]:,}")
+        for place, share in enumerate(_logarithms(counts))
+        if share
+    )
+
+
+def _logarithms(counts: Sequence[int]) -> list[float]:
+    """Each count's logarithm in parts of the largest's; 0 for none."""
+    top = math.log2(1 + max(counts, default=0)) or 1.0
+    return [math.log2(1 + count) / top for count in counts]
+
+
+def _kind(place: int, name: Callable[[int], str]) -> str:
+    text = name(place)
+    return "zero" if text == "0" else "nonfinite" if text == "not finite" else "value"

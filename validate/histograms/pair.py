@@ -1,0 +1,148 @@
+"""Two sources of logits held against each other: how their differences are spread, and what that does to ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.validate.histograms import bins
+from zinc_rt.validate.histograms.sources import LogitSource
+from zinc_rt.validate.measure import kl_by_position, ulp_distance
+
+TOP = 50  # tokens of a position whose ranks are followed
+
+
+@dataclass(frozen=True, slots=True)
+class ValueHistogram:
+    """How the differences of two arrays of one shape are spread, in the bins of bins.py."""
+
+    differences: tuple[int, ...]
+    ulps: tuple[int, ...]  # of finite pairs
+    max_abs: float  # of finite pairs
+    equal_bits: bool
+
+    @property
+    def total(self) -> int:
+        return sum(self.differences)
+
+    @property
+    def zero(self) -> int:
+        return self.differences[bins.ZERO]
+
+    @property
+    def nonfinite(self) -> int:
+        return self.differences[bins.NONFINITE]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "differences": list(self.differences),
+            "ulps": list(self.ulps),
+            "max_abs": self.max_abs,
+            "equal_bits": self.equal_bits,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LogitPair:
+    """`got` against `want`, at the `positions` both have. `ranks`: how far each of the 50 likeliest tokens of
+    `want` has moved, in doubling bins; `kl`: of want || got in nats, by position; `layers`: of l_out by label.
+    `same_bits`: whether nothing but equality is right for the two."""
+
+    got: str
+    want: str
+    same_bits: bool
+    positions: tuple[int, ...] = ()
+    logits: ValueHistogram | None = None  # None: no position is known to both
+    ranks: tuple[int, ...] = ()
+    top1: int = 0
+    kl: tuple[float, ...] = ()
+    layers: Mapping[str, ValueHistogram] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether there is mass outside the bin of 0, or another bit, where there may be none."""
+        every = [*self.layers.values(), *([self.logits] if self.logits is not None else [])]
+        return self.same_bits and not all(each.equal_bits for each in every)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "got": self.got,
+            "want": self.want,
+            "same_bits": self.same_bits,
+            "positions": list(self.positions),
+            "logits": self.logits.as_dict() if self.logits is not None else None,
+            "ranks": list(self.ranks),
+            "top1": self.top1,
+            "kl": list(self.kl),
+            "layers": {label: each.as_dict() for label, each in self.layers.items()},
+        }
+
+
+def compare_pair(got: LogitSource, want: LogitSource, *, same_bits: bool) -> LogitPair:
+    """What the two have at positions that both computed from the same tokens."""
+    layers = {
+        label: value_histogram(*_rows(got.layers[label], want.layers[label]))
+        for label in want.layers
+        if label in got.layers
+    }
+    limit = want.prompt + _common(got.after, want.after)
+    at = np.intersect1d(got.positions[got.positions < limit], want.positions[want.positions < limit])
+    if not len(at) or got.logits.shape[-1] != want.logits.shape[-1]:
+        return LogitPair(got.name, want.name, same_bits, layers=layers)
+    a, b = (each.logits[np.searchsorted(each.positions, at)] for each in (got, want))
+    return LogitPair(
+        got.name,
+        want.name,
+        same_bits,
+        positions=tuple(map(int, at)),
+        logits=value_histogram(a, b),
+        ranks=rank_changes(a, b),
+        top1=int(np.count_nonzero(a.argmax(axis=-1) == b.argmax(axis=-1))),
+        kl=tuple(map(float, kl_by_position(a, b))),
+        layers=layers,
+    )
+
+
+def value_histogram(got: np.ndarray, want: np.ndarray) -> ValueHistogram:
+    """The histogram of two float32 arrays [T, ...] of one shape, a row at a time: a vocabulary is large."""
+    differences, ulps = np.zeros(bins.SIGNED_BINS, np.int64), np.zeros(bins.DOUBLING_BINS, np.int64)
+    largest = 0.0
+    for a, b in zip(got, want, strict=True):
+        finite = np.isfinite(a) & np.isfinite(b)
+        with np.errstate(invalid="ignore"):
+            apart = np.where(finite, a.astype(np.float64) - b, np.nan)
+        differences += bins.signed(apart)
+        ulps += bins.doubling(ulp_distance(np.ascontiguousarray(a), np.ascontiguousarray(b))[finite])
+        largest = max(largest, float(np.abs(apart[finite]).max(initial=0.0)))
+    return ValueHistogram(
+        tuple(differences.tolist()), tuple(ulps.tolist()), largest, got.tobytes() == want.tobytes()
+    )
+
+
+def rank_changes(got: np.ndarray, want: np.ndarray, top: int = TOP) -> tuple[int, ...]:
+    """How many places the likeliest `top` tokens of each row of `want` [T, V] have moved in `got`, in doubling
+    bins. Of equal logits the lower token comes first."""
+    counts = np.zeros(bins.DOUBLING_BINS, np.int64)
+    for a, b in zip(got, want, strict=True):
+        likeliest = np.argsort(-b, kind="stable")[:top]
+        ranks = np.empty(len(a), np.int64)
+        ranks[np.argsort(-a, kind="stable")] = np.arange(len(a))
+        counts += bins.doubling(np.abs(ranks[likeliest] - np.arange(len(likeliest))))
+    return tuple(counts.tolist())
+
+
+def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """How many tokens the two begin with alike."""
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _rows(
+    got: tuple[np.ndarray, np.ndarray], want: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both arrays' rows of the positions that both hold."""
+    at = np.intersect1d(got[0], want[0])
+    a, b = (values[np.searchsorted(positions, at)] for positions, values in (got, want))
+    return a.reshape(len(at), -1), b.reshape(len(at), -1)

@@ -1,0 +1,91 @@
+"""The matrix as a person reads it on a terminal: a row a pair; with -v every bin, position and layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from zinc_rt.terminal import Column, Page, Table, number
+from zinc_rt.validate.histograms import bins
+from zinc_rt.validate.histograms.matrix import LogitMatrix
+from zinc_rt.validate.histograms.pair import TOP, LogitPair, ValueHistogram
+from zinc_rt.validate.measure import sparkline
+
+COLUMNS: tuple[str | Column, ...] = (
+    "logits",
+    "against",
+    "differences",
+    *map(number, ("0", "max abs", "ULP", f"top {TOP} moved", "KL mean", "largest", "top-1")),
+    "",
+)
+BAR = 40  # cells of the fullest bin
+
+
+def pages(matrix: LogitMatrix, *, verbose: bool) -> Iterator[Page]:
+    """The matrix; nothing where there is but one source, or no pair has a position in common."""
+    shown = [pair for pair in matrix.pairs if pair.logits is not None]
+    if shown:
+        yield Page(["", Table(COLUMNS, [_row(pair, pair.logits) for pair in shown if pair.logits is not None])])
+    if verbose:
+        yield from (Page(["", *_in_full(pair)]) for pair in matrix.pairs if pair.logits or pair.layers)
+
+
+def _row(pair: LogitPair, logits: ValueHistogram) -> list[str]:
+    first = [pair.got, pair.want, spread(logits.differences)]
+    if logits.equal_bits:
+        return [*first, "all", "0", "0", "0", *_agreement(pair), "bit-exact"]
+    moved = sum(pair.ranks[1:])
+    return [
+        *first,
+        f"{logits.zero / logits.total:.1%}",
+        f"{logits.max_abs:.1e}",
+        f"< 2^{max((at for at, count in enumerate(logits.ulps) if count), default=0)}",
+        f"{moved / sum(pair.ranks):.1%}",
+        *_agreement(pair),
+        "FAIL" if pair.wrong else "",
+    ]
+
+
+def _agreement(pair: LogitPair) -> list[str]:
+    count = len(pair.positions)
+    return [f"{sum(pair.kl) / count:.1e}", f"{max(pair.kl):.1e}", f"{pair.top1}/{count}"]
+
+
+def spread(differences: Sequence[int]) -> str:
+    """A signed histogram in a line, both sides as far as the farthest bin that holds something, the bin of 0 left
+    out: -2^-19 ▁▃█▇▂ 0 ▂▇█▃▁ 2^-19"""
+    sides = differences[: bins.ZERO][::-1], differences[bins.ZERO + 1 : bins.NONFINITE]
+    farthest = max((at for side in sides for at, count in enumerate(side) if count), default=-1)
+    broken = f"{differences[bins.NONFINITE]:,} not finite" if differences[bins.NONFINITE] else ""
+    if farthest < 0:
+        return broken or "none"
+    bars = sparkline([*sides[0][farthest::-1], *sides[1][: farthest + 1]])
+    edge = f"2^{bins.LOWEST + min(farthest, bins.MAGNITUDES - 2)}{'+' * (farthest == bins.MAGNITUDES - 1)}"
+    line = f"-{edge} {bars[: farthest + 1]} 0 {bars[farthest + 1 :]} {edge}"
+    return f"{line}, {broken}" if broken else line
+
+
+def _in_full(pair: LogitPair) -> Iterator[str | Table]:
+    yield f"{pair.got} against {pair.want}, {_rule(pair)}"
+    if pair.logits is not None:
+        yield _bins("difference of logits", pair.logits.differences, bins.signed_name)
+        yield _bins("ULP", pair.logits.ulps, bins.doubling_name)
+        yield _bins(f"places moved in the top {TOP}", pair.ranks, bins.doubling_name)
+        rows = [[at, f"{kl:.1e}"] for at, kl in zip(pair.positions, pair.kl, strict=True) if kl != 0]
+        yield Table((number("position"), number("KL")), rows) if rows else "KL is 0 at every position"
+    if pair.layers:
+        rows = [
+            [label, spread(each.differences), f"{each.zero / each.total:.1%}", f"{each.max_abs:.1e}"]
+            for label, each in pair.layers.items()
+        ]
+        yield Table(("layer", "differences", number("0"), number("max abs")), rows)
+
+
+def _rule(pair: LogitPair) -> str:
+    return "one ordering: every difference must be 0" if pair.same_bits else "two summation orders or engines"
+
+
+def _bins(title: str, counts: Sequence[int], name: Callable[[int], str]) -> Table:
+    """The bins that hold something, a row each."""
+    top = max(counts, default=0) or 1
+    rows = [[name(at), f"{count:,}", "█" * -(-count * BAR // top)] for at, count in enumerate(counts) if count]
+    return Table((number(title), number("count"), ""), rows)

@@ -1,0 +1,98 @@
+"""Vulkan's structs and functions as ctypes' types, made when they are first asked for, and its constants.
+
+The words that they are made of (`size:u64`) are in vk_xml.py, which ci/vulkan_api.py writes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+from typing import Any
+
+from zinc_rt.backends.vulkan.vk_xml import *  # noqa: F403 - VK_...
+from zinc_rt.backends.vulkan.vk_xml import COMMANDS, STRUCTS, STYPES
+
+_SCALARS: dict[str, Any] = {
+    "void": None,
+    "char": ctypes.c_char,
+    "f32": ctypes.c_float,
+    "f64": ctypes.c_double,
+    "u8": ctypes.c_uint8,
+    "u16": ctypes.c_uint16,
+    "u32": ctypes.c_uint32,
+    "u64": ctypes.c_uint64,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "size": ctypes.c_size_t,
+    "ptr": ctypes.c_void_p,
+    "str": ctypes.c_char_p,
+}
+
+
+class VulkanStruct(ctypes.Structure):
+    """A struct that keeps alive what its pointers point to. No member but Vulkan's can be set."""
+
+    __slots__ = ("_held",)
+
+
+class VulkanUnion(ctypes.Union):
+    __slots__ = ()
+
+
+@cache
+def struct_type(name: str) -> type[VulkanStruct]:
+    """The ctypes type of a struct. KeyError for one that ci/vulkan_api.py was not asked for."""
+    members = [member.rpartition(":")[::2] for member in STRUCTS[name].split()]
+    fields = [(called, _type(word)) for called, word in members]
+    return type(name, (VulkanStruct,), {"__slots__": (), "_fields_": fields})
+
+
+@cache
+def _union_type(name: str) -> type[VulkanUnion]:
+    members = [member.rpartition(":")[::2] for member in STRUCTS[name].split()]
+    return type(name, (VulkanUnion,), {"__slots__": (), "_fields_": [(m, _type(word)) for m, word in members]})
+
+
+def _type(word: str) -> Any:
+    base, *sizes = re.findall(r"[|\w]+", word)
+    if base in _SCALARS:
+        made = _SCALARS[base]
+    else:
+        made = _union_type(base[1:]) if base.startswith("|") else struct_type(base)
+    for size in reversed(sizes):
+        made = made * int(size)
+    return made
+
+
+def struct(name: str, **members: Any) -> Any:
+    """A struct with its sType. A pointer takes an object of ctypes, which lives as long as the struct does; an
+    address as int is the caller's to keep. AttributeError for a member that it lacks."""
+    made: Any = struct_type(name)()
+    if name in STYPES:
+        made.sType = STYPES[name]
+    held = []
+    for member, value in members.items():
+        if isinstance(value, (ctypes.Structure, ctypes.Array, ctypes._SimpleCData)):
+            held.append(value)
+            if isinstance(getattr(made, member), (int, type(None))):
+                value = ctypes.addressof(value)
+        setattr(made, member, value)
+    made._held = held
+    return made
+
+
+def chain(first: Any, *rest: Any) -> Any:
+    """`first`, its pNext pointing to the next, and so on; it keeps them alive."""
+    left = first
+    for each in rest:
+        left.pNext = ctypes.addressof(each)
+        left = each
+    first._held = [*first._held, *rest]
+    return first
+
+
+@cache
+def function_type(command: str) -> Any:
+    """The ctypes type of a command's function. KeyError for one that ci/vulkan_api.py was not asked for."""
+    return ctypes.CFUNCTYPE(*(_type(word) for word in COMMANDS[command].split()))

@@ -1,0 +1,234 @@
+"""Vulkan's devices: those there are, and one that is opened."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import byref
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zinc_rt.backends.vulkan import api, loader, physical_device
+from zinc_rt.backends.vulkan.api import struct
+from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.backends.vulkan.loader import Vulkan
+from zinc_rt.backends.vulkan.physical_device import (
+    FEATURES,
+    KINDS,
+    OPTIONAL_FEATURES,
+    DeviceLimits,
+    MemoryHeap,
+    MemoryType,
+    PhysicalDevice,
+    why_not,
+)
+from zinc_rt.errors import UnsupportedError
+
+ASKED_VERSION = 1 << 22 | 3 << 12  # VK_API_VERSION_1_3: the newest whose structs are used
+PORTABILITY = "VK_KHR_portability_enumeration"  # without it the loader hides MoltenVK
+# Taken where a device has them. A device that has the last must have it enabled.
+EXTENSIONS = (
+    "VK_EXT_external_memory_host",
+    "VK_EXT_memory_budget",
+    "VK_EXT_device_fault",
+    "VK_KHR_portability_subset",
+)
+MOST_QUEUES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceQueue:
+    """A queue to submit to; `handle` is a VkQueue."""
+
+    family: int
+    index: int
+    handle: int
+
+
+@dataclass(slots=True)
+class VulkanDevice:
+    """A device that is open: its instance, functions and queues. Whoever opened it closes it, last."""
+
+    physical: PhysicalDevice
+    vk: Vulkan
+    instance: int
+    physical_handle: int
+    handle: int
+    queues: tuple[DeviceQueue, ...]
+    extensions: frozenset[str]  # enabled
+    features: frozenset[str]  # enabled
+
+    @property
+    def memory_types(self) -> tuple[MemoryType, ...]:
+        return self.physical.memory_types
+
+    @property
+    def heaps(self) -> tuple[MemoryHeap, ...]:
+        return self.physical.heaps
+
+    @property
+    def limits(self) -> DeviceLimits:
+        return self.physical.limits
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.physical.is_cpu
+
+    @property
+    def float_modes(self) -> tuple[str, ...]:
+        """Execution modes to add to every kernel, in SPIR-V's words."""
+        return self.physical.float_modes
+
+    @property
+    def timestamp_period(self) -> float:
+        """Nanoseconds a tick."""
+        return self.physical.limits.timestamp_period_ns
+
+    @property
+    def valid_bits(self) -> int:
+        """Of a timestamp; 0: the queue has none."""
+        return self.physical.queue_families[self.queues[0].family].timestamp_bits
+
+    @property
+    def external_memory_host(self) -> bool:
+        """Whether host memory can be imported."""
+        return "VK_EXT_external_memory_host" in self.extensions
+
+    @property
+    def pipeline_cache_uuid(self) -> bytes:
+        return self.physical.pipeline_cache_uuid
+
+    def close(self) -> None:
+        """The caller has destroyed everything that was made of it."""
+        if self.handle:
+            self.vk.vkDestroyDevice(self.handle, None)
+            self.vk.vkDestroyInstance(self.instance, None)
+        self.handle = self.instance = 0
+
+    def __enter__(self) -> VulkanDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def list_devices() -> tuple[PhysicalDevice, ...]:
+    """Every device of every driver: discrete ones first, then integrated, virtual and CPU, each kind in the
+    drivers' order. Raises UnsupportedError where there is no loader, VulkanError where it makes no instance."""
+    with opened_instance() as (vulkan, instance):
+        handles = _handles(vulkan, instance)
+        found = [physical_device.ask(vulkan, handle, i) for i, handle in enumerate(handles)]
+    order = list(KINDS.values())
+    found.sort(key=lambda each: (order.index(each.kind), each.position))
+    return tuple(replace(each, index=i, missing=why_not(each)) for i, each in enumerate(found))
+
+
+def open_device(physical: PhysicalDevice) -> VulkanDevice:
+    """An instance and a device of its own. Raises UnsupportedError for one that lacks what models need, or that is
+    no longer there; VulkanError where the driver refuses."""
+    if physical.missing:
+        raise UnsupportedError(f"{physical.name}: {physical.missing}", next="zinc-rt devices lists the others")
+    vulkan, instance = _create_instance()
+    try:
+        handles = _handles(vulkan, instance)
+        here = handles[physical.position] if physical.position < len(handles) else 0
+        if not here or physical_device.ask(vulkan, here, physical.position).uuid != physical.uuid:
+            raise UnsupportedError(f"{physical.name} is no longer there", next="zinc-rt devices")
+        try:
+            return _opened(vulkan, instance, here, physical)
+        except VulkanError as error:
+            raise error.of(f"{physical.name} ({physical.driver})") from None
+    except BaseException:
+        vulkan.vkDestroyInstance(instance, None)
+        raise
+
+
+def _opened(vulkan: Vulkan, instance: int, here: int, physical: PhysicalDevice) -> VulkanDevice:
+    family = physical.compute_family
+    assert family is not None, "why_not looks for one"
+    count = min(physical.queue_families[family].queues, MOST_QUEUES)
+    queue = struct(
+        "VkDeviceQueueCreateInfo",
+        queueFamilyIndex=family,
+        queueCount=count,
+        pQueuePriorities=(ctypes.c_float * count)(*[1.0] * count),
+    )
+    enabled = frozenset({*FEATURES, *OPTIONAL_FEATURES} & physical.features)
+    names = sorted(set(EXTENSIONS) & physical.extensions)
+    created = struct(
+        "VkDeviceCreateInfo",
+        pNext=_features(physical, enabled),
+        queueCreateInfoCount=1,
+        pQueueCreateInfos=queue,
+        enabledExtensionCount=len(names),
+        ppEnabledExtensionNames=_strings(names),
+    )
+    handle = ctypes.c_void_p()
+    vulkan.vkCreateDevice(here, byref(created), None, byref(handle))
+    queues = []
+    for index in range(count):
+        found = ctypes.c_void_p()
+        vulkan.vkGetDeviceQueue(handle, family, index, byref(found))
+        queues.append(DeviceQueue(family, index, found.value or 0))
+    return VulkanDevice(
+        physical, vulkan, instance, here, handle.value or 0, tuple(queues), frozenset(names), enabled
+    )
+
+
+def _features(physical: PhysicalDevice, names: frozenset[str]) -> Any:
+    """The chain that enables features by name, and nothing else: robustBufferAccess would cost bounds checks."""
+    features, f12 = struct("VkPhysicalDeviceFeatures2"), struct("VkPhysicalDeviceVulkan12Features")
+    f13 = struct("VkPhysicalDeviceVulkan13Features")
+    for each in (features.features, f12, f13):
+        members = {member for member, *_ in each._fields_}
+        for name in names & members:
+            setattr(each, name, 1)
+    return api.chain(features, f12, *([f13] if physical.api_version >= (1, 3) else []))
+
+
+@contextmanager
+def opened_instance() -> Iterator[tuple[Vulkan, int]]:
+    """An instance's functions and its handle, for questions."""
+    vulkan, instance = _create_instance()
+    try:
+        yield vulkan, instance
+    finally:
+        vulkan.vkDestroyInstance(instance, None)
+
+
+def _create_instance() -> tuple[Vulkan, int]:
+    vulkan = loader.load()
+    portable = PORTABILITY in instance_extensions(vulkan)
+    created = struct(
+        "VkInstanceCreateInfo",
+        flags=api.VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR if portable else 0,
+        pApplicationInfo=struct("VkApplicationInfo", pApplicationName=b"zinc-rt", apiVersion=ASKED_VERSION),
+        enabledExtensionCount=int(portable),
+        ppEnabledExtensionNames=_strings([PORTABILITY]),
+    )
+    handle = ctypes.c_void_p()
+    vulkan.vkCreateInstance(byref(created), None, byref(handle))
+    return vulkan.of(handle.value or 0), handle.value or 0
+
+
+def instance_extensions(vulkan: Vulkan) -> frozenset[str]:
+    """Of the loader and all drivers."""
+    count = ctypes.c_uint32()
+    vulkan.vkEnumerateInstanceExtensionProperties(None, byref(count), None)
+    rows = (api.struct_type("VkExtensionProperties") * count.value)()
+    vulkan.vkEnumerateInstanceExtensionProperties(None, byref(count), rows)
+    found: Any = rows
+    return frozenset(row.extensionName.decode() for row in found)
+
+
+def _handles(vulkan: Vulkan, instance: int) -> list[int]:
+    count = ctypes.c_uint32()
+    vulkan.vkEnumeratePhysicalDevices(instance, byref(count), None)
+    found = (ctypes.c_void_p * count.value)()
+    vulkan.vkEnumeratePhysicalDevices(instance, byref(count), found)
+    return [handle or 0 for handle in found[: count.value]]
+
+
+def _strings(names: list[str]) -> Any:
+    return (ctypes.c_char_p * max(len(names), 1))(*[name.encode() for name in names])

@@ -1,0 +1,46 @@
+"""A command that failed: its result by name, what it was called for, and what to do about it."""
+
+from __future__ import annotations
+
+from zinc_rt.backends.vulkan.api import RESULTS
+from zinc_rt.errors import ZincError
+
+ADVICE = {
+    "VK_ERROR_OUT_OF_HOST_MEMORY": "end other programs, or take a smaller model or --ctx",
+    "VK_ERROR_OUT_OF_DEVICE_MEMORY": "take a smaller model or --ctx, or end what else uses this device's memory",
+    "VK_ERROR_INITIALIZATION_FAILED": "zinc-rt vulkan-test says what this driver answers; "
+    "VK_LOADER_DEBUG=all says what the loader tried",
+    "VK_ERROR_DEVICE_LOST": "the kernel log says why (dmesg); zinc-rt vulkan-test says what still works",
+    "VK_ERROR_MEMORY_MAP_FAILED": "take a smaller model or --ctx: the host's addresses or memory ran out",
+    "VK_ERROR_LAYER_NOT_PRESENT": "VK_INSTANCE_LAYERS names a layer that is not installed: unset it or install it "
+    "(apt install vulkan-validationlayers)",
+    "VK_ERROR_EXTENSION_NOT_PRESENT": "update the driver; zinc-rt vulkan-test lists what it offers",
+    "VK_ERROR_FEATURE_NOT_PRESENT": "update the driver, or choose another device: zinc-rt devices lists them",
+    "VK_ERROR_INCOMPATIBLE_DRIVER": "no installed driver has a device here, or VK_DRIVER_FILES names none that "
+    "works: zinc-rt vulkan-test says why for each",
+    "VK_ERROR_TOO_MANY_OBJECTS": "the driver allows no more allocations: take a smaller model",
+    "VK_ERROR_INVALID_SHADER_NV": "the driver refuses a kernel: update it, and report this",
+    "VK_ERROR_INVALID_EXTERNAL_HANDLE": "the driver refuses the host's memory: report this",
+}
+
+
+class VulkanError(ZincError):
+    """A VkResult below zero. `result`: its name; `call`: the command; `about`: the object or sizes it was for."""
+
+    exit_code = 1
+
+    def __init__(self, result: int, call: str, about: str = "") -> None:
+        self.result = RESULTS.get(result, f"VkResult {result}")
+        self.call, self.about = call, about
+        said = f"{call} answered {self.result}"
+        super().__init__(f"{about}: {said}" if about else said, next=ADVICE.get(self.result))
+
+    @property
+    def lost(self) -> bool:
+        """Whether the device is gone: nothing of it can be waited for any more."""
+        return self.result == "VK_ERROR_DEVICE_LOST"
+
+    def of(self, about: str) -> VulkanError:
+        """The same error, saying what it was for."""
+        code = next((value for value, name in RESULTS.items() if name == self.result), 0)
+        return VulkanError(code, self.call, about)

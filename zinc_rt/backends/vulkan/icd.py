@@ -1,0 +1,77 @@
+"""The drivers that are installed, as the loader finds them: manifests (ICD files) and the library each names.
+
+Places and order are the loader's (LoaderDriverInterface.md of Vulkan-Loader), without those of Windows' registry.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+OWN_LIST = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # in place of the folders; the second is the old name
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledDriver:
+    """One manifest. `trouble`: why the loader can do nothing with it, "" where its library opens."""
+
+    manifest: str
+    library: str = ""
+    api_version: str = ""
+    trouble: str = ""
+
+
+def named(environment: Mapping[str, str] = os.environ) -> str:
+    """The variable that names manifests in place of the folders, as NAME=value; "" where none does."""
+    return next((f"{name}={environment[name]}" for name in OWN_LIST if environment.get(name)), "")
+
+
+def installed(environment: Mapping[str, str] = os.environ) -> tuple[InstalledDriver, ...]:
+    """Every manifest the loader would read, in its order, its library opened to see whether it can be."""
+    return tuple(read(path) for path in manifests(environment))
+
+
+def manifests(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """The files; those that a variable names are listed also where they do not exist."""
+    files: list[Path] = []
+    own = named(environment)
+    for entry in own.partition("=")[2].split(os.pathsep) if own else folders(environment):
+        path = Path(entry)
+        files += sorted(path.glob("*.json")) if path.is_dir() else [path] if own else []
+    return list(dict.fromkeys(files))
+
+
+def folders(environment: Mapping[str, str] = os.environ) -> list[str]:
+    home = environment.get("HOME", "/")
+    config = environment.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    data = environment.get("XDG_DATA_HOME") or f"{home}/.local/share"
+    roots = [config, *(environment.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep), "/etc", data]
+    roots += (environment.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share").split(os.pathsep)
+    roots += ["/opt/homebrew/share"]  # MoltenVK
+    return [f"{root}/vulkan/icd.d" for root in roots]
+
+
+def read(path: Path) -> InstalledDriver:
+    """What a manifest says, and whether its library opens."""
+    try:
+        icd = json.loads(path.read_text(encoding="utf-8"))["ICD"]
+        library, version = str(icd["library_path"]), str(icd.get("api_version", ""))
+    except FileNotFoundError:
+        return InstalledDriver(str(path), trouble="no such file")
+    except OSError as error:
+        return InstalledDriver(str(path), trouble=f"cannot be read: {error.strerror}")
+    except ValueError:
+        return InstalledDriver(str(path), trouble="is no JSON")
+    except (KeyError, TypeError):
+        return InstalledDriver(str(path), trouble="names no library (ICD.library_path)")
+    if "/" in library and not library.startswith("/"):
+        library = str(path.parent / library)
+    try:
+        ctypes.CDLL(library)
+    except OSError as error:
+        return InstalledDriver(str(path), library, version, f"its library does not open: {error}")
+    return InstalledDriver(str(path), library, version)

@@ -1,0 +1,105 @@
+"""Vulkan's functions: of the system's loader, or where there is none of an installed driver itself.
+
+vulkan = loader.load()
+vulkan.vkEnumerateInstanceVersion(byref(version))      # before there is an instance
+vulkan.of(instance).vkEnumeratePhysicalDevices(...)    # an instance's functions
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from zinc_rt.backends.vulkan import icd
+from zinc_rt.backends.vulkan.api import COMMANDS, function_type
+from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.errors import UnsupportedError
+
+LIBRARIES = ("libvulkan.so.1", "libvulkan.so", "vulkan-1.dll", "libvulkan.1.dylib", "libMoltenVK.dylib")
+# What a driver is asked for first, before its vk_icdGetInstanceProcAddr (LoaderDriverInterface.md): version 5 and
+# on take an application's apiVersion above their own.
+NEGOTIATE, INTERFACE_VERSION = "vk_icdNegotiateLoaderICDInterfaceVersion", 5
+INSTALL = (
+    "a GPU's driver comes from its vendor; without a GPU: apt install mesa-vulkan-drivers libvulkan1 (lavapipe, "
+    "software)"
+)
+
+
+class Vulkan:
+    """Functions by their own names, each resolved when first used. One that returns a VkResult raises VulkanError
+    below zero and returns the others (VK_TIMEOUT, VK_INCOMPLETE)."""
+
+    def __init__(self, find: Callable[[int | None, bytes], int | None], source: str, instance: int | None = None):
+        """`find`: vkGetInstanceProcAddr; `source`: the library it is from."""
+        self._find, self.source, self._instance = find, source, instance
+
+    def of(self, instance: int) -> Vulkan:
+        """The functions of an instance, its layers included."""
+        return Vulkan(self._find, self.source, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise AttributeError(f"{name}: no command that ci/vulkan_api.py was asked for")
+        address = self._find(self._instance, name.encode())
+        if not address:
+            raise UnsupportedError(f"{self.source} has no {name}", next="update the Vulkan driver or loader")
+        function = function_type(name)(address)
+        if COMMANDS[name].startswith("i32 "):
+            function = _checked(name, function)
+        setattr(self, name, function)
+        return function
+
+    def has(self, name: str) -> bool:
+        """Whether the driver, as its instance was made, has a command."""
+        return bool(self._find(self._instance, name.encode()))
+
+
+def _checked(name: str, function: Any) -> Any:
+    def call(*arguments: Any) -> int:
+        result: int = function(*arguments)
+        if result < 0:
+            raise VulkanError(result, name)
+        return result
+
+    return call
+
+
+@cache
+def load() -> Vulkan:
+    """Vulkan of this process. Raises UnsupportedError where there is neither loader nor driver."""
+    for library in LIBRARIES:
+        if handle := _opened(library):
+            return Vulkan(_finder(handle.vkGetInstanceProcAddr), library)
+    drivers = icd.installed()
+    for driver in drivers:
+        if not driver.trouble and (found := _driver_alone(driver)):
+            return found
+    troubles = "; ".join(f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble)
+    raise UnsupportedError(
+        f"no Vulkan loader (libvulkan.so.1) and no driver that opens{f' ({troubles})' if troubles else ''}",
+        next=INSTALL,
+    )
+
+
+def _opened(library: str) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(library)
+    except OSError:
+        return None
+
+
+def _driver_alone(driver: icd.InstalledDriver) -> Vulkan | None:
+    """A driver's own functions, where it is willing to talk without a loader."""
+    handle = ctypes.CDLL(driver.library)
+    if not hasattr(handle, "vk_icdGetInstanceProcAddr"):
+        return None
+    if hasattr(handle, NEGOTIATE):
+        getattr(handle, NEGOTIATE)(ctypes.byref(ctypes.c_uint32(INTERFACE_VERSION)))
+    return Vulkan(_finder(handle.vk_icdGetInstanceProcAddr), driver.library)
+
+
+def _finder(function: Any) -> Callable[[int | None, bytes], int | None]:
+    function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
+    return lambda instance, name: function(instance, name) or function(None, name)

@@ -1,0 +1,248 @@
+"""What a device says of itself before it is opened, and why it could not run a model."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.api import struct
+from zinc_rt.backends.vulkan.loader import Vulkan
+
+# In the order of `zinc-rt devices`.
+KINDS = {
+    api.VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: "discrete",
+    api.VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: "integrated",
+    api.VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: "virtual",
+    api.VK_PHYSICAL_DEVICE_TYPE_OTHER: "other",
+    api.VK_PHYSICAL_DEVICE_TYPE_CPU: "cpu",
+}
+API_VERSION = (1, 2)  # timeline semaphores, buffer addresses and float controls in core
+INVOCATIONS, SHARED_BYTES, GRID_YZ = 128, 16 << 10, 65535  # what kernels/spirv may use; Vulkan 1.2's own floors
+# Each with what it is for.
+FEATURES = {
+    "bufferDeviceAddress": "kernels reach memory by address",
+    "timelineSemaphore": "replays are waited for by number",
+    "scalarBlockLayout": "arguments lie as in a kernarg block",
+    "shaderInt64": "addresses are computed in 64 bits",
+}
+FLOAT_CONTROLS = {
+    "shaderRoundingModeRTEFloat32": "canonical orderings round to nearest even",
+    "shaderSignedZeroInfNanPreserveFloat32": "canonical orderings keep -0, infinities and NaN",
+}
+OPTIONAL_FEATURES = ("shaderIntegerDotProduct", "subgroupSizeControl", "computeFullSubgroups")
+MODES = {  # SPIR-V's execution modes, by the property that offers each for float32
+    "shaderRoundingModeRTEFloat32": "RoundingModeRTE",
+    "shaderSignedZeroInfNanPreserveFloat32": "SignedZeroInfNanPreserve",
+    "shaderDenormPreserveFloat32": "DenormPreserve",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryType:
+    """`flags`: VK_MEMORY_PROPERTY_*."""
+
+    flags: int
+    heap: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHeap:
+    size_bytes: int
+    device_local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFamily:
+    """`flags`: VK_QUEUE_*; `timestamp_bits` 0: it has no timestamps."""
+
+    flags: int
+    queues: int
+    timestamp_bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """Of VkPhysicalDeviceLimits and the structs that came later, what kernels and memory must keep to."""
+
+    grid: tuple[int, int, int]
+    invocations: int
+    shared_bytes: int
+    push_constant_bytes: int
+    allocations: int
+    allocation_bytes: int  # of one vkAllocateMemory
+    buffer_bytes: int
+    non_coherent_atom_bytes: int
+    map_alignment_bytes: int
+    import_alignment_bytes: int  # of host memory; 0: it takes none
+    timestamp_period_ns: float
+    subgroup: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalDevice:
+    """A device as its driver describes it. `index`: its number in `zinc-rt devices` and --device vulkan:N;
+    `position`: in vkEnumeratePhysicalDevices; `memory`: bytes of its device-local heaps; `missing`: why no model
+    can run on it, "" where one can."""
+
+    position: int
+    name: str
+    kind: str
+    driver: str
+    api_version: tuple[int, int, int]
+    vendor_id: int
+    device_id: int
+    uuid: str
+    pipeline_cache_uuid: bytes
+    limits: DeviceLimits
+    heaps: tuple[MemoryHeap, ...]
+    memory_types: tuple[MemoryType, ...]
+    queue_families: tuple[QueueFamily, ...]
+    features: frozenset[str]
+    float_controls: frozenset[str]
+    extensions: frozenset[str]
+    missing: str = ""
+    index: int = -1
+
+    @property
+    def memory(self) -> int:
+        return sum(heap.size_bytes for heap in self.heaps if heap.device_local)
+
+    @property
+    def is_cpu(self) -> bool:
+        """Software: what is computed on it is a result, how fast is not."""
+        return self.kind == "cpu"
+
+    @property
+    def float_modes(self) -> tuple[str, ...]:
+        """Execution modes that it answers for, in SPIR-V's words."""
+        return tuple(mode for name, mode in MODES.items() if name in self.float_controls)
+
+    @property
+    def option(self) -> str:
+        return f"vulkan:{self.index}"
+
+    @property
+    def compute_family(self) -> int | None:
+        """The first queue family that computes and draws nothing, else the first that computes."""
+        families = [i for i, each in enumerate(self.queue_families) if each.flags & api.VK_QUEUE_COMPUTE_BIT]
+        alone = [i for i in families if not self.queue_families[i].flags & api.VK_QUEUE_GRAPHICS_BIT]
+        return next(iter([*alone, *families]), None)
+
+
+def ask(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
+    """Everything that is asked of a device. `vulkan`: an instance's functions."""
+    properties = struct("VkPhysicalDeviceProperties2")
+    vulkan.vkGetPhysicalDeviceProperties2(handle, byref(properties))
+    version = _version(properties.properties.apiVersion)
+    extensions = _extensions(vulkan, handle)
+    p11, p12 = struct("VkPhysicalDeviceVulkan11Properties"), struct("VkPhysicalDeviceVulkan12Properties")
+    host = struct("VkPhysicalDeviceExternalMemoryHostPropertiesEXT")
+    maintenance = struct("VkPhysicalDeviceMaintenance4Properties")
+    f12, f13 = struct("VkPhysicalDeviceVulkan12Features"), struct("VkPhysicalDeviceVulkan13Features")
+    features = struct("VkPhysicalDeviceFeatures2")
+    if version >= API_VERSION:
+        more = [p11, p12]
+        more += [host] if "VK_EXT_external_memory_host" in extensions else []
+        more += [maintenance] if version >= (1, 3) or "VK_KHR_maintenance4" in extensions else []
+        vulkan.vkGetPhysicalDeviceProperties2(handle, byref(api.chain(properties, *more)))
+        api.chain(features, f12, *([f13] if version >= (1, 3) else []))
+    vulkan.vkGetPhysicalDeviceFeatures2(handle, byref(features))
+    memory = struct("VkPhysicalDeviceMemoryProperties2")
+    vulkan.vkGetPhysicalDeviceMemoryProperties2(handle, byref(memory))
+    heaps, types = _memory(memory.memoryProperties)
+    said, limits = properties.properties, properties.properties.limits
+    asked = (*FEATURES, *OPTIONAL_FEATURES)
+    return PhysicalDevice(
+        position,
+        said.deviceName.decode(errors="replace"),
+        KINDS.get(said.deviceType, "other"),
+        " ".join(word.decode(errors="replace") for word in (p12.driverName, p12.driverInfo) if word)
+        or f"driver {said.driverVersion:#x}",
+        version,
+        said.vendorID,
+        said.deviceID,
+        bytes(p11.deviceUUID).hex(),
+        bytes(said.pipelineCacheUUID),
+        DeviceLimits(
+            tuple(limits.maxComputeWorkGroupCount),
+            limits.maxComputeWorkGroupInvocations,
+            limits.maxComputeSharedMemorySize,
+            limits.maxPushConstantsSize,
+            limits.maxMemoryAllocationCount,
+            p11.maxMemoryAllocationSize or 1 << 30,  # the floor that every device has
+            maintenance.maxBufferSize or p11.maxMemoryAllocationSize or 1 << 30,
+            limits.nonCoherentAtomSize,
+            limits.minMemoryMapAlignment,
+            host.minImportedHostPointerAlignment,
+            limits.timestampPeriod,
+            p11.subgroupSize,
+        ),
+        heaps,
+        types,
+        _families(vulkan, handle),
+        frozenset(name for name in asked for each in (features.features, f12, f13) if getattr(each, name, 0)),
+        frozenset(name for name in MODES if getattr(p12, name)),
+        extensions,
+    )
+
+
+def why_not(device: PhysicalDevice) -> str:
+    """The first thing a model needs that a device lacks, by name; "" where nothing is."""
+    on = f"its driver {device.driver}"
+    if device.api_version[:2] < API_VERSION:
+        return f"{on} answers Vulkan {dotted(device.api_version)}, and 1.2 is needed"
+    for names, offered in ((FEATURES, device.features), (FLOAT_CONTROLS, device.float_controls)):
+        for name, why in names.items():
+            if name not in offered:
+                return f"{on} lacks {name} ({why})"
+    if device.compute_family is None:
+        return f"{on} has no queue that computes"
+    limits = device.limits
+    for name, found, least in (
+        ("maxComputeWorkGroupInvocations", limits.invocations, INVOCATIONS),
+        ("maxComputeSharedMemorySize", limits.shared_bytes, SHARED_BYTES),
+        ("maxComputeWorkGroupCount", min(limits.grid), GRID_YZ),
+    ):
+        if found < least:
+            return f"{on} has {name} {found}, and {least} is needed"
+    return ""
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _version(number: int) -> tuple[int, int, int]:
+    """VK_API_VERSION_MAJOR, _MINOR, _PATCH."""
+    return number >> 22 & 0x7F, number >> 12 & 0x3FF, number & 0xFFF
+
+
+def _extensions(vulkan: Vulkan, handle: int) -> frozenset[str]:
+    count = ctypes.c_uint32()
+    vulkan.vkEnumerateDeviceExtensionProperties(handle, None, byref(count), None)
+    rows = (api.struct_type("VkExtensionProperties") * count.value)()
+    vulkan.vkEnumerateDeviceExtensionProperties(handle, None, byref(count), rows)
+    found: Any = rows
+    return frozenset(row.extensionName.decode() for row in found)
+
+
+def _memory(said: Any) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]:
+    heaps = said.memoryHeaps[: said.memoryHeapCount]
+    types = said.memoryTypes[: said.memoryTypeCount]
+    local = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
+    return (
+        tuple(MemoryHeap(heap.size, bool(heap.flags & local)) for heap in heaps),
+        tuple(MemoryType(each.propertyFlags, each.heapIndex) for each in types),
+    )
+
+
+def _families(vulkan: Vulkan, handle: int) -> tuple[QueueFamily, ...]:
+    count = ctypes.c_uint32()
+    vulkan.vkGetPhysicalDeviceQueueFamilyProperties(handle, byref(count), None)
+    rows = (api.struct_type("VkQueueFamilyProperties") * count.value)()
+    vulkan.vkGetPhysicalDeviceQueueFamilyProperties(handle, byref(count), rows)
+    found: Any = rows
+    return tuple(QueueFamily(row.queueFlags, row.queueCount, row.timestampValidBits) for row in found)
