@@ -54,7 +54,7 @@ ROOMS: dict[str, Room] = {
     "model": _room("ir kernels mem", computes=True),
     "backends": _room("exec lower kernels pm4 kmd ir mem spirv", computes=True),
     # machines, real and simulated
-    "spirv": _room(),
+    "spirv": _room(computes=True),  # float modes are added at load
     "pm4": _room(),
     "kmd": _room(),
     "isa": _room(),

@@ -20,6 +20,7 @@ SETS = {
     "numpy-reference": "zinc_rt.kernels.reference.table",
     "native": "zinc_rt.kernels.native.table",
     "gfx1201": "zinc_rt.kernels.gfx1201.table",
+    "spirv": "zinc_rt.kernels.spirv.table",
 }
 
 
@@ -54,6 +55,16 @@ class BinaryKernelSet(KernelSet, Protocol):
         ...
 
 
+@runtime_checkable
+class SpirvKernelSet(KernelSet, Protocol):
+    """One whose entries yield launches of SPIR-V modules."""
+
+    def module(self, name: str, /) -> bytes:
+        """A kernel by the name that a launch gives, without float modes. Raises UnsupportedError where there is
+        none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """A KernelSet."""
@@ -70,6 +81,13 @@ class BinaryKernels(Kernels):
     """A BinaryKernelSet."""
 
     load: Callable[[str], Zrt]
+
+
+@dataclass(frozen=True, slots=True)
+class SpirvKernels(Kernels):
+    """A SpirvKernelSet."""
+
+    module: Callable[[str], bytes]
 
 
 def no_kernels(target: str) -> BinaryKernels:

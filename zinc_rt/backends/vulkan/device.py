@@ -106,6 +106,10 @@ class VulkanDevice:
             self.vk.vkDestroyInstance(self.instance, None)
         self.handle = self.instance = 0
 
+    def abandon(self) -> None:
+        """Something runs on it that does not end: `close` leaves it to the end of the process."""
+        self.handle = self.instance = 0
+
     def __enter__(self) -> VulkanDevice:
         return self
 

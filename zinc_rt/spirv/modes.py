@@ -1,0 +1,48 @@
+"""Float controls: the execution modes a device answers for, added to a kernel when it is loaded.
+
+The committed files have none: which there are is the device's to say (VkPhysicalDeviceFloatControlsProperties),
+and a module that asks for a mode the device has not is no valid one there. Core since SPIR-V 1.4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zinc_rt.errors import InputError
+from zinc_rt.spirv.module import HEADER_WORDS, bytes_of, words_of
+from zinc_rt.spirv.opcodes import Opcode
+
+WIDTH = 32  # bits of the floats that the modes are for
+MODES = {  # name: its capability and its mode (specification, 3.31 and 3.6)
+    "DenormPreserve": (4464, 4459),
+    "SignedZeroInfNanPreserve": (4466, 4461),
+    "RoundingModeRTE": (4467, 4462),
+}
+_BEFORE_MODES = frozenset(
+    {Opcode.Capability, Opcode.Extension, Opcode.ExtInstImport, Opcode.MemoryModel, Opcode.EntryPoint}
+)
+
+
+def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
+    """The module with these modes for 32-bit floats, by their names in MODES; as it is for none.
+
+    Raises InputError for a name that is none, and for a module without an entry point.
+    """
+    if unknown := [name for name in modes if name not in MODES]:
+        raise InputError(f"no float mode {unknown[0]}: wanted some of {', '.join(MODES)}")
+    words = words_of(data)
+    entry = 0
+    after_capabilities = at = HEADER_WORDS
+    while at < len(words) and (opcode := words[at] & 0xFFFF) in _BEFORE_MODES and words[at] >> 16:
+        if opcode == Opcode.EntryPoint:
+            entry = words[at + 2]
+        at += words[at] >> 16
+        if opcode == Opcode.Capability:
+            after_capabilities = at
+    if not entry:
+        raise InputError("SPIR-V without an entry point: not a kernel")
+    asked: list[int] = []
+    said: list[int] = []
+    for capability, mode in (MODES[name] for name in modes):
+        asked += (2 << 16 | Opcode.Capability, capability)
+        said += (4 << 16 | Opcode.ExecutionMode, entry, mode, WIDTH)
+    return bytes_of([*words[:after_capabilities], *asked, *words[after_capabilities:at], *said, *words[at:]])

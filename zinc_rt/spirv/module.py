@@ -1,0 +1,169 @@
+"""A SPIR-V module as data: its instructions in order, and who is called what.
+
+    module = read(Path("add.spv").read_bytes())      # InputError for bytes that are no whole module
+    [each for each in module.instructions if each.opcode == Opcode.FAdd]
+
+The container is that of the specification's section 2.3: five words, then instructions, each with its length in
+words and its opcode in the first. An unknown opcode is no damage: lint.py says what a kernel may have.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from zinc_rt.errors import InputError
+from zinc_rt.spirv.opcodes import TYPELESS, WITHOUT_RESULT, Opcode, opcode_name
+
+MAGIC = 0x07230203
+HEADER_WORDS = 5
+GENERATOR = 2  # the header's word that says who made the module
+_KNOWN = frozenset(Opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class SpirvInstruction:
+    """`operands`: the words behind the first. `at`: the first word's index in the module."""
+
+    opcode: int
+    operands: tuple[int, ...]
+    at: int
+
+    @property
+    def result(self) -> int | None:
+        """The id that it defines; None where it defines none, or its opcode is not known here."""
+        if self.opcode in WITHOUT_RESULT or self.opcode not in _KNOWN:
+            return None
+        return self.operands[0] if self.opcode in TYPELESS else self.operands[1]
+
+    @property
+    def type(self) -> int | None:
+        """The id of its result's type."""
+        if self.opcode in WITHOUT_RESULT or self.opcode in TYPELESS or self.opcode not in _KNOWN:
+            return None
+        return self.operands[0]
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The operands behind type and result, ids and literals alike."""
+        if self.opcode in WITHOUT_RESULT or self.opcode not in _KNOWN:
+            return self.operands
+        return self.operands[1:] if self.opcode in TYPELESS else self.operands[2:]
+
+    def __str__(self) -> str:
+        return f"{opcode_name(self.opcode)} {' '.join(map(str, self.operands))}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class SpirvFunction:
+    """`name` as glslang writes it: the GLSL name, "(" and its parameters; "main" is the entry point."""
+
+    id: int
+    name: str
+    instructions: tuple[SpirvInstruction, ...]
+
+
+@dataclass(frozen=True)
+class SpirvModule:
+    """`words`: the whole file. `names`: OpName's, by id."""
+
+    words: tuple[int, ...]
+    instructions: tuple[SpirvInstruction, ...]
+    names: dict[int, str] = field(repr=False)
+
+    @cached_property
+    def definitions(self) -> dict[int, SpirvInstruction]:
+        """Who defines an id."""
+        found = ((each.result, each) for each in self.instructions)
+        return {result: each for result, each in found if result is not None}
+
+    @cached_property
+    def functions(self) -> tuple[SpirvFunction, ...]:
+        """In the file's order, each from OpFunction to OpFunctionEnd."""
+        found: list[SpirvFunction] = []
+        body: list[SpirvInstruction] = []
+        for each in self.instructions:
+            if each.opcode == Opcode.Function:
+                body = []
+            body.append(each)
+            if each.opcode == Opcode.FunctionEnd:
+                made = body[0].operands[1]
+                found.append(SpirvFunction(made, self.names.get(made, ""), tuple(body)))
+        return tuple(found)
+
+    def of(self, *opcodes: int) -> Iterator[SpirvInstruction]:
+        """The instructions with one of these opcodes."""
+        return (each for each in self.instructions if each.opcode in opcodes)
+
+    def decorated(self, decoration: int) -> dict[int, tuple[int, ...]]:
+        """The ids that OpDecorate gives a decoration, with its literals."""
+        return {
+            each.operands[0]: each.operands[2:]
+            for each in self.of(Opcode.Decorate)
+            if each.operands[1] == decoration
+        }
+
+    def constant(self, id: int) -> int | None:
+        """The bits of a scalar OpConstant, 32 or 64; None for anything else."""
+        made = self.definitions.get(id)
+        if made is None or made.opcode != Opcode.Constant:
+            return None
+        return sum(word << 32 * index for index, word in enumerate(made.inputs))
+
+    @property
+    def processed(self) -> tuple[str, ...]:
+        """What OpModuleProcessed says was done to it."""
+        return tuple(text_of(each.operands) for each in self.of(Opcode.ModuleProcessed))
+
+
+def read(data: bytes, source: str = "SPIR-V") -> SpirvModule:
+    """The module in `data`. Raises InputError, naming `source`, for what is no whole module."""
+    words = words_of(data, source)
+    made = tuple(instructions(words, source))
+    names = {each.operands[0]: text_of(each.operands[1:]) for each in made if each.opcode == Opcode.Name}
+    return SpirvModule(words, made, names)
+
+
+def words_of(data: bytes, source: str = "SPIR-V") -> tuple[int, ...]:
+    """The file's words. Raises InputError where there is no whole header."""
+    if len(data) % 4 or len(data) < 4 * HEADER_WORDS:
+        raise InputError(f"{source}: {len(data)} bytes: wanted whole words, {HEADER_WORDS} at least")
+    words = struct.unpack(f"<{len(data) // 4}I", data)
+    if words[0] != MAGIC:
+        raise InputError(f"{source}: begins with {words[0]:#010x}: wanted SPIR-V's {MAGIC:#010x}, little-endian")
+    return words
+
+
+def bytes_of(words: tuple[int, ...] | list[int]) -> bytes:
+    """The inverse of words_of."""
+    return struct.pack(f"<{len(words)}I", *words)
+
+
+def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[SpirvInstruction]:
+    """One after the other. Raises InputError at a length that is none, or beyond the end."""
+    at = HEADER_WORDS
+    while at < len(words):
+        length, opcode = words[at] >> 16, words[at] & 0xFFFF
+        if not 0 < length <= len(words) - at:
+            raise InputError(
+                f"{source}: word {at}: {opcode_name(opcode)} says {length} words, {len(words) - at} are left"
+            )
+        made = SpirvInstruction(opcode, words[at + 1 : at + length], at)
+        wanted = 0 if opcode in WITHOUT_RESULT or opcode not in _KNOWN else 1 if opcode in TYPELESS else 2
+        if len(made.operands) < wanted:
+            raise InputError(f"{source}: word {at}: {opcode_name(opcode)} has no room for its result")
+        yield made
+        at += length
+
+
+def text_of(words: tuple[int, ...]) -> str:
+    """A literal string: UTF-8 up to its first zero byte."""
+    return bytes_of(words).partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def words_of_text(text: str) -> tuple[int, ...]:
+    """The literal of a string, its zero byte and padding included."""
+    data = text.encode() + b"\0"
+    return struct.unpack(f"<{-(-len(data) // 4)}I", data + bytes(-len(data) % 4))

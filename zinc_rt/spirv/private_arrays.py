@@ -1,0 +1,105 @@
+"""Arrays of a single invocation, and what indexes them.
+
+A GPU has no memory that is indexed by lane registers: a compiler that cannot make the index a constant makes
+chains of selects over all elements, over those never written too. Such an array is fine where every index is a
+constant once loops are unrolled, that is where it is made of the counters of [[unroll]] loops, which are
+unrolled from the inside out: one around a plain loop stays a loop. It is fine as well where it is set as a whole
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zinc_rt.spirv.module import SpirvFunction, SpirvInstruction, SpirvModule
+from zinc_rt.spirv.opcodes import Opcode
+from zinc_rt.spirv.remark import Remark, place
+
+_FUNCTION, _PRIVATE = 7, 6  # storage classes
+_UNROLL = 1  # loop control
+_ADVICE = (
+    "a constant, the counter of an [[unroll]] loop with no plain loop inside, or a whole value first; "
+    "or shared memory"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """By the words of a module, as glslang lays blocks out: `begin` to `end`, its continue block from `next`
+    on."""
+
+    begin: int
+    next: int
+    end: int
+    unrolled: bool
+    counters: frozenset[int]  # variables stored in the continue block and nowhere else inside
+
+
+def private_arrays(module: SpirvModule) -> Iterator[Remark]:
+    """A remark for each access to a private array or vector by an index that stays a variable."""
+    plain = _with_plain_loops(module)
+    for function in module.functions:
+        loops = _loops(function, plain)
+        whole = {each.operands[0] for each in function.instructions if each.opcode == Opcode.Store}
+        for each in function.instructions:
+            if each.opcode != Opcode.AccessChain:
+                continue
+            base = module.definitions[each.inputs[0]]
+            if base.opcode != Opcode.Variable or base.operands[2] not in (_FUNCTION, _PRIVATE):
+                continue
+            around = [loop for loop in loops if loop.begin < each.at < loop.end and loop.unrolled]
+            fixed = frozenset[int]().union(*(loop.counters for loop in around))
+            if all(_constant(module, index, fixed) for index in each.inputs[1:]):
+                continue
+            if base.operands[1] not in whole and len(base.operands) < 4:
+                said = "an array indexed by a variable becomes selects over elements that nobody wrote"
+                yield Remark("private-array", place(module, each), said, _ADVICE)
+
+
+def _constant(module: SpirvModule, id: int, counters: frozenset[int]) -> bool:
+    """Whether a value is made of constants and of loads of `counters` alone."""
+    made = module.definitions[id]
+    if made.opcode in (Opcode.Constant, Opcode.ConstantNull, Opcode.SpecConstant):
+        return True
+    if made.opcode == Opcode.Load:
+        return made.inputs[0] in counters
+    if made.opcode in (Opcode.Phi, Opcode.FunctionCall, Opcode.FunctionParameter, Opcode.Undef):
+        return False
+    return bool(made.inputs) and all(
+        input in module.definitions and _constant(module, input, counters) for input in made.inputs
+    )
+
+
+def _loops(function: SpirvFunction, plain: frozenset[int]) -> list[_Loop]:
+    labels = {each.operands[0]: each.at for each in function.instructions if each.opcode == Opcode.Label}
+    merges = [each for each in function.instructions if each.opcode == Opcode.LoopMerge]
+    calls = [
+        each.at for each in function.instructions if each.opcode == Opcode.FunctionCall and each.inputs[0] in plain
+    ]
+    made = []
+    for merge in merges:
+        begin, end, following = merge.at, labels[merge.operands[0]], labels[merge.operands[1]]
+        inner = [each for each in merges if begin <= each.at < end]
+        unrolled = all(each.operands[2] & _UNROLL for each in inner) and not any(begin < at < end for at in calls)
+        stores = [each for each in function.instructions if each.opcode == Opcode.Store and begin < each.at < end]
+        counters = {each.operands[0] for each in stores if each.at > following}
+        counters -= {each.operands[0] for each in stores if each.at < following}
+        made.append(_Loop(begin, following, end, unrolled, frozenset(counters)))
+    return made
+
+
+def _with_plain_loops(module: SpirvModule) -> frozenset[int]:
+    """The functions that have a loop which is not unrolled, or call one that has."""
+
+    def own(instructions: tuple[SpirvInstruction, ...]) -> bool:
+        return any(each.opcode == Opcode.LoopMerge and not each.operands[2] & _UNROLL for each in instructions)
+
+    found = {function.id for function in module.functions if own(function.instructions)}
+    calls = {
+        function.id: {each.inputs[0] for each in function.instructions if each.opcode == Opcode.FunctionCall}
+        for function in module.functions
+    }
+    while more := {id for id, called in calls.items() if called & found} - found:
+        found |= more
+    return frozenset(found)

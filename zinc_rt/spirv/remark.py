@@ -1,0 +1,37 @@
+"""What lint says of a module: one line each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.spirv.module import SpirvInstruction, SpirvModule
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """`where`: the instruction and whose it is; `advice`: what to do about it."""
+
+    rule: str
+    where: str
+    message: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.where}: {self.message}\n  next: {self.advice}"
+
+
+def place(module: SpirvModule, instruction: SpirvInstruction) -> str:
+    """ "word 812, OpFAdd %47 in main": the instruction, its result's name or number, and its function."""
+    text = str(instruction).partition(" ")[0]
+    if (result := instruction.result) is not None:
+        text += f" %{module.names.get(result) or result}"
+    function = function_at(module, instruction.at)
+    return f"word {instruction.at}, {text}" + (f" in {function}" if function else "")
+
+
+def function_at(module: SpirvModule, at: int) -> str:
+    """The GLSL name, without parameters, of the function around a word; empty outside."""
+    for function in module.functions:
+        if function.instructions[0].at <= at <= function.instructions[-1].at:
+            return function.name.partition("(")[0]
+    return ""
