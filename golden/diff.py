@@ -39,7 +39,7 @@ class GoldenDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PositionedArray:
     """An array of a golden: `values` [R, ...] of `positions` i64 [R], counted from the prompt's first token."""
 
     positions: np.ndarray
@@ -147,19 +147,19 @@ def digests_of(golden: Golden) -> Mapping[str, str]:
     })  # fmt: skip
 
 
-def _values(golden: Golden) -> dict[str, Rows]:
+def _values(golden: Golden) -> dict[str, PositionedArray]:
     """Every array by its label, with the positions it holds."""
     prompt = np.arange(len(golden.ids))
     kept = golden.rows
 
-    def rows(array: np.ndarray) -> Rows:
-        return Rows(prompt if kept is None or len(array) == len(prompt) else kept, array)
+    def rows(array: np.ndarray) -> PositionedArray:
+        return PositionedArray(prompt if kept is None or len(array) == len(prompt) else kept, array)
 
     found = {label: rows(array) for label, array in reference_from_golden(golden).values.items()}
     found["logits"] = rows(golden.logits)
     after = golden.greedy_logits
     if after is not None and len(after):
-        found["greedy_logits"] = Rows(len(prompt) + np.arange(len(after)), after)
+        found["greedy_logits"] = PositionedArray(len(prompt) + np.arange(len(after)), after)
     return found
 
 
