@@ -10,7 +10,7 @@ from lower.chains import ONE, chain, planned
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.loaded_kernels import LoadedKernel
 from zinc_rt.backends.amd.packet_list import PacketList, ib_content
-from zinc_rt.lower import DispatchPlan, dispatch_plan
+from zinc_rt.lower import DispatchPlan, dispatch_plan, plan_block
 from zinc_rt.pm4.decode import decode_stream
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect, EventWrite, SetShReg
@@ -30,7 +30,7 @@ def stream(plan: DispatchPlan) -> PacketList:
 
 def test_the_block_holds_addresses_then_constants() -> None:
     plan = planned((5, 1, 1))
-    image = command_stream.content(plan, VA, lambda ref: 0x1000 + ref.offset_bytes)
+    image = plan_block.content(plan, VA, lambda ref: 0x1000 + ref.offset_bytes)
     first, second = [step.arguments_offset - plan.specs_offset for step in plan.dispatches][:2]
     assert struct.unpack_from("<QQIf", image, first) == (0x1000, VA, 7, 1.5)
     assert struct.unpack_from("<QQQI", image, second) == (VA, 0, 0x1010, 0xFFFFFFFF)
@@ -46,7 +46,7 @@ def test_a_grid_that_is_data_is_read_from_the_block() -> None:
     plan = planned((5, "tokens", 3), {**ONE, "tokens": 16})
     grids = [packet for packet in stream(plan).packets if isinstance(packet, DispatchIndirect)]
     assert len(grids) == 4 and {grid.address for grid in grids} == {VA + plan.grids_offset}
-    image = command_stream.content(plan, VA, lambda ref: 0x1000)
+    image = plan_block.content(plan, VA, lambda ref: 0x1000)
     assert struct.unpack_from("<3I", image, 0) == (5, 1 << 31, 3)
     first = next(plan.dispatches)
     assert struct.unpack_from("<QQQI", image, first.arguments_offset - plan.specs_offset) == (

@@ -178,7 +178,7 @@ def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
     """The pointers that swiglu gets."""
 
     def plant(patch: pytest.MonkeyPatch, backend: Any) -> None:
-        real = executable_builder.command_stream.content
+        real = executable_builder.plan_block.content
 
         def changed(plan: Any, *arguments: Any) -> bytes:
             image = bytearray(real(plan, *arguments))
@@ -189,7 +189,7 @@ def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
             image[at : at + 8 * count] = np.array(change(pointers), "<u8").tobytes()
             return bytes(image)
 
-        patch.setattr(executable_builder.command_stream, "content", changed)
+        patch.setattr(executable_builder.plan_block, "content", changed)
 
     return plant
 

@@ -66,6 +66,7 @@ class Opcode(IntEnum):
     CompositeInsert = 82
     CopyObject = 83
     CopyLogical = 400
+    AtomicIAdd = 234  # of integers: whatever the order, the sum is the same
     # conversions: those between integers are exact, those to and from floats are the kernel's to keep in range
     ConvertFToU = 109
     ConvertFToS = 110

@@ -1,16 +1,12 @@
-"""A dispatch plan as PM4: `content` fills the plan's block, `packets` writes the command stream over it.
-
-Both once addresses are known: the block's own, and those of kernels and buffers.
-"""
+"""A dispatch plan as PM4, once addresses are known: the plan's block's, and those of the kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.amd.stamps import STAMPS_BYTES, begins, ends
-from zinc_rt.kernels.launch import Operand, Ref, Stride, Temp
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock
 from zinc_rt.lower.lowered_graph import Barrier
 from zinc_rt.pm4 import gcr
@@ -23,22 +19,6 @@ STORES_OF_BEFORE = {  # caches that may hold older bytes: stores have gone throu
     Generation.GFX11: gcr.acquire(Generation.GFX11, GLK_INV=1, GLV_INV=1, GL1_INV=1),
     Generation.GFX12: gcr.acquire(Generation.GFX12, GLK_INV=1, GLV_INV=1),
 }
-
-
-def content(plan: DispatchPlan, va: int, address: Callable[[Ref], int]) -> bytes:
-    """What the host writes into the block at `va`, from byte `specs_offset` on."""
-    image = bytearray(plan.size_bytes)
-
-    for step in plan.dispatches:
-
-        def resolve(place: Operand, temps: Mapping[str, int] = step.temps) -> int:
-            assert not isinstance(place, Stride), f"{place.name} is packed: its rows fix its strides"
-            return va + temps[place.name] if isinstance(place, Temp) else address(place)
-
-        block = step.launch.kernarg(resolve)
-        image[step.arguments_offset : step.arguments_offset + len(block)] = block
-    image[plan.specs_offset : plan.specs_offset + len(plan.grid_specs)] = plan.grid_specs
-    return bytes(image[plan.specs_offset :])
 
 
 def packets(

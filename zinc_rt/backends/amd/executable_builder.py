@@ -24,7 +24,7 @@ from zinc_rt.kernels.launch import Ref
 from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan
+from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan, plan_block
 from zinc_rt.lower.dispatch_plan import places
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import Generation
@@ -85,7 +85,7 @@ class ExecutableBuilder:
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va
-            image = command_stream.content(plan, va, partial(_address, lowered, buffers))
+            image = plan_block.content(plan, va, partial(_address, lowered, buffers))
             self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
             expected = Expectation(
                 va, kernels.__getitem__, self.code.read, partial(_extent, lowered, buffers), self.generation

@@ -171,8 +171,9 @@ def page_refusal(node: Node, graph: OpGraph) -> str | None:
 
 def flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
-    if head_dim % 4 or value_dim % 4 or not 0 < max(head_dim, value_dim) <= tuning.flash_widths[-1]:
-        return f"head_dim {head_dim}, value_dim {value_dim}: wanted multiples of 4 up to {tuning.flash_widths[-1]}"
+    multiple, widest = tuning.flash_multiple, tuning.flash_widths[-1]
+    if head_dim % multiple or value_dim % multiple or not 0 < max(head_dim, value_dim) <= widest:
+        return f"head_dim {head_dim}, value_dim {value_dim}: wanted multiples of {multiple} up to {widest}"
     if _page_tokens(node) < tuning.flash_batch:
         return f"page_tokens is {_page_tokens(node)}, wanted {tuning.flash_batch} or more"
     return page_refusal(node, graph)

@@ -29,10 +29,13 @@ class Tuning:
     grid_rows: int  # the most workgroups along y or z
 
     flash_widths: tuple[int, ...]  # longest head of each flash_attn kernel, rising
+    latent_widths: tuple[int, ...]  # most latents of each mla_flash_attn kernel, rising; of a set without, none
+    flash_multiple: int  # of which a head's dims are one
     flash_batch: int  # neighbouring keys that it takes from one page
 
     experts_maximum: int
     choices_maximum: int
+    gatings: tuple[str, ...]  # of moe_topk, which takes groups of experts too where it has several
 
     conv_taps: int
     state_columns: int  # of a row of conv1d, load_rows, store_rows
@@ -43,3 +46,7 @@ class Tuning:
     vocabulary_maximum: int  # of the sort
     sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
     sample_columns: int  # of sample_weights
+
+    # of ssm_scan, for sets that have it
+    scan_channels: int = 1
+    scan_states_maximum: int = 0

@@ -29,13 +29,14 @@ MADE_OF = "source sha256 "  # what OpModuleProcessed says of a committed kernel
 _INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
 _TARGET = "vulkan1.2"
 
-_BY_WEIGHT: dict[str, tuple[str, ...]] = {dtype: (dtype.upper(),) for dtype in WEIGHT_TYPES}
+_BY_WEIGHT: dict[str, tuple[str, ...]] = {dtype: (f"WEIGHT_{dtype.upper()}",) for dtype in WEIGHT_TYPES}
 FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     # the file's name: what its kernels are called behind it, and the macros that make each, NAME or NAME=VALUE
     "embed": _BY_WEIGHT,
     "matvec": _BY_WEIGHT,
     "matmul": _BY_WEIGHT,
-    "flash_attn": {str(width): (f"WIDTH={width}",) for width in (128, 512)},
+    "flash_attn": {str(width): (f"WIDEST={width}",) for width in (128, 512, 2048)},
+    "mla_flash_attn": {str(width): (f"WIDEST={width}",) for width in (512, 2048)},
 }
 
 

@@ -6,7 +6,19 @@ from functools import cache
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kernels.rows import attention, elementwise, embed, matvec, moe, norm, recurrent, sampling, slots
+from zinc_rt.kernels.rows import (
+    attention,
+    elementwise,
+    embed,
+    matvec,
+    mla,
+    moe,
+    norm,
+    recurrent,
+    sampling,
+    slots,
+    ssm_scan,
+)
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES, pack_weight, packed_bytes
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import SpirvKernels, SpirvKernelSet
@@ -16,7 +28,7 @@ TUNING = Tuning(
     weight_dtypes=WEIGHT_TYPES,
     columns=256,
     slice_columns=512,
-    embed_columns=256,
+    embed_columns=512,
     copy_columns=512,
     expert_columns=128,
     matvec_rows=16,
@@ -24,23 +36,28 @@ TUNING = Tuning(
     matmul_tokens=4,
     matmul_capacity=64,
     grid_rows=0xFFFF,  # what every device has of each axis
-    flash_widths=(128, 512),
-    flash_batch=8,
+    flash_widths=(128, 512, 2048),
+    latent_widths=(512, 2048),
+    flash_multiple=1,
+    flash_batch=1,
     experts_maximum=1024,
     choices_maximum=128,
+    gatings=("softmax", "sigmoid"),
     conv_taps=4,
-    state_columns=256,
+    state_columns=128,  # one to an invocation of conv1d, load_rows and store_rows
     gate_heads=32,
-    delta_values=4,
-    delta_head_maximum=128,
-    vocabulary_maximum=1 << 18,
+    delta_values=32,
+    delta_head_maximum=128,  # a row of the state is in an invocation's registers
+    vocabulary_maximum=1 << 24,  # a count that is a float exactly
     sample_block=16,
     sample_columns=1024,
+    scan_channels=32,
+    scan_states_maximum=16,  # in an invocation's registers
 )
 
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (embed, matvec, norm, elementwise, attention, moe, recurrent, sampling, slots)
+FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots, ssm_scan)
 ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
 _BUILT = files(__package__) / "built"
 

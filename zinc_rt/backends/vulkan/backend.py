@@ -1,0 +1,348 @@
+"""Vulkan: a lowered graph as a command buffer, recorded once and replayed through timeline semaphores.
+
+Memory is in memory.py, what is recorded in executable.py, what is submitted in streams.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from zinc_rt.backends.base import Device, Submissions
+from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.backends.vulkan.commands import CmdResetQueryPool, CommandPool
+from zinc_rt.backends.vulkan.device import VulkanDevice
+from zinc_rt.backends.vulkan.executable import VulkanBuilder, VulkanExecutable, empty_runs, single_run
+from zinc_rt.backends.vulkan.fence import SemaphoreFence, SemaphoreTimeline
+from zinc_rt.backends.vulkan.hang import VulkanHang, hang
+from zinc_rt.backends.vulkan.memory import VulkanMemory, VulkanStorage
+from zinc_rt.backends.vulkan.pipelines import Pipeline, Pipelines
+from zinc_rt.backends.vulkan.streams import LOST, VulkanStreams
+from zinc_rt.backends.vulkan.transfer import StagedTransfer, copied, zeroed
+from zinc_rt.errors import CheckFailed, UnsupportedError
+from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Stream
+from zinc_rt.kernels.launch import Launch, Operand, Ref
+from zinc_rt.kernels.sets import SpirvKernelSet
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.lower import LoweredGraph
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.object_cache import ObjectCache
+
+
+@dataclass(frozen=True, slots=True)
+class VulkanOptions:
+    """How a VulkanBackend works, whatever device it is on.
+
+    `timeout_seconds`: for what the backend itself waits for. `cache`: keeps the driver's compiled kernels; None:
+    nobody does. `debug`: barriers write their numbers, so that a replay that stands says where. `guarded`: poison
+    around every allocation, compared after every wait. `staged`: device memory as if the host mapped none of it.
+    """
+
+    timeout_seconds: float = 60.0
+    cache: ObjectCache | None = None
+    debug: bool = False
+    guarded: bool = False
+    staged: bool = False
+
+
+class VulkanBackend:
+    """A Backend on one Vulkan device: owns all that it makes of it. A context manager. One host thread drives it,
+    in the process that opened it."""
+
+    instrument: None = None
+
+    def __init__(
+        self,
+        spec: BackendSpec,
+        ordering: str,
+        device: VulkanDevice,
+        kernels: SpirvKernelSet,
+        options: VulkanOptions = VulkanOptions(),
+        *,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`after` is called when the backend has closed, or could not be opened: whoever opened the device closes
+        it there."""
+        self.spec = spec
+        self.ordering = ordering
+        self.kernels = kernels
+        self.device = Device(name=device.physical.name, arch="vulkan", profile=device.physical.driver)
+        self.options = options
+        self.vulkan = device
+        self.memory = VulkanMemory(device, staged=options.staged, guarded=options.guarded)
+        self._process = os.getpid()
+        self._closed = False
+        self._after = after
+        self._staging: StagedTransfer | None = None
+        with ExitStack() as undo:
+            undo.callback(after)
+            self._pipelines = Pipelines(device, kernels, options.cache)
+            undo.callback(partial(self._pipelines.close, keep=False))
+            self._pool = CommandPool(device)
+            undo.pop_all()
+        self._streams = VulkanStreams(device, self._pool, self._hang, options.timeout_seconds)
+        self._builder = VulkanBuilder(
+            device,
+            self.memory,
+            self._pipelines,
+            self._pool,
+            self._put,
+            self._warm if device.is_cpu else lambda new: None,
+            kernels.module,
+            options.debug,
+        )
+
+    @property
+    def submissions(self) -> Submissions:
+        return self._streams.submissions
+
+    # Memory
+
+    def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
+        """Raises UnsupportedError with the sizes where the device has not so much."""
+        self._check_process()
+        block = self.memory.block(size_bytes, heap, name)
+        buffer = self.memory.buffer(block, 0, size_bytes, heap, name)
+        if zeroed and block.host is not None:
+            np.frombuffer(buffer.storage.view(), np.uint8).fill(0)
+            self.memory.flush(block, 0, size_bytes)
+        elif zeroed:
+            self._transfers().fill(block)
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        """The caller has waited for every replay that uses it."""
+        buffer.check_owned()
+        self.memory.free(buffer)
+
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        """ValueError for memory the host does not map."""
+        storage: VulkanStorage = buffer.storage
+        view = storage.view()[offset_bytes : offset_bytes + size_bytes]
+        self.memory.invalidate(storage.block, storage.offset_bytes + offset_bytes, size_bytes)
+        return view.toreadonly()
+
+    def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        storage: VulkanStorage = buffer.storage
+        if storage.block.host is not None:
+            storage.view()[offset_bytes : offset_bytes + data.nbytes] = data
+            self.memory.flush(storage.block, storage.offset_bytes + offset_bytes, data.nbytes)
+        else:
+            self._put(storage, offset_bytes, np.frombuffer(data, np.uint8))
+
+    def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> SemaphoreFence:
+        """By vkCmdFillBuffer: whole dwords."""
+        self._check_process()
+        commands = zeroed(buffer.storage, offset_bytes, size_bytes)
+        return self._streams.run_once(f"fill {buffer.name}", commands, stream)
+
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> SemaphoreFence:
+        self._check_process()
+        command = copied(source.storage, source_offset_bytes, target.storage, target_offset_bytes, size_bytes)
+        what = f"copy {source.name} to {target.name}"
+        return self._streams.run_once(what, [command] if size_bytes else [], stream)
+
+    def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
+        """As the kernels want each type: in place where the device reads the host's pages and the type stays as in
+        the file, else copied into as few allocations as it allows."""
+        self._check_process()
+        arrays: dict[str, Weight | np.ndarray] = {**weights, **constants}
+        buffers = self._imported(weights)
+        try:
+            for number, pool in enumerate(
+                self.memory.pools({n: self._packed_bytes(a) for n, a in arrays.items() if n not in buffers})
+            ):
+                self._pool_buffers(number, pool, arrays, buffers)
+            if self._staging is not None:
+                self._staging.finish()
+        except BaseException:
+            if self._staging is not None:
+                self._staging.finish()  # what is on its way must not land in somebody else's memory
+            for buffer in buffers.values():
+                self.memory.free(buffer)
+            raise
+        return buffers
+
+    def _imported(self, weights: Mapping[str, Weight]) -> dict[str, Buffer]:
+        """Weights whose packed bytes are the file's own, where the device takes the host's memory."""
+        found: dict[str, Buffer] = {}
+        for name, weight in weights.items():
+            if self._packed_bytes(weight) != weight.nbytes or not weight.raw.flags.c_contiguous:
+                continue
+            packed = self.kernels.pack(weight)
+            if packed.ctypes.data != weight.raw.ctypes.data:
+                continue
+            made = self.memory.imported(packed, name)
+            if made is not None:
+                found[name] = self.memory.buffer(*made, packed.nbytes, BufferHeap.DEVICE_LOCAL, name)
+        return found
+
+    def _pool_buffers(
+        self,
+        number: int,
+        pool: list[tuple[str, int]],
+        arrays: Mapping[str, Weight | np.ndarray],
+        buffers: dict[str, Buffer],
+    ) -> None:
+        last, offset = pool[-1]
+        size_bytes = offset + max(1, self._packed_bytes(arrays[last]))
+        block = self.memory.block(size_bytes, BufferHeap.DEVICE_LOCAL, f"weights {number}")
+        for name, offset in pool:
+            packed_bytes = self._packed_bytes(arrays[name])
+            buffers[name] = self.memory.buffer(block, offset, packed_bytes, BufferHeap.DEVICE_LOCAL, name)
+        for name, _ in pool:  # one at a time: a model may be most of the host's memory
+            self._put_later(buffers[name].storage, 0, self._packed(arrays[name]))
+
+    def _packed(self, array: Weight | np.ndarray) -> np.ndarray:
+        packed = array if isinstance(array, np.ndarray) else self.kernels.pack(array)
+        return np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
+
+    def _packed_bytes(self, array: Weight | np.ndarray) -> int:
+        return array.nbytes if isinstance(array, np.ndarray) else self.kernels.packed_bytes(array)
+
+    # Executables
+
+    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
+        """Recorded once; pipelines that are missing are compiled together."""
+        self._check_process()
+        executable = self._builder.build(lowered, buffers)
+        if executable.timestamps is not None:
+            reset = CmdResetQueryPool(executable.timestamps.pool, executable.timestamps.count)
+            self._streams.run_once("reset of timestamps", [reset], Stream("timestamps")).wait(
+                self.options.timeout_seconds
+            )
+        return executable
+
+    def unload(self, executable: VulkanExecutable) -> None:
+        """The caller has waited for its replays."""
+        self._streams.forget(executable)
+        self._builder.free(executable)
+
+    # Submission
+
+    def submit(self, executable: VulkanExecutable, stream: Stream) -> SemaphoreFence:
+        self._check_process()
+        return self._streams.submit(executable, stream)
+
+    def wait(self, fence: Fence, timeout_seconds: float) -> None:
+        fence.wait(timeout_seconds)
+        if self.options.guarded and (spoilt := self.memory.spoilt()):
+            raise CheckFailed("; ".join(spoilt), next="zinc-rt kernel-test finds the kernel")
+
+    def dispatch(self, launch: Launch, buffers: Mapping[str, Buffer]) -> None:
+        """One launch of no graph, its grid in numbers; `buffers` by the names of its Refs. It has ended when this
+        returns."""
+        self._check_process()
+        key = (launch.kernel, launch.patches)
+        pipelines, new = self._pipelines.get([key])
+        self._warm(new)
+
+        def address(operand: Operand) -> int:
+            assert isinstance(operand, Ref), operand
+            return operand.offset_bytes + (buffers[operand.name].gpu_va or 0)
+
+        kernarg = np.frombuffer(launch.kernarg(address), np.uint8)
+        place = self.alloc(kernarg.nbytes, BufferHeap.DEVICE_LOCAL, f"arguments of {launch.kernel}", zeroed=False)
+        try:
+            self._put(place.storage, 0, kernarg)
+            assert place.gpu_va is not None
+            commands = single_run(pipelines[key], self._pipelines.layout, place.gpu_va, launch.grid)
+            self.wait(
+                self._streams.run_once(launch.kernel, commands, Stream("dispatch")), self.options.timeout_seconds
+            )
+        finally:
+            self.free(place)
+
+    # Inside
+
+    def _put_later(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
+        """uint8, 1-D; there at the end of the next `finish` where it is staged."""
+        if storage.block.host is None:
+            self._transfers().write(storage, offset_bytes, content)
+            return
+        target = np.frombuffer(storage.view(), np.uint8)
+        target[offset_bytes : offset_bytes + content.nbytes] = content
+        self.memory.flush(storage.block, storage.offset_bytes + offset_bytes, content.nbytes)
+
+    def _put(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
+        self._put_later(storage, offset_bytes, content)
+        if self._staging is not None:
+            self._staging.finish()
+
+    def _transfers(self) -> StagedTransfer:
+        if self._staging is None:
+            self._staging = StagedTransfer(self.memory, self._streams, self.options.timeout_seconds)
+        return self._staging
+
+    def _warm(self, new: list[Pipeline]) -> None:
+        """No step is charged with a software driver's compiler."""
+        if new:
+            commands = empty_runs(new, self._pipelines.layout)
+            fence = self._streams.run_once("first runs of kernels", commands, Stream("first runs"))
+            fence.wait(max(self.options.timeout_seconds, 10.0 * len(new)))
+
+    def _hang(
+        self, timeline: SemaphoreTimeline, value: int, why: str, executable: VulkanExecutable | None
+    ) -> VulkanHang:
+        return hang(self.vulkan, timeline, value, why, executable, lost=why == LOST)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise UnsupportedError(
+                f"{self.spec.tier} was opened in process {self._process}: a fork has not its driver's threads",
+                next="open a backend in the child, or start it by spawn",
+            )
+
+    # End
+
+    def close(self, *, drain_seconds: float | None = None) -> None:
+        """Wait for what runs (`drain_seconds`, else the backend's time-out), then destroy everything that was made
+        here. Raises VulkanHang where something goes on running: then all of it stays, and the device with it.
+        Harmless twice, and in a fork of the process that opened it."""
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        try:
+            self._drain(self.options.timeout_seconds if drain_seconds is None else drain_seconds)
+            self._streams.close()
+            self._pool.close()
+            self._pipelines.close(keep=self._streams.lost is None)
+            self.memory.close()
+        finally:
+            self._after()
+
+    def _drain(self, seconds: float) -> None:
+        try:
+            self._streams.drain(seconds)
+        except DeadlineMissed:
+            self.vulkan.abandon()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(drain_seconds=0.0)
+        except Exception as failure:  # the block's own error goes first
+            error.add_note(f"and while closing {self.spec.tier}: {failure}")

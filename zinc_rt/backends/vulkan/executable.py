@@ -1,0 +1,242 @@
+"""A lowered graph as a command buffer that is recorded once and replayed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from zinc_rt.backends.times import Times
+from zinc_rt.backends.vulkan.commands import (
+    BEGIN,
+    BETWEEN,
+    END,
+    TO_CHECKPOINT,
+    CmdBindPipeline,
+    CmdDispatch,
+    CmdDispatchIndirect,
+    CmdFillBuffer,
+    CmdPushConstants,
+    CmdResetQueryPool,
+    CmdWriteTimestamp,
+    CommandPool,
+    VulkanCommand,
+)
+from zinc_rt.backends.vulkan.device import VulkanDevice
+from zinc_rt.backends.vulkan.memory import VulkanBlock, VulkanMemory, VulkanStorage
+from zinc_rt.backends.vulkan.pipelines import Pipeline, PipelineKey, Pipelines
+from zinc_rt.backends.vulkan.timestamps import Timestamps
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Buffer
+from zinc_rt.ir.graph import Node
+from zinc_rt.kernels.launch import Grid, Ref
+from zinc_rt.lower import Barrier, Dispatch, DispatchPlan, LoweredGraph, dispatch_plan, plan_block
+from zinc_rt.lower.dispatch_plan import GridInBlock
+from zinc_rt.mem.heaps import BufferHeap
+
+CHECKPOINT_BYTES = 4
+
+Put = Callable[[VulkanStorage, int, np.ndarray], None]
+"""(where, offset in bytes, uint8): the bytes are there when it returns."""
+
+
+@dataclass(eq=False, slots=True)
+class VulkanExecutable:
+    """What was built of a lowered graph. `block`: arguments, grids and temporaries of its dispatches;
+    `checkpoint`: of a debug build, where each of its barriers writes its number."""
+
+    plan: DispatchPlan
+    command_buffer: int
+    block: VulkanBlock
+    read_module: Callable[[str], bytes]
+    timestamps: Timestamps | None = None
+    checkpoint: VulkanBlock | None = None
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that its dispatches are for, each once."""
+        return tuple({id(step.node): step.node for step in self.plan.dispatches if step.node is not None}.values())
+
+    def kernels(self) -> dict[str, bytes]:
+        """The SPIR-V it dispatches, by kernel."""
+        return {
+            name: self.read_module(name) for name in sorted({step.launch.kernel for step in self.plan.dispatches})
+        }
+
+    def times(self) -> Times:
+        return self.timestamps.read() if self.timestamps is not None else Times("", False, ())
+
+    def stopped_at(self) -> tuple[Dispatch, ...]:
+        """The dispatches of which one has not ended, after a replay that does not; none where nothing says so."""
+        if self.checkpoint is None or self.checkpoint.host is None:
+            return ()
+        storage = VulkanStorage(self.checkpoint, 0, CHECKPOINT_BYTES)
+        (passed,) = struct.unpack("<I", storage.view())
+        runs: list[list[Dispatch]] = [[]]
+        for step in self.plan.steps:
+            if isinstance(step, Barrier):
+                runs.append([])
+            else:
+                runs[-1].append(step)
+        return tuple(runs[passed]) if passed < len(runs) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class VulkanBuilder:
+    """Builds what a backend submits. `put` writes device memory, `warm` is given the pipelines that are new.
+    `debug`: barriers write their numbers."""
+
+    device: VulkanDevice
+    memory: VulkanMemory
+    pipelines: Pipelines
+    pool: CommandPool
+    put: Put
+    warm: Callable[[list[Pipeline]], None]
+    read_module: Callable[[str], bytes]
+    debug: bool = False
+
+    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
+        """Raises UnsupportedError for a grid the device has not, ValueError where a kernel takes other arguments
+        than its row gives."""
+        plan = dispatch_plan(lowered)
+        self._check_grids(plan)
+        with ExitStack() as undo:
+            pipelines, new = self.pipelines.get(step.code for step in plan.dispatches)
+            _check_arguments(plan, pipelines)
+            self.warm(new)
+            block = self.memory.block(plan.size_bytes, BufferHeap.DEVICE_LOCAL, f"program {plan.name}")
+            undo.callback(self.memory.give_back, block)
+            image = plan_block.content(plan, block.gpu_va, partial(_address, lowered, buffers))
+            whole = VulkanStorage(block, 0, plan.size_bytes)
+            self.put(whole, plan.specs_offset, np.frombuffer(image, np.uint8))
+            timestamps = checkpoint = None
+            if lowered.timed:
+                timestamps = Timestamps(self.device, [(step.node, step.launch.kernel) for step in plan.dispatches])
+                undo.callback(timestamps.close)
+            if self.debug:
+                checkpoint = self.memory.block(
+                    CHECKPOINT_BYTES, BufferHeap.HOST_VISIBLE, f"checkpoint of {plan.name}"
+                )
+                undo.callback(self.memory.give_back, checkpoint)
+            commands = replayed(plan, whole, pipelines, self.pipelines.layout, timestamps, checkpoint)
+            buffer = self.pool.record(commands, replayed=True)
+            undo.pop_all()
+        return VulkanExecutable(plan, buffer, block, self.read_module, timestamps, checkpoint)
+
+    def free(self, executable: VulkanExecutable) -> None:
+        self.pool.free(executable.command_buffer)
+        self.memory.give_back(executable.block)
+        if executable.timestamps is not None:
+            executable.timestamps.close()
+        if executable.checkpoint is not None:
+            self.memory.give_back(executable.checkpoint)
+
+    def _check_grids(self, plan: DispatchPlan) -> None:
+        most = self.device.limits.grid
+        for step in plan.dispatches:
+            grid = step.grid
+            if isinstance(grid, tuple) and any(size > limit for size, limit in zip(grid, most, strict=True)):
+                raise UnsupportedError(
+                    f"{step.node!r}: {step.launch.kernel} wants {' x '.join(map(str, grid))} workgroups, "
+                    f"{self.device.physical.name} has maxComputeWorkGroupCount {' x '.join(map(str, most))}",
+                    next="take a smaller step, or another tier",
+                )
+
+
+def replayed(
+    plan: DispatchPlan,
+    block: VulkanStorage,
+    pipelines: Mapping[PipelineKey, Pipeline],
+    layout: int,
+    timestamps: Timestamps | None = None,
+    checkpoint: VulkanBlock | None = None,
+) -> Iterator[VulkanCommand]:
+    """A plan's command buffer. `block` is the plan's. With `timestamps` every dispatch runs alone."""
+    if timestamps is not None:
+        yield CmdResetQueryPool(timestamps.pool, timestamps.count)
+    if checkpoint is not None:
+        yield _reached(checkpoint, 0)
+    yield BEGIN
+    bound = passed = query = 0
+    for step in plan.steps:
+        if isinstance(step, Barrier):
+            passed += 1
+            yield from _barrier(checkpoint, passed)
+            continue
+        pipeline = pipelines[step.code]
+        if pipeline.handle != bound:
+            bound = pipeline.handle
+            yield CmdBindPipeline(bound)
+        yield CmdPushConstants(layout, block.gpu_va + step.arguments_offset)
+        if timestamps is not None:
+            yield CmdWriteTimestamp(timestamps.pool, query)
+        if isinstance(step.grid, GridInBlock):
+            yield CmdDispatchIndirect(block.block.handle, block.handle_offset + step.grid.offset_bytes)
+        else:
+            yield CmdDispatch(step.grid)
+        if timestamps is not None:
+            yield CmdWriteTimestamp(timestamps.pool, query + 1)
+            yield BETWEEN
+            query += 2
+    yield END
+
+
+def _barrier(checkpoint: VulkanBlock | None, passed: int) -> Iterator[VulkanCommand]:
+    if checkpoint is None:
+        yield BETWEEN
+        return
+    yield TO_CHECKPOINT
+    yield _reached(checkpoint, passed)
+
+
+def _reached(checkpoint: VulkanBlock, number: int) -> CmdFillBuffer:
+    return CmdFillBuffer(checkpoint.handle, checkpoint.guard_bytes, CHECKPOINT_BYTES, number)
+
+
+def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipeline]) -> None:
+    for step in plan.dispatches:
+        takes = pipelines[step.code].takes
+        wanted = len(takes.buffers), len(takes.constants)
+        given = len(step.launch.buffers), len(step.launch.constants)
+        if given != wanted:
+            raise ValueError(
+                f"{step.node!r}: {step.launch.kernel} takes {wanted[0]} buffers and {wanted[1]} constants, "
+                f"its row gives {given[0]} and {given[1]}"
+            )
+
+
+def _address(lowered: LoweredGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
+    """Where a byte of a graph's buffer lies: in a resident weight, or an allocation of the memory plan."""
+    if place.name in buffers:
+        return _va(buffers[place.name]) + place.offset_bytes
+    placement = lowered.plan.placements[place.name]
+    return _va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
+
+
+def _va(buffer: Buffer) -> int:
+    assert buffer.gpu_va is not None, buffer.name
+    return buffer.gpu_va
+
+
+def empty_runs(pipelines: Iterable[Pipeline], layout: int) -> Iterator[VulkanCommand]:
+    """Each pipeline over no workgroup: a software driver compiles a kernel where it is first dispatched."""
+    for pipeline in pipelines:
+        yield CmdBindPipeline(pipeline.handle)
+        yield CmdPushConstants(layout, 0)
+        yield CmdDispatch((0, 0, 0))
+
+
+def single_run(pipeline: Pipeline, layout: int, kernarg_va: int, grid: Grid) -> Iterator[VulkanCommand]:
+    """One dispatch. ValueError for a grid that is a count of the step."""
+    x, y, z = (int(axis) for axis in grid)
+    yield CmdBindPipeline(pipeline.handle)
+    yield CmdPushConstants(layout, kernarg_va)
+    yield CmdDispatch((x, y, z))

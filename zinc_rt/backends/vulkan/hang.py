@@ -1,0 +1,58 @@
+"""What is said of a replay that does not end: which stream and value, what was replayed, how far it came."""
+
+from __future__ import annotations
+
+from zinc_rt.backends.vulkan.device import VulkanDevice
+from zinc_rt.backends.vulkan.executable import VulkanExecutable
+from zinc_rt.backends.vulkan.fence import SemaphoreTimeline
+from zinc_rt.exec import DeadlineMissed
+from zinc_rt.ir.graph import Node
+
+
+class VulkanHang(DeadlineMissed):
+    """`executable`: the name of what stands. `lost`: the driver gave the device up."""
+
+    def __init__(self, message: str, node: Node | None, executable: str, *, lost: bool, next: str) -> None:
+        super().__init__(message, next=next)
+        self.node = node
+        self.executable = executable
+        self.lost = lost
+
+
+def hang(
+    device: VulkanDevice,
+    timeline: SemaphoreTimeline,
+    value: int,
+    why: str,
+    executable: VulkanExecutable | None,
+    *,
+    lost: bool = False,
+) -> VulkanHang:
+    """Value `value` of a stream's timeline was not reached, for the reason `why`; `executable` stands."""
+    standing = executable.stopped_at() if executable is not None else ()
+    node = next((step.node for step in standing if step.node is not None), None)
+    parts = [
+        f"{device.physical.name}, stream {timeline.name}: value {value} {why}",
+        f"the semaphore says {min(timeline.seen, timeline.submitted)} of {timeline.submitted} submitted",
+    ]
+    if executable is not None:
+        parts.append(f"{executable.name} runs" if not lost else f"{executable.name} ran")
+    if standing:
+        kernels = ", ".join(dict.fromkeys(step.launch.kernel for step in standing))
+        parts.append(f"not past {kernels}" + (f" of {node!r}" if node is not None else ""))
+    return VulkanHang(
+        "; ".join(parts),
+        node,
+        executable.name if executable is not None else "",
+        lost=lost,
+        next=_next(device, lost=lost, known=executable is None or executable.checkpoint is not None),
+    )
+
+
+def _next(device: VulkanDevice, *, lost: bool, known: bool) -> str:
+    if lost:
+        return "the kernel log says why (dmesg); the backend is closed, open another"
+    said = "" if known else "a debug build says at which dispatch; "
+    if device.is_cpu:
+        return f"{said}a software driver cannot abandon a dispatch: end the process"
+    return f"{said}the driver's watchdog may still end it; zinc-rt vulkan-test says what works"

@@ -1,0 +1,376 @@
+"""Memory of a Vulkan device: allocations with one buffer and one address each, many small buffers in one of them.
+
+Kernels know addresses only, so a VkBuffer is there for its address, for indirect grids and for copies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Mapping
+from ctypes import byref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.device import VulkanDevice
+from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Buffer
+from zinc_rt.mem.arena import align_up
+from zinc_rt.mem.heaps import BufferHeap
+
+ALIGNMENT = 256  # of suballocations, as on T1
+ADDRESS_ALIGNMENT = 16  # the widest load of a kernel
+POOL_BYTES = 1 << 30  # a larger weight is an allocation of its own
+IMPORT_BYTES = 1 << 20  # a smaller weight is copied: an allocation each costs more than its bytes
+SMALLER = "use a smaller context, a smaller model, or --tier t_cpu"
+GUARD_BYTES = 4096
+SHARES_HOST_MEMORY = ("cpu", "integrated")  # kinds of devices whose memory is the host's
+OUT_OF_MEMORY = ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "VK_ERROR_OUT_OF_HOST_MEMORY")
+POISON = bytes((0xA5, 0xFF))  # as float32 a NaN, as an index negative
+
+USAGE = (
+    api.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT
+    | api.VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT
+    | api.VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT
+    | api.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
+    | api.VK_BUFFER_USAGE_TRANSFER_DST_BIT
+)
+LOCAL = api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+VISIBLE = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+COHERENT = api.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+CACHED = api.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+
+READ_BACK = (VISIBLE | COHERENT | CACHED, VISIBLE | CACHED, VISIBLE | COHERENT, VISIBLE)
+WANTED: Mapping[str, tuple[int, ...]] = {  # property flags, the best first
+    BufferHeap.DEVICE_LOCAL: (LOCAL,),
+    BufferHeap.BAR: READ_BACK,  # the host reads it after each replay
+    BufferHeap.HOST_VISIBLE: READ_BACK,
+}
+ALL_MAPPED = (LOCAL | VISIBLE | COHERENT, LOCAL | VISIBLE, LOCAL)  # resizable BAR, integrated devices, lavapipe
+
+
+@dataclass(eq=False, slots=True)
+class VulkanBlock:
+    """One VkDeviceMemory and the VkBuffer over all of it. `host`: its bytes, None where the host maps none.
+    `guard_bytes`: poison on both sides of what is used. `keeps`: whose memory was imported."""
+
+    name: str
+    size_bytes: int
+    heap_index: int
+    memory: int = 0
+    handle: int = 0
+    base_va: int = 0
+    host: memoryview | None = None
+    coherent: bool = True
+    guard_bytes: int = 0
+    users: int = 0
+    keeps: Any = None
+
+    @property
+    def gpu_va(self) -> int:
+        return self.base_va + self.guard_bytes
+
+
+@dataclass(eq=False, slots=True)
+class VulkanStorage:
+    """Where a Buffer of this backend lies: `offset_bytes` of the block's used part."""
+
+    block: VulkanBlock
+    offset_bytes: int
+    size_bytes: int
+
+    @property
+    def gpu_va(self) -> int:
+        return self.block.gpu_va + self.offset_bytes
+
+    @property
+    def handle_offset(self) -> int:
+        """In the block's VkBuffer."""
+        return self.block.guard_bytes + self.offset_bytes
+
+    def view(self) -> memoryview:
+        """The host's bytes. ValueError where the host maps none."""
+        if self.block.host is None:
+            raise ValueError(f"{self.block.name}: the host does not map this memory; copy it to heap host_visible")
+        return self.block.host[self.handle_offset : self.handle_offset + self.size_bytes]
+
+
+class VulkanMemory:
+    """What one backend has allocated. `staged`: device memory as if the host mapped none of it. `guarded`: every
+    allocation between pages of poison, which `spoilt` compares."""
+
+    def __init__(self, device: VulkanDevice, *, staged: bool = False, guarded: bool = False) -> None:
+        self._device = device
+        self._vk = device.vk
+        self._staged = staged
+        self._guard_bytes = GUARD_BYTES if guarded else 0
+        shares = device.physical.kind in SHARES_HOST_MEMORY and not staged and not guarded
+        self._imports = shares and device.external_memory_host
+        self._blocks: list[VulkanBlock] = []
+
+    @property
+    def blocks(self) -> tuple[VulkanBlock, ...]:
+        """Every live allocation, oldest first."""
+        return tuple(self._blocks)
+
+    def block(self, size_bytes: int, heap: str, name: str) -> VulkanBlock:
+        """An allocation of its own, its bytes undefined. Raises UnsupportedError with the sizes where there is not
+        so much."""
+        if heap not in WANTED:
+            raise ValueError(f"{name}: no heap is called {heap!r}")
+        used_bytes = max(ADDRESS_ALIGNMENT, align_up(size_bytes, ADDRESS_ALIGNMENT))
+        guard_bytes = self._guard_bytes if not (self._staged and heap == BufferHeap.DEVICE_LOCAL) else 0
+        made = VulkanBlock(name, used_bytes, 0, guard_bytes=guard_bytes)
+        whole = used_bytes + 2 * made.guard_bytes
+        try:
+            made.handle = self._buffer(whole, name)
+            needs = api.struct("VkMemoryRequirements")
+            self._vk.vkGetBufferMemoryRequirements(self._device.handle, made.handle, byref(needs))
+            number = self._memory_type(heap, needs.memoryTypeBits, name)
+            self._allocate(made, needs.size, number)
+            self._bind(made)
+            flags = self._device.memory_types[number].flags
+            made.coherent = bool(flags & COHERENT)
+            if flags & VISIBLE and not (self._staged and heap == BufferHeap.DEVICE_LOCAL):
+                made.host = self._map(made, whole)
+        except BaseException:
+            self._destroy(made)
+            raise
+        self._blocks.append(made)
+        self._poison(made)
+        return made
+
+    def imported(self, array: np.ndarray, name: str) -> tuple[VulkanBlock, int] | None:
+        """The host's own pages as device memory, nothing copied, and the array's offset in them; None where the
+        device takes none, or not these. The array stays alive as long as the block."""
+        page = self._device.limits.import_alignment_bytes
+        if not self._imports or page > mmap.PAGESIZE or array.nbytes < IMPORT_BYTES:
+            return None
+        start = array.ctypes.data // page * page
+        size_bytes = align_up(array.ctypes.data + array.nbytes, page) - start
+        if (array.ctypes.data - start) % ADDRESS_ALIGNMENT:
+            return None
+        made = VulkanBlock(name, size_bytes, 0, keeps=array)
+        kind = api.VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
+        try:
+            takes = api.struct("VkMemoryHostPointerPropertiesEXT")
+            self._vk.vkGetMemoryHostPointerPropertiesEXT(self._device.handle, kind, start, byref(takes))
+            made.handle = self._buffer(
+                size_bytes, name, api.struct("VkExternalMemoryBufferCreateInfo", handleTypes=kind)
+            )
+            needs = api.struct("VkMemoryRequirements")
+            self._vk.vkGetBufferMemoryRequirements(self._device.handle, made.handle, byref(needs))
+            bits = needs.memoryTypeBits & takes.memoryTypeBits
+            if not bits:
+                raise UnsupportedError(f"{name}: no type of memory takes the host's pages")
+            number = (bits & -bits).bit_length() - 1
+            source = api.struct("VkImportMemoryHostPointerInfoEXT", handleType=kind, pHostPointer=start)
+            self._allocate(made, size_bytes, number, source)
+            self._bind(made)
+        except (VulkanError, UnsupportedError):
+            self._destroy(made)
+            return None
+        self._blocks.append(made)
+        return made, array.ctypes.data - start
+
+    def buffer(self, block: VulkanBlock, offset_bytes: int, size_bytes: int, heap: str, name: str) -> Buffer:
+        storage = VulkanStorage(block, offset_bytes, size_bytes)
+        block.users += 1
+        return Buffer(name, size_bytes, heap, storage=storage, gpu_va=storage.gpu_va)
+
+    def free(self, buffer: Buffer) -> None:
+        """Raises ValueError for one that is not allocated here, or was freed."""
+        storage = buffer.storage
+        if not isinstance(storage, VulkanStorage) or storage.block not in self._blocks:
+            raise ValueError(f"{buffer.name} is not allocated on this device, or was freed")
+        buffer.storage = buffer.gpu_va = None
+        storage.block.users -= 1
+        if storage.block.users == 0:
+            self.give_back(storage.block)
+
+    def give_back(self, block: VulkanBlock) -> None:
+        self._blocks.remove(block)
+        self._destroy(block)
+
+    def close(self) -> None:
+        for block in reversed(self.blocks):
+            self.give_back(block)
+
+    def pools(self, sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
+        """Names with their offsets, one list an allocation."""
+        most = 0 if self._guard_bytes else min(POOL_BYTES, self._device.limits.allocation_bytes)
+        found: list[list[tuple[str, int]]] = []
+        end = 0
+        for name, size_bytes in sizes.items():
+            if not found or end + size_bytes > most:
+                found.append([])
+                end = 0
+            found[-1].append((name, end))
+            end = align_up(end + size_bytes, ALIGNMENT)
+        return found
+
+    # What the host wrote, and what the device did, in memory that is not coherent
+
+    def flush(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> None:
+        """The device sees what the host wrote there."""
+        if not block.coherent:
+            self._vk.vkFlushMappedMemoryRanges(
+                self._device.handle, 1, byref(self._range(block, offset_bytes, size_bytes))
+            )
+
+    def invalidate(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> None:
+        """The host sees what the device wrote there."""
+        if not block.coherent:
+            self._vk.vkInvalidateMappedMemoryRanges(
+                self._device.handle, 1, byref(self._range(block, offset_bytes, size_bytes))
+            )
+
+    def spoilt(self) -> list[str]:
+        """A sentence for each allocation beside which somebody wrote; nothing where there are no guards."""
+        found = []
+        for block in self._blocks:
+            if not block.guard_bytes or block.host is None:
+                continue
+            behind = block.guard_bytes + block.size_bytes
+            for what, start in (("before", 0), ("behind", behind)):
+                now = np.frombuffer(block.host[start : start + block.guard_bytes], np.uint8)
+                wrong = np.flatnonzero(now != np.frombuffer(POISON * (block.guard_bytes // 2), np.uint8))
+                if wrong.size:
+                    far = block.guard_bytes - int(wrong[-1]) if what == "before" else int(wrong[0])
+                    found.append(f"{wrong.size} bytes {what} {block.name} were written, the nearest {far} away")
+            self._poison(block)
+        return found
+
+    # Inside
+
+    def _poison(self, block: VulkanBlock) -> None:
+        if block.guard_bytes and block.host is not None:
+            poison = POISON * (block.guard_bytes // 2)
+            block.host[: block.guard_bytes] = poison
+            block.host[block.guard_bytes + block.size_bytes :][: block.guard_bytes] = poison
+
+    def _memory_type(self, heap: str, allowed: int, name: str) -> int:
+        wanted = WANTED[heap]
+        if heap == BufferHeap.DEVICE_LOCAL and self._all_mapped():
+            wanted = ALL_MAPPED
+        types = self._device.memory_types
+        for flags in wanted:
+            for number, kind in enumerate(types):
+                if allowed >> number & 1 and kind.flags & flags == flags:
+                    return number
+        raise UnsupportedError(f"{name}: the device has no memory of heap {heap}", next="use --tier t_cpu")
+
+    def _all_mapped(self) -> bool:
+        """Whether the host may map the largest heap of the device whole."""
+        heaps = [each.size_bytes for each in self._device.heaps]
+        local = [heaps[kind.heap] for kind in self._device.memory_types if kind.flags & LOCAL]
+        both = LOCAL | VISIBLE
+        mapped = [heaps[kind.heap] for kind in self._device.memory_types if kind.flags & both == both]
+        return bool(mapped) and max(mapped) == max(local)
+
+    def _buffer(self, size_bytes: int, name: str, external: Any = None) -> int:
+        info = api.struct(
+            "VkBufferCreateInfo", size=size_bytes, usage=USAGE, sharingMode=api.VK_SHARING_MODE_EXCLUSIVE
+        )
+        if external is not None:
+            api.chain(info, external)
+        handle = ctypes.c_uint64()
+        self._vk.vkCreateBuffer(self._device.handle, byref(info), None, byref(handle))
+        return handle.value
+
+    def _allocate(self, block: VulkanBlock, size_bytes: int, type_number: int, source: Any = None) -> None:
+        block.heap_index = self._device.memory_types[type_number].heap
+        if source is None:
+            self._check_room(block, size_bytes)
+        flags = api.struct("VkMemoryAllocateFlagsInfo", flags=api.VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT)
+        info = api.struct("VkMemoryAllocateInfo", allocationSize=size_bytes, memoryTypeIndex=type_number)
+        api.chain(info, flags, *([source] if source is not None else []))
+        handle = ctypes.c_uint64()
+        try:
+            self._vk.vkAllocateMemory(self._device.handle, byref(info), None, byref(handle))
+        except VulkanError as error:
+            if error.result not in OUT_OF_MEMORY:
+                raise
+            raise self._no_room(block, size_bytes, self._device.heaps[block.heap_index].size_bytes) from error
+        block.memory = handle.value
+
+    def _check_room(self, block: VulkanBlock, size_bytes: int) -> None:
+        most = self._device.limits.allocation_bytes
+        if size_bytes > most:
+            raise UnsupportedError(
+                f"{block.name} takes {_mib(size_bytes)} in one allocation, {self._device.physical.name} gives "
+                f"{_mib(most)}",
+                next=SMALLER,
+            )
+        room = self.room_bytes(block.heap_index)
+        if size_bytes > room:
+            raise self._no_room(block, size_bytes, room)
+
+    def room_bytes(self, heap_index: int) -> int:
+        """What a heap has left for this process: by VK_EXT_memory_budget, else its size less what is held."""
+        if "VK_EXT_memory_budget" not in self._device.extensions:
+            return self._device.heaps[heap_index].size_bytes - self._held(heap_index)
+        budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
+        asked = api.chain(api.struct("VkPhysicalDeviceMemoryProperties2"), budget)
+        self._vk.vkGetPhysicalDeviceMemoryProperties2(self._device.physical_handle, byref(asked))
+        return int(budget.heapBudget[heap_index]) - int(budget.heapUsage[heap_index])
+
+    def _held(self, heap_index: int) -> int:
+        return sum(
+            each.size_bytes for each in self._blocks if each.heap_index == heap_index and each.keeps is None
+        )
+
+    def _no_room(self, block: VulkanBlock, size_bytes: int, room: int) -> UnsupportedError:
+        largest = sorted(self._blocks, key=lambda each: -each.size_bytes)[:3]
+        resident = ", ".join(f"{each.name} {_mib(each.size_bytes)}" for each in largest) or "nothing"
+        return UnsupportedError(
+            f"{block.name} takes {_mib(size_bytes)}, {self._device.physical.name} has {_mib(max(0, room))} left; "
+            f"resident: {_mib(self._held(block.heap_index))}, the largest {resident}",
+            next=SMALLER,
+        )
+
+    def _bind(self, block: VulkanBlock) -> None:
+        self._vk.vkBindBufferMemory(self._device.handle, block.handle, block.memory, 0)
+        info = api.struct("VkBufferDeviceAddressInfo", buffer=block.handle)
+        block.base_va = self._vk.vkGetBufferDeviceAddress(self._device.handle, byref(info))
+        if block.base_va % ADDRESS_ALIGNMENT:
+            raise UnsupportedError(
+                f"{block.name} lies at {block.base_va:#x}, wanted a multiple of {ADDRESS_ALIGNMENT}"
+            )
+
+    def _map(self, block: VulkanBlock, size_bytes: int) -> memoryview:
+        address = ctypes.c_void_p()
+        self._vk.vkMapMemory(self._device.handle, block.memory, 0, api.VK_WHOLE_SIZE, 0, byref(address))
+        assert address.value
+        return memoryview((ctypes.c_uint8 * size_bytes).from_address(address.value)).cast("B")
+
+    def _range(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> Any:
+        """To whole atoms, and to the end where the last one passes it."""
+        atom = self._device.limits.non_coherent_atom_bytes
+        start = (block.guard_bytes + offset_bytes) // atom * atom
+        end = align_up(block.guard_bytes + offset_bytes + size_bytes, atom)
+        whole = block.size_bytes + 2 * block.guard_bytes
+        return api.struct(
+            "VkMappedMemoryRange",
+            memory=block.memory,
+            offset=start,
+            size=end - start if end <= whole else api.VK_WHOLE_SIZE,
+        )
+
+    def _destroy(self, block: VulkanBlock) -> None:
+        """Also what was made only in part."""
+        block.host = None
+        if block.handle:
+            self._vk.vkDestroyBuffer(self._device.handle, block.handle, None)
+        if block.memory:
+            self._vk.vkFreeMemory(self._device.handle, block.memory, None)
+        block.handle = block.memory = 0
+        block.keeps = None
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MiB"

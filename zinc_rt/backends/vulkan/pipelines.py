@@ -1,0 +1,165 @@
+"""Compute pipelines by kernel and patches, made all at once, and the driver's cache of them in a file."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Iterable, Mapping
+from ctypes import byref
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.device import VulkanDevice
+from zinc_rt.errors import InputError
+from zinc_rt.kernels.sets import SpirvKernelSet
+from zinc_rt.object_cache import ObjectCache
+from zinc_rt.spirv.kernarg import Kernarg, kernarg
+from zinc_rt.spirv.modes import with_modes
+from zinc_rt.spirv.module import read
+
+PipelineKey = tuple[str, tuple[tuple[str, int], ...]]
+"""Kernel and patches: lower.Dispatch.code."""
+
+PUSH_BYTES = 8  # ABI vk-1: the kernarg block's address
+ENTRY_POINT = b"main"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A VkPipeline, and what its kernel takes."""
+
+    name: str
+    handle: int
+    takes: Kernarg
+
+
+def cache_key(device: VulkanDevice, kernels: SpirvKernelSet) -> str:
+    """Of the driver's code: pipelineCacheUUID (build and device), float modes, and every kernel's bytes."""
+    digest = hashlib.sha256(repr(device.float_modes).encode())
+    for name in kernels.names():
+        digest.update(f"{name}\n".encode() + kernels.module(name))
+    return f"{device.pipeline_cache_uuid.hex()}-{digest.hexdigest()[:32]}"
+
+
+class Pipelines:
+    """Every pipeline of one backend; all of them stay until it closes."""
+
+    def __init__(self, device: VulkanDevice, kernels: SpirvKernelSet, cache: ObjectCache | None) -> None:
+        """`cache`: where the driver's compiled code is kept; None keeps none."""
+        self._device, self._vk = device, device.vk
+        self._kernels = kernels
+        self._cache_file = cache
+        self._cache_key = cache_key(device, kernels) if cache is not None else ""
+        self._made: dict[PipelineKey, Pipeline] = {}
+        self._takes: dict[str, Kernarg] = {}
+        self._grew = False
+        self.layout = self._layout()
+        self._cache = self._driver_cache(cache.load(self._cache_key) if cache is not None else None)
+
+    def get(self, wanted: Iterable[PipelineKey]) -> tuple[Mapping[PipelineKey, Pipeline], list[Pipeline]]:
+        """Those, and which of them were made just now. Raises UnsupportedError for a kernel there is not, and
+        InputError for a patch that its kernel has not."""
+        keys = tuple(dict.fromkeys(wanted))
+        missing = [key for key in keys if key not in self._made]
+        if missing:
+            self._create(missing)
+        return {key: self._made[key] for key in keys}, [self._made[key] for key in missing]
+
+    def close(self, *, keep: bool) -> None:
+        """`keep`: the driver's code for the next process, where some is new. Not of a device that is lost."""
+        if keep and self._grew and self._cache_file is not None:
+            self._cache_file.store(self._cache_key, self._cache_data())
+        for pipeline in self._made.values():
+            self._vk.vkDestroyPipeline(self._device.handle, pipeline.handle, None)
+        self._made.clear()
+        self._vk.vkDestroyPipelineCache(self._device.handle, self._cache, None)
+        self._vk.vkDestroyPipelineLayout(self._device.handle, self.layout, None)
+
+    # Inside
+
+    def _create(self, keys: list[PipelineKey]) -> None:
+        modules: dict[str, int] = {}
+        try:
+            for name in dict.fromkeys(name for name, _ in keys):
+                modules[name] = self._module(name)
+            infos = [
+                self._create_info(modules[name], self._specialization(name, patches)) for name, patches in keys
+            ]
+            array = (type(infos[0]) * len(infos))(*infos)
+            handles = (ctypes.c_uint64 * len(infos))()
+            self._vk.vkCreateComputePipelines(self._device.handle, self._cache, len(infos), array, None, handles)
+            for key, handle in zip(keys, handles, strict=True):
+                self._made[key] = Pipeline(key[0], handle, self._takes[key[0]])
+            self._grew = True
+        finally:
+            for module in modules.values():
+                self._vk.vkDestroyShaderModule(self._device.handle, module, None)
+
+    def _module(self, name: str) -> int:
+        data = self._kernels.module(name)
+        if name not in self._takes:
+            self._takes[name] = kernarg(read(data, name), name)
+        code = with_modes(data, self._device.float_modes)
+        words = ctypes.create_string_buffer(code, len(code))
+        info = api.struct("VkShaderModuleCreateInfo", codeSize=len(code), pCode=words)
+        handle = ctypes.c_uint64()
+        self._vk.vkCreateShaderModule(self._device.handle, byref(info), None, byref(handle))
+        return handle.value
+
+    def _specialization(self, name: str, patches: tuple[tuple[str, int], ...]) -> Any:
+        """VkSpecializationInfo; None without patches."""
+        if not patches:
+            return None
+        ids = self._takes[name].spec_ids
+        if unknown := [symbol for symbol, _ in patches if symbol not in ids]:
+            raise InputError(f"kernel {name} has no specialization constant {unknown[0]}")
+        entries = [
+            api.struct("VkSpecializationMapEntry", constantID=ids[symbol], offset=4 * index, size=4)
+            for index, (symbol, _) in enumerate(patches)
+        ]
+        values = (ctypes.c_uint32 * len(patches))(*(value & 0xFFFFFFFF for _, value in patches))
+        return api.struct(
+            "VkSpecializationInfo",
+            mapEntryCount=len(entries),
+            pMapEntries=(type(entries[0]) * len(entries))(*entries),
+            dataSize=ctypes.sizeof(values),
+            pData=values,
+        )
+
+    def _create_info(self, module: int, specialization: Any) -> Any:
+        stage = api.struct(
+            "VkPipelineShaderStageCreateInfo",
+            stage=api.VK_SHADER_STAGE_COMPUTE_BIT,
+            module=module,
+            pName=ENTRY_POINT,
+        )
+        if specialization is not None:
+            stage.pSpecializationInfo = ctypes.addressof(specialization)
+        info = api.struct("VkComputePipelineCreateInfo", stage=stage, layout=self.layout, basePipelineIndex=-1)
+        info._held.append(specialization)
+        return info
+
+    def _layout(self) -> int:
+        push = api.struct("VkPushConstantRange", stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT, size=PUSH_BYTES)
+        info = api.struct("VkPipelineLayoutCreateInfo", pushConstantRangeCount=1, pPushConstantRanges=push)
+        handle = ctypes.c_uint64()
+        self._vk.vkCreatePipelineLayout(self._device.handle, byref(info), None, byref(handle))
+        return handle.value
+
+    def _driver_cache(self, data: bytes | None) -> int:
+        """From what a file kept, where that is whole; the driver drops what is not its own."""
+        content = ctypes.create_string_buffer(data, len(data)) if data else None
+        info = api.struct(
+            "VkPipelineCacheCreateInfo", initialDataSize=len(data) if data else 0, pInitialData=content
+        )
+        handle = ctypes.c_uint64()
+        self._vk.vkCreatePipelineCache(self._device.handle, byref(info), None, byref(handle))
+        return handle.value
+
+    def _cache_data(self) -> bytes:
+        size = ctypes.c_size_t()
+        self._vk.vkGetPipelineCacheData(self._device.handle, self._cache, byref(size), None)
+        content = ctypes.create_string_buffer(max(1, size.value))
+        self._vk.vkGetPipelineCacheData(self._device.handle, self._cache, byref(size), content)
+        return content.raw[: size.value]

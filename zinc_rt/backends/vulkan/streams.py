@@ -1,0 +1,226 @@
+"""A timeline for every stream, on a queue that it may share, and what goes there: replays, copies, waits.
+
+A replay is one vkQueueSubmit over structs made before: only the value to signal has changed. Streams that share a
+queue are ordered by it more than they must be; each has a timeline of its own all the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import byref
+
+from zinc_rt.backends.base import Submissions
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.commands import BEGIN, END, CommandPool, VulkanCommand
+from zinc_rt.backends.vulkan.device import VulkanDevice
+from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.backends.vulkan.executable import VulkanExecutable
+from zinc_rt.backends.vulkan.fence import SemaphoreFence, SemaphoreTimeline
+from zinc_rt.exec import DeadlineMissed, Fence, JoinedFence, Stream
+
+MakeHang = Callable[[SemaphoreTimeline, int, str, VulkanExecutable | None], DeadlineMissed]
+"""(timeline, value that was not reached, why, what was to reach it) -> the error to raise."""
+
+LOST = "is lost with the device"
+KEPT_NAMES = 256  # submissions of a stream that a report can name
+
+
+class PreparedSubmit:
+    """A VkSubmitInfo and all that it points to."""
+
+    __slots__ = ("info", "reference")
+
+    def __init__(
+        self, timeline: SemaphoreTimeline, command_buffer: int, waits: Sequence[SemaphoreFence] = ()
+    ) -> None:
+        count = len(waits)
+        values = api.struct(
+            "VkTimelineSemaphoreSubmitInfo",
+            signalSemaphoreValueCount=1,
+            pSignalSemaphoreValues=timeline.next_value,
+            waitSemaphoreValueCount=count,
+            pWaitSemaphoreValues=(ctypes.c_uint64 * count)(*(each.value for each in waits)),
+        )
+        info = api.struct(
+            "VkSubmitInfo",
+            commandBufferCount=1,
+            pCommandBuffers=ctypes.c_void_p(command_buffer),
+            signalSemaphoreCount=1,
+            pSignalSemaphores=timeline.semaphore,
+            waitSemaphoreCount=count,
+            pWaitSemaphores=(ctypes.c_uint64 * count)(*(each.timeline.semaphore.value for each in waits)),
+            pWaitDstStageMask=(ctypes.c_uint32 * count)(*[api.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT] * count),
+        )
+        self.info = api.chain(info, values)
+        self.reference = byref(info)
+
+
+class _StreamState:
+    """A stream's timeline and queue, and what was made ready for them, by executable."""
+
+    __slots__ = ("names", "once", "prepared", "queue", "timeline")
+
+    def __init__(self, timeline: SemaphoreTimeline, queue: int) -> None:
+        self.timeline = timeline
+        self.queue = queue
+        self.prepared: dict[VulkanExecutable, PreparedSubmit] = {}
+        self.once: deque[tuple[int, int]] = deque()  # (value, command buffer) of copies, freed when it is reached
+        self.names: deque[tuple[int, VulkanExecutable | str]] = deque(maxlen=KEPT_NAMES)
+
+
+class VulkanStreams:
+    """The streams of one backend; made on first use, given back by `close`."""
+
+    def __init__(
+        self, device: VulkanDevice, pool: CommandPool, make_hang: MakeHang, timeout_seconds: float
+    ) -> None:
+        self.submissions = Submissions()
+        self.lost: BaseException | None = None
+        self.timeout_seconds = timeout_seconds  # of waits for other backends' fences
+        self._device, self._vk = device, device.vk
+        self._pool = pool
+        self._make_hang = make_hang
+        self._streams: dict[Stream, _StreamState] = {}
+
+    def submit(self, executable: VulkanExecutable, stream: Stream) -> SemaphoreFence:
+        state = self._streams.get(stream)
+        if state is None or stream.waits:
+            return self._submit_with_care(executable, stream)
+        ready = state.prepared.get(executable)
+        if ready is None:
+            ready = state.prepared[executable] = PreparedSubmit(state.timeline, executable.command_buffer)
+        self.submissions.fast += 1
+        return self._queue_submit(state, ready, executable)
+
+    def run_once(self, name: str, commands: Iterable[VulkanCommand], stream: Stream) -> SemaphoreFence:
+        """Commands in the stream's order, behind what it holds and before what it gets; recorded for this."""
+        state = self._state(stream)
+        self._free_finished(state)
+        buffer = self._pool.record((BEGIN, *commands, END), replayed=False)
+        ready = PreparedSubmit(state.timeline, buffer, self._waits(stream, state))
+        fence = self._queue_submit(state, ready, name)
+        state.once.append((fence.value, buffer))
+        return fence
+
+    def forget(self, executable: VulkanExecutable) -> None:
+        """It is not submitted any more."""
+        for state in self._streams.values():
+            state.prepared.pop(executable, None)
+
+    def drain(self, seconds: float) -> None:
+        """Wait for all that runs, at most so long. Raises DeadlineMissed where some of it goes on; a lost device
+        has nothing to wait for."""
+        deadline = time.monotonic() + seconds
+        for state in self._streams.values():
+            try:
+                self._wait(state.timeline, state.timeline.submitted, max(0.0, deadline - time.monotonic()))
+            except DeadlineMissed:
+                if self.lost is None:
+                    raise
+                return
+
+    def close(self) -> None:
+        """Nothing runs any more."""
+        for state in self._streams.values():
+            for _, buffer in state.once:
+                self._pool.free(buffer)
+            state.timeline.close()
+        self._streams.clear()
+
+    # Inside
+
+    def _submit_with_care(self, executable: VulkanExecutable, stream: Stream) -> SemaphoreFence:
+        """The first on a stream, or one that waits for other streams."""
+        state = self._state(stream)
+        waits = self._waits(stream, state)
+        ready = PreparedSubmit(state.timeline, executable.command_buffer, waits)
+        if not waits:
+            state.prepared[executable] = ready
+        self.submissions.careful += 1
+        return self._queue_submit(state, ready, executable)
+
+    def _queue_submit(
+        self, state: _StreamState, ready: PreparedSubmit, what: VulkanExecutable | str
+    ) -> SemaphoreFence:
+        if self.lost is not None:
+            raise self.lost
+        try:
+            self._vk.vkQueueSubmit(state.queue, 1, ready.reference, 0)
+        except VulkanError as error:
+            raise self._lose(error) from error
+        self.submissions.doorbells += 1
+        value = state.timeline.advanced()
+        state.names.append((value, what))
+        return SemaphoreFence(state.timeline, value)
+
+    def _wait(self, timeline: SemaphoreTimeline, value: int, timeout_seconds: float) -> None:
+        try:
+            if timeline.reached(value, timeout_seconds):
+                return
+        except VulkanError as error:
+            raise self._lose(error) from error
+        timeline.poll()
+        raise self._make_hang(timeline, value, f"not there after {timeout_seconds:g} s", self._standing(timeline))
+
+    def _standing(self, timeline: SemaphoreTimeline) -> VulkanExecutable | None:
+        """What comes behind the last that ended."""
+        for state in self._streams.values():
+            if state.timeline is timeline:
+                for value, what in state.names:
+                    if value == timeline.seen + 1 and isinstance(what, VulkanExecutable):
+                        return what
+        return None
+
+    def _lose(self, error: VulkanError) -> BaseException:
+        """A device that is lost takes every stream with it."""
+        if not error.lost:
+            return error
+        if self.lost is None:
+            timelines = [state.timeline for state in self._streams.values()]
+            first = next((each for each in timelines if each.seen < each.submitted), timelines[0])
+            self.lost = self._make_hang(first, first.seen + 1, LOST, self._standing(first))
+            for each in timelines:
+                each.lose(self.lost)
+        return self.lost
+
+    def _waits(self, stream: Stream, state: _StreamState) -> list[SemaphoreFence]:
+        """Fences of this backend's other streams; another backend's are waited for here."""
+        ours = {each.timeline for each in self._streams.values()}
+        found = []
+        for fence in _single(stream.waits):
+            if isinstance(fence, SemaphoreFence) and fence.timeline in ours:
+                if fence.done():
+                    fence.wait(0.0)  # raises what its device was lost by
+                elif fence.timeline is not state.timeline:
+                    found.append(fence)
+            else:
+                fence.wait(self.timeout_seconds)
+        return found
+
+    def _free_finished(self, state: _StreamState) -> None:
+        if not state.once:
+            return
+        reached = state.timeline.poll()
+        while state.once and state.once[0][0] <= reached:
+            self._pool.free(state.once.popleft()[1])
+
+    def _state(self, stream: Stream) -> _StreamState:
+        state = self._streams.get(stream)
+        if state is None:
+            queues = self._device.queues
+            queue = queues[len(self._streams) % len(queues)].handle
+            state = self._streams[stream] = _StreamState(
+                SemaphoreTimeline(stream.name, self._device, self._wait), queue
+            )
+        return state
+
+
+def _single(fences: Iterable[Fence]) -> Iterable[Fence]:
+    for fence in fences:
+        if isinstance(fence, JoinedFence):
+            yield from _single(fence.fences)
+        else:
+            yield fence

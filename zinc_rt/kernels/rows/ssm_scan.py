@@ -1,0 +1,36 @@
+"""Mamba's selective scan: a node to its launch. The state goes in and comes out as rows of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import COUNTS, Launch, Ref
+from zinc_rt.kernels.rows.operands import F32, last_dim, row_shape
+from zinc_rt.kernels.rows.tuning import Tuning
+
+
+def scan(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    u, dt, b, c, a, d, state, sequence = map(Ref, node.inputs)
+    y, new_state = map(Ref, node.outputs)
+    channels, states = row_shape(graph, u.name)[1], last_dim(graph, a.name)
+    yield Launch(
+        "ssm_scan",
+        (u, dt, b, c, a, d, state, new_state, sequence, y, Ref(COUNTS)),
+        (channels, states),
+        (-(-channels // tuning.scan_channels), "sequences", 1),
+    )
+
+
+def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+    states = last_dim(graph, node.inputs[4])
+    if states <= tuning.scan_states_maximum:
+        return None
+    return f"{states} states of a channel; the kernel takes up to {tuning.scan_states_maximum}"
+
+
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    return (Entry(Op.SSM_SCAN, partial(scan, tuning), tuning.orderings, F32, rejects=partial(_rejects, tuning)),)

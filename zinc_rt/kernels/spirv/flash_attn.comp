@@ -1,0 +1,35 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#define WORKGROUP 128
+#include "kernel.glsl"
+
+// FLASH_ATTN, FLASH_ATTN_BATCHED for head_dim and value_dim up to WIDEST. group: query heads of a kv head; window: 0
+// is none. Grid: query heads of a kv head, tokens, kv heads.
+KERNARG(
+    F32 q; F32 kv_k; F32 kv_v; U32 position; U32 slot; U32 table; F32RW y;
+    uint group; uint kv_heads; uint head_dim; uint value_dim; float scale; uint window; uint page_shift; uint pages;
+)
+
+#include "row.glsl"
+#include "paging.glsl"
+#include "attention.glsl"
+
+F32 key;  // of the invocation
+
+uint64_t find_key(uint row) {
+    uint64_t at = uint64_t(row) * args.kv_heads + gl_WorkGroupID.z;
+    key = F32(uint64_t(args.kv_k) + at * (4u * args.head_dim));
+    return uint64_t(args.kv_v) + at * (4u * args.value_dim);
+}
+
+float key_dim(uint dim) { return key.v[dim]; }
+
+void main() {
+    uint token = gl_WorkGroupID.y;
+    uint head = (token * args.kv_heads + gl_WorkGroupID.z) * args.group + gl_WorkGroupID.x;
+    query = row_of(F32, args.q, head, args.head_dim);
+    int last = int(args.position.v[token]);
+    int first = args.window == 0u ? 0 : max(0, last - int(args.window) + 1);
+    F32RW y = row_of(F32RW, args.y, head, args.value_dim);
+    attend(args.slot.v[token], first, last, args.head_dim, args.value_dim, args.scale, y);
+}

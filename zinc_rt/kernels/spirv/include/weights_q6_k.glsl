@@ -1,0 +1,30 @@
+// q6_k: (d * scale) * (q - 32); d for 256 elements, a signed scale for 16. The two high bits are a plane of their own.
+#include "groups.glsl"
+const uint QUANTS_BYTES = 512u, SCALES_BYTES = 72u, HIGH_BYTES = 256u;  // of a group
+
+// `high`: bits 2 (step mod 4) and the next of each byte belong to the step
+vec4 dequantised(uint low, uint high, uint scale, uint d, uint step) {
+    uint q = nibbles(low, step) | (high >> (2u * (step & 3u)) & 0x03030303u) << 4;
+    int signed_scale = int(scale << (24u - 8u * (step & 3u))) >> 24;
+    return (half_to_float(halfword(d, step >> 1)) * float(signed_scale)) * bytes(q, 32);
+}
+
+struct Block { uvec4 quants; uvec2 scales, ds, high; };
+
+Block load_block(Row row, uint group) {
+    U32x2 scales = U32x2(row.scales + group * SCALES_BYTES), high = U32x2(row.high + group * HIGH_BYTES);
+    return Block(U32x4(row.quants + group * QUANTS_BYTES).v[lane], scales.v[lane >> 2], scales.v[8], high.v[lane]);
+}
+
+vec4 block_weights(Block block, uint step) {
+    uint half_ = step >> 2;
+    return dequantised(block.quants[step >> 1], block.high[half_], block.scales[half_], block.ds[half_], step);
+}
+
+vec4 step_weights(Row row, uint step) {
+    uint group = step / STEPS, i = step % STEPS, half_ = i >> 2;
+    U32 quants = U32(row.quants + group * QUANTS_BYTES), scales = U32(row.scales + group * SCALES_BYTES);
+    U32 high = U32(row.high + group * HIGH_BYTES);
+    return dequantised(quants.v[32u * (i >> 1) + lane], high.v[2u * lane + half_], scales.v[2u * (lane >> 2) + half_],
+                       scales.v[16u + half_], i);
+}

@@ -1,0 +1,69 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#define SUM_ROWS 1
+#include "kernel.glsl"
+#include "norm.glsl"
+
+// RMS_NORM_FUSED_ROPE_KV_WRITE: a workgroup takes a head of q or k, or 512 columns of v, f32.
+// q and k: norm over the head where a weight is given, then ROPE of its first 2 * pairs dims; q goes to y, k and v to
+// their cache row. next and second: bytes from a pair to the next one, and from its first element to its second.
+// Grid: heads of q, heads of k and columns of v / 512 rounded up, all in x; tokens.
+KERNARG(
+    F32 q; F32 k; F32 v; F32 q_weight; F32 k_weight; F32 cos; F32 sin; U32 position; U32 slot; U32 table;
+    F32RW kv_k; F32RW kv_v; F32RW y;
+    uint head_dim; float eps; uint pairs; uint next; uint second; uint q_heads; uint k_heads; uint v_columns;
+    uint page_shift; uint pages;
+)
+
+#include "copy.glsl"
+#include "row.glsl"
+#include "paging.glsl"
+
+F32 head, weight;  // of the workgroup
+
+float normed_element(uint dim) { return head.v[dim]; }
+
+float scaled(uint dim, bool weighted, float reciprocal) {
+    return weighted ? (head.v[dim] * reciprocal) * weight.v[dim] : head.v[dim];
+}
+
+void norm_and_rope(F32RW y) {
+    bool weighted = present(weight);
+    float reciprocal = 0.0;
+    if (weighted) reciprocal = norm_reciprocal(args.head_dim, args.eps);
+    uint angles = args.position.v[gl_WorkGroupID.y] * args.pairs;
+    for (uint pair = lane; pair < args.pairs; pair += LANES) {
+        uint first = pair * (args.next >> 2), second = first + (args.second >> 2);
+        float x0 = scaled(first, weighted, reciprocal), x1 = scaled(second, weighted, reciprocal);
+        float c = args.cos.v[angles + pair], s = args.sin.v[angles + pair];
+        y.v[first] = x0 * c - x1 * s;
+        y.v[second] = x0 * s + x1 * c;
+    }
+    for (uint dim = 2u * args.pairs + lane; dim < args.head_dim; dim += LANES) {
+        y.v[dim] = scaled(dim, weighted, reciprocal);
+    }
+}
+
+void main() {
+    uint token = gl_WorkGroupID.y, part = gl_WorkGroupID.x;
+    uint row = cache_row(args.slot.v[token], args.position.v[token]);
+    if (part < args.q_heads) {
+        uint at = token * args.q_heads + part;
+        head = row_of(F32, args.q, at, args.head_dim);
+        weight = F32(uint64_t(args.q_weight));
+        norm_and_rope(row_of(F32RW, args.y, at, args.head_dim));
+        return;
+    }
+    part -= args.q_heads;
+    if (part < args.k_heads) {
+        head = row_of(F32, args.k, token * args.k_heads + part, args.head_dim);
+        weight = F32(uint64_t(args.k_weight));
+        uint64_t keys = row_of(uint64_t, args.kv_k, row, args.k_heads * args.head_dim);
+        norm_and_rope(row_of(F32RW, keys, part, args.head_dim));
+        return;
+    }
+    uint first = (part - args.k_heads) * COPY_COLUMNS;
+    F32 from = row_of(F32, args.v, token, args.v_columns);
+    F32RW to = row_of(F32RW, args.kv_v, row, args.v_columns);
+    for (uint c = first + lane; c < min(first + COPY_COLUMNS, args.v_columns); c += LANES) to.v[c] = from.v[c];
+}

@@ -1,0 +1,25 @@
+"""A dispatch plan's block once addresses are known: what the host writes there, the same for every target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from zinc_rt.kernels.launch import Operand, Ref, Stride, Temp
+from zinc_rt.lower.dispatch_plan import DispatchPlan
+
+
+def content(plan: DispatchPlan, va: int, address: Callable[[Ref], int]) -> bytes:
+    """What the host writes into the block at `va`, from byte `specs_offset` on. `address`: where a byte of a
+    graph's buffer lies."""
+    image = bytearray(plan.size_bytes)
+
+    for step in plan.dispatches:
+
+        def resolve(place: Operand, temps: Mapping[str, int] = step.temps) -> int:
+            assert not isinstance(place, Stride), f"{place.name} is packed: its rows fix its strides"
+            return va + temps[place.name] if isinstance(place, Temp) else address(place)
+
+        block = step.launch.kernarg(resolve)
+        image[step.arguments_offset : step.arguments_offset + len(block)] = block
+    image[plan.specs_offset : plan.specs_offset + len(plan.grid_specs)] = plan.grid_specs
+    return bytes(image[plan.specs_offset :])

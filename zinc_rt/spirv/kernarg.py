@@ -1,0 +1,80 @@
+"""What a kernel takes, out of its module: the struct of its arguments (ABI vk-1), and what can be patched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.errors import InputError
+from zinc_rt.spirv.module import SpirvInstruction, SpirvModule, text_of
+from zinc_rt.spirv.opcodes import Opcode
+
+STRUCT = "Args"  # what KERNARG of kernel.glsl calls it
+SPEC_ID, NON_WRITABLE, OFFSET = 1, 24, 35  # decorations (specification, 3.20)
+ADDRESS_BYTES, CONSTANT_BYTES = 8, 4
+
+
+@dataclass(frozen=True, slots=True)
+class KernargBuffer:
+    """`stored`: the kernel may store to it."""
+
+    name: str
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kernarg:
+    """The block that the push constant points to, and the ids of specialization constants by name."""
+
+    buffers: tuple[KernargBuffer, ...]
+    constants: tuple[str, ...]
+    spec_ids: dict[str, int]
+
+
+def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
+    """Raises InputError where the arguments are not first addresses, then constants, without a gap."""
+    found = [id for id, name in module.names.items() if name == STRUCT]
+    block = next((module.definitions[id] for id in found if _is_struct(module, id)), None)
+    if block is None:
+        raise InputError(f"{source}: has no struct {STRUCT}", next="declare its arguments by KERNARG")
+    names = _member_names(module, block.operands[0])
+    offsets = _member_decorations(module, block.operands[0], OFFSET)
+    buffers: list[KernargBuffer] = []
+    constants: list[str] = []
+    end = 0
+    for index, type_id in enumerate(block.operands[1:]):
+        name, made = names.get(index, f"member {index}"), module.definitions[type_id]
+        pointer = made.opcode == Opcode.TypePointer
+        if offsets.get(index, (0,))[0] != end or (pointer and constants):
+            raise InputError(f"{source}: {STRUCT}.{name}: wanted addresses first, then constants of 4 bytes")
+        if pointer:
+            buffers.append(KernargBuffer(name, not _read_only(module, made)))
+        else:
+            constants.append(name)
+        end += ADDRESS_BYTES if pointer else CONSTANT_BYTES
+    return Kernarg(tuple(buffers), tuple(constants), _spec_ids(module))
+
+
+def _is_struct(module: SpirvModule, id: int) -> bool:
+    made = module.definitions.get(id)
+    return made is not None and made.opcode == Opcode.TypeStruct
+
+
+def _read_only(module: SpirvModule, pointer: SpirvInstruction) -> bool:
+    """Whether every member of what it points to is NonWritable."""
+    pointee = module.definitions[pointer.operands[2]]
+    protected = _member_decorations(module, pointee.operands[0], NON_WRITABLE)
+    return pointee.opcode == Opcode.TypeStruct and len(protected) == len(pointee.operands) - 1
+
+
+def _member_names(module: SpirvModule, struct_id: int) -> dict[int, str]:
+    named = (each.operands for each in module.of(Opcode.MemberName))
+    return {member: text_of(rest) for id, member, *rest_ in named if id == struct_id for rest in [tuple(rest_)]}
+
+
+def _member_decorations(module: SpirvModule, struct_id: int, decoration: int) -> dict[int, tuple[int, ...]]:
+    given = (each.operands for each in module.of(Opcode.MemberDecorate))
+    return {words[1]: words[3:] for words in given if words[0] == struct_id and words[2] == decoration}
+
+
+def _spec_ids(module: SpirvModule) -> dict[str, int]:
+    return {module.names.get(id, ""): literals[0] for id, literals in module.decorated(SPEC_ID).items()}
