@@ -15,7 +15,7 @@ ADDRESS_BYTES, CONSTANT_BYTES = 8, 4
 
 @dataclass(frozen=True, slots=True)
 class KernargBuffer:
-    """`stored`: the kernel may store to it."""
+    """`stored`: the kernel may store to it, as to every address that it does its own arithmetic on (uint64_t)."""
 
     name: str
     stored: bool
@@ -44,13 +44,14 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
     for index, type_id in enumerate(block.operands[1:]):
         name, made = names.get(index, f"member {index}"), module.definitions[type_id]
         pointer = made.opcode == Opcode.TypePointer
-        if offsets.get(index, (0,))[0] != end or (pointer and constants):
+        address = pointer or made.opcode == Opcode.TypeInt and made.operands[1] == 8 * ADDRESS_BYTES
+        if offsets.get(index, (0,))[0] != end or (address and constants):
             raise InputError(f"{source}: {STRUCT}.{name}: wanted addresses first, then constants of 4 bytes")
-        if pointer:
-            buffers.append(KernargBuffer(name, not _read_only(module, made)))
+        if address:
+            buffers.append(KernargBuffer(name, not (pointer and _read_only(module, made))))
         else:
             constants.append(name)
-        end += ADDRESS_BYTES if pointer else CONSTANT_BYTES
+        end += ADDRESS_BYTES if address else CONSTANT_BYTES
     return Kernarg(tuple(buffers), tuple(constants), _spec_ids(module))
 
 
