@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +19,7 @@ from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.backends.vulkan.commands import CmdResetQueryPool, CommandPool
 from zinc_rt.backends.vulkan.device import VulkanDevice
-from zinc_rt.backends.vulkan.executable import VulkanBuilder, VulkanExecutable, empty_runs
+from zinc_rt.backends.vulkan.executable import VulkanBuilder, VulkanExecutable, empty_runs, single_run
 from zinc_rt.backends.vulkan.fence import SemaphoreFence, SemaphoreTimeline
 from zinc_rt.backends.vulkan.hang import VulkanHang, hang
 from zinc_rt.backends.vulkan.memory import VulkanMemory, VulkanStorage
@@ -27,6 +28,7 @@ from zinc_rt.backends.vulkan.streams import LOST, VulkanStreams
 from zinc_rt.backends.vulkan.transfer import StagedTransfer, copied, zeroed
 from zinc_rt.errors import CheckFailed, UnsupportedError
 from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Stream
+from zinc_rt.kernels.launch import Launch, Operand, Ref
 from zinc_rt.kernels.sets import SpirvKernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph
@@ -38,23 +40,21 @@ from zinc_rt.object_cache import ObjectCache
 class VulkanOptions:
     """How a VulkanBackend works, whatever device it is on.
 
-    `timeout_seconds`: for what the backend itself waits for. `cache`: where the driver's compiled kernels are kept
-    under `cache_key`; None keeps none. `debug`: barriers write their numbers, so that a replay that stands says
-    where. `guarded`: poison around every allocation, compared after every wait. `staged`: device memory as if the
-    host mapped none of it.
+    `timeout_seconds`: for what the backend itself waits for. `cache`: keeps the driver's compiled kernels; None:
+    nobody does. `debug`: barriers write their numbers, so that a replay that stands says where. `guarded`: poison
+    around every allocation, compared after every wait. `staged`: device memory as if the host mapped none of it.
     """
 
     timeout_seconds: float = 60.0
     cache: ObjectCache | None = None
-    cache_key: str = ""
     debug: bool = False
     guarded: bool = False
     staged: bool = False
 
 
 class VulkanBackend:
-    """A Backend on one Vulkan device. Owns the device and all that is made of it; a context manager. One host
-    thread drives it, in the process that opened it."""
+    """A Backend on one Vulkan device: owns all that it makes of it. A context manager. One host thread drives it,
+    in the process that opened it."""
 
     instrument: None = None
 
@@ -65,23 +65,26 @@ class VulkanBackend:
         device: VulkanDevice,
         kernels: SpirvKernelSet,
         options: VulkanOptions = VulkanOptions(),
+        *,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes `device` over. `owner` is called when the backend has closed."""
+        """`after` is called when the backend has closed, or could not be opened: whoever opened the device closes
+        it there."""
         self.spec = spec
         self.ordering = ordering
         self.kernels = kernels
         self.device = Device(name=device.physical.name, arch="vulkan", profile=device.physical.driver)
         self.options = options
-        self.owner: Callable[[], None] = lambda: None
         self.vulkan = device
         self.memory = VulkanMemory(device, staged=options.staged, guarded=options.guarded)
         self._process = os.getpid()
         self._closed = False
+        self._after = after
         self._staging: StagedTransfer | None = None
         with ExitStack() as undo:
-            undo.callback(device.close)
-            self._pipelines = Pipelines(device, kernels, options.cache, options.cache_key)
-            undo.callback(self._pipelines.destroy)
+            undo.callback(after)
+            self._pipelines = Pipelines(device, kernels, options.cache)
+            undo.callback(partial(self._pipelines.close, keep=False))
             self._pool = CommandPool(device)
             undo.pop_all()
         self._streams = VulkanStreams(device, self._pool, self._hang, options.timeout_seconds)
@@ -241,6 +244,30 @@ class VulkanBackend:
         if self.options.guarded and (spoilt := self.memory.spoilt()):
             raise CheckFailed("; ".join(spoilt), next="zinc-rt kernel-test finds the kernel")
 
+    def dispatch(self, launch: Launch, buffers: Mapping[str, Buffer]) -> None:
+        """One launch of no graph, its grid in numbers; `buffers` by the names of its Refs. It has ended when this
+        returns."""
+        self._check_process()
+        key = (launch.kernel, launch.patches)
+        pipelines, new = self._pipelines.get([key])
+        self._warm(new)
+
+        def address(operand: Operand) -> int:
+            assert isinstance(operand, Ref), operand
+            return operand.offset_bytes + (buffers[operand.name].gpu_va or 0)
+
+        kernarg = np.frombuffer(launch.kernarg(address), np.uint8)
+        place = self.alloc(kernarg.nbytes, BufferHeap.DEVICE_LOCAL, f"arguments of {launch.kernel}", zeroed=False)
+        try:
+            self._put(place.storage, 0, kernarg)
+            assert place.gpu_va is not None
+            commands = single_run(pipelines[key], self._pipelines.layout, place.gpu_va, launch.grid)
+            self.wait(
+                self._streams.run_once(launch.kernel, commands, Stream("dispatch")), self.options.timeout_seconds
+            )
+        finally:
+            self.free(place)
+
     # Inside
 
     def _put_later(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
@@ -284,27 +311,27 @@ class VulkanBackend:
     # End
 
     def close(self, *, drain_seconds: float | None = None) -> None:
-        """Wait for what runs (`drain_seconds`, else the backend's time-out), then destroy everything, the device
-        last. Raises VulkanHang where something goes on running: then it all stays. Harmless twice, and in a fork
-        of the process that opened it."""
+        """Wait for what runs (`drain_seconds`, else the backend's time-out), then destroy everything that was made
+        here. Raises VulkanHang where something goes on running: then all of it stays, and the device with it.
+        Harmless twice, and in a fork of the process that opened it."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
-        drain_seconds = self.options.timeout_seconds if drain_seconds is None else drain_seconds
         try:
-            self._streams.drain(drain_seconds)
+            self._drain(self.options.timeout_seconds if drain_seconds is None else drain_seconds)
+            self._streams.close()
+            self._pool.close()
+            self._pipelines.close(keep=self._streams.lost is None)
+            self.memory.close()
+        finally:
+            self._after()
+
+    def _drain(self, seconds: float) -> None:
+        try:
+            self._streams.drain(seconds)
         except DeadlineMissed:
-            self.owner()
+            self.vulkan.abandon()
             raise
-        self._streams.close()
-        self._pool.close()
-        if self._streams.lost is None:
-            self._pipelines.close()
-        else:
-            self._pipelines.destroy()
-        self.memory.close()
-        self.vulkan.close()
-        self.owner()
 
     def __enter__(self) -> Self:
         return self

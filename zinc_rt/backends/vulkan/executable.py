@@ -33,7 +33,7 @@ from zinc_rt.backends.vulkan.timestamps import Timestamps
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
-from zinc_rt.kernels.launch import Ref
+from zinc_rt.kernels.launch import Grid, Ref
 from zinc_rt.lower import Barrier, Dispatch, DispatchPlan, LoweredGraph, dispatch_plan, plan_block
 from zinc_rt.lower.dispatch_plan import GridInBlock
 from zinc_rt.mem.heaps import BufferHeap
@@ -232,3 +232,11 @@ def empty_runs(pipelines: Iterable[Pipeline], layout: int) -> Iterator[VulkanCom
         yield CmdBindPipeline(pipeline.handle)
         yield CmdPushConstants(layout, 0)
         yield CmdDispatch((0, 0, 0))
+
+
+def single_run(pipeline: Pipeline, layout: int, kernarg_va: int, grid: Grid) -> Iterator[VulkanCommand]:
+    """One dispatch. ValueError for a grid that is a count of the step."""
+    x, y, z = (int(axis) for axis in grid)
+    yield CmdBindPipeline(pipeline.handle)
+    yield CmdPushConstants(layout, kernarg_va)
+    yield CmdDispatch((x, y, z))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Iterable, Mapping
 from ctypes import byref
 from dataclasses import dataclass
@@ -33,21 +34,28 @@ class Pipeline:
     takes: Kernarg
 
 
+def cache_key(device: VulkanDevice, kernels: SpirvKernelSet) -> str:
+    """Of the driver's code: pipelineCacheUUID (build and device), float modes, and every kernel's bytes."""
+    digest = hashlib.sha256(repr(device.float_modes).encode())
+    for name in kernels.names():
+        digest.update(f"{name}\n".encode() + kernels.module(name))
+    return f"{device.pipeline_cache_uuid.hex()}-{digest.hexdigest()[:32]}"
+
+
 class Pipelines:
     """Every pipeline of one backend; all of them stay until it closes."""
 
-    def __init__(
-        self, device: VulkanDevice, kernels: SpirvKernelSet, cache: ObjectCache | None, cache_key: str
-    ) -> None:
-        """`cache`: where the driver's compiled code is kept under `cache_key`; None keeps none."""
+    def __init__(self, device: VulkanDevice, kernels: SpirvKernelSet, cache: ObjectCache | None) -> None:
+        """`cache`: where the driver's compiled code is kept; None keeps none."""
         self._device, self._vk = device, device.vk
         self._kernels = kernels
-        self._cache_file, self._cache_key = cache, cache_key
+        self._cache_file = cache
+        self._cache_key = cache_key(device, kernels) if cache is not None else ""
         self._made: dict[PipelineKey, Pipeline] = {}
         self._takes: dict[str, Kernarg] = {}
         self._grew = False
         self.layout = self._layout()
-        self._cache = self._driver_cache(cache.load(cache_key) if cache is not None else None)
+        self._cache = self._driver_cache(cache.load(self._cache_key) if cache is not None else None)
 
     def get(self, wanted: Iterable[PipelineKey]) -> tuple[Mapping[PipelineKey, Pipeline], list[Pipeline]]:
         """Those, and which of them were made just now. Raises UnsupportedError for a kernel there is not, and
@@ -58,14 +66,10 @@ class Pipelines:
             self._create(missing)
         return {key: self._made[key] for key in keys}, [self._made[key] for key in missing]
 
-    def close(self) -> None:
-        """Keeps the driver's code for the next process where there is some of it that is new."""
-        if self._grew and self._cache_file is not None:
+    def close(self, *, keep: bool) -> None:
+        """`keep`: the driver's code for the next process, where some is new. Not of a device that is lost."""
+        if keep and self._grew and self._cache_file is not None:
             self._cache_file.store(self._cache_key, self._cache_data())
-        self.destroy()
-
-    def destroy(self) -> None:
-        """As `close`, of a device that is lost: nothing is asked of it."""
         for pipeline in self._made.values():
             self._vk.vkDestroyPipeline(self._device.handle, pipeline.handle, None)
         self._made.clear()

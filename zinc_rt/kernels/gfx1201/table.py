@@ -27,6 +27,7 @@ TUNING = Tuning(
     matmul_capacity=64,
     grid_rows=0xFFFF,
     flash_widths=(128, 512),
+    latent_widths=(),
     flash_multiple=4,
     flash_batch=8,  # flash_attn.inc
     experts_maximum=1024,

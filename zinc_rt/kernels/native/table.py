@@ -44,6 +44,7 @@ TUNING = Tuning(
     matmul_capacity=WHOLE,
     grid_rows=0xFFFFFFFF,
     flash_widths=(WHOLE,),
+    latent_widths=(),
     flash_multiple=1,
     flash_batch=1,
     experts_maximum=WHOLE,

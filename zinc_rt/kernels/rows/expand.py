@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ EVERY_OTHER_TYPE: Expansions = {
     ),
     **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s"), "f32"),
 }
-_VALUES = {"f16": np.dtype(np.float16), "f32": np.dtype(np.float32)}
+_VALUES: Mapping[str, np.dtype[Any]] = {"f16": np.dtype(np.float16), "f32": np.dtype(np.float32)}
 
 
 def packed_bytes(expansions: Expansions, weight: Weight) -> int:

@@ -23,9 +23,10 @@ _BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
 def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
     """One part of an input, token by token. Whoever calls it for a node refuses what `weight_refusal` and
     `plain_refusal` refuse."""
-    weight, choices = _matrix(tuning, graph, part), source.choices
-    flags = weight.vector_types | (_X_BY_CHOICE if choices and choices.own_inputs else 0)
-    number = choices.choices if choices else 1
+    weight, choices, heads = _matrix(tuning, graph, part), source.choices, source.heads
+    assert heads is None or (heads.x_stride, heads.y_stride) == (weight.k, weight.rows), "heads lie apart"
+    flags = weight.vector_types | (_X_BY_CHOICE if heads or (choices and choices.own_inputs) else 0)
+    number = heads.heads if heads else choices.choices if choices else 1
     return Launch(
         f"matvec_{weight.dtype}",
         (source.x, *weight.buffers, choices.ids if choices else None, source.row),
@@ -52,6 +53,7 @@ class _Matrix:
 
     dtype: str
     rows: int
+    k: int
     buffers: tuple[Buffer | None, ...]
     constants: tuple[int, ...]
     vector_types: int
@@ -67,6 +69,7 @@ def _matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
     return _Matrix(
         dtype,
         rows,
+        k,
         (Ref(part.weight), part.out, Ref(scale) if scale else None, Ref(bias) if bias else None),
         (rows, k, first.row_bytes, *plane_constants(tuple(others))),
         types[0] | types[1] << _BIAS_SHIFT,
@@ -107,7 +110,7 @@ def _project(
 ) -> Launches:
     """Each part by the kernel that suits it: tiles of tokens where a step may have many."""
     tokens = capacity["tokens"]
-    token_by_token = source.choices is not None or source.row is not None or source.exact
+    token_by_token = source.exact or any(each is not None for each in (source.choices, source.row, source.heads))
     for part in parts:
         if token_by_token or tokens < tuning.matmul_capacity:
             yield projection(tuning, graph, source, part)
@@ -133,8 +136,13 @@ def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     return None
 
 
+def projection_kernels(tuning: Tuning) -> ProjectionKernels:
+    """For rows made of projections, of a set whose norms and biases need no other type than they have."""
+    return ProjectionKernels(tuning, partial(_project, tuning), lambda node, graph, launches: launches)
+
+
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    kernels = ProjectionKernels(tuning, partial(_project, tuning), lambda node, graph, launches: launches)
+    kernels = projection_kernels(tuning)
     rejects = partial(_rejects, tuning)
     return tuple(
         Entry(op, partial(code, kernels), tuning.orderings, rejects=rejects) for op, code in CODES.items()

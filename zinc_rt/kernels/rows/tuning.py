@@ -32,6 +32,7 @@ class Tuning:
     grid_rows: int  # the most workgroups along y or z
 
     flash_widths: tuple[int, ...]  # longest head of each flash_attn kernel, rising
+    latent_widths: tuple[int, ...]  # most latents of each mla_flash_attn kernel, rising; of a set without, none
     flash_multiple: int  # of which a head's dims are one
     flash_batch: int  # neighbouring keys that it takes from one page
 

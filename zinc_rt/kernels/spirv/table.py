@@ -11,6 +11,7 @@ from zinc_rt.kernels.rows import (
     elementwise,
     embed,
     matvec,
+    mla,
     moe,
     norm,
     recurrent,
@@ -38,6 +39,7 @@ TUNING = Tuning(
     matmul_capacity=64,
     grid_rows=0xFFFF,  # what every device has of each axis
     flash_widths=(128, 512, 2048),
+    latent_widths=(512, 2048),
     flash_multiple=1,
     flash_batch=1,
     experts_maximum=1024,
@@ -57,7 +59,7 @@ TUNING = Tuning(
 
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (embed, matvec, norm, elementwise, attention, moe, recurrent, sampling, slots, ssm_scan)
+FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots, ssm_scan)
 ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
 _BUILT = files(__package__) / "built"
 

@@ -1,0 +1,81 @@
+"""Whether a device computes what canonical-1 says: every operation of self_test_cases.py, run on it once.
+
+What a driver's compiler does to float arithmetic nobody can read off its features. So the first open of a device
+by a driver runs a kernel of all the operations there are; what was found is kept for both of them and for that
+kernel, which is made of the same canonical.glsl as all others. 0.1 to 0.2 s on lavapipe, most of it its
+compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from zinc_rt.backends.vulkan.backend import VulkanBackend
+from zinc_rt.backends.vulkan.self_test_cases import KERNEL, OPERATIONS, Operands, WrongBits, operands, wrong_bits
+from zinc_rt.files import cache_folder
+from zinc_rt.kernels.launch import Launch, Ref
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.object_cache import ObjectCache
+
+INVOCATIONS = 32  # of self_test.comp's workgroup
+CANONICAL = "canonical-1"
+
+
+def refusal(backend: VulkanBackend, cache: ObjectCache | None = None) -> str:
+    """Why the backend's device cannot have canonical-1: the first operation with wrong bits, with its operands,
+    what was wanted and what came; "" where all bits are right. `cache`, in the user's cache folder unless given,
+    remembers where they were: a device that was refused is tested again."""
+    cache = ObjectCache(cache_folder() / "vulkan") if cache is None else cache
+    key = f"self-test-{digest(backend)}"
+    if cache.load(key) is not None:
+        return ""
+    for found in differences(backend):
+        return f"{CANONICAL} on {_who(backend)}: its driver computes other bits: {found}"
+    cache.store(key, _who(backend).encode())
+    return ""
+
+
+def differences(backend: VulkanBackend, given: Operands | None = None) -> tuple[WrongBits, ...]:
+    """Of every operation with a wrong bit, in their order. `given`: other operands than the self-test's."""
+    given = operands() if given is None else given
+    numbers = range(len(OPERATIONS))
+    got = results(backend, given, numbers)
+    found = (wrong_bits(number, given, bits) for number, bits in zip(numbers, got, strict=True))
+    return tuple(each for each in found if each is not None)
+
+
+def results(backend: VulkanBackend, given: Operands, numbers: Iterable[int]) -> np.ndarray:
+    """What neighbouring operations, by their numbers, give on the device: uint32 [operations, n]."""
+    first, *others = numbers
+    count, n = 1 + len(others), len(given.a)
+    sizes = {"a": 4 * n, "b": 4 * n, "c": 4 * n, "y": 4 * n * count}
+    buffers = {
+        name: backend.alloc(size, BufferHeap.BAR, f"self-test {name}", zeroed=False)
+        for name, size in sizes.items()
+    }
+    try:
+        for name, bits in (("a", given.a), ("b", given.b), ("c", given.c)):
+            backend.write(buffers[name], 0, memoryview(bits.tobytes()))
+        grid = (-(-n // INVOCATIONS), count, 1)
+        backend.dispatch(Launch(KERNEL, tuple(map(Ref, sizes)), (n, first), grid), buffers)
+        got = np.frombuffer(backend.read(buffers["y"], 0, sizes["y"]), np.uint32)
+        return got.reshape(count, n).copy()
+    finally:
+        for buffer in buffers.values():
+            backend.free(buffer)
+
+
+def digest(backend: VulkanBackend) -> str:
+    """Of what a result of the test is for: device, driver, float modes, kernel."""
+    device = backend.vulkan
+    physical = device.physical
+    about = (physical.name, physical.driver, physical.pipeline_cache_uuid.hex(), *device.float_modes)
+    kernel = backend.kernels.module(KERNEL)
+    return hashlib.sha256("\0".join(about).encode() + kernel).hexdigest()
+
+
+def _who(backend: VulkanBackend) -> str:
+    return f"{backend.vulkan.physical.name} ({backend.vulkan.physical.driver})"

@@ -1,0 +1,154 @@
+"""The operations canonical-1 is made of, operands that are unkind to them, and what must come out.
+
+Results are computed here by NumPy and the oracle's own functions when they are asked for, a few milliseconds: a
+file of them would be a second definition. The kernel is kernels/spirv/self_test.comp, whose cases are in this
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import exp_log
+
+KERNEL = "self_test"
+CASES = 4096
+SPECIAL = np.array(
+    [
+        0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x00000002, 0x007FFFFF, 0x00800000, 0x807FFFFF, 0x3F800000,
+        0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x00FFFFFF, 0x01000000,
+        0x33000000, 0x34000000, 0x3F7FFFFF, 0x3F800001, 0x4B800000, 0x40000000, 0x3FFFFFFF, 0x41000000, 0x42AE0000,
+        0xC2AE0000, 0x42B00000, 0x3F3504F3, 0x3F3504F2, 0x0000FFFF, 0x00400000, 0x7E800000, 0x7F000000, 0x00800001,
+    ],
+    np.uint32,
+)  # fmt: skip
+"""Bits of zeros, denormals, infinities, NaN, ties, and the places where exp and log turn."""
+
+Float32 = np.ndarray
+Compute = Callable[[Float32, Float32, Float32], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`want` gives float32, or uint32 where the result is no float, of three float32 arrays; `operands`: how many
+    of them it looks at."""
+
+    name: str
+    operands: int
+    want: Compute
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Bits, uint32 [n] each."""
+
+    a: np.ndarray
+    b: np.ndarray
+    c: np.ndarray
+
+    @property
+    def floats(self) -> tuple[Float32, Float32, Float32]:
+        return self.a.view(np.float32), self.b.view(np.float32), self.c.view(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class WrongBits:
+    """What a device makes of an operation: how many of the cases are wrong, and the first of them as bits."""
+
+    operation: Operation
+    wrong: int
+    cases: int
+    given: tuple[int, ...]
+    want: int
+    got: int
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name} {bits:#010x}" for name, bits in zip("abc", self.given, strict=False))
+        wrong = f"{self.wrong} of {self.cases} wrong"
+        bits = f"wanted {self.want:#010x}, got {self.got:#010x}"
+        return f"{self.operation.name}: {wrong}, the first at {given}: {bits}"
+
+
+def operands(count: int = CASES, seed: int = 1) -> Operands:
+    """Every pair of special values, random bits, and numbers of a model's size; the same at every call."""
+    random = np.random.default_rng(seed)
+    pairs = len(SPECIAL) ** 2
+    bits = max(0, count - pairs) // 2
+    sizes = max(0, count - pairs - bits)
+
+    def column(special: np.ndarray) -> np.ndarray:
+        usual = (random.standard_normal(sizes) * 8).astype(np.float32).view(np.uint32)
+        anything = random.integers(0, 1 << 32, bits, dtype=np.uint32)
+        return np.concatenate([special, anything, usual])[:count]
+
+    first, second = np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))
+    return Operands(column(first), column(second), column(np.roll(second, 1)))
+
+
+def wrong_bits(number: int, given: Operands, got: np.ndarray) -> WrongBits | None:
+    """Of operation `number`, got uint32 [n]; None where all bits are right. A NaN is right for any NaN."""
+    operation = OPERATIONS[number]
+    with np.errstate(all="ignore"):
+        want = operation.want(*given.floats)
+    bad = got != want.view(np.uint32)
+    if want.dtype == np.float32:
+        bad &= ~(np.isnan(want) & np.isnan(got.view(np.float32)))
+    if not bad.any():
+        return None
+    at = int(np.argmax(bad))
+    seen = tuple(int(each[at]) for each in (given.a, given.b, given.c)[: operation.operands])
+    return WrongBits(operation, int(bad.sum()), len(got), seen, int(want.view(np.uint32)[at]), int(got[at]))
+
+
+def _compared(a: Float32, b: Float32, c: Float32) -> np.ndarray:
+    return ((a < b) | (a == b).astype(np.uint32) << 1 | (a > b).astype(np.uint32) << 2).astype(np.uint32)
+
+
+def _maximum(a: Float32, b: Float32, c: Float32) -> np.ndarray:
+    """NumPy's, which leaves open which of two zeros it gives: +0 where there is one."""
+    return np.where(
+        (a == 0) & (b == 0), (a.view(np.uint32) & b.view(np.uint32)).view(np.float32), np.maximum(a, b)
+    )
+
+
+def _minimum(a: Float32, b: Float32, c: Float32) -> np.ndarray:
+    return np.where(
+        (a == 0) & (b == 0), (a.view(np.uint32) | b.view(np.uint32)).view(np.float32), np.minimum(a, b)
+    )
+
+
+def _half(a: Float32, b: Float32, c: Float32) -> np.ndarray:
+    return a.view(np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
+
+
+def _rounded(a: Float32, b: Float32, c: Float32) -> np.ndarray:
+    return np.rint((a.view(np.uint32) & 0x807FFFFF | 0x47800000).view(np.float32))
+
+
+def _dot(a: Float32, b: Float32, c: Float32) -> np.ndarray:
+    total = np.zeros_like(a)
+    for other in (b, c, b, c):
+        total = total + a * other
+    return total
+
+
+OPERATIONS = (  # by the numbers of self_test.comp
+    Operation("a + b", 2, lambda a, b, c: a + b),
+    Operation("a - b", 2, lambda a, b, c: a - b),
+    Operation("a * b", 2, lambda a, b, c: a * b),
+    Operation("a * b + c", 3, lambda a, b, c: a * b + c),
+    Operation("fdiv_(a, b)", 2, lambda a, b, c: a / b),
+    Operation("fsqrt_(a)", 1, lambda a, b, c: np.sqrt(a)),
+    Operation("fexp_(a)", 1, lambda a, b, c: exp_log.exp(a)),
+    Operation("flog_(a)", 1, lambda a, b, c: exp_log.log(a)),
+    Operation("half_to_float(a)", 1, _half),
+    Operation("fmax_(a, b)", 2, _maximum),
+    Operation("fmin_(a, b)", 2, _minimum),
+    Operation("a < b, a == b, a > b", 2, _compared),
+    Operation("float(int)", 1, lambda a, b, c: (a.view(np.int32) >> 8).astype(np.float32)),
+    Operation("frint_(a)", 1, _rounded),
+    Operation("a sum of -0", 3, _dot),
+)
