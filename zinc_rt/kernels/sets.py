@@ -21,13 +21,14 @@ SETS = {
     "numpy-reference": "zinc_rt.kernels.reference.table",
     "native": "zinc_rt.kernels.native.table",
     "gfx1201": "zinc_rt.kernels.gfx1201.table",
+    "radv": "zinc_rt.kernels.radv.table",
     "spirv": "zinc_rt.kernels.spirv.table",
 }
 
 
 class KernelSet(Protocol):
-    """`target`: the instruction set, or what else runs them. `entries`: which nodes run, and how. `expansions`: of
-    the types that are stored as another."""
+    """`target`: the chip, or what else runs them. `entries`: which nodes run, and how. `expansions`: of the types
+    that are stored as another."""
 
     @property
     def target(self) -> str: ...
