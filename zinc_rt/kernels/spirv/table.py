@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
@@ -20,13 +20,15 @@ from zinc_rt.kernels.rows import (
     slots,
     ssm_scan,
 )
-from zinc_rt.kernels.rows.repack import WEIGHT_TYPES, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import SpirvKernels, SpirvKernelSet
 
 TUNING = Tuning(
     orderings=frozenset({"canonical-1"}),
     weight_dtypes=WEIGHT_TYPES,
+    expansions=EVERY_OTHER_TYPE,
     columns=256,
     slice_columns=512,
     embed_columns=512,
@@ -92,4 +94,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".spv") for name in found if name.endswith(".spv")))
 
 
-KERNELS: SpirvKernelSet = SpirvKernels("spirv", ENTRIES, pack_weight, packed_bytes, names, module)
+KERNELS: SpirvKernelSet = SpirvKernels(
+    "spirv",
+    ENTRIES,
+    partial(pack_weight, EVERY_OTHER_TYPE),
+    partial(packed_bytes, EVERY_OTHER_TYPE),
+    names,
+    module,
+    expansions=EVERY_OTHER_TYPE,
+)
