@@ -44,7 +44,7 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
     for index, type_id in enumerate(block.operands[1:]):
         name, made = names.get(index, f"member {index}"), module.definitions[type_id]
         pointer = made.opcode == Opcode.TypePointer
-        address = pointer or made.opcode == Opcode.TypeInt and made.operands[1] == 8 * ADDRESS_BYTES
+        address = pointer or (made.opcode == Opcode.TypeInt and made.operands[1] == 8 * ADDRESS_BYTES)
         if offsets.get(index, (0,))[0] != end or (address and constants):
             raise InputError(f"{source}: {STRUCT}.{name}: wanted addresses first, then constants of 4 bytes")
         if address:
