@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         help="the interpreter where llama-cpp-python or tinygrad is installed",
     )  # fmt: skip
     who.add_argument(
-        "--device", choices=("auto", "hw", "cpu", "sim"), default="auto",
+        "--device", type=options.device_name, metavar="WHICH", default="auto",
         help="behind this runtime's tiers; sim: a simulated R9700, says nothing about hardware (default auto)",
     )  # fmt: skip
     who.add_argument("--reference", default="t_cpu", metavar="PEER", help="whose values are right (default t_cpu)")

@@ -29,7 +29,8 @@ def peers(device: str) -> list[ComparedPeer]:
 
 
 def _run(tier: str, device: str, task: PeerTask) -> PeerOutcome:
-    simulated = device == "sim" and registry.spec(tier).simulable
+    row = registry.spec(tier)
+    simulated = device == "sim" and row.simulable
     outcome = PeerOutcome(tier, f"zinc-rt {__version__}", simulated=simulated)
     where = [
         "--model",
@@ -37,7 +38,7 @@ def _run(tier: str, device: str, task: PeerTask) -> PeerOutcome:
         "--tier",
         tier,
         "--device",
-        device if registry.spec(tier).simulable else "auto",
+        device if row.simulable or device.partition(":")[0] == tier else "auto",
     ]
     where += ["--ordering", task.ordering, *(["--ctx", str(task.ctx)] if task.ctx else [])]
     if task.values:

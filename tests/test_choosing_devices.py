@@ -100,7 +100,8 @@ def test_a_named_device_of_auto_may_be_a_simulated_one(no_gpu: None) -> None:
 def test_every_tier_has_an_answer(no_gpu: None) -> None:
     answers = {row.tier: found for row, found in probe_tiers()}
     assert list(answers) == ["t2", "t1", "t_cpu_native", "t_cpu", "vulkan", "t_cuda", "t_metal", "t_intel"]
-    assert [tier for tier, found in answers.items() if found.usable] == ["t_cpu_native", "t_cpu"]
+    usable = {tier for tier, found in answers.items() if found.usable}
+    assert usable - {"vulkan"} == {"t_cpu_native", "t_cpu"}, "vulkan where a driver is installed"
     assert all(found.why for found in answers.values())
 
 

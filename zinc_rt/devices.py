@@ -9,6 +9,9 @@ Only here is a simulated device put in a real one's place: backends get a Driver
     hw    this machine's AMD GPU, never a simulated one; without one nothing runs
     sim   a simulated GPU
     cpu   no GPU
+
+A tier that lists devices of its own (vulkan) also takes TIER[:NUMBER or part of a name], as zinc-rt devices has
+them; its hw is a GPU, its cpu a driver in software.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from zinc_rt import checked, gpu_lock
@@ -31,12 +35,15 @@ from zinc_rt.kmd.driver import Driver
 SANITIZERS = ("off", "fast", "full")
 SIMULATED = "simulated device: says nothing about hardware"
 
+NAMES = ("auto", "hw", "cpu", "sim")
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A tier, the device behind it and one line why. `gpu` is None where the tier finds its device itself.
 
-    `unchecked`: why pm4-test does not stand behind it, where it was taken all the same.
+    `unchecked`: why pm4-test does not stand behind it, where it was taken all the same. `device`: which one, of a
+    tier that lists its own.
     """
 
     spec: BackendSpec
@@ -46,6 +53,7 @@ class Choice:
     kernel_set: str = ""
     options: dict[str, Any] = field(default_factory=dict)  # of the simulated device
     unchecked: str = ""
+    device: str = ""
 
     @property
     def shortcut(self) -> str:
@@ -58,6 +66,22 @@ class Choice:
 
 
 ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle")
+
+
+def parse_device(text: str) -> tuple[BackendSpec | None, str]:
+    """The tier that --device names a device of, and which; None for auto, hw, cpu and sim. Raises UsageError for
+    what is no device."""
+    if text in NAMES:
+        return None, ""
+    tier, _, which = text.partition(":")
+    listing = [row for row in registry.built() if row.lists_devices]
+    for row in listing:
+        if row.tier == tier:
+            return row, which
+    raise UsageError(
+        f"--device {text}: wanted {', '.join(NAMES)}, or {' or '.join(f'{row.tier}[:N]' for row in listing)}",
+        next="zinc-rt devices lists what is here",
+    )
 
 
 def probe_tiers(device: str = "auto", *, unchecked: bool = False) -> tuple[tuple[BackendSpec, Availability], ...]:
@@ -80,12 +104,21 @@ def choose_tier(
     """The tier to run on. `asked`: TIER, TIER:KERNELSET or auto, which takes the first usable one that computes
     `ordering`. `options`: the simulated device's.
 
-    `device`: auto, hw, cpu or sim. `simulate`: under auto a tier that was asked for is simulated where this
-    machine has no AMD GPU at all. A GPU counts as usable once pm4-test has passed on it as it is now, or with
-    `unchecked`. Raises UsageError or UnsupportedError, with the reason and what to do, for a tier that cannot run.
+    `device`: auto, hw, cpu, sim, or one that a tier lists, which auto then takes. `simulate`: several tiers are
+    compared: such a device is for its own tier, auto for the others, and under auto a tier that was asked for is
+    simulated where this machine has no AMD GPU at all. A GPU counts as usable once pm4-test has passed on it as it
+    is now, or with `unchecked`. Raises UsageError or UnsupportedError, with the reason and what to do, for a tier
+    that cannot run.
     """
+    of, _ = parse_device(device)
+    if of is not None and asked == "auto":
+        asked = of.tier
     row = None if asked == "auto" else registry.parse(asked)[0]
-    if row is None or not row.simulable:
+    if of is not None and row is not of:
+        if not simulate:
+            raise UsageError(f"--device {device} is a device of {of.tier}, not of {asked}", next="leave out one")
+        device = "auto"
+    if row is None or not (row.simulable or row.lists_devices):
         require_gpu(device)
     if asked != "auto":
         return _asked(*registry.parse(asked), device, simulate, unchecked, options)
@@ -98,7 +131,7 @@ def choose_tier(
             return Choice(row, f"{row.tier}: the first choice; {SIMULATED}", True, options=options)
         found = _probe(row, device, unchecked)
         if found.usable:
-            why = "; ".join([*passed_over, found.why])
+            why = "; ".join([*passed_over, found.why, *_beside(row, device)])
             return Choice(row, f"{row.tier}: {why}", gpu=found.gpu, unchecked=found.unchecked)
         passed_over.append(f"not {row.tier}: {found.why}")
     raise UnsupportedError(f"no tier is usable: {'; '.join(passed_over)}", next="zinc-rt devices says more")
@@ -117,6 +150,12 @@ def require_gpu(device: str) -> None:
 def _asked(
     row: BackendSpec, kernel_set: str, device: str, simulate: bool, unchecked: bool, options: dict[str, Any]
 ) -> Choice:
+    if row.lists_devices:
+        found = _probe(row, device)
+        if not found.usable:
+            raise UnsupportedError(f"tier {row.tier}: {found.why}", next=found.next)
+        why = f"{row.tier}: asked for; {found.why}"
+        return Choice(row, why, kernel_set=kernel_set, device=_which(device))
     if not row.simulable:
         found = _probe(row, device)
         if not found.usable:
@@ -141,6 +180,8 @@ def _asked(
 def _probe(row: BackendSpec, device: str, unchecked: bool = False) -> Availability:
     if not row.built:
         return Availability(False, "is not built in this version", registry.use_built())
+    if row.lists_devices:
+        return row.probe(Host(available_cores(), device=_which(device)))
     if row.simulable and device == "sim":
         return Availability(True, SIMULATED)
     if row.simulable and device == "cpu":
@@ -150,6 +191,27 @@ def _probe(row: BackendSpec, device: str, unchecked: bool = False) -> Availabili
         found = row.probe(Host(available_cores(), driver, amd_gpus()))
         return found if driver is None else brought_up(row, driver, found, unchecked)
     return row.probe(Host(available_cores()))
+
+
+def _which(device: str) -> str:
+    """Of a tier that lists its devices: what --device says of them."""
+    return device if device in ("hw", "cpu") else parse_device(device)[1]
+
+
+def _beside(taken: BackendSpec, device: str) -> list[str]:
+    """What auto never takes, where it would run a GPU of this machine that the tier taken does not."""
+    if taken.simulable or device != "auto" or not has_gpu():
+        return []
+    others = [(row, _probe(row, "hw")) for row in registry.built() if row.lists_devices]
+    return [
+        f"{row.title.split()[-1]} runs on {found.why}: --tier {row.tier}" for row, found in others if found.usable
+    ]
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU at all: drivers are only asked then. Elsewhere than on Linux nobody knows."""
+    nodes = (*Path("/dev/dri").glob("renderD*"), *Path("/dev").glob("nvidia[0-9]*"))
+    return sys.platform != "linux" or bool(nodes)
 
 
 def brought_up(row: BackendSpec, driver: Driver, found: Availability, unchecked: bool) -> Availability:
@@ -208,7 +270,13 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
                 undo.callback(gpu_lock.give_back, gpu_lock.take(choice.gpu.render_path))
         after = undo.pop_all().close
         backend: Backend = choice.spec.open(
-            ordering, kernel_set=choice.kernel_set, driver=driver, gpu=choice.gpu, options=given, after=after
+            ordering,
+            kernel_set=choice.kernel_set,
+            driver=driver,
+            gpu=choice.gpu,
+            options=given,
+            after=after,
+            device=choice.device,
         )
     if choice.unchecked:
         backend.device = replace(backend.device, unchecked=choice.shortcut)

@@ -82,7 +82,8 @@ class Engine:
         slots = self.limits.slots
         self.settings = settings or Settings()
         overrides = overrides_of(self.settings)
-        on_host = backend.device.simulated or not backend.spec.simulable
+        device = backend.device
+        on_host = device.simulated or device.software or not (backend.spec.simulable or backend.spec.lists_devices)
         check_context_memory(gguf, self.limits, overrides=overrides, state=on_host)
         self.variants = Variants(
             gguf,

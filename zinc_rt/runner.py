@@ -145,7 +145,7 @@ class Deadlines:
         waits."""
         if self.override is not None:
             return self.override
-        if not backend.spec.deadline:
+        if not backend.spec.deadline or backend.device.software:
             return None
         if backend.device.simulated:
             return SIMULATED_SECONDS if variant.ran else FIRST_SIMULATED_SECONDS

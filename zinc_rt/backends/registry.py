@@ -9,7 +9,7 @@ from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.errors import UnsupportedError, UsageError
 
 ORACLE = "t_cpu"  # judges all others
-AMD_SETS = ("gfx1201",)
+AMD_SETS = ("gfx1201", "radv")
 AMD_ORDERINGS = ("canonical-1",)
 AMD_OPTIONS = ("kernels",)  # a kernel set in place of the chip's own
 
@@ -53,7 +53,14 @@ SPECS: tuple[BackendSpec, ...] = (
         ("threads",),
         deadline=False,
     ),
-    BackendSpec("vulkan", "any GPU through Vulkan"),
+    BackendSpec(
+        "vulkan",
+        "any GPU through Vulkan",
+        "zinc_rt.backends.vulkan.tier",
+        kernel_sets=("spirv",),
+        orderings=("canonical-1",),
+        lists_devices=True,
+    ),
     BackendSpec("t_cuda", "NVIDIA through CUDA"),
     BackendSpec("t_metal", "Apple through Metal"),
     BackendSpec("t_intel", "Intel Xe"),

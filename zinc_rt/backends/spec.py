@@ -20,11 +20,13 @@ def available_cores() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a probe may look at. `driver` and AMD's `gpus` are there for tiers that use them (`simulable`)."""
+    """What a probe may look at. `driver` and AMD's `gpus` are there for tiers that use them (`simulable`).
+    `device`: which of its own it is asked for, by a tier that lists them; "": whichever is best."""
 
     cores: int
     driver: Driver | None = None
     gpus: tuple[Gpu, ...] = ()
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Availability:
 @dataclass(frozen=True, slots=True)
 class Opening:
     """What a tier's `open` is given. `kernel_set` "": what fits the device. `gpu` None: the first it can use, of
-    `driver`. `after` is called when the backend has closed, or could not be opened."""
+    `driver`. `device`: as Host has it. `after` is called when the backend has closed, or could not be opened."""
 
     spec: BackendSpec
     ordering: str
@@ -63,6 +65,7 @@ class Opening:
     gpu: Gpu | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     after: Callable[[], None] = lambda: None
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class BackendSpec:
     orderings: tuple[str, ...] = ()  # those it computes; (): every one
     simulable: bool = False  # its device is reached through kmd.Driver: a simulated one can stand in
     deadline: bool = True  # a step that takes long is late; not where the host itself computes
+    lists_devices: bool = False  # it has devices of its own: --device TIER[:NUMBER or part of a name] takes one
 
     def computes(self, ordering: str) -> bool:
         return not self.orderings or ordering in self.orderings
@@ -101,9 +105,10 @@ class BackendSpec:
         gpu: Gpu | None = None,
         options: Mapping[str, Any] | None = None,
         after: Callable[[], None] = lambda: None,
+        device: str = "",
     ) -> Any:
         """A Backend (backends.base) of its own. Of `options` it takes its own. Raises UnsupportedError saying why
         it cannot be."""
         taken = {name: value for name, value in (options or {}).items() if name in self.options}
-        opening = Opening(self, ordering, kernel_set, driver, gpu, taken, after)
+        opening = Opening(self, ordering, kernel_set, driver, gpu, taken, after, device)
         return import_module(self.module).open(opening)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
+from zinc_rt.arguments import meant
 from zinc_rt.backends import registry
 from zinc_rt.command_observer import observer_of
 from zinc_rt.commands.progress import stages
@@ -24,12 +25,23 @@ if TYPE_CHECKING:
 
 DEFAULT_SANITIZER = "fast"
 SIMULATED_ARCH = "gfx1201"  # of --device sim
+DEVICES = ("auto", "hw", "cpu", "sim")  # of --device, beside those that a tier lists
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
+
+
+def device_name(text: str) -> str:
+    """The argparse type of --device. Which of a tier's devices there are is asked later."""
+    tiers = [row.tier for row in registry.built() if row.lists_devices]
+    if text in DEVICES or text.partition(":")[0] in tiers:
+        return text
+    near = meant(text, [*DEVICES, *tiers])
+    listed = ", ".join([*DEVICES, *(f"{tier}[:N|:NAME]" for tier in tiers)])
+    raise argparse.ArgumentTypeError(f"no {text!r}{near or ':'} {f'({listed})' if near else f'one of {listed}'}")
 
 
 def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     """Add --device, with `text` as its help, --sanitizer and --unchecked."""
-    group.add_argument("--device", choices=("auto", "hw", "cpu", "sim"), default="auto", help=text)
+    group.add_argument("--device", type=device_name, metavar="WHICH", default="auto", help=text)
     group.add_argument(
         "--sanitizer",
         choices=("off", "fast", "full"),
@@ -53,8 +65,8 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         )
     add_device(
         group,
-        "the device behind the tier; hw: never a simulated one; sim: a simulated R9700, which says nothing about "
-        "hardware (default auto)",
+        "the device behind the tier: auto, hw (never a simulated one), cpu, sim (a simulated R9700, which says "
+        "nothing about hardware), or vulkan[:N|:NAME] (zinc-rt devices lists them; default auto)",
     )
     group.add_argument(
         "--facts", metavar="F", help="the simulated device behaves as the card that pm4-test --learn F was run on"
@@ -128,6 +140,11 @@ def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> Non
         raise UsageError(
             f"--unchecked is for a GPU of this machine, and {tiers} {'run' if ',' in tiers else 'runs'} on none",
             next="leave it out",
+        )
+    of = str(getattr(arguments, "device", "auto")).partition(":")[0]
+    if any(row.tier == of for row in registry.built()) and not any(choice.tier == of for choice in choices):
+        raise UsageError(
+            f"--device {arguments.device} is for {of}, which is not among {tiers}", next="leave it out"
         )
     for name in ("sanitizer", "facts"):
         if getattr(arguments, name, None) and not any(choice.simulated for choice in choices):

@@ -119,10 +119,16 @@ class VulkanDevice:
 
 def list_devices() -> tuple[PhysicalDevice, ...]:
     """Every device of every driver: discrete ones first, then integrated, virtual and CPU, each kind in the
-    drivers' order. Raises UnsupportedError where there is no loader, VulkanError where it makes no instance."""
-    with opened_instance() as (vulkan, instance):
-        handles = _handles(vulkan, instance)
-        found = [physical_device.ask(vulkan, handle, i) for i, handle in enumerate(handles)]
+    drivers' order; () where no driver has one. Raises UnsupportedError where there is no loader, VulkanError where
+    it makes no instance."""
+    try:
+        with opened_instance() as (vulkan, instance):
+            handles = _handles(vulkan, instance)
+            found = [physical_device.ask(vulkan, handle, i) for i, handle in enumerate(handles)]
+    except VulkanError as error:
+        if error.result == "VK_ERROR_INCOMPATIBLE_DRIVER":  # the loader's word for no driver at all
+            return ()
+        raise
     order = list(KINDS.values())
     found.sort(key=lambda each: (order.index(each.kind), each.position))
     return tuple(replace(each, index=i, missing=why_not(each)) for i, each in enumerate(found))

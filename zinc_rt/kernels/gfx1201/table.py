@@ -15,6 +15,7 @@ from zinc_rt.kernels.zrt import Zrt, read_zrt
 TUNING = Tuning(
     orderings=frozenset({"canonical-1"}),
     weight_dtypes=WEIGHT_TYPES,
+    expansions={},
     columns=256,  # elementwise.inc
     slice_columns=512,
     embed_columns=256,
@@ -26,6 +27,7 @@ TUNING = Tuning(
     matmul_capacity=64,
     grid_rows=0xFFFF,
     flash_widths=(128, 512),
+    latent_widths=(),
     flash_multiple=4,
     flash_batch=8,  # flash_attn.inc
     experts_maximum=1024,

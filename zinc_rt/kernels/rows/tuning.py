@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zinc_rt.kernels.rows.expand import Expansions
+
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
@@ -15,6 +17,7 @@ class Tuning:
 
     orderings: frozenset[str]
     weight_dtypes: tuple[str, ...]  # of the weights that projections and embeddings read
+    expansions: Expansions  # of those of other types, on upload: expand.py
 
     columns: int  # of the elementwise kernels
     slice_columns: int
@@ -29,6 +32,7 @@ class Tuning:
     grid_rows: int  # the most workgroups along y or z
 
     flash_widths: tuple[int, ...]  # longest head of each flash_attn kernel, rising
+    latent_widths: tuple[int, ...]  # most latents of each mla_flash_attn kernel, rising; of a set without, none
     flash_multiple: int  # of which a head's dims are one
     flash_batch: int  # neighbouring keys that it takes from one page
 
@@ -49,3 +53,7 @@ class Tuning:
     # of ssm_scan, for sets that have it
     scan_channels: int = 1
     scan_states_maximum: int = 0
+
+    def stored(self, dtype: str) -> str:
+        """The type on the device of a weight that is `dtype` in the file."""
+        return self.expansions.get(dtype, dtype)

@@ -36,6 +36,7 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     "matvec": _BY_WEIGHT,
     "matmul": _BY_WEIGHT,
     "flash_attn": {str(width): (f"WIDEST={width}",) for width in (128, 512, 2048)},
+    "mla_flash_attn": {str(width): (f"WIDEST={width}",) for width in (512, 2048)},
 }
 
 

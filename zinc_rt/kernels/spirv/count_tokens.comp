@@ -1,7 +1,8 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "kernel.glsl"
-#include "slots.glsl"
+#include "row.glsl"
+#include "slot.glsl"
 
 // SAMPLE_SLOTS, last: a token that was drawn for a request with penalties counts in its row of counts, i32
 // [rows][vocabulary]; token is -1 for none. Two rows of logits may be of one request: the sum is atomic, and of
@@ -12,7 +13,7 @@ void main() {
     uint row = gl_WorkGroupID.x;
     int token = args.token.v[row];
     if (token < 0 || lane != 0u) return;
-    uint record = args.row_slot.v[row] * SLOT_DWORDS;
-    if ((args.record.v[record + SLOT_FLAGS] & SLOT_FLAG_PENALTIES) == 0u) return;
-    atomicAdd(args.counts.v[args.record.v[record + SLOT_PENALTY_ROW] * args.vocabulary + uint(token)], 1u);
+    Slot slot = slot_of(args.record, args.row_slot.v[row]);
+    if ((slot.flags & FLAG_PENALTIES) == 0u) return;
+    atomicAdd(row_of(U32RW, args.counts, slot.penalty_row, args.vocabulary).v[token], 1u);
 }

@@ -10,6 +10,7 @@ KERNARG(
     uint group; uint kv_heads; uint head_dim; uint value_dim; float scale; uint window; uint page_shift; uint pages;
 )
 
+#include "row.glsl"
 #include "paging.glsl"
 #include "attention.glsl"
 
@@ -26,9 +27,9 @@ float key_dim(uint dim) { return key.v[dim]; }
 void main() {
     uint token = gl_WorkGroupID.y;
     uint head = (token * args.kv_heads + gl_WorkGroupID.z) * args.group + gl_WorkGroupID.x;
-    query = F32(row_address(uint64_t(args.q), head, args.head_dim));
+    query = row_of(F32, args.q, head, args.head_dim);
     int last = int(args.position.v[token]);
     int first = args.window == 0u ? 0 : max(0, last - int(args.window) + 1);
-    F32RW y = F32RW(row_address(uint64_t(args.y), head, args.value_dim));
+    F32RW y = row_of(F32RW, args.y, head, args.value_dim);
     attend(args.slot.v[token], first, last, args.head_dim, args.value_dim, args.scale, y);
 }

@@ -6,14 +6,16 @@
 // Grid: 2 (k, v), tokens, the longer row / 512 rounded up.
 KERNARG(F32 k; F32RW kv_k; F32 v; F32RW kv_v; U32 position; U32 slot; U32 table; uint k_columns; uint v_columns; uint page_shift; uint pages;)
 
+#include "copy.glsl"
+#include "row.glsl"
 #include "paging.glsl"
 
 void main() {
     bool keys = gl_WorkGroupID.x == 0u;
     uint token = gl_WorkGroupID.y, columns = keys ? args.k_columns : args.v_columns;
     uint row = cache_row(args.slot.v[token], args.position.v[token]);
-    F32 from = F32(row_address(keys ? uint64_t(args.k) : uint64_t(args.v), token, columns));
-    F32RW to = F32RW(row_address(keys ? uint64_t(args.kv_k) : uint64_t(args.kv_v), row, columns));
+    F32 from = row_of(F32, keys ? uint64_t(args.k) : uint64_t(args.v), token, columns);
+    F32RW to = row_of(F32RW, keys ? uint64_t(args.kv_k) : uint64_t(args.kv_v), row, columns);
     uint first = gl_WorkGroupID.z * COPY_COLUMNS;
     for (uint c = first + lane; c < min(first + COPY_COLUMNS, columns); c += LANES) to.v[c] = from.v[c];
 }

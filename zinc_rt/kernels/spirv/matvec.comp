@@ -7,7 +7,8 @@
 //
 // grid: x tokens (or logit rows), y blocks of 16 rows, z choices of experts
 // buffers: x f32; weight, packed as rows/repack.py says; y f32 [grid x][choices][n]; scale (one an expert, or one),
-//          bias (n), ids i32 [grid x][choices], row i32 [grid x]: 0 where absent
+//          bias (n), ids i32 [grid x][choices], row i32 [grid x]: 0 where absent;
+//          without ids choice c is expert c
 // constants: n, k, bytes a row of plane 0, then offset and bytes a row of planes 1 and 2, choices, flags, 0
 // flags: bits 1:0 type of scale, 3:2 of bias (0 f32, 1 f16, 2 bf16); 4: x is [grid x][choices][k]
 KERNARG(
@@ -25,7 +26,7 @@ const uint ROWS = 8u;  // at a time
 void main() {
     uint token = gl_WorkGroupID.x, first = gl_WorkGroupID.y * SUM_ROWS;
     uint result = token * args.choices + gl_WorkGroupID.z;
-    uint expert = present(args.ids) ? args.ids.v[result] : 0u;
+    uint expert = present(args.ids) ? args.ids.v[result] : gl_WorkGroupID.z;
     uint input_row = (args.flags & 16u) != 0u ? result : present(args.row) ? args.row.v[token] : token;
     uint64_t x = args.x + uint64_t(input_row) * (4u * args.k);
     uint blocks = whole_blocks(args.k), steps = (args.k + STEP - 1u) / STEP;

@@ -15,6 +15,8 @@ KERNARG(
     uint page_shift; uint pages;
 )
 
+#include "copy.glsl"
+#include "row.glsl"
 #include "paging.glsl"
 
 F32 head, weight;  // of the workgroup
@@ -47,21 +49,21 @@ void main() {
     uint row = cache_row(args.slot.v[token], args.position.v[token]);
     if (part < args.q_heads) {
         uint at = token * args.q_heads + part;
-        head = F32(row_address(uint64_t(args.q), at, args.head_dim));
+        head = row_of(F32, args.q, at, args.head_dim);
         weight = F32(uint64_t(args.q_weight));
-        norm_and_rope(F32RW(row_address(uint64_t(args.y), at, args.head_dim)));
+        norm_and_rope(row_of(F32RW, args.y, at, args.head_dim));
         return;
     }
     part -= args.q_heads;
     if (part < args.k_heads) {
-        head = F32(row_address(uint64_t(args.k), token * args.k_heads + part, args.head_dim));
+        head = row_of(F32, args.k, token * args.k_heads + part, args.head_dim);
         weight = F32(uint64_t(args.k_weight));
-        uint64_t keys = row_address(uint64_t(args.kv_k), row, args.k_heads * args.head_dim);
-        norm_and_rope(F32RW(row_address(keys, part, args.head_dim)));
+        uint64_t keys = row_of(uint64_t, args.kv_k, row, args.k_heads * args.head_dim);
+        norm_and_rope(row_of(F32RW, keys, part, args.head_dim));
         return;
     }
     uint first = (part - args.k_heads) * COPY_COLUMNS;
-    F32 from = F32(row_address(uint64_t(args.v), token, args.v_columns));
-    F32RW to = F32RW(row_address(uint64_t(args.kv_v), row, args.v_columns));
+    F32 from = row_of(F32, args.v, token, args.v_columns);
+    F32RW to = row_of(F32RW, args.kv_v, row, args.v_columns);
     for (uint c = first + lane; c < min(first + COPY_COLUMNS, args.v_columns); c += LANES) to.v[c] = from.v[c];
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
@@ -11,6 +11,7 @@ from zinc_rt.kernels.rows import (
     elementwise,
     embed,
     matvec,
+    mla,
     moe,
     norm,
     recurrent,
@@ -18,13 +19,15 @@ from zinc_rt.kernels.rows import (
     slots,
     ssm_scan,
 )
-from zinc_rt.kernels.rows.repack import WEIGHT_TYPES, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import SpirvKernels, SpirvKernelSet
 
 TUNING = Tuning(
     orderings=frozenset({"canonical-1"}),
     weight_dtypes=WEIGHT_TYPES,
+    expansions=EVERY_OTHER_TYPE,
     columns=256,
     slice_columns=512,
     embed_columns=512,
@@ -36,6 +39,7 @@ TUNING = Tuning(
     matmul_capacity=64,
     grid_rows=0xFFFF,  # what every device has of each axis
     flash_widths=(128, 512, 2048),
+    latent_widths=(512, 2048),
     flash_multiple=1,
     flash_batch=1,
     experts_maximum=1024,
@@ -55,7 +59,7 @@ TUNING = Tuning(
 
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (embed, matvec, norm, elementwise, attention, moe, recurrent, sampling, slots, ssm_scan)
+FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots, ssm_scan)
 ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
 _BUILT = files(__package__) / "built"
 
@@ -76,4 +80,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".spv") for name in found if name.endswith(".spv")))
 
 
-KERNELS: SpirvKernelSet = SpirvKernels("spirv", ENTRIES, pack_weight, packed_bytes, names, module)
+KERNELS: SpirvKernelSet = SpirvKernels(
+    "spirv",
+    ENTRIES,
+    partial(pack_weight, EVERY_OTHER_TYPE),
+    partial(packed_bytes, EVERY_OTHER_TYPE),
+    names,
+    module,
+    expansions=EVERY_OTHER_TYPE,
+)

@@ -1,0 +1,131 @@
+"""A loader whose devices are what a test says: what is asked of one before it opens, and how opening fails."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.backends.vulkan.physical_device import FEATURES, FLOAT_CONTROLS, INVOCATIONS, SHARED_BYTES
+
+BY_STYPE = {number: name for name, number in api.STYPES.items()}
+DISCRETE, INTEGRATED, CPU = 2, 1, 4
+
+
+@dataclass(frozen=True)
+class FakeDevice:
+    name: str = "Fake 9000"
+    kind: int = DISCRETE
+    version: tuple[int, int, int] = (1, 3, 230)
+    features: frozenset[str] = frozenset(FEATURES)
+    float_controls: frozenset[str] = frozenset(FLOAT_CONTROLS)
+    heap_bytes: int = 8 << 30
+    invocations: int = INVOCATIONS
+    shared_bytes: int = SHARED_BYTES
+    grid: int = 65535
+    queue_flags: tuple[int, ...] = (api.VK_QUEUE_GRAPHICS_BIT | api.VK_QUEUE_COMPUTE_BIT,)
+    opens: int = 0  # the VkResult of vkCreateDevice
+
+
+@dataclass
+class FakeVulkan:
+    """Vulkan's functions over fake devices; handles are 100 and up. `instance`: what vkCreateInstance answers."""
+
+    devices: tuple[FakeDevice, ...] = (FakeDevice(),)
+    instance: int = 0
+    source: str = "libfake.so.1"
+    calls: list[str] = field(default_factory=list)
+
+    def of(self, instance: int) -> FakeVulkan:
+        return self
+
+    def vkEnumerateInstanceExtensionProperties(self, layer: Any, count: Any, rows: Any) -> int:
+        count._obj.value = 0
+        return 0
+
+    def vkCreateInstance(self, info: Any, allocator: Any, handle: Any) -> int:
+        self._fails(self.instance, "vkCreateInstance")
+        handle._obj.value = 1
+        return 0
+
+    def vkDestroyInstance(self, instance: int, allocator: Any) -> None:
+        self.calls.append("vkDestroyInstance")
+
+    def vkEnumeratePhysicalDevices(self, instance: int, count: Any, handles: Any) -> int:
+        count._obj.value = len(self.devices)
+        for i in range(len(handles or ())):
+            handles[i] = 100 + i
+        return 0
+
+    def vkGetPhysicalDeviceProperties2(self, handle: int, first: Any) -> None:
+        device = self.devices[handle - 100]
+        for name, each in chained(first._obj):
+            if name == "VkPhysicalDeviceProperties2":
+                each.properties.deviceName = device.name.encode()
+                each.properties.deviceType = device.kind
+                major, minor, patch = device.version
+                each.properties.apiVersion = major << 22 | minor << 12 | patch
+                limits = each.properties.limits
+                limits.maxComputeWorkGroupCount[:] = [device.grid] * 3
+                limits.maxComputeWorkGroupInvocations = device.invocations
+                limits.maxComputeSharedMemorySize = device.shared_bytes
+            if name == "VkPhysicalDeviceVulkan11Properties":
+                each.deviceUUID[0] = handle
+            if name == "VkPhysicalDeviceVulkan12Properties":
+                each.driverName, each.driverInfo = b"fakedrv", b"7.1"
+                for control in device.float_controls:
+                    setattr(each, control, 1)
+
+    def vkGetPhysicalDeviceFeatures2(self, handle: int, first: Any) -> None:
+        for _, each in chained(first._obj):
+            holder = each.features if hasattr(each, "features") else each
+            for feature in self.devices[handle - 100].features & {name for name, *_ in holder._fields_}:
+                setattr(holder, feature, 1)
+
+    def vkGetPhysicalDeviceMemoryProperties2(self, handle: int, made: Any) -> None:
+        said = made._obj.memoryProperties
+        said.memoryHeapCount = said.memoryTypeCount = 1
+        said.memoryHeaps[0].size = self.devices[handle - 100].heap_bytes
+        said.memoryHeaps[0].flags = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
+
+    def vkGetPhysicalDeviceQueueFamilyProperties(self, handle: int, count: Any, rows: Any) -> None:
+        flags = self.devices[handle - 100].queue_flags
+        count._obj.value = len(flags)
+        for row, each in zip(rows or (), flags, strict=False):
+            row.queueFlags, row.queueCount = each, 1
+
+    def vkEnumerateDeviceExtensionProperties(self, handle: int, layer: Any, count: Any, rows: Any) -> int:
+        count._obj.value = 0
+        return 0
+
+    def vkCreateDevice(self, handle: int, info: Any, allocator: Any, made: Any) -> int:
+        self._fails(self.devices[handle - 100].opens, "vkCreateDevice")
+        made._obj.value = 1000
+        return 0
+
+    def vkGetDeviceQueue(self, device: Any, family: int, index: int, made: Any) -> None:
+        self.calls.append(f"vkGetDeviceQueue {family}")
+        made._obj.value = 2000
+
+    def vkDestroyDevice(self, device: int, allocator: Any) -> None:
+        self.calls.append("vkDestroyDevice")
+
+    def _fails(self, result: int, call: str) -> None:
+        self.calls.append(call)
+        if result < 0:
+            raise VulkanError(result, call)
+
+
+def chained(first: Any) -> Iterator[tuple[str, Any]]:
+    """Every struct of a pNext chain, with its name."""
+    each = first
+    while True:
+        name = BY_STYPE[each.sType]
+        yield name, each
+        if not each.pNext:
+            return
+        number = ctypes.c_int32.from_address(each.pNext).value
+        each = api.struct_type(BY_STYPE[number]).from_address(each.pNext)

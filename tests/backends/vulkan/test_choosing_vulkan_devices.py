@@ -1,0 +1,265 @@
+"""Which Vulkan device runs: by number, by name, the best; and the one sentence where none can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_devices import CPU, INTEGRATED, FakeDevice, FakeVulkan
+
+from zinc_rt import devices
+from zinc_rt.backends.vulkan import icd, loader
+from zinc_rt.backends.vulkan import tier as vulkan_tier
+from zinc_rt.backends.vulkan.choose import choose
+from zinc_rt.backends.vulkan.device import list_devices, open_device
+from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.backends.vulkan.physical_device import FEATURES, FLOAT_CONTROLS
+from zinc_rt.commands.devices import main as devices_command
+from zinc_rt.devices import choose_tier
+from zinc_rt.errors import UnsupportedError, UsageError
+
+Machine = Callable[..., FakeVulkan]
+SOFTWARE = FakeDevice("fakepipe", CPU)
+CARD, CHIP = FakeDevice("Fake 9000"), FakeDevice("Fake Graphics", INTEGRATED)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """machine(*devices): this machine's Vulkan has these from now on."""
+
+    def made(*there: FakeDevice, instance: int = 0) -> FakeVulkan:
+        vulkan = FakeVulkan(there, instance)
+        monkeypatch.setattr(loader, "load", lambda: vulkan)
+        return vulkan
+
+    return made
+
+
+def test_devices_come_gpus_first_and_keep_their_drivers_order(machine: Machine) -> None:
+    machine(SOFTWARE, CHIP, CARD, FakeDevice("Fake 100"))
+    found = list_devices()
+    assert [(each.index, each.name, each.position) for each in found] == [
+        (0, "Fake 9000", 2), (1, "Fake 100", 3), (2, "Fake Graphics", 1), (3, "fakepipe", 0),
+    ]  # fmt: skip
+    assert found[0].driver == "fakedrv 7.1" and found[0].memory == 8 << 30 and found[3].is_cpu
+
+
+@pytest.mark.parametrize(
+    ("which", "name"),
+    [("", "Fake 9000"), ("hw", "Fake 9000"), ("cpu", "fakepipe"), ("1", "Fake Graphics"), ("PIPE", "fakepipe"),
+     ("9000", "Fake 9000")],
+)  # fmt: skip
+def test_a_device_is_taken_by_number_by_name_or_as_the_best(machine: Machine, which: str, name: str) -> None:
+    machine(SOFTWARE, CHIP, CARD)
+    found, why = choose(list_devices(), which)
+    assert found.name == name and why.startswith(name) and ("software" in why) is found.is_cpu
+
+
+@pytest.mark.parametrize(
+    ("which", "says"),
+    [("7", "vulkan:7: there are 3 devices"), ("voodoo", "the name fits no device"),
+     ("fake", "the name fits vulkan:0 and vulkan:1 and vulkan:2")],
+)  # fmt: skip
+def test_a_number_or_name_that_fits_none_or_several_is_wrong_usage(
+    machine: Machine, which: str, says: str
+) -> None:
+    machine(SOFTWARE, CHIP, CARD)
+    with pytest.raises(UsageError) as error:
+        choose_tier("vulkan", f"vulkan:{which}")
+    assert says in error.value.message
+    assert error.value.next == "choose one: vulkan:0 Fake 9000, vulkan:1 Fake Graphics, vulkan:2 fakepipe"
+    assert error.value.exit_code == 2
+
+
+def test_of_two_equal_gpus_the_first_is_taken_and_it_is_said(machine: Machine) -> None:
+    machine(SOFTWARE, CARD, CARD)
+    choice = choose_tier("vulkan")
+    assert "Fake 9000, fakedrv 7.1; the first of 2 equal ones, --device vulkan:1 takes the next" in choice.why
+    assert choose_tier("auto", "vulkan:1").device == "1"
+
+
+@pytest.mark.parametrize(
+    ("device", "lacks"),
+    [
+        (FakeDevice(version=(1, 1, 0)), "answers Vulkan 1.1.0, and 1.2 is needed"),
+        *[(FakeDevice(features=frozenset(FEATURES) - {name}), f"lacks {name}") for name in FEATURES],
+        *[(FakeDevice(float_controls=frozenset(FLOAT_CONTROLS) - {n}), f"lacks {n}") for n in FLOAT_CONTROLS],
+        (FakeDevice(invocations=64), "maxComputeWorkGroupInvocations 64, and 128 is needed"),
+        (FakeDevice(shared_bytes=8192), "maxComputeSharedMemorySize 8192, and 16384 is needed"),
+        (FakeDevice(grid=1000), "maxComputeWorkGroupCount 1000, and 65535 is needed"),
+        (FakeDevice(queue_flags=(1,)), "has no queue that computes"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_a_device_that_lacks_something_is_passed_over_by_name(
+    machine: Machine, device: FakeDevice, lacks: str
+) -> None:
+    machine(device, SOFTWARE)
+    assert choose_tier("vulkan").why.startswith("vulkan: asked for; fakepipe")
+    with pytest.raises(UnsupportedError, match="Fake 9000: its driver ") as error:
+        choose_tier("vulkan", "vulkan:0")
+    assert lacks in error.value.message and "vulkan:1 fakepipe" in error.value.next
+    machine(device)
+    with pytest.raises(UnsupportedError) as error:
+        choose_tier("vulkan")
+    assert "no Vulkan device can run models: Fake 9000: " in error.value.message and lacks in error.value.message
+
+
+def test_hw_is_never_a_driver_in_software(machine: Machine) -> None:
+    machine(SOFTWARE)
+    with pytest.raises(UnsupportedError, match="--device hw: Vulkan has no GPU here") as error:
+        choose_tier("vulkan", "hw")
+    assert error.value.next == "choose one: vulkan:0 fakepipe"
+    assert choose_tier("vulkan").why.endswith("(in software: no GPU's speed)")
+
+
+def test_a_device_of_vulkan_is_for_vulkan_alone(machine: Machine) -> None:
+    machine(CARD)
+    with pytest.raises(UsageError, match="--device vulkan:0 is a device of vulkan, not of t_cpu"):
+        choose_tier("t_cpu", "vulkan:0")
+    assert choose_tier("t_cpu", "vulkan:0", simulate=True).tier == "t_cpu", "validate compares it with others"
+    assert choose_tier("vulkan", "vulkan:Fake", simulate=True).device == "Fake"
+
+
+def test_auto_never_takes_it_and_says_that_it_would_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(SOFTWARE, CARD)
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    monkeypatch.setattr(devices, "has_gpu", lambda: True)
+    choice = choose_tier("auto")
+    assert choice.tier.startswith("t_cpu")
+    assert choice.why.endswith("Vulkan runs on Fake 9000, fakedrv 7.1: --tier vulkan")
+    machine(SOFTWARE)
+    assert "Vulkan" not in choose_tier("auto").why, "a driver in software is no GPU of the machine"
+
+
+def test_a_driver_that_refuses_names_device_and_driver(machine: Machine) -> None:
+    vulkan = machine(FakeDevice(opens=-3))
+    with pytest.raises(VulkanError) as error:
+        open_device(list_devices()[0])
+    assert error.value.message == "Fake 9000 (fakedrv 7.1): vkCreateDevice answered VK_ERROR_INITIALIZATION_FAILED"
+    assert vulkan.calls[-1] == "vkDestroyInstance", "what was made before is destroyed"
+
+
+def test_a_device_that_is_no_longer_there_is_not_opened(machine: Machine) -> None:
+    machine(CARD, CHIP)
+    second = list_devices()[1]
+    machine(CARD)
+    with pytest.raises(UnsupportedError, match="Fake Graphics is no longer there"):
+        open_device(second)
+
+
+def test_a_queue_that_only_computes_is_preferred(machine: Machine) -> None:
+    vulkan = machine(FakeDevice(queue_flags=(7, 4, 6)))
+    with open_device(list_devices()[0]) as device:
+        assert [queue.family for queue in device.queues] == [2]
+    assert vulkan.calls[-2:] == ["vkDestroyDevice", "vkDestroyInstance"]
+
+
+# --- loader and drivers ---
+
+
+@pytest.fixture
+def no_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "LIBRARIES", ("libnovulkan.so.9",))
+    loader.load.cache_clear()
+
+
+def drivers(monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
+    monkeypatch.setenv("VK_DRIVER_FILES", ":".join(map(str, files)))
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_without_loader_and_driver_the_apt_line_is_said(
+    no_loader: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drivers(monkeypatch, tmp_path / "none.json")
+    with pytest.raises(UnsupportedError) as error:
+        choose_tier("vulkan")
+    assert "no Vulkan loader (libvulkan.so.1) and no driver that opens" in error.value.message
+    assert "none.json: no such file" in error.value.message
+    assert "apt install mesa-vulkan-drivers libvulkan1" in error.value.next and error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "trouble"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "names no library (ICD.library_path)"),
+        ('{"ICD": {}}', "names no library (ICD.library_path)"),
+        ('{"ICD": {"library_path": "./libgone.so"}}', "its library does not open: "),
+    ],
+)
+def test_a_manifest_that_is_broken_says_how(tmp_path: Path, text: str, trouble: str) -> None:
+    found = icd.read(written(tmp_path / "icd.json", text))
+    assert found.trouble.startswith(trouble) and "Traceback" not in found.trouble
+
+
+def test_drivers_without_a_device_are_named_with_their_troubles(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine()
+    broken = written(tmp_path / "broken.json", "{")
+    drivers(monkeypatch, broken)
+    with pytest.raises(UnsupportedError) as error:
+        choose_tier("vulkan")
+    said = error.value.message
+    assert f"VK_DRIVER_FILES={broken}: no Vulkan driver has a device here ({broken}: is no JSON)" in said
+    assert "apt install" in error.value.next
+
+
+def test_a_loader_without_drivers_is_no_traceback(machine: Machine) -> None:
+    machine(instance=-9)  # what Vulkan-Loader answers where it finds none
+    found = vulkan_tier.probe(devices.Host(1))
+    assert not found.usable and "no Vulkan driver has a device here" in found.why
+    assert "apt install" in found.next
+
+
+def test_a_driver_alone_stands_in_for_the_loader(
+    vulkan_driver: object, no_loader: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = [each for each in icd.installed() if not each.trouble]
+    for each in good:
+        drivers(monkeypatch, Path(each.manifest))
+        loader.load.cache_clear()
+        try:
+            found = list_devices()
+        except (UnsupportedError, VulkanError):
+            continue
+        if found:
+            assert loader.load().source == each.library
+            break
+    else:
+        pytest.fail("no driver works without the loader")
+    loader.load.cache_clear()
+
+
+def test_the_folders_of_manifests_are_the_loaders(tmp_path: Path) -> None:
+    folder = tmp_path / "vulkan" / "icd.d"
+    folder.mkdir(parents=True)
+    mine = written(folder / "mine.json", "{}")
+    environment = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_DIRS": "/none", "HOME": "/none"}
+    assert icd.manifests(environment)[0] == mine
+    assert icd.manifests({"VK_ICD_FILENAMES": "/a.json:/b.json"}) == [Path("/a.json"), Path("/b.json")]
+    assert icd.named({"VK_ICD_FILENAMES": "/a.json"}) == "VK_ICD_FILENAMES=/a.json"
+
+
+# --- what is listed ---
+
+
+def test_devices_lists_each_with_why_and_marks_software(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine(SOFTWARE, CARD, FakeDevice("Old 1", version=(1, 0, 3)))
+    assert devices_command([]) == 0
+    said = capsys.readouterr().out
+    rows = {line.split("  ")[0]: line for line in said.splitlines() if line.startswith("vulkan:")}
+    assert set(rows) == {"vulkan:0 Fake 9000", "vulkan:1 Old 1", "vulkan:2 fakepipe"}
+    assert " yes " in rows["vulkan:0 Fake 9000"] and "8,192 MiB" in rows["vulkan:0 Fake 9000"]
+    assert " no " in rows["vulkan:1 Old 1"] and "answers Vulkan 1.0.3, and 1.2 is needed" in rows["vulkan:1 Old 1"]
+    assert "in software: no GPU's speed" in rows["vulkan:2 fakepipe"]
+    assert "next      vulkan:1 Old 1 vulkan: update its driver" in said

@@ -1,0 +1,67 @@
+"""Which of a machine's Vulkan devices: the best, the Nth, or one by a part of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zinc_rt.backends.vulkan.physical_device import PhysicalDevice
+from zinc_rt.errors import UnsupportedError, UsageError
+
+SOFTWARE = "in software: no GPU's speed"
+
+
+def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevice, str]:
+    """A device and a line why. `which`: "" the first that can run models; `hw` the first such GPU, `cpu` such a
+    driver in software; a number; or a part of a name. Raises UsageError for a number or name that fits none, or a
+    name that fits two; UnsupportedError where none of those allowed can run a model."""
+    if not devices:
+        raise UnsupportedError("there is a Vulkan loader, but no driver has a device", next="zinc-rt vulkan-test")
+    if which in ("", "hw", "cpu"):
+        return _first(devices, which)
+    found = _named(devices, which)
+    if found.missing:
+        raise UnsupportedError(f"{found.name}: {found.missing}", next=f"choose another: {listed(devices)}")
+    return found, said(found)
+
+
+def _first(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevice, str]:
+    allowed = [each for each in devices if which == "" or each.is_cpu == (which == "cpu")]
+    if not allowed:
+        what = "driver in software" if which == "cpu" else "GPU"
+        raise UnsupportedError(
+            f"--device {which}: Vulkan has no {what} here", next=f"choose one: {listed(devices)}"
+        )
+    usable = [each for each in allowed if not each.missing]
+    if not usable:
+        why = "; ".join(f"{each.name}: {each.missing}" for each in allowed)
+        raise UnsupportedError(
+            f"no Vulkan device can run models: {why}", next="update its driver; zinc-rt vulkan-test"
+        )
+    first = usable[0]
+    equal = [each for each in usable[1:] if each.name == first.name]
+    more = (
+        f"; the first of {len(equal) + 1} equal ones, --device {equal[0].option} takes the next" if equal else ""
+    )
+    return first, said(first) + more
+
+
+def _named(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
+    if which.isdecimal() and int(which) < len(devices):
+        return devices[int(which)]
+    fit = [each for each in devices if which.lower() in each.name.lower()]
+    if which.isdecimal() and not fit:
+        there = "is one device" if len(devices) == 1 else f"are {len(devices)} devices"
+        raise UsageError(f"--device vulkan:{which}: there {there}", next=f"choose one: {listed(devices)}")
+    if len(fit) != 1:
+        fits = f"fits {' and '.join(each.option for each in fit)}" if fit else "fits no device"
+        raise UsageError(f"--device vulkan:{which}: the name {fits}", next=f"choose one: {listed(devices)}")
+    return fit[0]
+
+
+def said(device: PhysicalDevice) -> str:
+    """A device in a line."""
+    return f"{device.name}, {device.driver}{f' ({SOFTWARE})' if device.is_cpu else ''}"
+
+
+def listed(devices: Sequence[PhysicalDevice]) -> str:
+    return ", ".join(f"{each.option} {each.name}" for each in devices)

@@ -1,0 +1,108 @@
+"""Tier vulkan: any device with a Vulkan 1.2 driver. A backend beside the tiers: runs where it is named."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import ExitStack
+
+from zinc_rt.backends.base import Backend, Device
+from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
+from zinc_rt.backends.vulkan import icd, layers
+from zinc_rt.backends.vulkan.choose import SOFTWARE, choose
+from zinc_rt.backends.vulkan.device import list_devices, open_device
+from zinc_rt.backends.vulkan.loader import INSTALL
+from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, dotted
+from zinc_rt.errors import UnsupportedError, UsageError, ZincError
+from zinc_rt.files import cache_folder
+from zinc_rt.object_cache import ObjectCache
+
+ANOTHER = "update its driver, or take another device: zinc-rt vulkan-test says what each lacks"
+
+
+def probe(host: Host) -> Availability:
+    """What every device of every driver says, and which one would run. Raises UsageError for a `host.device` that
+    is none of them."""
+    try:
+        devices = list_devices()
+    except ZincError as error:
+        return Availability(False, error.message, error.next)
+    if not devices:
+        return Availability(False, no_device(), INSTALL)
+    rows = tuple(_row(each) for each in devices)
+    try:
+        _, why = choose(devices, host.device)
+    except UsageError:
+        raise
+    except UnsupportedError as error:
+        return Availability(False, error.message, error.next, devices=rows)
+    return Availability(True, why, devices=rows)
+
+
+def open(opening: Opening) -> Backend:
+    """Raises UnsupportedError where no device can be, or where one computes another result than canonical-1's, by
+    the name of the operation; UsageError for a device that there is not."""
+    from zinc_rt.backends.vulkan import self_test  # with NumPy and kernels: a probe needs none
+    from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
+    from zinc_rt.kernels.spirv.table import KERNELS
+
+    with ExitStack() as undo:
+        undo.callback(opening.after)
+        devices = list_devices()
+        if not devices:
+            raise UnsupportedError(no_device(), next=INSTALL)
+        physical, _ = choose(devices, opening.device)
+        device = open_device(physical)
+        undo.callback(device.close)
+        after = undo.pop_all().close
+    options = VulkanOptions(cache=ObjectCache(cache_folder() / "vulkan"))
+    backend = VulkanBackend(opening.spec, opening.ordering, device, KERNELS, options, after=after)
+    backend.device = described(physical)
+    try:
+        if why := self_test.refusal(backend):
+            raise UnsupportedError(why, next=ANOTHER)
+    except BaseException:
+        backend.close()
+        raise
+    return backend
+
+
+def described(physical: PhysicalDevice) -> Device:
+    """What reports say of a device."""
+    return Device(
+        physical.name,
+        "vulkan",
+        profile=physical.driver,
+        kernel=platform.release(),
+        firmware=f"Vulkan {dotted(physical.api_version)}",
+        software=physical.is_cpu,
+        driver_files=icd.named(),
+        layers=layers.active(),
+    )
+
+
+def no_device() -> str:
+    """Why drivers that are installed have no device, as far as their manifests say."""
+    drivers = icd.installed()
+    named = f"{name}: " if (name := icd.named()) else ""
+    if not drivers:
+        return f"{named}a Vulkan loader, and no driver installed"
+    troubles = [f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble]
+    return f"{named}no Vulkan driver has a device here ({'; '.join(troubles) or f'{len(drivers)} installed'})"
+
+
+def _row(device: PhysicalDevice) -> OnDevice:
+    facts = {
+        "device": device.option,
+        "kind": device.kind,
+        "driver": device.driver,
+        "api_version": dotted(device.api_version),
+        "memory_bytes": device.memory,
+        "software": device.is_cpu,
+        "driver_files": icd.named(),
+        "layers": list(layers.active()),
+    }
+    label = f"{device.option} {device.name}"
+    if device.missing:
+        return OnDevice(label, False, device.missing, ANOTHER, facts)
+    why = f"{device.driver}, Vulkan {dotted(device.api_version)}, {device.memory >> 20:,} MiB"
+    return OnDevice(label, True, f"{why}; {SOFTWARE}" if device.is_cpu else why, "", facts)

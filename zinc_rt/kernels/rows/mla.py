@@ -1,0 +1,106 @@
+"""DeepSeek's latent attention: nodes to launches.
+
+A projection of heads takes each head's input from a row of its own and leaves its result in one, so that heads
+that lie wider apart are copied before or after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.rows.attention import PAGE_TOKENS, page_refusal
+from zinc_rt.kernels.rows.matvec import projection_kernels, weight_refusal
+from zinc_rt.kernels.rows.operands import Buffer, last_dim
+from zinc_rt.kernels.rows.projections import F32_BYTES, Heads, Part, ProjectionInput, ProjectionKernels
+from zinc_rt.kernels.rows.tuning import Tuning
+
+Launches = Iterator[Launch | Sync]
+Place = tuple[int, int, int]  # floats: offset in a token's row, from head to head, from token to token
+
+
+def copy_launches(
+    tuning: Tuning, x: Buffer, y: Buffer, heads: int, columns: int, source: Place, target: Place
+) -> Iterator[Launch]:
+    """`columns` floats of each head of each token; none where there are none."""
+    if columns:
+        grid = (heads, "tokens", -(-columns // tuning.copy_columns))
+        yield Launch("copy_columns", (x, y), (columns, *source, *target), grid)
+
+
+def absorb(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
+    """Per head [k_b . q_nope | q_pe]."""
+    q, y = Ref(node.inputs[0]), Ref(node.outputs[0])
+    heads, nope, rope, latent = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "latent"))
+    wide, narrow = nope + rope, latent + rope
+    nopes = Temp("nopes", F32_BYTES * capacity["tokens"] * heads * nope)
+    absorbed = Temp("absorbed", F32_BYTES * capacity["tokens"] * heads * latent)
+    copy = partial(copy_launches, kernels.tuning)
+    yield from copy(q, nopes, heads, nope, (0, wide, heads * wide), (0, nope, heads * nope))
+    yield from copy(q, y, heads, rope, (nope, wide, heads * wide), (latent, narrow, heads * narrow))
+    yield SYNC
+    source = ProjectionInput(nopes, heads=Heads(heads, nope, latent))
+    yield from kernels.project(graph, capacity, source, [Part(node.inputs[1], absorbed)])
+    yield SYNC
+    yield from copy(absorbed, y, heads, latent, (0, latent, heads * latent), (0, narrow, heads * narrow))
+
+
+def expand(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
+    """Per head [k_nope | v] and one k_pe for all: k and v."""
+    kv, k_pe = map(Ref, node.inputs)
+    k, v = map(Ref, node.outputs)
+    heads, nope, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "value_dim"))
+    both, key = nope + value_dim, nope + rope
+    copy = partial(copy_launches, tuning)
+    yield from copy(kv, k, heads, nope, (0, both, heads * both), (0, key, heads * key))
+    yield from copy(k_pe, k, heads, rope, (0, 0, rope), (nope, key, heads * key))
+    yield from copy(kv, v, heads, value_dim, (nope, both, heads * both), (0, value_dim, heads * value_dim))
+
+
+def flash_attn(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
+    """Keys [latent | pe], values the latents, one kv head; then v_b per head."""
+    *operands, v_b = node.inputs
+    heads, latent, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "latent", "rope", "value_dim"))
+    attended = Temp("attended", F32_BYTES * capacity["tokens"] * heads * latent)
+    width = next(width for width in kernels.tuning.latent_widths if width >= latent)
+    page_tokens = int(node.attrs.get("page_tokens", PAGE_TOKENS))
+    yield Launch(
+        f"mla_flash_attn_{width}",
+        (*map(Ref, operands), attended),
+        (
+            heads,
+            latent,
+            rope,
+            float(node.attrs["scale"]),
+            page_tokens.bit_length() - 1,
+            last_dim(graph, node.inputs[5]),
+        ),
+        (heads, "tokens", 1),
+    )
+    yield SYNC
+    source = ProjectionInput(attended, heads=Heads(heads, latent, value_dim))
+    yield from kernels.project(graph, capacity, source, [Part(v_b, Ref(node.outputs[0]))])
+
+
+def _absorb_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+    return weight_refusal(tuning, graph, node.inputs[-1])
+
+
+def _flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+    if int(node.attrs["latent"]) > tuning.latent_widths[-1]:
+        return f"{node.attrs['latent']} latents, wanted up to {tuning.latent_widths[-1]}"
+    return page_refusal(node, graph) or weight_refusal(tuning, graph, node.inputs[-1])
+
+
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    kernels = projection_kernels(tuning)
+    absorbs, attends = (partial(code, kernels) for code in (absorb, flash_attn))
+    return (
+        Entry(Op.MLA_EXPAND, partial(expand, tuning), tuning.orderings),
+        Entry(Op.MLA_ABSORB, absorbs, tuning.orderings, rejects=partial(_absorb_refusal, tuning)),
+        Entry(Op.MLA_FLASH_ATTN, attends, tuning.orderings, rejects=partial(_flash_refusal, tuning)),
+    )
