@@ -68,7 +68,9 @@ def test_division_has_one_place() -> None:
     assert said(edited(ADD, divides)) == ["division"]
 
 
-@pytest.mark.parametrize(("number", "advice"), [(40, "fmax_"), (50, "a product and a sum"), (27, "fexp_"), (4, "")])
+@pytest.mark.parametrize(
+    ("number", "advice"), [(40, "fmax_"), (50, "a product and a sum"), (27, "fexp_"), (4, "")]
+)
 def test_extended_instructions_that_leave_bits_open(number: int, advice: str) -> None:
     change = first(Opcode.ExtInst, lambda e: instruction(e.opcode, *e.operands[:3], number, *e.operands[4:]))
     (remark,) = lint(read(edited(NORM, change)))
@@ -77,14 +79,17 @@ def test_extended_instructions_that_leave_bits_open(number: int, advice: str) ->
 
 def test_the_square_root_has_one_place() -> None:
     def names(each):  # type: ignore[no-untyped-def]
-        moved = each.opcode == Opcode.Name and b"fsqrt_" in b"".join(w.to_bytes(4, "little") for w in each.operands)
+        moved = each.opcode == Opcode.Name and b"fsqrt_" in b"".join(
+            w.to_bytes(4, "little") for w in each.operands
+        )
         return () if moved else None
 
     assert said(edited(NORM, names)) == ["ext-inst"]
 
 
 @pytest.mark.parametrize(
-    ("opcode", "what"), [(229, "an atomic"), (349, "a group operation"), (148, "OpDot"), (156, "OpIsNan"), (95, "")]
+    ("opcode", "what"),
+    [(229, "an atomic"), (349, "a group operation"), (148, "OpDot"), (156, "OpIsNan"), (95, "")],
 )
 def test_opcodes_that_no_kernel_has(opcode: int, what: str) -> None:
     change = first(Opcode.FAdd, lambda each: instruction(opcode, *each.operands))
@@ -151,7 +156,9 @@ LOOPS = {
 @pytest.mark.parametrize("name", LOOPS)
 def test_private_arrays(name: str, tmp_path: Path) -> None:
     body, fine = LOOPS[name]
-    total = "float total(uint n) { float s = args.x.v[0]; for (uint i = 1u; i < n; i++) s += args.x.v[i]; return s; }"
+    total = (
+        "float total(uint n) { float s = args.x.v[0]; for (uint i = 1u; i < n; i++) s += args.x.v[i]; return s; }"
+    )
     path = tmp_path / "array.comp"
     path.write_text(
         f"{HEAD}KERNARG(F32 x; F32RW y; uint n;)\n{total}\n"
