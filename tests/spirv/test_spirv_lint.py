@@ -144,7 +144,7 @@ LOOPS = {
         False,
     ),
     "around an unrolled loop": (
-        "[[unroll]] for (int i = 0; i < 2; i++) [[unroll]] for (int j = 0; j < 2; j++) t[2 * i + j] = args.x.v[j];",
+        "[[unroll]] for (int i = 0; i < 2; i++) [[unroll]] for (int j = 0; j < 2; j++) t[2*i+j] = args.x.v[0];",
         True,
     ),
     "around a call that loops": ("[[unroll]] for (int i = 0; i < 4; i++) t[i] = total(uint(i));", False),
