@@ -15,7 +15,7 @@ ADDRESS_BYTES, CONSTANT_BYTES = 8, 4
 
 @dataclass(frozen=True, slots=True)
 class KernargBuffer:
-    """`stored`: the kernel may store to it."""
+    """`stored`: the kernel may store to it, as to every address that it does its own arithmetic on (uint64_t)."""
 
     name: str
     stored: bool
@@ -43,11 +43,12 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
     end = 0
     for index, type_id in enumerate(block.operands[1:]):
         name, made = names.get(index, f"member {index}"), module.definitions[type_id]
-        address = _is_address(made)
+        pointer = made.opcode == Opcode.TypePointer
+        address = pointer or (made.opcode == Opcode.TypeInt and made.operands[1] == 8 * ADDRESS_BYTES)
         if offsets.get(index, (0,))[0] != end or (address and constants):
             raise InputError(f"{source}: {STRUCT}.{name}: wanted addresses first, then constants of 4 bytes")
         if address:
-            buffers.append(KernargBuffer(name, not _read_only(module, made)))
+            buffers.append(KernargBuffer(name, not (pointer and _read_only(module, made))))
         else:
             constants.append(name)
         end += ADDRESS_BYTES if address else CONSTANT_BYTES
@@ -59,15 +60,8 @@ def _is_struct(module: SpirvModule, id: int) -> bool:
     return made is not None and made.opcode == Opcode.TypeStruct
 
 
-def _is_address(type: SpirvInstruction) -> bool:
-    """A buffer's, or one that the kernel computes with before it loads: uint64_t."""
-    return type.opcode == Opcode.TypePointer or (type.opcode == Opcode.TypeInt and type.operands[1] == 64)
-
-
 def _read_only(module: SpirvModule, pointer: SpirvInstruction) -> bool:
-    """Whether every member of what it points to is NonWritable; of a bare address nobody knows."""
-    if pointer.opcode != Opcode.TypePointer:
-        return False
+    """Whether every member of what it points to is NonWritable."""
     pointee = module.definitions[pointer.operands[2]]
     protected = _member_decorations(module, pointee.operands[0], NON_WRITABLE)
     return pointee.opcode == Opcode.TypeStruct and len(protected) == len(pointee.operands) - 1
