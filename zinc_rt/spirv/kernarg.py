@@ -16,7 +16,7 @@ ADDRESS_BYTES, CONSTANT_BYTES = 8, 4
 
 @dataclass(frozen=True, slots=True)
 class KernargBuffer:
-    """`stored`: the kernel may store to it."""
+    """`stored`: the kernel may store to it, as to every address that it does its own arithmetic on (uint64_t)."""
 
     name: str
     stored: bool
