@@ -9,6 +9,7 @@ from zinc_rt.spirv.module import SpirvInstruction, SpirvModule, text_of
 from zinc_rt.spirv.opcodes import Opcode
 
 STRUCT = "Args"  # what KERNARG of kernel.glsl calls it
+RESULT = "y"  # of the arguments that are bare addresses the one that is stored to
 SPEC_ID, NON_WRITABLE, OFFSET = 1, 24, 35  # decorations (specification, 3.20)
 ADDRESS_BYTES, CONSTANT_BYTES = 8, 4
 
@@ -43,12 +44,12 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
     end = 0
     for index, type_id in enumerate(block.operands[1:]):
         name, made = names.get(index, f"member {index}"), module.definitions[type_id]
-        pointer = made.opcode == Opcode.TypePointer
-        address = pointer or (made.opcode == Opcode.TypeInt and made.operands[1] == 8 * ADDRESS_BYTES)
+        address = made.opcode == Opcode.TypePointer or _is_address(made)
         if offsets.get(index, (0,))[0] != end or (address and constants):
             raise InputError(f"{source}: {STRUCT}.{name}: wanted addresses first, then constants of 4 bytes")
         if address:
-            buffers.append(KernargBuffer(name, not (pointer and _read_only(module, made))))
+            stored = name == RESULT if _is_address(made) else not _read_only(module, made)
+            buffers.append(KernargBuffer(name, stored))
         else:
             constants.append(name)
         end += ADDRESS_BYTES if address else CONSTANT_BYTES
@@ -58,6 +59,11 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
 def _is_struct(module: SpirvModule, id: int) -> bool:
     made = module.definitions.get(id)
     return made is not None and made.opcode == Opcode.TypeStruct
+
+
+def _is_address(made: SpirvInstruction) -> bool:
+    """uint64_t, where a kernel computes addresses itself: which of them it stores to, only the name says."""
+    return made.opcode == Opcode.TypeInt and made.operands[1] == 8 * ADDRESS_BYTES
 
 
 def _read_only(module: SpirvModule, pointer: SpirvInstruction) -> bool:
