@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from zinc_rt.validate.check_result import CheckResult
 
 DEFAULT_CONTEXT = 256
+# Options of golden make that say how a model runs
+FOR_A_MODEL = (
+    *("tokens", "prompt", "nodes", "steps", "digests", "tier", "ctx", "threads"),
+    *("timeout", "sanitizer", "unchecked", "facts"),
+)
 Show = Callable[[Part], None]
 
 
@@ -37,6 +42,8 @@ def _body(arguments: argparse.Namespace) -> int:
             return _tiny(arguments) if arguments.tiny else _make(arguments)
         case "check":
             return _check(arguments)
+        case "diff":
+            return _diff(arguments)
         case "list":
             return _list(arguments)
         case "dumper":
@@ -69,6 +76,7 @@ def _forbid(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> 
 
 
 def _make(arguments: argparse.Namespace) -> int:
+    from zinc_rt.devices import ORACLE, choose_tier
     from zinc_rt.engine import default_ctx
     from zinc_rt.golden.make import make_golden
     from zinc_rt.report import Report
@@ -77,6 +85,14 @@ def _make(arguments: argparse.Namespace) -> int:
     out = _out(arguments)
     settings = options.settings()
     gguf = options.read_model(arguments.model)
+    choice = choose_tier(
+        arguments.tier or ORACLE.tier,
+        arguments.device,
+        ordering=arguments.ordering,
+        unchecked=arguments.unchecked,
+        **options.simulated_device(arguments),
+    )
+    options.check_taken([choice], arguments)
     tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
     steps = arguments.steps
     if steps is None:
@@ -89,8 +105,11 @@ def _make(arguments: argparse.Namespace) -> int:
         steps=steps,
         ctx=arguments.ctx,
         nodes=arguments.nodes,
+        choice=choice,
+        digests=arguments.digests,
         settings=settings,
         threads=options.threads(arguments, settings),
+        timeout_seconds=options.timeout(arguments),
         command=arguments.line,
         observer=observer_of(arguments),
     )
@@ -99,7 +118,7 @@ def _make(arguments: argparse.Namespace) -> int:
     for clamp in report.shortcuts:
         show(f"shortcut  {clamp}")
     report.ctx = default_ctx(gguf, arguments.ctx)
-    what = f"{len(tokens)} tokens + {steps} steps in {arguments.ordering}, {len(arrays)} arrays"
+    what = f"{len(tokens)} tokens + {steps} steps in {arguments.ordering} on {choice.tier}, {len(arrays)} arrays"
     report.results.append(_wrote(out, what, show))
     return finish(report, arguments)
 
@@ -123,7 +142,7 @@ def _tiny(arguments: argparse.Namespace) -> int:
         _forbid(arguments, ("json",), "goes with a model that is made")
         terminal.show("\n".join(ARCHITECTURES))
         return 0
-    _forbid(arguments, ("tokens", "prompt", "nodes", "steps", "ctx", "threads"), "goes with --model")
+    _forbid(arguments, FOR_A_MODEL, "goes with --model")
     sizes = {size: getattr(arguments, size) for size in SIZES if getattr(arguments, size) is not None}
     quant, seed = arguments.quant or "f32", arguments.seed or 0
     if seed < 0:
@@ -179,6 +198,29 @@ def _check(arguments: argparse.Namespace) -> int:
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
     show(_verdict(report, len(named) or len(embedded())))
+    return finish(report, arguments)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from zinc_rt.golden.diff import diff_goldens
+    from zinc_rt.golden.format import read_golden
+    from zinc_rt.report import Report
+    from zinc_rt.validate.histograms import text as histogram_text
+    from zinc_rt.validate.table import sections
+
+    got, want = read_golden(arguments.got), read_golden(arguments.want)
+    report = begin(Report("golden diff"), arguments)
+    show = _show(arguments)
+    for golden in (got, want):
+        show(f"{golden.path.name}  {golden.source}{f', {golden.ordering}' if golden.ordering else ''}")
+    found = diff_goldens(got, want, repro=arguments.line)
+    report.results = [each.reported() for each in found.results]
+    report.details["histograms"] = found.matrix.as_dict()
+    for page in sections(found.results, verbose=arguments.verbose):
+        show(page)
+    for page in histogram_text.pages(found.matrix, verbose=arguments.verbose):
+        show(page)
+    show(f"{report.verdict()['status']}  {found.verdict}")
     return finish(report, arguments)
 
 

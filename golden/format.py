@@ -66,6 +66,12 @@ class Golden:
         return not str(self.meta.get("source")).startswith(OURS)
 
     @property
+    def digests(self) -> dict[str, str]:
+        """Of whole arrays by label, as golden.digests makes them: also of what the file does not hold by value."""
+        recorded = self.meta.get("digests")
+        return recorded if isinstance(recorded, dict) else {}
+
+    @property
     def ctx(self) -> int | None:
         """The context length it was computed with; older goldens say it in words only."""
         recorded = self.meta.get("n_ctx")

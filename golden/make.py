@@ -1,24 +1,26 @@
-"""Goldens of this runtime's own oracle, T-CPU, for any model file."""
+"""Goldens of this runtime's own tiers, the oracle first, for any model file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zinc_rt import __version__
+from zinc_rt.backends.base import Device
 from zinc_rt.code_version import code_version
 from zinc_rt.command_observer import CommandObserver
-from zinc_rt.devices import ORACLE, open_backend
+from zinc_rt.devices import ORACLE, Choice, open_backend
 from zinc_rt.engine import Engine, default_ctx
 from zinc_rt.errors import UsageError
-from zinc_rt.golden.format import write_golden
+from zinc_rt.golden.digests import run_digests
+from zinc_rt.golden.format import OURS, write_golden
 from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.settings import Settings
 
-SOURCE = "zinc-rt t_cpu"
 ALWAYS = ("l_out-*", "ffn_moe_topk-*", "result_norm")
 
 
@@ -31,14 +33,18 @@ def make_golden(
     steps: int,
     ctx: int | None,
     nodes: Sequence[str] = (),
+    choice: Choice = ORACLE,
+    digests: bool = False,
     settings: Settings | None = None,
     threads: int = 0,
+    timeout_seconds: float | None = None,
     command: str = "",
     observer: CommandObserver | None = None,
 ) -> dict[str, np.ndarray]:
     """Run `tokens`, continue greedily for `steps`, write the golden to `out`, return its arrays.
 
-    `nodes`: labels, with wildcards, of further values to keep. UsageError: prompt and steps do not fit.
+    `nodes`: labels, with wildcards, of further values to keep. `digests`: keep digests of all values, and of the
+    values themselves the logits after the prompt alone. UsageError: prompt and steps do not fit.
     """
     from zinc_rt.validate.capture import Selection, capture
 
@@ -48,10 +54,13 @@ def make_golden(
         raise UsageError(
             f"{len(tokens)} tokens and {steps} steps do not fit a context of {ctx}", next="--steps, --ctx"
         )
-    backend = open_backend(ORACLE, ordering, threads=threads)
+    backend = open_backend(choice, ordering, threads=threads)
     around = (observer or CommandObserver()).around_engine
-    with Engine(gguf, backend, ctx=ctx, settings=settings, around=around) as engine:
+    with Engine(
+        gguf, backend, ctx=ctx, settings=settings, timeout_seconds=timeout_seconds, around=around
+    ) as engine:
         run = capture(engine, tokens, Selection((*ALWAYS, *nodes)), steps=steps)
+        device = engine.backend.device
     arrays = {
         "ids": np.array(tokens, np.int32),
         "logits": run.logits[: len(tokens)],
@@ -61,12 +70,29 @@ def make_golden(
     if layers := run.layers:
         arrays["l_out"] = np.stack([layers[layer] for layer in sorted(layers)])
     arrays |= {label: value for label, value in run.values.items() if not label.startswith("l_out-")}
-    write_golden(out, arrays, about(gguf, SOURCE, ctx, command) | {
+    if digests:
+        arrays = last_position(arrays)
+    write_golden(out, arrays, about(gguf, f"{OURS} {choice.tier}", ctx, command) | {
         "ordering": ordering,
+        "device": described(device),
         "code": code_version(),
         "clamps": settings.clamps(),
+        "digests": run_digests(run, len(tokens)),
     })  # fmt: skip
     return arrays
+
+
+def last_position(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The prompt, what followed it, and the logits after its last token."""
+    count = len(arrays["ids"])
+    rows = {"rows": np.array([count - 1], np.int32)} if count > 1 else {}
+    kept = {name: arrays[name] for name in ("ids", "greedy_tokens")}
+    return {**kept, **rows, "logits": arrays["logits"][-1:]}
+
+
+def described(device: Device) -> dict[str, Any]:
+    """What the device says of itself, as far as it says something."""
+    return {name: value for name, value in asdict(device).items() if value}
 
 
 def about(gguf: GGUFFile, source: str, ctx: int, command: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from zinc_rt.devices import ORACLE
 from zinc_rt.engine import Prefill
 from zinc_rt.facts import leaned_on
+from zinc_rt.golden.digests import digests_check, run_digests
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.model.scales import not_finite
@@ -159,9 +160,21 @@ def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckR
             results.append(found)
     if job.layers.whole and (drawn := draws_check(subject, golden, job.gguf, run)) is not None:
         results.append(drawn)
+    by_digest = golden.digests.keys() - reference.values.keys() - {"logits", "greedy_logits"}
+    if limit.bits and job.layers.whole and by_digest:
+        results.append(_digests(runner, spec, subject))
     if reference.nodes and (isolated is not None or not _held_to_the_bit(job, spec)):
         results.append(_nodes(runner, spec, subject, reference, isolated))
     yield from results
+
+
+def _digests(runner: ValidationRunner, spec: TierSpec, subject: CheckedPair) -> CheckResult:
+    """Every value that the golden has a digest of, whether or not it holds the value."""
+    job = runner.job
+    assert job.golden is not None
+    known = Selection(tuple(job.golden.digests))
+    run = runner.run(spec, "forward, every value with a digest", selection=known, steps=job.steps)
+    return digests_check(subject, run_digests(run, len(job.tokens)), job.golden.digests)
 
 
 def _selected(job: ValidationJob, label: str) -> bool:

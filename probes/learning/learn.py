@@ -37,6 +37,8 @@ from zinc_rt.probes.probe import Probe
 LDS_BYTES = 512
 HELD_SECONDS = 0.2
 HW_ID_GROUPS = 1024
+SGPR_READ_GROUPS, SGPR_READ_ROUNDS = 64, 64
+SGPR_READ_FORMS = ("VCC written by the VALU", "an SGPR written by the VALU", "an SGPR written by the SALU")
 SPREAD_SECONDS = 1.0
 WMMA_PLACES = [(group, register, half) for group in range(2) for register in range(4) for half in range(2)]
 BIG, SMALL = np.float16(2.0**12), np.float16(2.0**-5)
@@ -173,6 +175,22 @@ def _register(number: int, c: ProbeContext) -> str:
         until(lambda: out.u32(0) != POISON32, REGISTER_SECONDS, 0.01)
         got = out.u32(0)
         return "not readable" if got == POISON32 else hex(got)
+
+
+@on_gfx12
+def sgpr_read(c: ProbeContext) -> Outcome:
+    """RADV leaves the wait out for a carry in VCC, where the guide's rule and LLVM want it."""
+    c.expected.add("sgpr-read")
+    bench = ShaderBench(c)
+    out = result(bench, 384 * SGPR_READ_GROUPS)
+    bench.run(bench.load("sgpr_read"), [out], [SGPR_READ_ROUNDS], groups=(SGPR_READ_GROUPS, 1, 1))
+    old = np.array(dwords(out, 96 * SGPR_READ_GROUPS), np.int64).reshape(-1, 3, 32).sum((0, 2))
+    reads = 32 * SGPR_READ_GROUPS * SGPR_READ_ROUNDS
+    value = {
+        form: f"old in {count} of {reads} reads" if count else "new"
+        for form, count in zip(SGPR_READ_FORMS, old.tolist(), strict=True)
+    }
+    return fact(value, "written, and read by the VALU at once without s_wait_alu, after it had read the register")
 
 
 @on_gfx12
@@ -415,6 +433,7 @@ PROBES = (
     _row(12, "dims_with_start", "whether dims are counts where START is used", dims_with_start),
     _row(13, "wmma_f16_order", "in which order a matrix multiply adds", wmma_f16_order),
     _row(15, "ib_nesting", "how deep indirect buffers may call one another", ib_nesting),
+    _row(16, "sgpr_read", "whether the VALU sees what was just written to a scalar register", sgpr_read),
     _row(14, "protected_fence", "whether PROTECTED_FENCE_SIGNAL waits for waves", protected_fence, tier=T2),
 )
 """A fact each, named by its title. Ids are their own: L for learn."""

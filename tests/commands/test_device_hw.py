@@ -27,6 +27,7 @@ LINES = {
     "bundle": "-o OUT.tar.gz",
     "compare": "--model MODEL --tokens 1,2 --no-speed",
     "doctor": "",
+    "golden make": "--model MODEL --tokens 1,2 --steps 0 --tier t1 -o OUT.npz",
     "kernel-test": "--kernel add --most 1 --jobs 1",
     "logits": "--model MODEL --tokens 1,2 --out OUT.npz",
     "mem-test": "",

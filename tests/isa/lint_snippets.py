@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +15,7 @@ from zinc_rt.isa.lint.operands import Limits
 LOAD = "s_load_b64 s[2:3], s[0:1], 0\n s_wait_kmcnt 0\n"
 NONE = Limits()
 SMALL = Limits(vgprs=8, sgprs=16, lds_bytes=0, scratch_bytes=0, entry_sgprs=2)
+WITH_LDS = replace(SMALL, lds_bytes=512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class Snippet:
     limits: Limits = SMALL
 
 
-def wait(at: str, bad: str, needed: str) -> Snippet:
+def wait(at: str, bad: str, needed: str, limits: Limits = SMALL) -> Snippet:
     """A snippet that is right with the instruction `needed` in place of WAIT."""
-    return Snippet("wait", at, bad.replace("WAIT", ""), bad.replace("WAIT", needed))
+    return Snippet("wait", at, bad.replace("WAIT", ""), bad.replace("WAIT", needed), limits)
 
 
 def hazard(rule: str, at: str, bad: str, needed: str) -> Snippet:
@@ -66,6 +67,25 @@ SNIPPETS = {
         "global_load_b64",
         LOAD + "global_load_b32 v1, v0, s[2:3]\n WAIT\n global_load_b64 v[1:2], v0, s[2:3]",
         "s_wait_loadcnt 0",
+    ),
+    "LDS load into a pending load of memory": wait(
+        "ds_load_b32",
+        LOAD + "global_load_b32 v1, v0, s[2:3]\n WAIT\n ds_load_b32 v1, v0\n s_wait_loadcnt_dscnt 0",
+        "s_wait_loadcnt 0",
+        WITH_LDS,
+    ),
+    "LDS load by what another may write": wait(
+        "ds_load_b32 v2",
+        "ds_load_b32 v1, v0\n WAIT\n ds_load_b32 v2, v1\n s_wait_dscnt 0",
+        "s_wait_dscnt 0",
+        WITH_LDS,
+    ),
+    "the later of two LDS loads read": Snippet(
+        "wait",
+        "v_mov_b32",
+        "ds_load_b32 v1, v0\n ds_load_b32 v1, v0 offset:4\n s_wait_dscnt 1\n v_mov_b32 v2, v1",
+        "ds_load_b32 v1, v0\n ds_load_b32 v1, v0 offset:4\n s_wait_dscnt 0\n v_mov_b32 v2, v1",
+        WITH_LDS,
     ),
     "wait for too few": Snippet(
         "wait",

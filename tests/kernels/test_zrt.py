@@ -73,6 +73,13 @@ def test_what_is_written_is_read_back() -> None:
     assert read_zrt(write_zrt(KERNEL)) == KERNEL
 
 
+def test_a_compilers_name_is_read_back_and_must_be_one() -> None:
+    compiled = replace(KERNEL, compiler="RADV/Mesa-25.0.7")
+    assert read_zrt(write_zrt(compiled)) == compiled
+    with pytest.raises(InputError, match="compiler b'RADV Mesa' is no printable name"):
+        read_zrt(write_zrt(replace(KERNEL, compiler="RADV Mesa")), "k.zrt")
+
+
 def test_the_resource_words_say_what_the_header_declares() -> None:
     one = fields(PGM_RSRC1[Generation.GFX12], KERNEL.rsrc1)
     assert one.pop("VGPRS") == 6  # 49 registers in units of 8, less one
@@ -161,7 +168,8 @@ def test_an_instruction_knows_its_source_line() -> None:
         (108, 4, 0, "line 12 of source file 0, there are 0"),
         (112, 4, 2**20, "source hash at bytes"),
         (116, 4, 5, r"\d+ bytes, its header says 5"),
-        (120, 4, 1, "reserved field at byte 120"),
+        (120, 4, 1, "compiler record at bytes 1 to 9, outside"),
+        (120, 4, 128, "compiler at bytes"),
     ],
 )
 def test_a_wrong_field_is_refused_by_name(at: int, size: int, value: int, says: str) -> None:

@@ -21,7 +21,7 @@ from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.learning import facts_file
-from zinc_rt.probes.learning.learn import PROBES, WMMA_PLACES, distances, sample
+from zinc_rt.probes.learning.learn import PROBES, SGPR_READ_FORMS, WMMA_PLACES, distances, sample
 from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.report import Report
@@ -95,6 +95,8 @@ def test_the_other_facts_are_found_too(name: str) -> None:
         assert set(value.values()) == {"0x0"}
     elif name == "denormals":
         assert value["0xf0"] == {"f32": "kept", "f16": "kept"}
+    elif name == "sgpr_read":
+        assert value == dict.fromkeys(SGPR_READ_FORMS, "new")
 
 
 def test_a_perturbed_result_is_seen_in_its_ulps() -> None:

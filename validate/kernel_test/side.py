@@ -31,13 +31,19 @@ class Side:
     unchecked: bool = False
 
     @property
+    def name(self) -> str:
+        """The tier, and its kernel set where it is not the first of those that the tier takes."""
+        first = registry.spec(self.tier).kernel_sets[0]
+        return self.tier if self.kernels == first else f"{self.tier}:{self.kernels}"
+
+    @property
     def label(self) -> str:
-        return f"{self.tier} (SIMULATED)" if self.simulated else self.tier
+        return f"{self.name} (SIMULATED)" if self.simulated else self.name
 
     @property
     def options(self) -> str:
         """What names this side on the command line."""
-        words = ["--tier", self.tier]
+        words = ["--tier", self.name]
         if self.simulated or self.device != "auto":
             words += ["--device", "sim" if self.simulated else self.device]
         if self.ordering != "canonical-1":
@@ -56,7 +62,7 @@ class Side:
     def choice(self) -> Choice:
         asked: dict[str, Any] = {"sanitizer": self.sanitizer} if self.simulated else {}
         device = "sim" if self.simulated else self.device
-        return choose_tier(self.tier, device, ordering=self.ordering, unchecked=self.unchecked, **asked)
+        return choose_tier(self.name, device, ordering=self.ordering, unchecked=self.unchecked, **asked)
 
     def open(self) -> Backend:
         options: dict[str, Any] = {"kernels": self.set()} if self.replaced else {}
@@ -161,7 +167,7 @@ def _by_set() -> list[list[str]]:
     tiers: dict[str, list[str]] = {}
     for row in reversed(registry.preferred()):
         for name in row.kernel_sets if row.tier != registry.ORACLE else ():
-            tiers.setdefault(name, []).append(row.tier)
+            tiers.setdefault(name, []).append(f"{row.tier}:{name}")
     return list(tiers.values())
 
 

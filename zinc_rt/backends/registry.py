@@ -9,7 +9,7 @@ from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.errors import UnsupportedError, UsageError
 
 ORACLE = "t_cpu"  # judges all others
-AMD_SETS = ("gfx1201",)
+AMD_SETS = ("gfx1201", "radv")
 AMD_ORDERINGS = ("canonical-1",)
 AMD_OPTIONS = ("kernels",)  # a kernel set in place of the chip's own
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import Command
+from zinc_rt.commands import vulkan_radv
 from zinc_rt.errors import InputError, UsageError, ZincError
 
 if TYPE_CHECKING:
@@ -24,9 +25,14 @@ examples:
   zinc-rt vulkan compile
   zinc-rt vulkan compile add matvec_q8_0
   zinc-rt vulkan compile --check
+  zinc-rt vulkan compile --radv gfx1201
+  zinc-rt vulkan compile --radv gfx1201 -o /tmp kernel.spv
+
+With --radv the committed modules, or files named .spv, become .zrt containers: Mesa's RADV compiles them for that
+chip without a card, lint and figures follow (docs/radv.md).
 
 exit codes: 0, or 1 where a committed file is stale or lint refuses it, or 2 for a source that cannot be
-compiled, or 77 without the compiler (extra "glsl"); --check without it compares the hashes of sources alone.
+compiled, or 77 without the compiler (extra "glsl"; RADV); --check without it compares the hashes of sources alone.
 """
 
 
@@ -43,11 +49,16 @@ def parser() -> argparse.ArgumentParser:
         "name", nargs="*", metavar="NAME", help="kernels (default: those that are not up to date)"
     )
     compile.add_argument("--check", action="store_true", help="lint and compare, write nothing")
+    vulkan_radv.add_options(compile)
     compile.set_defaults(body=_compile)
     return made
 
 
 def _compile(arguments: argparse.Namespace) -> int:
+    if arguments.radv:
+        return vulkan_radv.compile_radv(arguments)
+    if arguments.output or arguments.driver:
+        raise UsageError("-o and --driver go with --radv CHIP", next="zinc-rt vulkan compile --help")
     from zinc_rt.kernels.spirv.compile import sources, stale
 
     every = {source.name: source for source in sources()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Protocol, runtime_checkable
@@ -12,6 +12,7 @@ import numpy as np
 
 from zinc_rt.errors import InputError
 from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.rows.expand import Expansions
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
 
@@ -20,18 +21,23 @@ SETS = {
     "numpy-reference": "zinc_rt.kernels.reference.table",
     "native": "zinc_rt.kernels.native.table",
     "gfx1201": "zinc_rt.kernels.gfx1201.table",
+    "radv": "zinc_rt.kernels.radv.table",
     "spirv": "zinc_rt.kernels.spirv.table",
 }
 
 
 class KernelSet(Protocol):
-    """`target`: the instruction set, or what else runs them. `entries`: which nodes run, and how."""
+    """`target`: the chip, or what else runs them. `entries`: which nodes run, and how. `expansions`: of the types
+    that are stored as another."""
 
     @property
     def target(self) -> str: ...
 
     @property
     def entries(self) -> tuple[Entry, ...]: ...
+
+    @property
+    def expansions(self) -> Expansions: ...
 
     def pack(self, weight: Weight, /) -> np.ndarray:
         """A weight's bytes as the kernels read them, lossless: uint8, 1-D."""
@@ -74,6 +80,7 @@ class Kernels:
     pack: Callable[[Weight], np.ndarray]
     packed_bytes: Callable[[Weight], int]
     names: Callable[[], tuple[str, ...]]
+    expansions: Expansions = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

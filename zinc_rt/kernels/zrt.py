@@ -45,7 +45,7 @@ _FIELDS = (
     "subgroup_size", "workgroup_size_x", "workgroup_size_y", "workgroup_size_z", "lds_bytes", "vgpr_count",
     "sgpr_count", "occupancy_hint", "name_offset", "name_size", "rsrc1", "rsrc2", "rsrc3", "scratch_bytes",
     "kernarg_bytes", "code_offset", "slot_offset", "slot_count", "line_offset", "line_count", "file_offset",
-    "file_count", "hash_offset", "file_size", "reserved", "checksum",
+    "file_count", "hash_offset", "file_size", "compiler_offset", "checksum",
 )  # fmt: skip
 
 
@@ -91,6 +91,7 @@ class Zrt:
     lines: tuple[Line, ...] = ()
     files: tuple[str, ...] = ()
     source_hash: bytes = bytes(_HASH_BYTES)
+    compiler: str = ""  # who made the code of something that is no assembly: RADV/Mesa-25.0.7
 
     @property
     def kernarg_bytes(self) -> int:
@@ -165,6 +166,8 @@ def write_zrt(zrt: Zrt) -> bytes:
         count = len(getattr(zrt, f"{part}s"))
         place[part] = (at, count)
         at += size.size * count
+    compiler_at = at if zrt.compiler else 0
+    at += _FILE.size * bool(zrt.compiler)
 
     def text(words: str) -> tuple[int, int]:
         raw = words.encode()
@@ -176,14 +179,15 @@ def write_zrt(zrt: Zrt) -> bytes:
     files = b"".join(_FILE.pack(*text(file)) for file in zrt.files)
     slots = b"".join(_SLOT.pack(*text(slot.name), slot.offset, slot.default) for slot in zrt.slots)
     lines = b"".join(_LINE.pack(line.offset, line.file, line.line, line.caller) for line in zrt.lines)
-    body = zrt.source_hash + files + slots + lines + bytes(texts)
+    compiler = _FILE.pack(*text(zrt.compiler)) if zrt.compiler else b""
+    body = zrt.source_hash + files + slots + lines + compiler + bytes(texts)
     code_at = _up(HEADER_BYTES + len(body), CODE_ALIGNMENT)
     image = zrt.image
     header = _HEADER.pack(
         MAGIC, ABI_VERSION, _target_number(zrt.target), len(zrt.code), zrt.entry_offset, zrt.buffers,
         zrt.constant_bytes, zrt.wave, *zrt.workgroup, zrt.lds_bytes, zrt.vgprs, zrt.sgprs, zrt.occupancy, *name,
         zrt.rsrc1, zrt.rsrc2, zrt.rsrc3, zrt.scratch_bytes, zrt.kernarg_bytes, code_at, *place["slot"],
-        *place["line"], *place["file"], HEADER_BYTES, code_at + len(image), 0, 0,
+        *place["line"], *place["file"], HEADER_BYTES, code_at + len(image), compiler_at, 0,
     )  # fmt: skip
     data = bytearray((header + body).ljust(code_at, b"\0") + image)
     struct.pack_into("<I", data, HEADER_BYTES - 4, zlib.crc32(data))
@@ -229,8 +233,6 @@ def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
         raise InputError(
             f"{source}: checksum {checksum:#010x}, its header says {field['checksum']:#010x}", next=_REBUILD
         )
-    if field["reserved"]:
-        raise InputError(f"{source}: reserved field at byte 120 is {field['reserved']:#x}, wanted 0")
 
 
 def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
@@ -254,6 +256,9 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
             )
         )
 
+    compiler = ""
+    if field["compiler_offset"]:
+        compiler = text("compiler", *_FILE.unpack(span("compiler record", field["compiler_offset"], _FILE.size)))
     if field["code_offset"] % CODE_ALIGNMENT:
         raise InputError(f"{source}: code at byte {field['code_offset']}, wanted a multiple of {CODE_ALIGNMENT}")
     return Zrt(
@@ -273,6 +278,7 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
         lines=tuple(Line(*row) for row in table("line", _LINE)),
         files=tuple(text("file name", a, n) for a, n in table("file", _FILE)),
         source_hash=span("source hash", field["hash_offset"], _HASH_BYTES),
+        compiler=compiler,
     )
 
 

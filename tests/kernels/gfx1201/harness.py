@@ -1,7 +1,8 @@
-"""Runs one node through the gfx1201 kernel table on a bare device and holds every output against the oracle.
+"""Runs one node through a kernel table of gfx1201 on a bare device and holds every output against the oracle.
 
     check(Op.MATMUL, x, weight(values, "q8_0"), None, None)            # operands in port order, None: absent
     check(Op.RMS_NORM, x, w, eps=1e-6, size=64, capacity={"tokens": 8})
+    check(Op.ADD, a, b, kernels=kernel_set("radv"))                    # another set that runs on the chip
 
 Operands are NumPy arrays (f32, i32) and Weights; missing last ones are absent. Counts of tokens, sequences and
 rows come from their shapes. `capacity` makes the buffers longer than that, NaN and -1 behind the counted part.
@@ -22,7 +23,7 @@ from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
-from zinc_rt.kernels.rows.repack import pack
+from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
@@ -53,6 +54,7 @@ class Bench:
     graph: OpGraph
     capacity: dict[str, int]
     counts: dict[str, int]
+    kernels: BinaryKernelSet = KERNELS
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # live: what kernels wrote shows here
     addresses: dict[str, int] = field(default_factory=dict)
 
@@ -71,7 +73,7 @@ class Bench:
 
     def dispatch(self, launch: Launch) -> list[Any]:
         """Runs it and returns the device's findings."""
-        kernel = KERNELS.load(launch.kernel)
+        kernel = self.kernels.load(launch.kernel)
         assert len(launch.buffers) == kernel.buffers, f"{launch.kernel} declares {kernel.buffers} buffers"
         assert 4 * len(launch.constants) == kernel.constant_bytes, (
             f"{launch.kernel}: {kernel.constant_bytes // 4} constants"
@@ -100,6 +102,7 @@ def bench(
     *operands: Operand,
     capacity: Mapping[str, int] | None = None,
     device: Device | None = None,
+    kernels: BinaryKernelSet = KERNELS,
     outputs: tuple[np.ndarray, ...] = (),
     **attrs: Any,
 ) -> Bench:
@@ -126,9 +129,7 @@ def bench(
             assert port.optional, f"{op.name} needs {port.name}"
             inputs.append(ABSENT)
         elif isinstance(operand, Weight):
-            raw = np.ascontiguousarray(operand.raw)
-            rows = raw.view(np.uint8).reshape(prod(operand.shape[:-1]), -1)
-            storage[port.name] = (pack(operand.dtype, rows), False)
+            storage[port.name] = (kernels.pack(operand), False)
             inputs.append(builder.buffer(port.name, operand.shape, operand.dtype, "weight"))
         else:
             storage[port.name] = (_roomy(operand, port, room), True)
@@ -146,7 +147,7 @@ def bench(
         names.append(builder.buffer(name, _dims(array, port), _dtype(array), "activation"))
     builder.node(op, tuple(inputs), tuple(names), **attrs)
     graph = builder.build()
-    made = Bench(device or EngineDevice(level="full"), graph.nodes[0], graph, room, counts)
+    made = Bench(device or EngineDevice(level="full"), graph.nodes[0], graph, room, counts, kernels)
     shared: dict[int, str] = {}
     for name, (array, write) in storage.items():
         first = shared.setdefault(id(array), name)
@@ -161,7 +162,7 @@ def bench(
 
 def run(made: Bench) -> None:
     """Every launch of the node; those without a SYNC between run in reverse, as they may. No finding may come."""
-    candidates = [entry for entry in KERNELS.entries if entry.op is made.node.op]
+    candidates = [entry for entry in made.kernels.entries if entry.op is made.node.op]
     entry = choose(made.node, made.graph, candidates, ORDERING)
     assert not isinstance(entry, str), f"{made.node!r} is refused: {entry}"
     together: list[Launch] = []
@@ -180,6 +181,7 @@ def check(
     *operands: Operand,
     capacity: Mapping[str, int] | None = None,
     device: Device | None = None,
+    kernels: BinaryKernelSet = KERNELS,
     **attrs: Any,
 ) -> tuple[np.ndarray, ...]:
     """Runs the node and asserts each output's bits; returns the counted part of each output, in port order."""
@@ -189,7 +191,7 @@ def check(
     with np.errstate(all="ignore"):
         result = FUNCTIONS[op](arithmetic(ORDERING), *mine, *absent, **attrs)
     fresh = result if isinstance(result, tuple) else () if result is None else (result,)
-    made = bench(op, *operands, capacity=capacity, device=device, outputs=fresh, **attrs)
+    made = bench(op, *operands, capacity=capacity, device=device, kernels=kernels, outputs=fresh, **attrs)
     before = {name: array.copy() for name, array in made.arrays.items()}
     run(made)
     wanted, given, got = iter(fresh), dict(zip((p.name for p in spec.inputs), mine, strict=False)), []

@@ -14,6 +14,7 @@ from zinc_rt.backends.base import Finding, PageFault, StoreEvent
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
+from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.kmd.driver import KernelToCompile, SideChannel
 
@@ -72,8 +73,9 @@ class AmdInstrument:
         self._known: dict[Any, Finding] = {}
 
     def findings(self) -> list[Finding]:
-        """Each once."""
-        return list(dict.fromkeys(map(self._finding, self._device.findings())))
+        """Each once, without what is only a remark about another compiler's code."""
+        found = dict.fromkeys(map(self._finding, self._device.findings()))
+        return [each for each in found if not is_remark(each.rule, self._compiler(each.kernel))]
 
     def count(self, rules: Collection[str]) -> int:
         """How many findings of these rules there are so far."""
@@ -145,12 +147,18 @@ class AmdInstrument:
         )
 
     def _source(self, kernel: str, pc: int) -> str:
-        if not kernel:
-            return ""
+        zrt = self._container(kernel)
+        return zrt.place_at(pc) if zrt is not None else ""
+
+    def _compiler(self, kernel: str) -> str:
+        zrt = self._container(kernel)
+        return zrt.compiler if zrt is not None else ""
+
+    def _container(self, kernel: str) -> Zrt | None:
         try:
-            return self._read(kernel).place_at(pc)
+            return self._read(kernel) if kernel else None
         except ZincError:  # a kernel of somebody else's by that name
-            return ""
+            return None
 
 
 def _kernel(described: str) -> str:

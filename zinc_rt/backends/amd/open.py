@@ -29,7 +29,7 @@ def availability(host: Host, tier: str, check: Check) -> Availability:
     driver = host.driver
     if driver is None or not host.gpus:
         return Availability(False, "no AMD GPU here", "zinc-rt devices shows what was looked at")
-    known = registry.spec(tier).kernel_sets
+    known = tuple(name for name in registry.spec(tier).kernel_sets if name in ARCHITECTURES)
     devices = tuple(_on_device(check(driver, gpu), gpu, tier, known) for gpu in host.gpus)
     ordered = sorted(devices, key=lambda each: (not each.usable, each.gpu is None or each.gpu.arch not in known))
     best = ordered[0]
@@ -57,12 +57,13 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
             raise UnsupportedError(f"tier {opening.spec.tier} needs Linux", next="use --tier t_cpu")
         node = opening.gpu.node if opening.gpu is not None else None
         node = node or first_gpu(driver)
-        if opening.kernel_set not in ("", node.arch):
+        known = sets.kernel_set(opening.kernel_set or node.arch)
+        if opening.kernel_set and (known is None or known.target != node.arch):
             raise UnsupportedError(
                 f"tier {opening.spec.tier}: the kernels of {opening.kernel_set} do not run on this {node.arch}",
                 next=f"use --tier {opening.spec.tier}",
             )
-        kernels = opening.options.get("kernels") or sets.kernel_set(node.arch)
+        kernels = opening.options.get("kernels") or known
         assert kernels is None or isinstance(kernels, sets.BinaryKernelSet)
         undo.pop_all()
     return opener(driver, AmdOptions(opening.ordering, kernels), node=node, after=opening.after)

@@ -1,8 +1,8 @@
 """gfx12's wait counters: which instructions count in which, and what the waits wait for.
 
 RDNA4 ISA guide, "Data dependency resolution", and LLVM's SIInsertWaitcnts for gfx12. Each counter is in order but
-KMCNT: scalar memory returns in any order, so only a wait for 0 means anything there. Several loads to one register
-may even so write it in any order.
+KMCNT: scalar memory returns in any order, so only a wait for 0 means anything there. Several loads of vector
+memory to one register may even so write it in any order; LDS writes registers in order too.
 """
 
 from __future__ import annotations

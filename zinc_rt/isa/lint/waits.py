@@ -92,7 +92,8 @@ def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles
         elif (effects.reads | effects.writes) & busy:
             for counter, waiting in state.items():
                 for producer in [p for p in waiting if results[p][counter] & (effects.reads | effects.writes)]:
-                    yield _early(subject, pc, producer, counter, waiting[producer], results[producer][counter])
+                    if not _in_order(subject, pc, producer, results[producer][counter]):
+                        yield _early(subject, pc, producer, counter, waiting[producer], results[producer][counter])
         if instruction.mnemonic in _SIGNALS:
             yield from _at_barrier(subject, pc, state)
         elif instruction.mnemonic == _INVALIDATE:
@@ -103,6 +104,15 @@ def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles
             _issue(state, pc, counts[pc])
             for _, written in counts[pc]:
                 busy |= written
+
+
+def _in_order(subject: Subject, pc: int, producer: int, written: int) -> bool:
+    """Whether the later of two LDS loads just wins: what LDS returns to a wave arrives in order. Not so on gfx12
+    for vector memory, whose loads write registers in any order (LLVM, FeatureVmemWriteVgprInOrder)."""
+    return (
+        subject.at[pc].encoding == subject.at[producer].encoding == "DS"
+        and not subject.effects[pc].reads & written
+    )
 
 
 def _busy(state: Pending, results: dict[int, dict[str, int]]) -> int:

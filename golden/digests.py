@@ -1,0 +1,50 @@
+"""Digests of a golden's arrays: what two of them, or one and a fresh computation, have in common to the bit, where
+the values themselves would be too much to keep."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.check_result import CheckResult, ReportFigures
+from zinc_rt.validate.checks import CheckedPair
+
+DIGITS = 32  # of SHA-256: 128 bits
+
+
+def array_digest(array: np.ndarray) -> str:
+    """Of an array's shape and values as little-endian float32; whole numbers up to 2^24 are exact in it."""
+    shape = ",".join(map(str, array.shape))
+    return hashlib.sha256(f"{shape};".encode() + np.ascontiguousarray(array, "<f4").tobytes()).hexdigest()[:DIGITS]
+
+
+def array_digests(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
+    return {name: array_digest(array) for name, array in arrays.items()}
+
+
+def run_digests(run: CapturedRun, prompt_tokens: int) -> dict[str, str]:
+    """Of every value of a run's prompt in the graph's order, then of its logits."""
+    logits = {"logits": run.logits[:prompt_tokens], "greedy_logits": run.logits[prompt_tokens:]}
+    return array_digests({**run.values, **logits})
+
+
+def digests_check(
+    subject: CheckedPair, got: Mapping[str, str], want: Mapping[str, str], name: str = "digests"
+) -> CheckResult:
+    """Digests of arrays that must be equal to the bit; the first of `got` that is another is named."""
+    known = [label for label in got if label in want]
+    if not known:
+        return subject.skip(name, "digests", "no array that both have digests of")
+    wrong = [label for label in known if got[label] != want[label]]
+    return subject.result(
+        name,
+        "digests",
+        passed=not wrong,
+        measure=ReportFigures(compared=len(known), differ=wrong),
+        limit=ReportFigures(differ=0),
+        first_bad={"node": wrong[0]} if wrong else {},
+        cause=f"{len(wrong)} of {len(known)} digests differ, first {wrong[0]}" if wrong else "",
+    )

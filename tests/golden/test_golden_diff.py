@@ -1,0 +1,129 @@
+"""zinc-rt golden diff, and goldens that keep digests: two that agree, and each way in which two do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zinc_rt.golden.command import main
+from zinc_rt.golden.digests import array_digest
+from zinc_rt.golden.format import read_golden
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, its golden by value, the same in another ordering, and one of digests."""
+    folder = tmp_path_factory.mktemp("diff")
+    model = folder / "m.gguf"
+    assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(model)]) == 0
+    line = ["make", "--model", str(model), "--tokens", "5,17,300", "--steps", "2", "--nodes", "attn_norm-*"]
+    assert main([*line, "-o", str(folder / "value.npz")]) == 0
+    assert main([*line, "--ordering", "float32-dequant", "-o", str(folder / "blas.npz")]) == 0
+    assert main([*line, "--tier", "t_cpu_native", "--digests", "-o", str(folder / "digest.npz")]) == 0
+    return folder
+
+
+def changed(golden: Path, name: str = "changed.npz", meta: dict[str, Any] | None = None, **arrays: Any) -> Path:
+    with np.load(golden) as archive:
+        kept = {label: archive[label] for label in archive.files}
+    about = json.loads(str(kept["meta"])) | (meta or {})
+    kept |= {
+        label.replace("__", "-"): change(kept[label.replace("__", "-")].copy()) for label, change in arrays.items()
+    }
+    path = golden.with_name(name)
+    np.savez(path, **{**kept, "meta": np.array(json.dumps(about))})  # type: ignore[arg-type]
+    return path
+
+
+def one_up(*index: int) -> Any:
+    def change(array: np.ndarray) -> np.ndarray:
+        array[index] = np.nextafter(array[index], np.float32(np.inf))
+        return array
+
+    return change
+
+
+def diff(capsys: Any, got: Path, want: Path, *more: str) -> tuple[int, dict[str, dict[str, Any]], str]:
+    """The exit code, the results by name and what was printed."""
+    capsys.readouterr()
+    report = got.with_name("diff.json")
+    code = main(["diff", str(got), str(want), "--json", str(report), *more])
+    results = json.loads(report.read_text())["results"] if code in (0, 1, 77) else []
+    return code, {each["id"].rpartition("/")[2]: each for each in results}, capsys.readouterr().out
+
+
+def test_one_ordering_on_two_tiers_has_equal_digests(made: Path, capsys: Any) -> None:
+    code, results, said = diff(capsys, made / "value.npz", made / "digest.npz")
+    assert code == 0 and said.splitlines()[-1] == "PASS  4 compared, each to the bit"
+    assert results["digests"]["measure"] == {"compared": 9, "differ": []}
+    assert results["l_out-0"]["status"] == "skip"
+
+
+def test_a_golden_of_digests_is_small_and_checked_whole(made: Path, capsys: Any) -> None:
+    golden = read_golden(made / "digest.npz")
+    assert golden.logits.shape == (1, 512) and golden.l_out is None and golden.source == "zinc-rt t_cpu_native"
+    assert golden.meta["device"]["arch"] and golden.rows is not None and golden.rows.tolist() == [2]
+    labels = {"l_out-0", "l_out-1", "ffn_moe_topk-0", "attn_norm-1", "result_norm", "logits", "greedy_logits"}
+    assert labels <= golden.digests.keys()
+    assert golden.digests["logits"] == array_digest(read_golden(made / "value.npz").logits)
+    assert main(["check", str(made / "digest.npz")]) == 0
+    wrong = changed(made / "digest.npz", meta={"digests": {**golden.digests, "l_out-1": "0" * 32}})
+    capsys.readouterr()
+    assert main(["check", str(wrong)]) == 1
+    assert "node l_out-1" in capsys.readouterr().out
+
+
+def test_two_orderings_are_held_to_their_limit(made: Path, capsys: Any) -> None:
+    code, results, said = diff(capsys, made / "value.npz", made / "blas.npz")
+    assert code == 0 and said.splitlines()[-1].endswith("compared, each within its limit")
+    assert "digests" not in results and results["logits"]["limit"]["rel_rms"] == 1e-3
+
+
+def test_the_first_element_that_differs_is_named(made: Path, capsys: Any) -> None:
+    wrong = changed(made / "value.npz", l_out=one_up(1, 2, 5), attn_norm__1=one_up(0, 3), logits=one_up(2, 9))
+    code, results, said = diff(capsys, wrong, made / "value.npz")
+    assert code == 1 and said.splitlines()[-1] == "FAIL  3 of 12 differ, first attn_norm-1"
+    assert results["l_out-1"]["first_bad"]["token"] == 2 and results["l_out-1"]["first_bad"]["dim"] == 5
+    assert results["logits"]["measure"]["max_ulp"] == 1 and results["l_out-0"]["status"] == "pass"
+    assert "changed.npz" in said and "2^" in said and said.splitlines()[-2].endswith("FAIL")
+
+
+def test_only_rows_that_both_hold_are_compared(made: Path, capsys: Any) -> None:
+    wrong = changed(made / "value.npz", logits=one_up(2, 9))
+    code, results, _ = diff(capsys, wrong, made / "digest.npz")
+    assert code == 1 and results["logits"]["first_bad"]["token"] == 2
+    wrong = changed(made / "value.npz", logits=one_up(1, 9))
+    code, results, _ = diff(capsys, wrong, made / "digest.npz")
+    assert results["logits"]["status"] == "pass"
+
+
+def test_of_two_models_or_prompts_nothing_more_is_compared(made: Path, capsys: Any) -> None:
+    other = changed(made / "value.npz", meta={"model_digest": "f" * 64})
+    code, results, said = diff(capsys, other, made / "value.npz")
+    assert code == 1 and list(results) == ["model", "ids"] and "two models: ffffffffffff and " in said
+    other = changed(made / "value.npz", ids=lambda ids: np.where(ids == 17, 18, ids))
+    code, results, said = diff(capsys, other, made / "value.npz")
+    assert code == 1 and results["ids"]["first_bad"] == {"token": 1} and "two prompts" in said
+
+
+def test_what_is_no_golden_is_unusable(made: Path, capsys: Any) -> None:
+    assert main(["diff", str(made / "m.gguf"), str(made / "value.npz")]) == 2
+    assert "not a readable golden" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--tier", "nonsense"], "no tier is called 'nonsense'"),
+        (["--tier", "t1", "--device", "cpu"], "--device cpu runs"),
+        (["--sanitizer", "full"], "--sanitizer is for a simulated device"),
+    ],
+)
+def test_a_tier_that_cannot_make_one_says_why(options: list[str], said: str, made: Path, capsys: Any) -> None:
+    out = made / "never.npz"
+    assert main(["make", "--model", str(made / "m.gguf"), "--tokens", "1,2", *options, "-o", str(out)]) == 2
+    assert said in capsys.readouterr().err and not out.exists()

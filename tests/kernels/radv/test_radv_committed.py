@@ -1,0 +1,50 @@
+"""Every module of kernel set spirv is committed as RADV's machine code too, and of just that module."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from zinc_rt.isa import target_of
+from zinc_rt.isa.lint import Limits, lint
+from zinc_rt.kernels.radv.container import COMPILER, MOVE_ARGUMENTS, arguments, module_hash, workgroup
+from zinc_rt.kernels.radv.table import BUILT, load, names
+from zinc_rt.kernels.remarks import is_remark
+from zinc_rt.kernels.spirv import table as spirv
+from zinc_rt.spirv.module import read
+
+AGAIN = "zinc-rt vulkan compile --radv gfx1201"
+
+
+def test_every_module_has_its_container_and_every_container_its_module() -> None:
+    assert set(names()) == set(spirv.KERNELS.names()), AGAIN
+
+
+def test_one_mesa_made_all_of_them() -> None:
+    made = Counter(load(name).compiler for name in names())
+    assert list(made) == [f"{COMPILER}25.0.7"], made
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_container_is_of_the_committed_module(name: str) -> None:
+    zrt, data = load(name), spirv.KERNELS.module(name)
+    assert zrt.source_hash == module_hash(data), f"stale: {AGAIN}"
+    module = read(data, name)
+    buffers, constants = arguments(module, name)
+    assert (zrt.name, zrt.buffers, zrt.constant_bytes) == (name, buffers, 4 * constants)
+    assert zrt.workgroup == workgroup(module, name) and zrt.wave == 32
+    assert zrt.code.startswith(MOVE_ARGUMENTS) and not zrt.scratch_bytes
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_static_sanitizer_finds_nothing_but_what_a_card_is_asked(name: str) -> None:
+    zrt = load(name)
+    limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
+    found = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
+    assert [each.sentence() for each in found if not is_remark(each.rule, zrt.compiler)] == []
+
+
+def test_containers_are_small() -> None:
+    """They are package data."""
+    assert sum(path.stat().st_size for path in BUILT.glob("*.zrt")) < 4 << 20

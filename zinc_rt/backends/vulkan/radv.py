@@ -1,0 +1,108 @@
+"""What RADV makes of SPIR-V for a chip that is not here: pipeline caches, from a process of its own.
+
+Mesa reads RADV_FORCE_FAMILY when the driver is loaded, and then has a device of that name and no hardware:
+pipelines can be made, nothing can be run. docs/radv.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zinc_rt.backends.vulkan import icd
+from zinc_rt.errors import InputError, NothingRan, UsageError
+
+CHIPS = ("gfx1201",)  # whose code a .zrt can hold, by RADV's names too
+LIBRARY = "libvulkan_radeon.so"
+NEXT = (
+    "Mesa 25.0.7 is known to work (mesa-vulkan-drivers of Debian 13 or bookworm-backports); --driver FILE names "
+    "its libvulkan_radeon.so or the manifest of that"
+)
+TIMEOUT_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RadvCompiled:
+    """`mesa`: the version, 25.0.7. `caches`: what vkGetPipelineCacheData gave, by kernel."""
+
+    mesa: str
+    driver: str
+    caches: Mapping[str, bytes]
+
+
+def find_driver(named: str = "") -> Path:
+    """RADV's library: of the manifest or library `named`, else of an installed manifest, else beside another of
+    Mesa's. Raises InputError for a name that is neither, NothingRan where there is none."""
+    if named:
+        path = Path(named)
+        if path.suffix == ".json":
+            driver = icd.read(path)
+            if driver.trouble:
+                raise InputError(f"{path}: {driver.trouble}")
+            path = Path(driver.library)
+        if not path.is_file():
+            raise InputError(f"--driver {named}: no such file", next=f"wanted {LIBRARY} or its manifest")
+        return path
+    drivers = [Path(each.library) for each in icd.installed() if each.library]
+    for library in [*(each for each in drivers if each.name == LIBRARY), *(d.with_name(LIBRARY) for d in drivers)]:
+        if library.is_file():
+            return library
+    raise NothingRan("no RADV here: no manifest names it, and it lies beside no other driver", next=NEXT)
+
+
+def compile_modules(modules: Mapping[str, bytes], chip: str = "gfx1201", *, driver: str = "") -> RadvCompiled:
+    """Each module compiled for `chip`, by name. The modules are as they are committed: float modes are added here.
+
+    Raises UsageError for a chip without containers, InputError where RADV refuses one or the process ends, and
+    what `find_driver` raises.
+    """
+    if chip not in CHIPS:
+        raise UsageError(f"--radv {chip}: containers are made for {', '.join(CHIPS)}")
+    library = find_driver(driver)
+    with tempfile.TemporaryDirectory(prefix="zinc-rt-radv-") as name:
+        folder = Path(name)
+        manifest = folder / "radv.json"
+        about = {"library_path": str(library.resolve()), "api_version": "1.3.0"}
+        manifest.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": about}), encoding="utf-8")
+        for kernel, spirv in modules.items():
+            (folder / f"{kernel}.spv").write_bytes(spirv)
+        command = [sys.executable, "-m", "zinc_rt.backends.vulkan.radv_child", str(folder)]
+        try:
+            done = subprocess.run(
+                command,
+                env=_environment(manifest, chip),
+                capture_output=True,
+                timeout=TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise InputError(f"RADV ({library}) has not compiled in {TIMEOUT_SECONDS:g} s") from None
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        if done.returncode:
+            under_way = (folder / "now").read_text(encoding="utf-8") if (folder / "now").is_file() else ""
+            what = f"kernel {under_way}: " if under_way else ""
+            reason = said[-1] if said else f"its process ended with {done.returncode}"
+            raise InputError(f"{what}RADV ({library}) compiled nothing: {reason}", next=NEXT)
+        told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+        caches = {kernel: (folder / f"{kernel}.cache").read_bytes() for kernel in modules}
+    return RadvCompiled(told["mesa"], told["driver"], caches)
+
+
+def _environment(manifest: Path, chip: str) -> dict[str, str]:
+    """The process's own, but that there is only this driver, without layers and a cache on disk."""
+    own = {
+        key: value for key, value in os.environ.items() if not key.startswith(("VK_", "RADV_", "ACO_", "MESA_"))
+    }
+    return own | {
+        "VK_DRIVER_FILES": str(manifest),
+        "VK_ICD_FILENAMES": str(manifest),
+        "VK_LOADER_LAYERS_DISABLE": "~all~",
+        "RADV_FORCE_FAMILY": chip,
+        "MESA_SHADER_CACHE_DISABLE": "true",
+    }

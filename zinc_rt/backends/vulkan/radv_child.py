@@ -1,0 +1,88 @@
+"""The process that `radv` starts: every NAME.spv of a folder becomes NAME.cache, the pipeline cache it gives.
+
+Its device is a null one. What it was told of the driver is in told.json, the kernel under way in `now`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from ctypes import byref
+from dataclasses import replace
+from pathlib import Path
+
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.api import struct
+from zinc_rt.backends.vulkan.device import VulkanDevice, list_devices, open_device
+from zinc_rt.errors import UnsupportedError, ZincError
+from zinc_rt.spirv.modes import MODES, with_modes
+
+AMD = 0x1002
+WAVE = 32
+ENTRY = b"main"
+
+
+def main(folder: Path) -> None:
+    found = [each for each in list_devices() if each.vendor_id == AMD]
+    if not found:
+        raise UnsupportedError("the driver has no AMD device: it does not know the chip, or is not RADV")
+    physical = found[0]
+    if missing := sorted(set(MODES) - set(physical.float_modes)):
+        raise UnsupportedError(f"{physical.name}: no float mode {missing[0]}")
+    words = physical.driver.split()  # radv Mesa 25.0.7-2~bpo12+1
+    mesa = words[words.index("Mesa") + 1].partition("-")[0] if "Mesa" in words[:-1] else "unknown"
+    told = {"mesa": mesa, "driver": f"{physical.name}, {physical.driver}"}
+    (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
+    with open_device(replace(physical, missing="")) as device:  # without hardware it has no timeline semaphores
+        layout = _layout(device)
+        for path in sorted(folder.glob("*.spv")):
+            (folder / "now").write_text(path.stem, encoding="utf-8")
+            path.with_suffix(".cache").write_bytes(_cache(device, layout, path.read_bytes()))
+        device.vk.vkDestroyPipelineLayout(device.handle, layout, None)
+
+
+def _layout(device: VulkanDevice) -> int:
+    """ABI vk-1's: one push constant of 8 bytes."""
+    range_ = struct("VkPushConstantRange", stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT, offset=0, size=8)
+    created = struct("VkPipelineLayoutCreateInfo", pushConstantRangeCount=1, pPushConstantRanges=range_)
+    made = ctypes.c_uint64()
+    device.vk.vkCreatePipelineLayout(device.handle, byref(created), None, byref(made))
+    return made.value
+
+
+def _cache(device: VulkanDevice, layout: int, spirv: bytes) -> bytes:
+    """A pipeline cache with this kernel alone, compiled for waves of 32."""
+    vk = device.vk
+    code = with_modes(spirv, tuple(MODES))
+    words = ctypes.create_string_buffer(code, len(code))
+    module, cache, pipeline = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+    shader = struct("VkShaderModuleCreateInfo", codeSize=len(code), pCode=words)
+    vk.vkCreateShaderModule(device.handle, byref(shader), None, byref(module))
+    vk.vkCreatePipelineCache(device.handle, byref(struct("VkPipelineCacheCreateInfo")), None, byref(cache))
+    wave = struct("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", requiredSubgroupSize=WAVE)
+    stage = struct(
+        "VkPipelineShaderStageCreateInfo",
+        pNext=wave,
+        stage=api.VK_SHADER_STAGE_COMPUTE_BIT,
+        module=module.value,
+        pName=ENTRY,
+    )
+    wanted = struct("VkComputePipelineCreateInfo", stage=stage, layout=layout, basePipelineIndex=-1)
+    vk.vkCreateComputePipelines(device.handle, cache.value, 1, byref(wanted), None, byref(pipeline))
+    size = ctypes.c_size_t()
+    vk.vkGetPipelineCacheData(device.handle, cache.value, byref(size), None)
+    data = ctypes.create_string_buffer(size.value)
+    vk.vkGetPipelineCacheData(device.handle, cache.value, byref(size), data)
+    vk.vkDestroyPipeline(device.handle, pipeline.value, None)
+    vk.vkDestroyPipelineCache(device.handle, cache.value, None)
+    vk.vkDestroyShaderModule(device.handle, module.value, None)
+    return data.raw[: size.value]
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except ZincError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)

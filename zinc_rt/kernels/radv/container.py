@@ -1,0 +1,110 @@
+"""From SPIR-V and what RADV made of it to a .zrt: a kernel of T1's, by its ABI.
+
+RADV's kernel finds the push constant, which is the kernarg block's address, in s[2:3]; T1 has that in s[0:1]. All
+else is alike: a wave of 32, workgroup ids in ttmp9 and ttmp7, float mode 0xF0. One instruction in front makes the
+difference, and is all that is added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.kernels.radv.pipeline_cache import read_shader
+from zinc_rt.kernels.zrt import SGPRS_MAXIMUM, Zrt
+from zinc_rt.spirv.module import SpirvModule, read
+from zinc_rt.spirv.opcodes import Opcode
+
+MOVE_ARGUMENTS = struct.pack("<I", 0xBE820100)  # s_mov_b64 s[2:3], s[0:1]
+FLOAT_MODE = 0xF0  # nearest even, denormals kept
+USER_SGPRS = 4  # two that only scratch uses, and the push constant
+COMPILER = "RADV/Mesa-"
+_LOCAL_SIZE = 17  # SPIR-V's execution mode
+_PUSH_CONSTANT = 9  # and storage class
+
+
+def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
+    """The kernel `name` of `spirv`, a module as it is committed, out of RADV's pipeline cache with that kernel
+    alone; `mesa` is the version that made it.
+
+    Raises InputError for a module that is no kernel of ABI vk-1 and a cache that is laid out otherwise,
+    UnsupportedError for a kernel that needs what T1 does not set up.
+    """
+    module = read(spirv, name)
+    buffers, constants = arguments(module, name)
+    shader = read_shader(cache, name)
+    if shader.scratch_bytes or shader.spilled:
+        raise UnsupportedError(
+            f"kernel {name}: RADV needs {shader.scratch_bytes} bytes of scratch a wave and spills "
+            f"{shader.spilled} registers, and graphs set up no scratch",
+            next="fewer values at a time, or private arrays that are unrolled whole",
+        )
+    if shader.float_mode != FLOAT_MODE:
+        raise InputError(f"kernel {name}: float mode {shader.float_mode:#04x}, wanted {FLOAT_MODE:#04x}")
+    user_sgprs = shader.rsrc[1] >> 1 & 0x1F
+    if user_sgprs != USER_SGPRS:
+        raise UnsupportedError(
+            f"kernel {name}: RADV wants {user_sgprs} user SGPRs, T1 gives what {USER_SGPRS} hold",
+            next="read no gl_NumWorkGroups, and nothing but one 64-bit push constant",
+        )
+    return Zrt(
+        name=name,
+        code=MOVE_ARGUMENTS + shader.code,
+        buffers=buffers,
+        constant_bytes=4 * constants,
+        workgroup=workgroup(module, name),
+        vgprs=shader.vgprs,
+        sgprs=min(shader.sgprs, SGPRS_MAXIMUM),
+        lds_bytes=shader.lds_bytes,
+        files=(f"{name}.spv",),
+        source_hash=module_hash(spirv),
+        compiler=f"{COMPILER}{mesa}",
+    )
+
+
+def module_hash(spirv: bytes) -> bytes:
+    """SHA-256 of the module's file: what a container of this set has as its source's."""
+    return hashlib.sha256(spirv).digest()
+
+
+def workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
+    """Its LocalSize. Raises InputError where it is not written as three numbers."""
+    for each in module.of(Opcode.ExecutionMode):
+        if each.operands[1] == _LOCAL_SIZE:
+            x, y, z = each.operands[2:5]
+            return x, y, z
+    raise InputError(f"kernel {name}: no LocalSize", next="layout(local_size_x = 32) in;")
+
+
+def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
+    """(buffers, constants) of the kernarg block that the push constant points to: its members of 64 bits, then
+    those of 32. Raises InputError for a block that is none."""
+    members = list(_kernarg(module, name))
+    sizes = [_size_bytes(module, each) for each in members]
+    buffers = sizes.index(4) if 4 in sizes else len(sizes)
+    if sizes != [8] * buffers + [4] * (len(sizes) - buffers):
+        raise InputError(
+            f"kernel {name}: arguments of {', '.join(map(str, sizes))} bytes, wanted addresses, then dwords"
+        )
+    return buffers, len(sizes) - buffers
+
+
+def _kernarg(module: SpirvModule, name: str) -> tuple[int, ...]:
+    """The types of the block's members."""
+    known = module.definitions
+    for variable in module.of(Opcode.Variable):
+        if variable.inputs[0] == _PUSH_CONSTANT:
+            block = known[known[variable.operands[0]].inputs[1]]  # the struct of push constants
+            if len(block.inputs) == 1 and known[block.inputs[0]].opcode == Opcode.TypePointer:
+                return known[known[block.inputs[0]].inputs[1]].inputs
+    raise InputError(
+        f"kernel {name}: its push constant is not one address", next="ABI vk-1: KERNARG of kernel.glsl declares it"
+    )
+
+
+def _size_bytes(module: SpirvModule, type_id: int) -> int:
+    made = module.definitions[type_id]
+    if made.opcode == Opcode.TypePointer:
+        return 8
+    return made.inputs[0] // 8 if made.opcode in (Opcode.TypeInt, Opcode.TypeFloat) else 0

@@ -1,0 +1,108 @@
+"""The compute shader in what vkGetPipelineCacheData of RADV gives: its machine code, and the registers it wants.
+
+Mesa's vk_pipeline_cache_get_data writes VkPipelineCacheHeaderVersionOne, the count of objects, then each object:
+its type, the bytes of its key and of its data, the key, and the data at the next multiple of 8. A shader's data is
+RADV's radv_shader_binary_legacy: a type, ac_shader_config, radv_shader_info, the size of the whole, then six sizes
+(code, what of it runs, three of debugging, nothing) and the code, aligned to 16. radv_shader_info is of another
+size in each Mesa, so its end is found by the sizes behind it, which must agree.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zinc_rt.errors import InputError
+
+AMD = 0x1002  # VkPhysicalDeviceProperties::vendorID
+LDS_GRANULE_BYTES = 512  # RSRC2.LDS_SIZE, bits 23:15
+_HEADER = struct.Struct("<4I16s")
+_OBJECT = struct.Struct("<3I")
+_CONFIG = struct.Struct("<I5I I2I 2I 3I")
+_SIZES = struct.Struct("<6I")
+_ALIGNMENT, _DATA_ALIGNMENT = 8, 16
+_FLOAT_MODE = 0xF0
+
+
+@dataclass(frozen=True, slots=True)
+class RadvShader:
+    """`code` begins at the entry and has the constants behind its last instruction. `rsrc` are PGM_RSRC1 to 3, as
+    the driver would write them; `scratch_bytes` are a wave's."""
+
+    code: bytes
+    sgprs: int
+    vgprs: int
+    spilled: int
+    lds_bytes: int
+    scratch_bytes: int
+    float_mode: int
+    rsrc: tuple[int, int, int]
+
+
+def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
+    """The one compute shader in `data`. Raises InputError, naming `source`, for what is laid out otherwise."""
+    found = [shader for each in _objects(data, source) if (shader := _shader(each)) is not None]
+    if len(found) != 1:
+        raise InputError(
+            f"{source}: {len(found)} shaders found in RADV's pipeline cache of {len(data)} bytes, wanted 1: this "
+            "Mesa lays it out in another way",
+            next="Mesa 25.0.7 is known to work: --driver names its libvulkan_radeon.so",
+        )
+    return found[0]
+
+
+def _objects(data: bytes, source: str) -> Iterator[bytes]:
+    if len(data) < _HEADER.size + 4:
+        raise InputError(f"{source}: {len(data)} bytes are no pipeline cache")
+    header_bytes, version, vendor, _, _ = _HEADER.unpack_from(data)
+    if (header_bytes, version, vendor) != (_HEADER.size, 1, AMD):
+        raise InputError(f"{source}: a pipeline cache of vendor {vendor:#x}, wanted AMD's {AMD:#x}: no RADV")
+    (count,) = struct.unpack_from("<I", data, _HEADER.size)
+    at = _HEADER.size + 4
+    for _ in range(count):
+        if at + _OBJECT.size > len(data):
+            return
+        _, key_bytes, size_bytes = _OBJECT.unpack_from(data, at)
+        begin = _up(at + _OBJECT.size + key_bytes, _ALIGNMENT)
+        at = begin + size_bytes
+        if at <= len(data):
+            yield data[begin:at]
+        at = _up(at, 4)
+
+
+def _shader(data: bytes) -> RadvShader | None:
+    """What a shader's binary holds; None for an object that is none."""
+    if len(data) < _CONFIG.size + _SIZES.size:
+        return None
+    _, sgprs, vgprs, _, *spilled, _, _, _, float_mode, scratch, rsrc1, rsrc2, rsrc3 = _CONFIG.unpack_from(data)
+    if float_mode != rsrc1 >> 12 & 0xFF:
+        return None
+    for at in range(_CONFIG.size, len(data) - _SIZES.size, 4):
+        begin = _up(at + 4, 8) + _SIZES.size
+        if int.from_bytes(data[at : at + 4], "little") != len(data) or begin % _DATA_ALIGNMENT:
+            continue
+        code_bytes, run_bytes, *debugging, _ = _SIZES.unpack_from(data, begin - _SIZES.size)
+        if begin + code_bytes + sum(debugging) <= len(data) and 0 < run_bytes <= code_bytes and not any(debugging):
+            return RadvShader(
+                _without_end_marks(data[begin : begin + code_bytes], run_bytes),
+                sgprs,
+                vgprs,
+                sum(spilled),
+                (rsrc2 >> 15 & 0x1FF) * LDS_GRANULE_BYTES,
+                scratch,
+                float_mode,
+                (rsrc1, rsrc2, rsrc3),
+            )
+    return None
+
+
+def _without_end_marks(code: bytes, run_bytes: int) -> bytes:
+    """ACO puts s_code_end behind the last instruction, for disassemblers, and constants behind that."""
+    rest = code[run_bytes:]
+    is_padding = not rest.replace(struct.pack("<I", 0xBF9F0000), b"")
+    return code[:run_bytes] if is_padding else code
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

@@ -1,0 +1,39 @@
+"""The kernels of Vulkan as RADV compiles them for gfx1201: rows and packing of set `spirv`, machine code of T1.
+
+By the name t1:radv a model runs on them: what the driver of RDNA4's users makes of our SPIR-V, under this
+project's sanitizer and held to the oracle's bits. docs/radv.md.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet
+from zinc_rt.kernels.spirv import table as spirv
+from zinc_rt.kernels.zrt import Zrt, read_zrt
+
+BUILT = Path(__file__).parent / "built"
+
+
+@cache
+def load(name: str) -> Zrt:
+    """The kernel `name` as committed. Raises UnsupportedError where there is none."""
+    path = BUILT / f"{name}.zrt"
+    if not path.is_file():
+        raise UnsupportedError(
+            f"no kernel {name} by RADV for gfx1201", next="compile it: zinc-rt vulkan compile --radv gfx1201"
+        )
+    return read_zrt(path.read_bytes(), path.name)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Of the containers that are committed."""
+    return tuple(sorted(path.stem for path in BUILT.glob("*.zrt")))
+
+
+KERNELS: BinaryKernelSet = BinaryKernels(
+    "gfx1201", spirv.ENTRIES, spirv.KERNELS.pack, spirv.KERNELS.packed_bytes, names, load
+)
