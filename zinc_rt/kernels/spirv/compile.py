@@ -25,6 +25,7 @@ from zinc_rt.spirv.module import SpirvModule, read
 KERNELS = Path(__file__).parent
 INCLUDE = KERNELS / "include"
 BUILT = KERNELS / "built"
+PROBES = KERNELS / "probes"  # of zinc-rt vulkan-test
 MADE_OF = "source sha256 "  # what OpModuleProcessed says of a committed kernel
 _INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
 _TARGET = "vulkan1.2"
@@ -55,12 +56,19 @@ class GlslSource:
     @property
     def built(self) -> Path:
         """The committed file."""
-        return BUILT / f"{self.name}.spv"
+        return self.path.parent / "built" / f"{self.name}.spv"
+
+    @property
+    def linted(self) -> bool:
+        """A probe has what lint refuses, to see what a driver makes of it."""
+        return self.path.parent != PROBES
 
 
-def sources(folder: Path = KERNELS) -> list[GlslSource]:
-    """Every kernel of a folder, families taken apart, by file and member."""
-    return [source for path in sorted(folder.glob("*.comp")) for source in sources_of(path)]
+def sources(*folders: Path) -> list[GlslSource]:
+    """Every kernel of the folders, by default that of models and that of probes: families taken apart, by file and
+    member."""
+    files = [path for folder in folders or (KERNELS, PROBES) for path in sorted(folder.glob("*.comp"))]
+    return [source for path in files for source in sources_of(path)]
 
 
 def sources_of(path: Path) -> list[GlslSource]:
@@ -112,7 +120,7 @@ def compile_source(source: GlslSource) -> bytes:
         data = finished(output.read_bytes(), MADE_OF + source_hash(source))
         output.write_bytes(data)
         _run("spirv-val", "--target-env", _TARGET, "--scalar-block-layout", str(output), of=source)
-    if remarks := lint(read(data, source.name)):
+    if source.linted and (remarks := lint(read(data, source.name))):
         raise InputError(f"{source.path.name} ({source.name}): lint refuses it\n" + "\n".join(map(str, remarks)))
     return data
 
