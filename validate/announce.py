@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from zinc_rt.commands.describe import describe_model, describe_run
+from zinc_rt.commands.describe import describe_model, describe_run, expanded_weights
 from zinc_rt.devices import SIMULATED, available_cores
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.report import Report
@@ -45,6 +45,8 @@ def announce(runner: ValidationRunner, report: Report, show: Callable[[str], Non
     for spec in job.tiers:
         device = devices[spec.text]
         show(f"  {spec.text:<6} {device['name']}, {device['arch']}; {spec.choice.why.partition(': ')[2]}")
+        for expanded in expanded_weights(runner.engine(spec)):
+            show(f"  {'':<6} {expanded}")
     if job.first_input is not None:
         show(f"  layer {job.layers.first} is fed by {job.first_input.origin}")
         report.details.setdefault("inputs", {})[job.name] = job.first_input.origin

@@ -9,6 +9,7 @@ from zinc_rt.code_version import runtime_version
 from zinc_rt.commands.progress import progress
 from zinc_rt.host import host
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rows.expand import ExpandedType, expanded_types
 from zinc_rt.model.gguf import digest
 from zinc_rt.model.identity import identity
 
@@ -38,7 +39,14 @@ def describe_run(report: Report, engine: Engine) -> None:
     unchecked = engine.backend.device.unchecked
     report.shortcuts = [*engine.settings.clamps(), *([unchecked] if unchecked else [])]
     report.direct_compute_kind = engine.backend.kernels.target
+    if expanded := expanded_weights(engine):
+        report.details["expanded"] = [asdict(each) for each in expanded]
     describe_ran(report, engine)
+
+
+def expanded_weights(engine: Engine) -> tuple[ExpandedType, ...]:
+    """By type, the model's weights that the tier's kernels read as another."""
+    return expanded_types(engine.backend.kernels.expansions, engine.model.weights.values())
 
 
 def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None) -> None:

@@ -117,7 +117,7 @@ class _Made:
 
 
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
-    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run, expanded_weights
     from zinc_rt.devices import choose_tier
     from zinc_rt.facts import leaned_on, leaning, told
     from zinc_rt.files import check_writable
@@ -152,6 +152,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
             if clamp:
                 say(f"shortcut  {clamp}")
+        for expanded in expanded_weights(engine):
+            say(f"expanded  {expanded}")
         if both:
             made = _validate_prefill(engine, tokenizer, tokens, sampling, text, started)
         else:

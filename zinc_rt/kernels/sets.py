@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Protocol, runtime_checkable
@@ -12,6 +12,7 @@ import numpy as np
 
 from zinc_rt.errors import InputError
 from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.rows.expand import Expansions
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
 
@@ -26,13 +27,17 @@ SETS = {
 
 
 class KernelSet(Protocol):
-    """`target`: the chip, or what else runs them. `entries`: which nodes run, and how."""
+    """`target`: the chip, or what else runs them. `entries`: which nodes run, and how. `expansions`: of the types
+    that are stored as another."""
 
     @property
     def target(self) -> str: ...
 
     @property
     def entries(self) -> tuple[Entry, ...]: ...
+
+    @property
+    def expansions(self) -> Expansions: ...
 
     def pack(self, weight: Weight, /) -> np.ndarray:
         """A weight's bytes as the kernels read them, lossless: uint8, 1-D."""
@@ -75,6 +80,7 @@ class Kernels:
     pack: Callable[[Weight], np.ndarray]
     packed_bytes: Callable[[Weight], int]
     names: Callable[[], tuple[str, ...]]
+    expansions: Expansions = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ vulkan.of(instance).vkEnumeratePhysicalDevices(...)    # an instance's functions
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from zinc_rt.backends.spec import available_cores
 from zinc_rt.backends.vulkan import icd
 from zinc_rt.backends.vulkan.api import COMMANDS, function_type
 from zinc_rt.backends.vulkan.errors import VulkanError
@@ -68,7 +70,10 @@ def _checked(name: str, function: Any) -> Any:
 
 @cache
 def load() -> Vulkan:
-    """Vulkan of this process. Raises UnsupportedError where there is neither loader nor driver."""
+    """Vulkan of this process. Raises UnsupportedError where there is neither loader nor driver.
+
+    lavapipe takes every core of the machine: it is told how many this process may use, unless the user said so."""
+    os.environ.setdefault("LP_NUM_THREADS", str(available_cores()))
     for library in LIBRARIES:
         if handle := _opened(library):
             return Vulkan(_finder(handle.vkGetInstanceProcAddr), library)

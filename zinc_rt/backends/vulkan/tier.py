@@ -13,6 +13,8 @@ from zinc_rt.backends.vulkan.device import list_devices, open_device
 from zinc_rt.backends.vulkan.loader import INSTALL
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, dotted
 from zinc_rt.errors import UnsupportedError, UsageError, ZincError
+from zinc_rt.files import cache_folder
+from zinc_rt.object_cache import ObjectCache
 
 ANOTHER = "update its driver, or take another device: zinc-rt vulkan-test says what each lacks"
 
@@ -40,7 +42,7 @@ def open(opening: Opening) -> Backend:
     """Raises UnsupportedError where no device can be, or where one computes another result than canonical-1's, by
     the name of the operation; UsageError for a device that there is not."""
     from zinc_rt.backends.vulkan import self_test  # with NumPy and kernels: a probe needs none
-    from zinc_rt.backends.vulkan.backend import VulkanBackend
+    from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
     from zinc_rt.kernels.spirv.table import KERNELS
 
     with ExitStack() as undo:
@@ -52,7 +54,8 @@ def open(opening: Opening) -> Backend:
         device = open_device(physical)
         undo.callback(device.close)
         after = undo.pop_all().close
-    backend = VulkanBackend(opening.spec, opening.ordering, device, KERNELS, after=after)
+    options = VulkanOptions(cache=ObjectCache(cache_folder() / "vulkan"))
+    backend = VulkanBackend(opening.spec, opening.ordering, device, KERNELS, options, after=after)
     backend.device = described(physical)
     try:
         if why := self_test.refusal(backend):

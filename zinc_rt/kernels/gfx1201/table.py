@@ -15,6 +15,7 @@ from zinc_rt.kernels.zrt import Zrt, read_zrt
 TUNING = Tuning(
     orderings=frozenset({"canonical-1"}),
     weight_dtypes=WEIGHT_TYPES,
+    expansions={},
     columns=256,  # elementwise.inc
     slice_columns=512,
     embed_columns=256,

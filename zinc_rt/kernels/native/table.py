@@ -32,6 +32,7 @@ WHOLE = 1 << 30  # a row is one item
 TUNING = Tuning(
     orderings=ORDERINGS,
     weight_dtypes=(),  # of the GPU's projections: they have rows of their own here
+    expansions={},
     columns=2048,  # elementwise.c's COLUMNS
     slice_columns=WHOLE,
     embed_columns=WHOLE,

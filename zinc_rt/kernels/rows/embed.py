@@ -18,10 +18,11 @@ def _embed(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, in
     token_id, table = node.inputs
     spec = graph.buffers[table]
     rows, k = (int(dim) for dim in spec.shape)
-    planes = layout(spec.dtype, rows, k).planes
-    columns = tuning.embed_columns if spec.dtype in PLAIN_DTYPES else GROUP
+    dtype = tuning.stored(spec.dtype)
+    planes = layout(dtype, rows, k).planes
+    columns = tuning.embed_columns if dtype in PLAIN_DTYPES else GROUP
     yield Launch(
-        f"embed_{spec.dtype}",
+        f"embed_{dtype}",
         (Ref(token_id), Ref(table), Ref(node.outputs[0])),
         (k, planes[0].row_bytes, *plane_constants(planes[1:])),
         (-(-k // columns), "tokens", 1),

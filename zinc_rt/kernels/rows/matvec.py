@@ -23,7 +23,7 @@ _BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
 def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
     """One part of an input, token by token. Whoever calls it for a node refuses what `weight_refusal` and
     `plain_refusal` refuse."""
-    weight, choices, heads = _matrix(graph, part), source.choices, source.heads
+    weight, choices, heads = _matrix(tuning, graph, part), source.choices, source.heads
     assert heads is None or (heads.x_stride, heads.y_stride) == (weight.k, weight.rows), "heads lie apart"
     flags = weight.vector_types | (_X_BY_CHOICE if heads or (choices and choices.own_inputs) else 0)
     number = heads.heads if heads else choices.choices if choices else 1
@@ -37,7 +37,7 @@ def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Pa
 
 def tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
     """`projection` of all tokens of a step of at most `capacity`, four at a time; the same bits."""
-    weight = _matrix(graph, part)
+    weight = _matrix(tuning, graph, part)
     return Launch(
         f"matmul_{weight.dtype}",
         (x, *weight.buffers, Ref(COUNTS)),
@@ -59,14 +59,15 @@ class _Matrix:
     vector_types: int
 
 
-def _matrix(graph: OpGraph, part: Part) -> _Matrix:
+def _matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
     spec, bias, scale = graph.buffers[part.weight], part.bias, part.scale
     shape = tuple(int(dim) for dim in spec.shape)
     rows, k = shape[-2] if len(shape) > 1 else 1, shape[-1]
-    first, *others = layout(spec.dtype, prod(shape[:-1]), k).planes
-    types = [PLAIN_DTYPES.index(graph.buffers[name].dtype) if name else 0 for name in (scale, bias)]
+    dtype = tuning.stored(spec.dtype)
+    first, *others = layout(dtype, prod(shape[:-1]), k).planes
+    types = [PLAIN_DTYPES.index(tuning.stored(graph.buffers[name].dtype)) if name else 0 for name in (scale, bias)]
     return _Matrix(
-        spec.dtype,
+        dtype,
         rows,
         k,
         (Ref(part.weight), part.out, Ref(scale) if scale else None, Ref(bias) if bias else None),
@@ -84,10 +85,11 @@ def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
 def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
     """Why no projection by weight `name` is possible."""
     spec = graph.buffers[name]
-    if spec.dtype not in tuning.weight_dtypes:
-        return f"{name} is {spec.dtype}; projections take {', '.join(tuning.weight_dtypes)}"
+    dtype = tuning.stored(spec.dtype)
+    if dtype not in tuning.weight_dtypes:
+        return f"{name} is {spec.dtype}; projections take {', '.join((*tuning.weight_dtypes, *tuning.expansions))}"
     shape = tuple(int(dim) for dim in spec.shape)
-    place = layout(spec.dtype, prod(shape[:-1]), shape[-1])
+    place = layout(dtype, prod(shape[:-1]), shape[-1])
     if place.planes[-1].offset_bytes >= 1 << 32:
         return f"{name} has {place.size_bytes} bytes; a plane must begin below 4 GiB"
     rows_maximum = tuning.grid_rows * min(tuning.matvec_rows, tuning.matmul_rows)
@@ -96,9 +98,9 @@ def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
     return None
 
 
-def plain_refusal(graph: OpGraph, name: str) -> str | None:
+def plain_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
     """Why bias or scale `name` cannot be read; ABSENT can."""
-    if name == ABSENT or graph.buffers[name].dtype in PLAIN_DTYPES:
+    if name == ABSENT or tuning.stored(graph.buffers[name].dtype) in PLAIN_DTYPES:
         return None
     return f"{name} is {graph.buffers[name].dtype}; biases and scales are {', '.join(PLAIN_DTYPES)}"
 
@@ -128,7 +130,7 @@ def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
         elif len(port.shape) > 1 or port.name == "gate_inp":
             reason = weight_refusal(tuning, graph, name)
         else:
-            reason = plain_refusal(graph, name)
+            reason = plain_refusal(tuning, graph, name)
         if reason:
             return reason
     return None

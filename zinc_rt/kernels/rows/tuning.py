@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zinc_rt.kernels.rows.expand import Expansions
+
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
@@ -15,6 +17,7 @@ class Tuning:
 
     orderings: frozenset[str]
     weight_dtypes: tuple[str, ...]  # of the weights that projections and embeddings read
+    expansions: Expansions  # of those of other types, on upload: expand.py
 
     columns: int  # of the elementwise kernels
     slice_columns: int
@@ -50,3 +53,7 @@ class Tuning:
     # of ssm_scan, for sets that have it
     scan_channels: int = 1
     scan_states_maximum: int = 0
+
+    def stored(self, dtype: str) -> str:
+        """The type on the device of a weight that is `dtype` in the file."""
+        return self.expansions.get(dtype, dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
@@ -10,6 +10,7 @@ from zinc_rt.kernels.rows import (
     attention,
     elementwise,
     embed,
+    matmul_wmma,
     matvec,
     mla,
     moe,
@@ -19,13 +20,15 @@ from zinc_rt.kernels.rows import (
     slots,
     ssm_scan,
 )
-from zinc_rt.kernels.rows.repack import WEIGHT_TYPES, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import SpirvKernels, SpirvKernelSet
 
 TUNING = Tuning(
     orderings=frozenset({"canonical-1"}),
     weight_dtypes=WEIGHT_TYPES,
+    expansions=EVERY_OTHER_TYPE,
     columns=256,
     slice_columns=512,
     embed_columns=512,
@@ -57,7 +60,20 @@ TUNING = Tuning(
 
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots, ssm_scan)
+FAMILIES = (
+    embed,
+    matvec,
+    matmul_wmma,
+    norm,
+    elementwise,
+    attention,
+    mla,
+    moe,
+    recurrent,
+    sampling,
+    slots,
+    ssm_scan,
+)
 ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
 _BUILT = files(__package__) / "built"
 
@@ -78,4 +94,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".spv") for name in found if name.endswith(".spv")))
 
 
-KERNELS: SpirvKernelSet = SpirvKernels("spirv", ENTRIES, pack_weight, packed_bytes, names, module)
+KERNELS: SpirvKernelSet = SpirvKernels(
+    "spirv",
+    ENTRIES,
+    partial(pack_weight, EVERY_OTHER_TYPE),
+    partial(packed_bytes, EVERY_OTHER_TYPE),
+    names,
+    module,
+    expansions=EVERY_OTHER_TYPE,
+)

@@ -1,0 +1,66 @@
+"""Weights stored as another type: every value of theirs survives, and sizes are known before."""
+
+import numpy as np
+import pytest
+
+from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
+from zinc_rt.kernels.rows import repack
+from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, expanded, expanded_types, pack_weight, packed_bytes
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.validate.cases.sweep import TYPES
+
+ROWS, K = 300, 512
+
+
+def any_bytes(dtype: str, *shape: int) -> Weight:
+    """Blocks of random bytes: every scale, infinities and NaN among them."""
+    raw = np.random.default_rng(7).integers(0, 256, (*shape[:-1], row_bytes(dtype, shape[-1])), dtype=np.uint8)
+    return Weight(dtype, shape, raw)
+
+
+def test_every_type_has_a_kernel_or_is_expanded() -> None:
+    assert set(TYPES) == {*repack.WEIGHT_TYPES, *EVERY_OTHER_TYPE}
+    assert set(EVERY_OTHER_TYPE.values()) <= set(repack.PLAIN_DTYPES)
+
+
+@pytest.mark.parametrize("dtype", EVERY_OTHER_TYPE)
+def test_every_value_survives(dtype: str) -> None:
+    weight = any_bytes(dtype, 2, ROWS, K)
+    stored = expanded(EVERY_OTHER_TYPE, weight)
+    assert (stored.dtype, stored.shape) == (EVERY_OTHER_TYPE[dtype], weight.shape)
+    with np.errstate(all="ignore"):
+        wanted, got = dequantise(weight), dequantise(stored)
+    assert np.array_equal(np.isnan(wanted), np.isnan(got))
+    numbers = ~np.isnan(wanted)
+    assert np.array_equal(wanted[numbers].view(np.uint32), got[numbers].view(np.uint32))
+    assert pack_weight(EVERY_OTHER_TYPE, weight).nbytes == packed_bytes(EVERY_OTHER_TYPE, weight)
+
+
+@pytest.mark.parametrize("dtype", repack.FORMATS)
+def test_other_types_are_packed_as_ever(dtype: str) -> None:
+    weight = any_bytes(dtype, 3, K)
+    assert np.array_equal(pack_weight(EVERY_OTHER_TYPE, weight), repack.pack_weight(weight))
+    assert expanded(EVERY_OTHER_TYPE, weight) is weight
+
+
+def test_packed_weights_are_whole_words() -> None:
+    odd = Weight("f16", (3, 5), np.ones((3, 5), np.float16))
+    packed = pack_weight(EVERY_OTHER_TYPE, odd)
+    assert packed.nbytes == packed_bytes(EVERY_OTHER_TYPE, odd) == 32
+    assert not packed[30:].any()
+
+
+def test_the_report_says_what_it_costs() -> None:
+    weights = [any_bytes("q5_0", 4, K), any_bytes("q8_0", 4, K), any_bytes("q5_0", 8, K), any_bytes("tq1_0", 2, K)]
+    first, second = expanded_types(EVERY_OTHER_TYPE, weights)
+    assert (first.dtype, first.stored, first.tensors, first.device_bytes) == ("q5_0", "f32", 2, 12 * K * 4)
+    assert first.file_bytes == 12 * K // 32 * 22
+    assert (second.stored, second.device_bytes) == ("f16", 2 * K * 2)
+    assert str(second).startswith("1 tq1_0 tensor expanded to f16: ")
+
+
+def test_only_the_kernel_set_of_vulkan_expands() -> None:
+    assert kernel_set("spirv").expansions == EVERY_OTHER_TYPE  # type: ignore[union-attr]
+    assert not any(kernel_set(name).expansions for name in ("gfx1201", "native", "numpy-reference"))  # type: ignore[union-attr]

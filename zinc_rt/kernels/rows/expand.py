@@ -1,0 +1,105 @@
+"""Weights of types that no kernel of a set reads, expanded to one that it does when they are uploaded.
+
+canonical-1 defines a projection by the dequantised values, so the bits are those of the type itself; what it costs
+is memory. A type is float16 where every value of it is one, else float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
+from zinc_rt.kernels.rows import repack
+from zinc_rt.kernels.weight import Weight
+
+Expansions = Mapping[str, str]
+"""By a type in the file, the type of its weights on the device. Others stay as they are."""
+
+EVERY_OTHER_TYPE: Expansions = {
+    "tq1_0": "f16",  # a float16 times -1, 0 or 1
+    **dict.fromkeys(
+        ("q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "mxfp4", "nvfp4", "tq2_0", "iq4_nl", "iq4_xs"), "f32"
+    ),
+    **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s"), "f32"),
+}
+_VALUES: Mapping[str, np.dtype[Any]] = {"f16": np.dtype(np.float16), "f32": np.dtype(np.float32)}
+
+
+def packed_bytes(expansions: Expansions, weight: Weight) -> int:
+    """Of what `pack_weight` gives."""
+    return _whole_words(repack.packed_bytes(_shape_of(expansions, weight)))
+
+
+def pack_weight(expansions: Expansions, weight: Weight) -> np.ndarray:
+    """uint8, 1-D: repack.pack_weight of the weight as it is stored, and zeros to a whole word: kernels load words.
+    Raises UnsupportedError for a type without a reference dequantisation."""
+    packed = repack.pack_weight(expanded(expansions, weight))
+    short = _whole_words(packed.nbytes) - packed.nbytes
+    return np.concatenate([packed, np.zeros(short, np.uint8)]) if short else packed
+
+
+def expanded(expansions: Expansions, weight: Weight) -> Weight:
+    """As it is stored; itself where its type is not expanded."""
+    dtype = expansions.get(weight.dtype)
+    if dtype is None:
+        return weight
+    rows, k = prod(weight.shape[:-1]), weight.shape[-1]
+    raw = np.ascontiguousarray(weight.raw).reshape(rows, row_bytes(weight.dtype, k))
+    values = np.empty((rows, k), _VALUES[dtype])
+    each = max(1, repack.CHUNK_ELEMENTS // k)
+    with np.errstate(all="ignore"):  # a scale of any bits
+        for first in range(0, rows, each):
+            part = raw[first : first + each]
+            values[first : first + each] = dequantise(Weight(weight.dtype, (len(part), k), part))
+    return Weight(dtype, weight.shape, values.reshape(weight.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandedType:
+    """The weights of one type that are stored as another: how many they are, and their bytes."""
+
+    dtype: str
+    stored: str
+    tensors: int
+    file_bytes: int
+    device_bytes: int
+
+    def __str__(self) -> str:
+        tensors = "tensor" if self.tensors == 1 else "tensors"
+        return (
+            f"{self.tensors} {self.dtype} {tensors} expanded to {self.stored}: "
+            f"{self.file_bytes / 1e6:,.1f} MB in the file, {self.device_bytes / 1e6:,.1f} MB on the device"
+        )
+
+
+def expanded_types(expansions: Expansions, weights: Iterable[Weight]) -> tuple[ExpandedType, ...]:
+    """What a model's weights cost for being expanded, by type."""
+    by_type: dict[str, list[Weight]] = {}
+    for weight in weights:
+        if weight.dtype in expansions:
+            by_type.setdefault(weight.dtype, []).append(weight)
+    return tuple(
+        ExpandedType(
+            dtype,
+            expansions[dtype],
+            len(group),
+            sum(weight.nbytes for weight in group),
+            sum(packed_bytes(expansions, weight) for weight in group),
+        )
+        for dtype, group in sorted(by_type.items())
+    )
+
+
+def _shape_of(expansions: Expansions, weight: Weight) -> Weight:
+    """The weight as it is stored, for its sizes alone."""
+    return Weight(expansions.get(weight.dtype, weight.dtype), weight.shape, weight.raw)
+
+
+def _whole_words(size_bytes: int) -> int:
+    return -(-size_bytes // 4) * 4
