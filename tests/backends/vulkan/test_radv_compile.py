@@ -42,7 +42,7 @@ def test_a_committed_container_is_what_radv_gives(compiled: RadvCompiled, name: 
 
 
 def test_a_module_that_is_none_is_named(compiled: RadvCompiled) -> None:
-    with pytest.raises(InputError, match="kernel odd: RADV .* compiled nothing"):
+    with pytest.raises(InputError, match=r"kernel odd: RADV .* compiled nothing"):
         compile_modules({"odd": KERNELS.module("add")[:40]})
 
 

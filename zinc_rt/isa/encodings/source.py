@@ -72,7 +72,9 @@ def scalar(code: int, width: int, rejected_by: str = "") -> Operand | None:
     align = min(width, 4) if width != 3 else 4
     if code < 106 or 108 <= code < 124:
         kind, prefix, first, count = (
-            (Kind.SGPR, "s", code, 108 if width > 2 else 106) if code < 106 else (Kind.TTMP, "ttmp", code - 108, 16)
+            (Kind.SGPR, "s", code, 108 if width > 2 else 106)
+            if code < 106
+            else (Kind.TTMP, "ttmp", code - 108, 16)
         )
         first -= first % align
         if first + width > count:
