@@ -72,6 +72,19 @@ def test_the_kernels_have_the_fields_where_they_are():
         assert (SlotFlag.PENALTIES, SlotFlag.BIAS) == (2, 4)
 
 
+def test_vulkans_kernels_have_the_fields_where_they_are():
+    text = (ROOT / "spirv/include/slot.glsl").read_text(encoding="utf-8")
+    fields = re.findall(r"layout\(offset = (\d+)\) (\w+) (\w+)(?:\[(\d+)\])?;", text)
+    assert len(fields) >= 17
+    for at, kind, name, elements in fields:
+        at_bytes, size_bytes, letter = TABLE[name]
+        words = {"uvec2": 2}.get(kind, 1) * int(elements or 1)
+        assert (int(at), 4 * words) == (at_bytes, size_bytes), name
+        assert letter == "f" if kind == "float" else letter in "iu", name
+    assert f"SLOT_DWORDS = {BYTES // 4}u" in text
+    assert f"FLAG_PENALTIES = {SlotFlag.PENALTIES}u, FLAG_BIAS = {SlotFlag.BIAS}u" in text
+
+
 @pytest.mark.parametrize("name", [name for name in TABLE if name != "check"])
 def test_a_changed_bit_breaks_the_check_word(name):
     records = free_records(2)

@@ -39,6 +39,7 @@ WIDE_HEADS = tuple(
         (1, 1, 12, 388),
     )
 )
+LONGEST_HEADS = (_attention(2, 1, 576, 516), _attention(1, 1, 2048, 2048), _attention(2, 2, 7, 2))
 WINDOWS = tuple(_attention(2, 1, 32, 32, window=window) for window in (1, 2, 31, 32, 33, 256, 257, 5000))
 PAGE_SIZES = tuple(_attention(2, 1, 20, 20) | {"page_tokens": page} for page in (1, 2, 8, 32, 128, 512))
 
@@ -105,6 +106,7 @@ SWEEPS = (
         for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
         for heads in (SMALL_HEADS, WIDE_HEADS)
     ),
+    Sweep(Op.FLASH_ATTN, ({"T": 3, "ctx": 41, "slots": 2},), LONGEST_HEADS, values=("mixed", "edges"), more=PAGES),
     Sweep(Op.FLASH_ATTN, paired(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, more=PAGES),
     Sweep(Op.FLASH_ATTN_BATCHED, paired(T=(5,), ctx=(290,), slots=(2,)), PAGE_SIZES, values=FEW, more=PAGES),
     Sweep(
@@ -134,6 +136,15 @@ SWEEPS = (
         types=("f32", "f16", "q8_0"),
         values=FEW,
         rooms=ROOMS,
+        more=PAGES,
+    ),
+    Sweep(
+        Op.MLA_FLASH_ATTN,
+        ({"T": 2, "ctx": 35, "slots": 1},),
+        tuple(
+            {"heads": 2, "latent": latent, "rope": rope, "value_dim": 6, "scale": 0.1, "page_tokens": 16}
+            for latent, rope in ((512, 64), (608, 1))
+        ),
         more=PAGES,
     ),
 )

@@ -114,6 +114,12 @@ class CaseBench:
             return CaseOutcome("finding", kernels, said, blamed=found[0].kernel)
         return _compared(wanted, node, got, kernels)
 
+    def results(self, node: OneNode, timeout_seconds: float = TIMEOUT_SECONDS) -> dict[str, np.ndarray]:
+        """Every buffer of the node but its weights, as it is afterwards; compared with nothing. Raises
+        UnsupportedError where the tier refuses the node."""
+        ready = self._now()
+        return ready.run(node, ready.lowered(node), timeout_seconds)
+
     def timed(self, case: Case, count: int) -> list[float]:
         """Seconds of `count` submissions, each waited for. Nothing is compared. Raises UnsupportedError where the
         tier refuses the node."""

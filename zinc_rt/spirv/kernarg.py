@@ -9,13 +9,14 @@ from zinc_rt.spirv.module import SpirvInstruction, SpirvModule, text_of
 from zinc_rt.spirv.opcodes import Opcode
 
 STRUCT = "Args"  # what KERNARG of kernel.glsl calls it
+RESULT = "y"  # of the arguments that are bare addresses the one that is stored to
 SPEC_ID, NON_WRITABLE, OFFSET = 1, 24, 35  # decorations (specification, 3.20)
 ADDRESS_BYTES, CONSTANT_BYTES = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
 class KernargBuffer:
-    """`stored`: the kernel may store to it."""
+    """`stored`: the kernel may store to it, as to every address that it does its own arithmetic on (uint64_t)."""
 
     name: str
     stored: bool
@@ -43,20 +44,26 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
     end = 0
     for index, type_id in enumerate(block.operands[1:]):
         name, made = names.get(index, f"member {index}"), module.definitions[type_id]
-        pointer = made.opcode == Opcode.TypePointer
-        if offsets.get(index, (0,))[0] != end or (pointer and constants):
+        address = made.opcode == Opcode.TypePointer or _is_address(made)
+        if offsets.get(index, (0,))[0] != end or (address and constants):
             raise InputError(f"{source}: {STRUCT}.{name}: wanted addresses first, then constants of 4 bytes")
-        if pointer:
-            buffers.append(KernargBuffer(name, not _read_only(module, made)))
+        if address:
+            stored = name == RESULT if _is_address(made) else not _read_only(module, made)
+            buffers.append(KernargBuffer(name, stored))
         else:
             constants.append(name)
-        end += ADDRESS_BYTES if pointer else CONSTANT_BYTES
+        end += ADDRESS_BYTES if address else CONSTANT_BYTES
     return Kernarg(tuple(buffers), tuple(constants), _spec_ids(module))
 
 
 def _is_struct(module: SpirvModule, id: int) -> bool:
     made = module.definitions.get(id)
     return made is not None and made.opcode == Opcode.TypeStruct
+
+
+def _is_address(made: SpirvInstruction) -> bool:
+    """uint64_t, where a kernel computes addresses itself: which of them it stores to, only the name says."""
+    return made.opcode == Opcode.TypeInt and made.operands[1] == 8 * ADDRESS_BYTES
 
 
 def _read_only(module: SpirvModule, pointer: SpirvInstruction) -> bool:

@@ -8,7 +8,7 @@
 // buffers: token_id i32 [T], table packed as rows/repack.py says, y f32 [T][k]
 // constants: k, bytes a row of plane 0, then offset and bytes a row of planes 1 and 2
 KERNARG(
-    U32 token_id; uint64_t w; uint64_t y;
+    U32 token_id; U32 w; F32RW y;
     uint k;
     uint row_bytes; uint scales_offset; uint scales_row_bytes; uint high_offset; uint high_row_bytes;
 )
@@ -23,7 +23,7 @@ void store(uint64_t y, uint step, vec4 values) {
 void main() {
     uint token = gl_WorkGroupID.y, block = gl_WorkGroupID.x;
     Row row = row_at(uint64_t(args.token_id.v[token]));
-    uint64_t y = args.y + uint64_t(token) * (4u * args.k);
+    uint64_t y = uint64_t(args.y) + uint64_t(token) * (4u * args.k);
     if (block < whole_blocks(args.k)) {
         Block weights = load_block(row, block);
         [[unroll]] for (uint i = 0u; i < STEPS; i++) store(y, block * STEPS + i, block_weights(weights, i));

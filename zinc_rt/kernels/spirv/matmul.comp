@@ -11,7 +11,7 @@
 //          counts i32[3], the first one T
 // constants: n, k, bytes a row of plane 0, then offset and bytes a row of planes 1 and 2, flags as matvec has them
 KERNARG(
-    uint64_t x; uint64_t w; uint64_t y; uint64_t scale; uint64_t bias; U32 counts;
+    F32 x; U32 w; F32RW y; U32 scale; U32 bias; U32 counts;
     uint n; uint k;
     uint row_bytes; uint scales_offset; uint scales_row_bytes; uint high_offset; uint high_row_bytes;
     uint flags;
@@ -27,7 +27,7 @@ void main() {
     if (first_token >= tokens) return;
     uint64_t x[TOKENS];
     [[unroll]] for (uint t = 0u; t < TOKENS; t++) {
-        x[t] = args.x + uint64_t(min(first_token + t, tokens - 1u)) * (4u * args.k);
+        x[t] = uint64_t(args.x) + uint64_t(min(first_token + t, tokens - 1u)) * (4u * args.k);
     }
     uint blocks = whole_blocks(args.k), steps = (args.k + STEP - 1u) / STEP;
 
@@ -63,6 +63,8 @@ void main() {
     }
     barrier();
     uint row = first + lane / TOKENS, token = first_token + lane % TOKENS;
-    if (row < args.n && token < tokens)
-        F32RW(args.y + uint64_t(token) * (4u * args.n)).v[row] = scaled_and_biased(sum_of(lane), 0u, row);
+    if (row < args.n && token < tokens) {
+        F32RW y = F32RW(uint64_t(args.y) + uint64_t(token) * (4u * args.n));
+        y.v[row] = scaled_and_biased(sum_of(lane), 0u, row);
+    }
 }

@@ -12,7 +12,7 @@
 // constants: n, k, bytes a row of plane 0, then offset and bytes a row of planes 1 and 2, choices, flags, 0
 // flags: bits 1:0 type of scale, 3:2 of bias (0 f32, 1 f16, 2 bf16); 4: x is [grid x][choices][k]
 KERNARG(
-    uint64_t x; uint64_t w; uint64_t y; uint64_t scale; uint64_t bias; U32 ids; U32 row;
+    F32 x; U32 w; F32RW y; U32 scale; U32 bias; U32 ids; U32 row;
     uint n; uint k;
     uint row_bytes; uint scales_offset; uint scales_row_bytes; uint high_offset; uint high_row_bytes;
     uint choices; uint flags; uint zero;
@@ -28,7 +28,7 @@ void main() {
     uint result = token * args.choices + gl_WorkGroupID.z;
     uint expert = present(args.ids) ? args.ids.v[result] : gl_WorkGroupID.z;
     uint input_row = (args.flags & 16u) != 0u ? result : present(args.row) ? args.row.v[token] : token;
-    uint64_t x = args.x + uint64_t(input_row) * (4u * args.k);
+    uint64_t x = uint64_t(args.x) + uint64_t(input_row) * (4u * args.k);
     uint blocks = whole_blocks(args.k), steps = (args.k + STEP - 1u) / STEP;
 
     for (uint part = 0u; part < SUM_ROWS && first + part < args.n; part += ROWS) {
@@ -54,6 +54,8 @@ void main() {
     }
     barrier();
     uint row = first + lane;
-    if (lane < SUM_ROWS && row < args.n)
-        F32RW(args.y + uint64_t(result) * (4u * args.n)).v[row] = scaled_and_biased(sum_of(lane), expert, row);
+    if (lane < SUM_ROWS && row < args.n) {
+        F32RW y = F32RW(uint64_t(args.y) + uint64_t(result) * (4u * args.n));
+        y.v[row] = scaled_and_biased(sum_of(lane), expert, row);
+    }
 }

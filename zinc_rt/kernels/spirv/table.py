@@ -10,6 +10,7 @@ from zinc_rt.kernels.rows import (
     attention,
     elementwise,
     embed,
+    matmul_wmma,
     matvec,
     mla,
     moe,
@@ -59,7 +60,20 @@ TUNING = Tuning(
 
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots, ssm_scan)
+FAMILIES = (
+    embed,
+    matvec,
+    matmul_wmma,
+    norm,
+    elementwise,
+    attention,
+    mla,
+    moe,
+    recurrent,
+    sampling,
+    slots,
+    ssm_scan,
+)
 ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
 _BUILT = files(__package__) / "built"
 

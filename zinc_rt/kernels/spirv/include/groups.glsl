@@ -11,8 +11,9 @@ const uint NIBBLES = 0x0f0f0f0fu;
 
 struct Row { uint64_t quants, scales, high; };
 Row row_at(uint64_t row) {
-    return Row(args.w + row * args.row_bytes, args.w + args.scales_offset + row * args.scales_row_bytes,
-               args.w + args.high_offset + row * args.high_row_bytes);
+    uint64_t w = uint64_t(args.w);
+    return Row(w + row * args.row_bytes, w + args.scales_offset + row * args.scales_row_bytes,
+               w + args.high_offset + row * args.high_row_bytes);
 }
 uint whole_blocks(uint k) { return k / (STEPS * STEP); }
 

@@ -17,8 +17,8 @@ uint whole_blocks(uint k) { return (k & 3u) == 0u ? k / (STEPS * STEP) : 0u; }
 
 // Of an element that is a multiple of four
 vec4 four_weights(uint64_t element) {
-    if (TYPE == PLAIN_F32) return F32x4(args.w + element * 4ul).v[0];
-    uvec2 words = U32x2(args.w + element * 2ul).v[0];
+    if (TYPE == PLAIN_F32) return F32x4(uint64_t(args.w) + element * 4ul).v[0];
+    uvec2 words = U32x2(uint64_t(args.w) + element * 2ul).v[0];
     return vec4(plain_half(words.x & 0xffffu, TYPE), plain_half(words.x >> 16, TYPE),
                 plain_half(words.y & 0xffffu, TYPE), plain_half(words.y >> 16, TYPE));
 }
@@ -37,6 +37,6 @@ vec4 step_weights(Row row, uint step) {
     uint first = step * STEP + 4u * lane;
     vec4 weights = vec4(0.0);
     [[unroll]] for (uint e = 0u; e < 4u; e++)
-        if (first + e < args.k) weights[e] = plain_element(args.w, row.first + first + e, TYPE);
+        if (first + e < args.k) weights[e] = plain_element(uint64_t(args.w), row.first + first + e, TYPE);
     return weights;
 }

@@ -1,0 +1,61 @@
+"""Models through a Vulkan driver give T-CPU's bits: every value of every node, one pass and token by token, alone
+and side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from every_value import assert_same, every_value
+from support import Counts
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.vulkan.device import PhysicalDevice
+from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.gguf import read_gguf
+
+ARCHITECTURES = (
+    *("deepseek2", "deepseek2lite", "gemma3", "gemma4", "gemma4moe", "llama", "mamba", "mistral", "mistral3"),
+    *("mixtral", "phi3", "phi3long", "qwen2", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next"),
+)
+WITHOUT_QUANTISED = ("phi3long",)
+
+
+def engine(model: Path, tier: str, ordering: str) -> Engine:
+    backend = open_backend(choose_tier(tier, ordering=ordering), ordering, threads=1)
+    return Engine(read_gguf(model), backend, ctx=64, slots=2)
+
+
+def assert_t_cpus_bits(model: Path, steps: int, ordering: str = "canonical-1") -> None:
+    got = every_value(engine(model, "vulkan", ordering), steps=steps)
+    assert_same(got, every_value(engine(model, "t_cpu", ordering), steps=steps))
+
+
+@pytest.mark.parametrize("stem", ["qwen3-q", "qwen35moe-q"])
+def test_an_embedded_model(stem: str, vulkan_driver: PhysicalDevice, slow_counts: Counts) -> None:
+    assert_t_cpus_bits(FOLDER / f"{stem}.gguf", slow_counts(2, 16))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", ["gemma4-q", "gemma4moe-q"])
+def test_the_other_embedded_models(stem: str, vulkan_driver: PhysicalDevice) -> None:
+    assert_t_cpus_bits(FOLDER / f"{stem}.gguf", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["f32", "q"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_tiny_models(architecture: str, kind: str, vulkan_driver: PhysicalDevice, data_dir: Path) -> None:
+    if kind == "q" and architecture in WITHOUT_QUANTISED:
+        pytest.skip(f"there is no {architecture}-q.gguf among the test data")
+    assert_t_cpus_bits(data_dir / "goldens" / f"{architecture}-{kind}.gguf", 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", ["qwen3-q", "qwen35moe-q", "gemma4-q"])
+def test_over_quantised_activations(stem: str, vulkan_driver: PhysicalDevice) -> None:
+    if not registry.spec("vulkan").computes("canonical-1-q8"):
+        pytest.skip("the tier's row names no canonical-1-q8")
+    assert_t_cpus_bits(FOLDER / f"{stem}.gguf", 2, "canonical-1-q8")

@@ -1,0 +1,60 @@
+"""Every value of a model's run on one tier, by step and buffer: what two tiers are held to, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Tokens
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from zinc_rt.engine import Engine, Sequence, Tap
+from zinc_rt.ir.graph import Node
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9]  # fits the capacity of 16, and fills no tile
+OTHER = [2, 7, 1, 8]
+Values = dict[str, np.ndarray]
+
+
+def assert_same(got: Values, want: Values, *, least: int = 20) -> None:
+    """Every value to the bit; the first in the run's order that is another is named."""
+    assert got.keys() == want.keys() and len(want) > least
+    different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
+    assert not different, (
+        f"{len(different)} of {len(want)} differ, first {different[0]}: {_first(got, want, different[0])}"
+    )
+
+
+def _first(got: Values, want: Values, name: str) -> str:
+    a, b = got[name].reshape(-1), want[name].reshape(-1)
+    at = int(np.argmax(a.view(np.uint32) != b.view(np.uint32)))
+    return f"element {at} of {a.size} is {a[at]!r}, not {b[at]!r}"
+
+
+def every_value(opened: AbstractContextManager[Engine], *, steps: int) -> Values:
+    """A prompt in one pass, `steps` greedy tokens one by one, the same prompt token by token, and a step of two
+    sequences. The engine has two slots or more; it is closed behind it."""
+    values: Values = {}
+    with opened as engine:
+        first = engine.open()
+        logits = _extend(engine, first, PROMPT, "prompt", values)
+        for step in range(steps):
+            logits = _extend(engine, first, [int(logits[-1].argmax())], f"decode {step}", values)
+        second = engine.open()
+        stepwise = engine.extend(second, PROMPT, prefill="stepwise")
+        assert stepwise.tobytes() == values["prompt logits"].tobytes(), "one pass and token by token differ"
+        both = [(second, OTHER), (first, OTHER[:1])]
+        values["two logits"] = engine.step(both, [3, 4], tap=_keeping(values, "two"))
+    return values
+
+
+def _extend(engine: Engine, sequence: Sequence, tokens: Tokens[int], what: str, values: Values) -> np.ndarray:
+    logits = engine.extend(sequence, tokens, tap=_keeping(values, what))
+    values[f"{what} logits"] = logits
+    return logits
+
+
+def _keeping(values: Values, what: str) -> Tap:
+    def tap(node: Node, name: str, array: np.ndarray) -> None:
+        values[f"{what} {node.label or node.op.name} {node.op.name} {name}"] = array.copy()
+
+    return tap

@@ -1,0 +1,43 @@
+"""What the kernel set of Vulkan takes, as its table says: every opcode that T-CPU has, and why not where not."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.reference.table import FUNCTIONS
+from zinc_rt.kernels.spirv.compile import sources
+from zinc_rt.kernels.spirv.table import KERNELS
+from zinc_rt.validate.kernel_test.support import LEFT_OUT, Support, support
+
+MATRIX_INSTRUCTIONS = {Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K}
+
+
+@cache
+def answers() -> dict[Op, list[Support]]:
+    found: dict[Op, list[Support]] = {}
+    for each in support(KERNELS, "canonical-1"):
+        found.setdefault(each.op, []).append(each)
+    return found
+
+
+def test_every_opcode_of_the_oracle_runs() -> None:
+    ran = {op for op, rows in answers().items() if any(each.taken for each in rows)}
+    assert set(FUNCTIONS) - ran - set(LEFT_OUT) == MATRIX_INSTRUCTIONS
+
+
+def test_matrix_instructions_are_refused_by_name() -> None:
+    for op in MATRIX_INSTRUCTIONS:
+        said = (
+            f"{op.name} sums in the order of a chip's matrix instruction, which canonical-1 does not have: MATMUL"
+        )
+        assert {each.refused for each in answers()[op] if each.cases} == {said}
+
+
+def test_no_case_of_float32_weights_is_refused_but_those_of_other_vectors() -> None:
+    partly = {op for op, (first, *_) in answers().items() if first.taken < first.cases} - MATRIX_INSTRUCTIONS
+    assert partly <= {Op.RMS_NORM, Op.SSM_CONV1D, Op.SSM_GATED_NORM}  # a vector that is f16, bf16 or quantised
+
+
+def test_every_kernel_has_a_source() -> None:
+    assert set(KERNELS.names()) == {source.name for source in sources()}

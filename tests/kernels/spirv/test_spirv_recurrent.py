@@ -1,0 +1,123 @@
+"""Recurrences on Vulkan: which forms the kernel set takes, and that they are the same to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from kernels.op_cases import floats, weight
+from vulkan_driver import required
+
+from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
+from zinc_rt.backends.vulkan.device import open_device
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.spirv.table import ENTRIES, KERNELS
+from zinc_rt.lower.lower import refusal
+from zinc_rt.lower.one_node import OneNode, one_node
+from zinc_rt.validate.kernel_test.bench import CaseBench
+
+CHANNELS, HEADS, WIDTH = 37, 4, 20
+SEQUENCE = np.array([0, 0, 0, 1, 1, 2], np.int32)
+TOKENS, SEQUENCES, SLOTS = len(SEQUENCE), 3, 6
+SOURCE, TARGET = np.array([3, 0, 2], np.int32), np.array([1, 3, 0], np.int32)  # rows that others write and read
+FORKED, OWN = np.array([5, 1, 5], np.int32), np.array([0, 1, 2], np.int32)  # two begin at a row nobody writes
+
+PLAIN, INPLACE, IDS = "plain", "inplace", "ids"
+CONV = {PLAIN: Op.SSM_CONV1D, INPLACE: Op.SSM_CONV1D_UPDATE, IDS: Op.SSM_CONV1D_UPDATE_IDS}
+DELTA = {PLAIN: Op.SSM_DELTA_NET, INPLACE: Op.SSM_DELTA_NET_INPLACE, IDS: Op.SSM_DELTA_NET_INPLACE_IDS}
+
+
+def convolution(form: str, cache: np.ndarray, *ids: np.ndarray, **attrs: Any) -> OneNode:
+    taps, bias = weight(floats(2, CHANNELS, 4)), weight(floats(3, CHANNELS))
+    operands = (floats(1, TOKENS, CHANNELS), taps, cache, SEQUENCE, *ids, bias)
+    return one_node(CONV[form], operands, fresh(form, (TOKENS, CHANNELS), cache), silu=True, **attrs)
+
+
+def delta_net(form: str, cache: np.ndarray, *ids: np.ndarray, width: int = WIDTH, **attrs: Any) -> OneNode:
+    conv_out, beta, alpha = (
+        floats(1, TOKENS, 2 * HEADS * width),
+        floats(2, TOKENS, HEADS),
+        floats(3, TOKENS, HEADS),
+    )
+    dt_bias, a = weight(floats(4, HEADS)), weight(-np.abs(floats(5, HEADS)))
+    how = {"k_heads": HEADS // 2, "v_heads": HEADS, "head_dim": width, "eps": 1e-6, "grouping": "tiled", **attrs}
+    operands = (conv_out, beta, alpha, dt_bias, a, cache, SEQUENCE, *ids)
+    return one_node(DELTA[form], operands, fresh(form, (TOKENS, HEADS * width), cache), **how)
+
+
+def fresh(form: str, y: tuple[int, int], cache: np.ndarray) -> list[np.ndarray]:
+    made = [np.empty(y, np.float32)]
+    return [*made, np.empty_like(cache)] if form == PLAIN else made
+
+
+MIXERS = {
+    "convolution": (convolution, (SLOTS, 3, CHANNELS)),
+    "delta_net": (delta_net, (SLOTS, HEADS, WIDTH, WIDTH)),
+}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[CaseBench]:
+    physical = required()
+
+    def opened() -> VulkanBackend:
+        device = open_device(physical)
+        spec, options = BackendSpec("vulkan", "Vulkan"), VulkanOptions(guarded=True)
+        return VulkanBackend(spec, "canonical-1", device, KERNELS, options, after=device.close)
+
+    with CaseBench(opened) as made:
+        yield made
+
+
+def asked(node: OneNode) -> str | None:
+    """What the table says of a node that stands for all of its form."""
+    return refusal(node.node, node.graph, ENTRIES, "canonical-1")
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_the_table_takes_every_form(mixer: str) -> None:
+    make, shape = MIXERS[mixer]
+    cache = np.zeros(shape, np.float32)
+    assert asked(make(PLAIN, cache[:SEQUENCES])) is None
+    assert asked(make(INPLACE, cache)) is None
+    assert asked(make(IDS, cache, SOURCE, TARGET)) is None
+    assert asked(make(IDS, cache, FORKED, OWN, disjoint=True)) is None
+
+
+@pytest.mark.parametrize("form", DELTA)
+def test_a_head_that_registers_cannot_hold_is_refused_in_every_form(form: str) -> None:
+    cache = np.zeros((SLOTS if form != PLAIN else SEQUENCES, HEADS, 132, 132), np.float32)
+    ids = (SOURCE, TARGET) if form == IDS else ()
+    said = asked(delta_net(form, cache, *ids, width=132))
+    assert said == "heads of 132; the kernel takes multiples of 4 up to 128"
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_fused_forms_have_the_plain_forms_bits(bench: CaseBench, mixer: str) -> None:
+    """In place and by ids: the same results, the same states, and every other row as it was."""
+    make, shape = MIXERS[mixer]
+    cache = floats(6, *shape)
+    for source, target, attrs in ((SOURCE, TARGET, {}), (FORKED, OWN, {"disjoint": True})):
+        plain = bench.results(make(PLAIN, cache[source]))
+        y, state = plain["y"], plain["state_out"]
+        assert np.isfinite(y).all() and y.any() and (state != cache[source]).any()
+
+        moved = cache.copy()
+        moved[:SEQUENCES] = cache[source]
+        inplace = bench.results(make(INPLACE, moved))
+        same_bits(inplace["y"], y)
+        same_bits(inplace["state"], np.concatenate([state, moved[SEQUENCES:]]))
+
+        wanted = cache.copy()
+        wanted[target] = state
+        ids = bench.results(make(IDS, cache, source, target, **attrs))
+        same_bits(ids["y"], y)
+        same_bits(ids["state"], wanted)
+
+
+def same_bits(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.shape == want.shape
+    assert got.view(np.uint32).tolist() == want.view(np.uint32).tolist()
