@@ -59,9 +59,9 @@ def _compile(arguments: argparse.Namespace) -> int:
         return vulkan_radv.compile_radv(arguments)
     if arguments.output or arguments.driver:
         raise UsageError("-o and --driver go with --radv CHIP", next="zinc-rt vulkan compile --help")
-    from zinc_rt.kernels.spirv.compile import sources, stale
+    from zinc_rt.kernels.spirv.compile import PROBES, sources, stale
 
-    every = {source.name: source for source in sources()}
+    every = {source.name: source for source in (*sources(), *sources(PROBES))}
     for name in arguments.name:
         if name not in every:
             raise UsageError(f"no kernel {name}", next=f"one of {', '.join(every)}")

@@ -15,6 +15,8 @@ from fake_devices import FakeDevice, FakeVulkan
 from zinc_rt.backends.vulkan import loader
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.physical_device import FEATURES
+from zinc_rt.kernels.spirv.compile import PROBES as PROBE_KERNELS
+from zinc_rt.kernels.spirv.compile import GlslSource, available, compile_source, sources, stale
 from zinc_rt.probes.endings import outcome_from
 from zinc_rt.probes.explanation import explained
 from zinc_rt.probes.outcome import Failed
@@ -51,6 +53,13 @@ def test_every_probe_says_what_it_proves_and_why_it_fails() -> None:
     for probe in PROBES:
         assert probe.proves and probe.passes_when, probe.id
         assert probe.signatures and all(each.cause and each.advice for each in probe.signatures), probe.id
+
+
+@pytest.mark.parametrize("source", sources(PROBE_KERNELS), ids=lambda source: source.name)
+def test_a_kernel_of_probes_is_what_its_source_gives(source: GlslSource) -> None:
+    assert not stale(source), "zinc-rt vulkan compile"
+    if available():
+        assert compile_source(source) == source.built.read_bytes()
 
 
 def test_all_probes_of_what_models_need_pass_on_this_driver(

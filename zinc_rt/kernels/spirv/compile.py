@@ -64,11 +64,9 @@ class GlslSource:
         return self.path.parent != PROBES
 
 
-def sources(*folders: Path) -> list[GlslSource]:
-    """Every kernel of the folders, by default that of models and that of probes: families taken apart, by file and
-    member."""
-    files = [path for folder in folders or (KERNELS, PROBES) for path in sorted(folder.glob("*.comp"))]
-    return [source for path in files for source in sources_of(path)]
+def sources(folder: Path = KERNELS) -> list[GlslSource]:
+    """Every kernel of a folder, families taken apart, by file and member."""
+    return [source for path in sorted(folder.glob("*.comp")) for source in sources_of(path)]
 
 
 def sources_of(path: Path) -> list[GlslSource]:
