@@ -31,11 +31,11 @@ _INSTEAD = {  # of GLSL.std.450: what a kernel calls
     43: "fmin_ and fmax_", 50: "a product and a sum", 62: "half_to_float", 79: "fmin_", 80: "fmax_",
     81: "fmin_ and fmax_",
 }  # fmt: skip
-BUILTINS = {25: "WorkgroupSize", 26: "WorkgroupId", 27: "LocalInvocationId", 28: "GlobalInvocationId",
+BUILT_INS = {25: "WorkgroupSize", 26: "WorkgroupId", 27: "LocalInvocationId", 28: "GlobalInvocationId",
             29: "LocalInvocationIndex"}  # fmt: skip
 INVOCATIONS, SHARED_BYTES = 128, 16384  # every Vulkan 1.2 device has them
 _LOCAL_SIZE = 17  # an execution mode
-_DECORATION_BUILTIN, _BINDING, _DESCRIPTOR_SET, _OFFSET = 11, 33, 34, 35
+_BUILT_IN, _BINDING, _DESCRIPTOR_SET = 11, 33, 34  # decorations
 STORAGE = {
     1: "Input",
     4: "Workgroup",
@@ -168,17 +168,22 @@ def _float(module: SpirvModule, id: int) -> float | None:
     return {0: 0.0, 0x3F800000: 1.0}.get(made.inputs[0] & 0x7FFFFFFF)
 
 
-def _interface(module: SpirvModule) -> Iterator[Remark]:
-    """One push constant of an address, and nothing that a descriptor would have to bind."""
+def _descriptors(module: SpirvModule) -> Iterator[Remark]:
+    """One push constant of an address, and nothing that would have to be bound."""
+    advice = "buffers come by address: KERNARG(...)"
     for each in module.of(Opcode.Variable):
         if each.operands[2] not in STORAGE:
             said = f"storage class {each.operands[2]}: wanted no other than {', '.join(STORAGE.values())}"
-            yield Remark("descriptor", place(module, each), said, "buffers come by address: KERNARG(...)")
+            yield Remark("descriptor", place(module, each), said, advice)
     for each in module.of(Opcode.Decorate):
         if each.operands[1] in (_BINDING, _DESCRIPTOR_SET):
-            yield Remark("descriptor", place(module, each), "a binding", "buffers come by address: KERNARG(...)")
-        if each.operands[1] == _DECORATION_BUILTIN and each.operands[2] not in BUILTINS:
-            said = f"built-in {each.operands[2]}: wanted no other than {', '.join(BUILTINS.values())}"
+            yield Remark("descriptor", place(module, each), "a binding", advice)
+
+
+def _built_ins(module: SpirvModule) -> Iterator[Remark]:
+    for each in module.of(Opcode.Decorate):
+        if each.operands[1] == _BUILT_IN and each.operands[2] not in BUILT_INS:
+            said = f"built-in {each.operands[2]}: wanted no other than {', '.join(BUILT_INS.values())}"
             advice = "pass the number as a constant; subgroups are no part of a canonical kernel"
             yield Remark("built-in", place(module, each), said, advice)
 
@@ -224,7 +229,8 @@ RULES = {
     "division": _division,
     "nan-compare": _nan_compares,
     "folded-operand": _folded,
-    "descriptor": _interface,
+    "descriptor": _descriptors,
+    "built-in": _built_ins,
     "workgroup": _workgroup,
     "private-array": private_arrays,
 }

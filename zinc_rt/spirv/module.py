@@ -21,6 +21,14 @@ MAGIC = 0x07230203
 HEADER_WORDS = 5
 GENERATOR = 2  # the header's word that says who made the module
 _KNOWN = frozenset(Opcode)
+_LEAST_WITHOUT_RESULT: dict[int, int] = {
+    Opcode.Capability: 1, Opcode.EntryPoint: 2, Opcode.ExecutionMode: 2, Opcode.Name: 1, Opcode.MemberName: 2,
+    Opcode.Decorate: 2, Opcode.MemberDecorate: 3, Opcode.Store: 2, Opcode.LoopMerge: 3,
+}  # fmt: skip
+_LEAST: dict[int, int] = {
+    Opcode.ExtInst: 4, Opcode.Function: 4, Opcode.FunctionCall: 3, Opcode.Variable: 3, Opcode.Load: 3,
+    Opcode.AccessChain: 3, Opcode.Constant: 3,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ class SpirvModule:
             if each.opcode == Opcode.Function:
                 body = []
             body.append(each)
-            if each.opcode == Opcode.FunctionEnd:
+            if each.opcode == Opcode.FunctionEnd and body[0].opcode == Opcode.Function:
                 made = body[0].operands[1]
                 found.append(SpirvFunction(made, self.names.get(made, ""), tuple(body)))
         return tuple(found)
@@ -151,11 +159,17 @@ def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[Spi
                 f"{source}: word {at}: {opcode_name(opcode)} says {length} words, {len(words) - at} are left"
             )
         made = SpirvInstruction(opcode, words[at + 1 : at + length], at)
-        wanted = 0 if opcode in WITHOUT_RESULT or opcode not in _KNOWN else 1 if opcode in TYPELESS else 2
-        if len(made.operands) < wanted:
-            raise InputError(f"{source}: word {at}: {opcode_name(opcode)} has no room for its result")
+        if length - 1 < _least_operands(opcode):
+            raise InputError(f"{source}: word {at}: {opcode_name(opcode)} has {length - 1} operands: too few")
         yield made
         at += length
+
+
+def _least_operands(opcode: int) -> int:
+    """Type and result where it has them, and what is read of those without."""
+    if opcode in WITHOUT_RESULT or opcode not in _KNOWN:
+        return _LEAST_WITHOUT_RESULT.get(opcode, 0)
+    return 1 if opcode in TYPELESS else _LEAST.get(opcode, 2)
 
 
 def text_of(words: tuple[int, ...]) -> str:

@@ -1,0 +1,105 @@
+"""The committed SPIR-V is what its sources give, keeps its bits, and takes the arguments that rows give it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from zinc_rt.commands.vulkan import main
+from zinc_rt.kernels.launch import Launch
+from zinc_rt.kernels.spirv.compile import BUILT, GlslSource, available, hash_in, source_hash, sources
+from zinc_rt.kernels.spirv.table import KERNELS, module, names
+from zinc_rt.lower.dispatch_plan import dispatch_plan
+from zinc_rt.lower.lower import choose
+from zinc_rt.lower.lowered_graph import Call, LoweredGraph
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.spirv.kernarg import STRUCT, kernarg
+from zinc_rt.spirv.lint import lint
+from zinc_rt.spirv.module import SpirvModule, read
+from zinc_rt.spirv.opcodes import Opcode
+from zinc_rt.validate.cases.table import FAMILIES, cases
+from zinc_rt.validate.kernel_test.select import skeleton
+
+ORDERING = "canonical-1"
+OF_NO_CASE = {"self_test", "step_grids", "flash_attn_2048", "mla_flash_attn_2048"}
+committed = pytest.mark.parametrize("source", sources(), ids=lambda source: source.name)
+
+
+@cache
+def kernel(name: str) -> SpirvModule:
+    return read(module(name), name)
+
+
+@committed
+def test_a_committed_kernel_has_the_hash_of_its_source(source: GlslSource) -> None:
+    assert hash_in(kernel(source.name)) == source_hash(source), "stale: zinc-rt vulkan compile"
+
+
+@committed
+def test_lint_has_nothing_to_say(source: GlslSource) -> None:
+    assert lint(kernel(source.name)) == ()
+
+
+def test_every_committed_kernel_has_a_source() -> None:
+    assert {path.stem for path in BUILT.glob("*.spv")} == {source.name for source in sources()} == {*names()}
+
+
+@pytest.mark.skipif(not available(), reason='no compiler: extra "glsl" is not installed')
+def test_the_committed_kernels_are_what_their_sources_give(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "--check"]) == 0, capsys.readouterr().out
+
+
+def launches(family: str) -> Iterator[Launch]:
+    """Of every case of a family that the set takes: those that differ in their values alone once."""
+    shapes = {}
+    for case in cases(family):
+        shapes.setdefault((case.op, str(case.dims), str(case.attrs), case.dtype, case.without), case)
+    for case in shapes.values():
+        node = skeleton(case)
+        entry = choose(node.node, node.graph, KERNELS.entries, ORDERING)
+        if isinstance(entry, str):
+            continue
+        together = node.together(BufferHeap.DEVICE_LOCAL, 256)
+        program = LoweredGraph(node.graph, together, ORDERING, (Call(node.node, entry),))
+        yield from (step.launch for step in dispatch_plan(program).dispatches)
+
+
+@cache
+def constant_types(name: str) -> tuple[int, ...]:
+    """Opcodes of the types of a kernel's constants, in order."""
+    found = kernel(name)
+    ids = {id for id, text in found.names.items() if text == STRUCT}
+    (block,) = (each for each in found.of(Opcode.TypeStruct) if each.operands[0] in ids)
+    members = [found.definitions[id] for id in block.operands[1:]]
+    return tuple(m.opcode for m in members if m.opcode != Opcode.TypePointer and m.operands[1] == 32)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_give_the_arguments_that_kernels_take(family: str) -> None:
+    seen = set()
+    for launch in launches(family):
+        takes = kernarg(kernel(launch.kernel), launch.kernel)
+        assert len(launch.buffers) == len(takes.buffers), launch
+        assert len(launch.constants) == len(takes.constants), launch
+        for value, kind, name in zip(
+            launch.constants, constant_types(launch.kernel), takes.constants, strict=True
+        ):
+            wanted = Opcode.TypeFloat if isinstance(value, float) else Opcode.TypeInt
+            assert kind == wanted, f"{launch.kernel}: {name} is given {value!r}"
+        assert {symbol for symbol, _ in launch.patches} <= set(takes.spec_ids), launch
+        assert any(buffer.stored for buffer in takes.buffers), f"{launch.kernel} stores nothing"
+        seen.add(launch.kernel)
+    assert seen
+
+
+def test_every_kernel_is_given_by_some_row() -> None:
+    given = {launch.kernel for family in FAMILIES for launch in launches(family)}
+    assert set(names()) - given <= OF_NO_CASE
+
+
+def test_a_workgroup_is_as_the_kernels_say() -> None:
+    for name in names():
+        (mode,) = kernel(name).of(Opcode.ExecutionMode)
+        assert 32 <= mode.operands[2] <= 128 and mode.operands[3:] == (1, 1), name

@@ -1,0 +1,63 @@
+"""Modules with one thing changed, for tests that want it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zinc_rt.spirv.module import SpirvInstruction, bytes_of, read
+from zinc_rt.spirv.opcodes import Opcode
+
+Words = tuple[int, ...]
+
+
+def instruction(opcode: int, *operands: int) -> Words:
+    return ((1 + len(operands)) << 16 | opcode, *operands)
+
+
+def edited(data: bytes, change: Callable[[SpirvInstruction], Words | None]) -> bytes:
+    """`change` gives the words that stand for an instruction; None: its own."""
+    module = read(data)
+    words = list(module.words[:5])
+    for each in module.instructions:
+        own = module.words[each.at : each.at + 1 + len(each.operands)]
+        new = change(each)
+        words += own if new is None else new
+    return bytes_of(words)
+
+
+def first(opcode: int, new: Callable[[SpirvInstruction], Words]) -> Callable[[SpirvInstruction], Words | None]:
+    """A change of the first instruction with an opcode alone."""
+    done = []
+
+    def change(each: SpirvInstruction) -> Words | None:
+        if each.opcode != opcode or done:
+            return None
+        done.append(each)
+        return new(each)
+
+    return change
+
+
+def before(opcode: int, *words: int) -> Callable[[SpirvInstruction], Words | None]:
+    """More words in front of the first instruction with an opcode."""
+    return first(opcode, lambda each: (*words, *instruction(each.opcode, *each.operands)))
+
+
+def without(opcode: int, *operands: int) -> Callable[[SpirvInstruction], Words | None]:
+    """No instruction with an opcode whose last operands are these."""
+
+    def change(each: SpirvInstruction) -> Words | None:
+        return () if each.opcode == opcode and each.operands[-len(operands) :] == operands else None
+
+    return change
+
+
+def float_constant(data: bytes, bits: int) -> tuple[int, bytes]:
+    """The id of a float constant, and the module with it."""
+    module = read(data)
+    real = next(each.operands[0] for each in module.of(Opcode.TypeFloat))
+    bound = module.words[3]
+    added = edited(data, before(Opcode.Function, *instruction(Opcode.Constant, real, bound, bits)))
+    words = list(read(added).words)
+    words[3] = bound + 1
+    return bound, bytes_of(words)

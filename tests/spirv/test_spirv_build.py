@@ -1,0 +1,75 @@
+"""What the build and the loader do to a module: decorations, alignments, float modes."""
+
+from __future__ import annotations
+
+import pytest
+from spirv.spirv_edits import edited, instruction, without
+
+from zinc_rt.errors import InputError
+from zinc_rt.kernels.spirv.table import module as committed
+from zinc_rt.spirv.build import ALIGNED, NO_CONTRACTION, finished
+from zinc_rt.spirv.modes import MODES, with_modes
+from zinc_rt.spirv.module import GENERATOR, bytes_of, read
+from zinc_rt.spirv.opcodes import ROUNDED, Opcode
+
+NORM = committed("rms_norm")
+
+
+def test_every_float_operation_is_decorated_once() -> None:
+    bare = edited(NORM, without(Opcode.Decorate, NO_CONTRACTION))
+    assert not read(bare).decorated(NO_CONTRACTION)
+    module = read(finished(bare))
+    decorated = [each.operands[0] for each in module.of(Opcode.Decorate) if each.operands[1] == NO_CONTRACTION]
+    assert sorted(decorated) == sorted(each.operands[1] for each in module.of(*ROUNDED))
+
+
+def test_finishing_a_finished_module_changes_nothing() -> None:
+    assert finished(NORM) == NORM
+
+
+def test_who_compiled_it_is_forgotten_and_of_what_is_said() -> None:
+    words = list(read(NORM).words)
+    words[GENERATOR] = 0x8000B
+    module = read(finished(bytes_of(words), "of here"))
+    assert module.words[GENERATOR] == 0
+    assert "of here" in module.processed
+
+
+def test_the_load_of_an_address_is_aligned_to_it() -> None:
+    def as_glslang(each):  # type: ignore[no-untyped-def]
+        loads = each.opcode == Opcode.Load and each.operands[3:4] == (ALIGNED,)
+        return instruction(Opcode.Load, *each.operands[:4], 4) if loads else None
+
+    module = read(finished(edited(NORM, as_glslang)))
+    loads = [each for each in module.of(Opcode.Load) if each.operands[3:4] == (ALIGNED,)]
+    of_addresses = [each for each in loads if module.definitions[each.operands[0]].opcode == Opcode.TypePointer]
+    assert of_addresses and {each.operands[4] for each in of_addresses} == {8}
+    assert {each.operands[4] for each in loads if each not in of_addresses} == {4}
+
+
+def test_nothing_is_no_kernel() -> None:
+    with pytest.raises(InputError, match="not a kernel"):
+        finished(NORM[:20])
+    with pytest.raises(InputError, match="not a kernel"):
+        with_modes(NORM[:20], ("DenormPreserve",))
+
+
+def test_modes_are_capabilities_and_execution_modes_of_32_bits() -> None:
+    module = read(with_modes(NORM, tuple(MODES)))
+    capabilities = [each.operands[0] for each in module.of(Opcode.Capability)]
+    said = [each.operands for each in module.of(Opcode.ExecutionMode)]
+    entry = next(module.of(Opcode.EntryPoint)).operands[1]
+    for capability, mode in MODES.values():
+        assert capabilities.count(capability) == 1
+        assert (entry, mode, 32) in said
+    assert with_modes(NORM, ()) == NORM
+    order = [each.opcode for each in module.instructions]
+    last = max(i for i, opcode in enumerate(order) if opcode == Opcode.Capability)
+    assert set(order[: last + 1]) == {Opcode.Capability}
+    at = [i for i, opcode in enumerate(order) if opcode == Opcode.ExecutionMode]
+    assert at == list(range(at[0], at[0] + len(at))) and order[at[0] - 1] == Opcode.EntryPoint
+
+
+def test_a_mode_that_is_none_is_named() -> None:
+    with pytest.raises(InputError, match="no float mode RTZ: wanted some of DenormPreserve"):
+        with_modes(NORM, ("RTZ",))

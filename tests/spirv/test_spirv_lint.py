@@ -1,0 +1,176 @@
+"""Every rule of the lint: a kernel that breaks it is named, and its kin that does not is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from spirv.spirv_edits import before, edited, first, float_constant, instruction, without
+
+from zinc_rt.kernels.spirv import compile as compiler
+from zinc_rt.kernels.spirv.table import module as committed
+from zinc_rt.spirv.build import NO_CONTRACTION
+from zinc_rt.spirv.lint import RULES, lint
+from zinc_rt.spirv.modes import with_modes
+from zinc_rt.spirv.module import read
+from zinc_rt.spirv.opcodes import Opcode
+
+ADD, NORM = committed("add"), committed("rms_norm")
+needs_glslang = pytest.mark.skipif(not compiler.available(), reason='no compiler: extra "glsl" is not installed')
+
+
+def said(data: bytes) -> list[str]:
+    """The rules that have a remark."""
+    return [remark.rule for remark in lint(read(data))]
+
+
+def test_the_modules_that_are_changed_here_have_no_remark() -> None:
+    assert said(ADD) == said(NORM) == []
+
+
+def test_a_sum_that_may_be_contracted() -> None:
+    stripped = edited(ADD, without(Opcode.Decorate, NO_CONTRACTION))
+    (remark,) = lint(read(stripped))
+    assert remark.rule == "no-contraction"
+    assert "OpFAdd" in remark.where and "in main" in remark.where
+    assert "zinc-rt vulkan compile" in str(remark)
+
+
+@pytest.mark.parametrize("bits", [0x00000000, 0x80000000])
+def test_zero_as_a_summand(bits: int) -> None:
+    zero, data = float_constant(ADD, bits)
+    folds = edited(data, first(Opcode.FAdd, lambda each: instruction(each.opcode, *each.operands[:3], zero)))
+    assert said(folds) == ["folded-operand"]
+
+
+def test_one_as_a_factor_but_not_as_a_summand() -> None:
+    one, data = float_constant(ADD, 0x3F800000)
+    adds = edited(data, first(Opcode.FAdd, lambda each: instruction(each.opcode, *each.operands[:3], one)))
+    assert said(adds) == []
+    scales = edited(data, first(Opcode.FAdd, lambda each: instruction(Opcode.FMul, *each.operands[:3], one)))
+    assert said(scales) == ["folded-operand"]
+
+
+def test_a_value_less_itself_and_compared_with_itself() -> None:
+    def twice(opcode: int) -> bytes:
+        def change(each):  # type: ignore[no-untyped-def]
+            return instruction(opcode, *each.operands[:3], each.operands[2])
+
+        return edited(ADD, first(Opcode.FAdd, change))
+
+    assert said(twice(Opcode.FSub)) == ["folded-operand"]
+    assert said(twice(Opcode.FUnordNotEqual)) == ["nan-compare"]
+
+
+def test_division_has_one_place() -> None:
+    assert "OpFDiv" in str([str(each) for each in read(NORM).of(Opcode.FDiv)])
+    divides = first(Opcode.FAdd, lambda each: instruction(Opcode.FDiv, *each.operands))
+    assert said(edited(ADD, divides)) == ["division"]
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"), [(40, "fmax_"), (50, "a product and a sum"), (27, "fexp_"), (4, "")]
+)
+def test_extended_instructions_that_leave_bits_open(number: int, advice: str) -> None:
+    change = first(Opcode.ExtInst, lambda e: instruction(e.opcode, *e.operands[:3], number, *e.operands[4:]))
+    (remark,) = lint(read(edited(NORM, change)))
+    assert remark.rule == "ext-inst" and advice in remark.advice
+
+
+def test_the_square_root_has_one_place() -> None:
+    def names(each):  # type: ignore[no-untyped-def]
+        moved = each.opcode == Opcode.Name and b"fsqrt_" in b"".join(
+            w.to_bytes(4, "little") for w in each.operands
+        )
+        return () if moved else None
+
+    assert said(edited(NORM, names)) == ["ext-inst"]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "what"),
+    [(229, "an atomic"), (349, "a group operation"), (148, "OpDot"), (156, "OpIsNan"), (95, "")],
+)
+def test_opcodes_that_no_kernel_has(opcode: int, what: str) -> None:
+    change = first(Opcode.FAdd, lambda each: instruction(opcode, *each.operands))
+    remarks = lint(read(edited(ADD, change)))
+    assert [remark.rule for remark in remarks] == ["opcode"] and what in remarks[0].message
+
+
+def test_capabilities_and_modes_are_the_loaders() -> None:
+    half = before(Opcode.Capability, *instruction(Opcode.Capability, 9))
+    assert said(edited(ADD, half)) == ["capability"]
+    assert set(said(with_modes(ADD, ("RoundingModeRTE",)))) == {"capability", "workgroup"}
+
+
+def test_bindings() -> None:
+    bound = before(Opcode.Decorate, *instruction(Opcode.Decorate, 1, 33, 0))
+    assert said(edited(ADD, bound)) == ["descriptor"]
+
+
+def test_built_ins_that_devices_differ_in() -> None:
+    def groups(each):  # type: ignore[no-untyped-def]
+        named = each.opcode == Opcode.Decorate and each.operands[1:] == (11, 26)
+        return instruction(Opcode.Decorate, each.operands[0], 11, 36) if named else None
+
+    assert said(edited(ADD, groups)) == ["built-in"]
+
+
+def test_sizes_that_a_device_may_lack() -> None:
+    wide = first(Opcode.ExecutionMode, lambda e: instruction(e.opcode, *e.operands[:2], 256, 1, 1))
+    assert said(edited(ADD, wide)) == ["workgroup"]
+    module = read(NORM)
+    array = next(each for each in module.of(Opcode.TypeArray) if module.constant(each.operands[2]) == 33)
+    big = first(Opcode.Constant, lambda each: instruction(each.opcode, *each.operands))
+    assert said(edited(NORM, big)) == []
+
+    def long(each):  # type: ignore[no-untyped-def]
+        return instruction(each.opcode, *each.operands[:2], 4097) if each.result == array.operands[2] else None
+
+    remarks = lint(read(edited(NORM, long)))
+    assert [remark.message for remark in remarks] == [
+        "16388 bytes of shared memory: 16384 are what every device has"
+    ]
+
+
+HEAD = '#version 460\n#extension GL_GOOGLE_include_directive : require\n#include "kernel.glsl"\n'
+LOOPS = {
+    "unrolled": ("[[unroll]] for (int i = 0; i < 4; i++) t[i] = args.x.v[i];", True),
+    "plain": ("for (int i = 0; i < 4; i++) t[i] = args.x.v[i];", False),
+    "by a lane": ("t[lane & 3u] = args.x.v[0];", False),
+    "by twice a counter": ("[[unroll]] for (int i = 0; i < 2; i++) t[2 * i + 1] = args.x.v[i];", True),
+    "around a plain loop": (
+        "[[unroll]] for (int i = 0; i < 4; i++) for (uint j = 0u; j < args.n; j++) t[i] = args.x.v[j];",
+        False,
+    ),
+    "around an unrolled loop": (
+        "[[unroll]] for (int i = 0; i < 2; i++) [[unroll]] for (int j = 0; j < 2; j++) t[2*i+j] = args.x.v[0];",
+        True,
+    ),
+    "around a call that loops": ("[[unroll]] for (int i = 0; i < 4; i++) t[i] = total(uint(i));", False),
+    "set as a whole": ("t = float[4](1.5, 2.5, 3.5, 4.5); t[lane & 3u] = args.x.v[0];", True),
+}
+
+
+@needs_glslang
+@pytest.mark.parametrize("name", LOOPS)
+def test_private_arrays(name: str, tmp_path: Path) -> None:
+    body, fine = LOOPS[name]
+    total = (
+        "float total(uint n) { float s = args.x.v[0]; for (uint i = 1u; i < n; i++) s += args.x.v[i]; return s; }"
+    )
+    path = tmp_path / "array.comp"
+    path.write_text(
+        f"{HEAD}KERNARG(F32 x; F32RW y; uint n;)\n{total}\n"
+        f"void main() {{ float t[4]; {body}\n args.y.v[0] = t[0] + t[1] + t[2] + t[3] + total(args.n); }}\n"
+    )
+    if fine:
+        assert compiler.compile_source(compiler.GlslSource(path))
+        return
+    with pytest.raises(compiler.InputError, match="private-array"):
+        compiler.compile_source(compiler.GlslSource(path))
+
+
+def test_the_rules_are_those_of_the_page() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "spirv.md").read_text()
+    assert {f"`{rule}`" for rule in RULES} <= set(page.split())

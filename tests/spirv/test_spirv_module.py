@@ -1,0 +1,68 @@
+"""The reader: what a module holds, and damage told in one sentence."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from zinc_rt.errors import InputError
+from zinc_rt.kernels.spirv.table import module as committed
+from zinc_rt.spirv.module import bytes_of, read, text_of, words_of_text
+from zinc_rt.spirv.opcodes import Opcode
+
+ADD = committed("add")
+
+
+def test_a_module_is_read_as_its_instructions() -> None:
+    module = read(ADD)
+    assert module.instructions[0].opcode == Opcode.Capability
+    assert sum(1 + len(each.operands) for each in module.instructions) + 5 == len(module.words)
+    assert bytes_of(module.words) == ADD
+    assert "main" in [function.name for function in module.functions]
+    assert len(list(module.of(Opcode.FAdd))) == 1
+
+
+def test_an_instruction_knows_its_type_its_result_and_its_inputs() -> None:
+    module = read(ADD)
+    (add,) = module.of(Opcode.FAdd)
+    assert module.definitions[add.type or 0].opcode == Opcode.TypeFloat
+    assert module.definitions[add.result or 0] is add
+    assert all(module.definitions[id].opcode == Opcode.Load for id in add.inputs)
+    assert next(module.of(Opcode.Store)).result is None
+    assert str(add).startswith("OpFAdd ")
+
+
+def test_a_string_survives_its_words() -> None:
+    for text in ("", "a", "abc", "abcd", "süß"):
+        assert text_of(words_of_text(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "0 bytes: wanted whole words"),
+        (ADD[:-1], "wanted whole words"),
+        (ADD[:16], "wanted whole words, 5 at least"),
+        (ADD[::-1], "wanted SPIR-V's 0x07230203"),
+        (ADD[:20] + b"\0\0\0\0" + ADD[24:], "word 5: opcode 0 says 0 words"),
+        (ADD[:20] + b"\x2b\0\xff\xff" + ADD[24:], "OpConstant says 65535 words"),
+        (ADD[:20] + b"\x2b\0\x01\0" + ADD[24:], "OpConstant has 0 operands: too few"),
+    ],
+)
+def test_damage_is_told_by_its_place(data: bytes, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        read(data, "add.spv")
+
+
+def test_any_damage_is_read_or_refused() -> None:
+    chance = random.Random(1)
+    for _ in range(300):
+        data = bytearray(ADD)
+        for _ in range(chance.randint(1, 8)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        try:
+            module = read(bytes(data))
+        except InputError:
+            continue
+        assert module.instructions and module.functions is not None
