@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import Counts
+from vulkan_driver import required
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.spec import Host
@@ -143,11 +144,11 @@ def adjusted(
     return out
 
 
-QUICK = {("qwen35moe-q", "t2")}  # of those on a simulated device, which compiles its kernels first
+QUICK = {("qwen35moe-q", "t2"), ("qwen35moe-q", "vulkan")}  # of those that compile their kernels first
 TIERS = [
     pytest.param(model, tier, marks=[] if tier == "t_cpu_native" or (model, tier) in QUICK else pytest.mark.slow)
     for model in MODELS
-    for tier in ("t_cpu_native", "t1", "t2")
+    for tier in ("t_cpu_native", "vulkan", "t1", "t2")
 ]
 
 
@@ -202,6 +203,8 @@ def test_any_mix_is_alone_on_every_tier(model: str, tier: str, alone: Engine, sl
     """Simulated ones at sanitizer full: nothing reads what it should not, whoever was there before."""
     if tier == "t_cpu_native" and not registry.spec(tier).probe(Host(1)).usable:
         pytest.skip(registry.spec(tier).probe(Host(1)).why)
+    if tier == "vulkan":
+        required()
     steps, seed = 0, 0
     while steps < slow_counts(1, 200):
         steps += mixed(model, tier, alone, count=slow_counts(3, 12), seed=seed).steps

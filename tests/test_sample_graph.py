@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vulkan_driver import required
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.devices import choose_tier, open_backend
@@ -26,7 +27,7 @@ from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, RIN
 from zinc_rt.resident import Resident, Variant
 from zinc_rt.runner import StepBlock
 
-TIERS = ("t_cpu", "t_cpu_native", "t1", "t2")
+TIERS = ("t_cpu", "t_cpu_native", "vulkan", "t1", "t2")
 SEEN = {**ROLE_HEAPS, "state": BufferHeap.BAR}  # the test looks at what the device keeps
 VOCAB, SLOTS = 333, 7
 FULL = SampleForm(VOCAB, SLOTS, penalty_rows=4, bias_rows=3, mask_rows=2, top=3, ends=2)
@@ -37,8 +38,10 @@ LOGPROB = SampleForm(VOCAB, SLOTS, bias_rows=1, top=0)
 @contextmanager
 def opened(tier: str) -> Iterator[Backend]:
     """A simulated one at sanitizer level full, and without a finding in the end."""
+    if tier == "vulkan":
+        required()
     how: dict[str, Any] = {"sanitizer": "full"} if tier in ("t1", "t2") else {}
-    backend = open_backend(choose_tier(tier, "sim" if how else None, **how), "canonical-1")
+    backend = open_backend(choose_tier(tier, "sim" if how else "auto", **how), "canonical-1")
     try:
         yield backend
         assert backend.instrument is None or backend.instrument.findings() == []

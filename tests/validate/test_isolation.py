@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import Counts
+from vulkan_driver import required
 
 from zinc_rt.batching.model_runner import ModelRunner
 from zinc_rt.golden.embedded import FOLDER
@@ -64,10 +65,12 @@ def test_a_mix_is_as_alone(run: Run, slow_counts: Counts) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", ["qwen3-q", "gemma4-q", "qwen35moe-q"])
-@pytest.mark.parametrize("tier", ["t_cpu", "t1", "t2"])
+@pytest.mark.parametrize("tier", ["t_cpu", "vulkan", "t1", "t2"])
 def test_every_model_on_every_tier(run: Run, stem: str, tier: str) -> None:
     """O1: 200 steps and more, the sanitizer at full."""
-    device = [] if tier == "t_cpu" else ["--device", "sim", "--sanitizer", "full"]
+    if tier == "vulkan":
+        required()
+    device = ["--device", "sim", "--sanitizer", "full"] if tier in ("t1", "t2") else []
     code, said, report = run("--tiers", tier, *device, "--requests", "90", model=FOLDER / f"{stem}.gguf")
     assert code == 0, said
     (mix,) = report["details"]["mixes"]
