@@ -121,8 +121,8 @@ def _project(
 def _project_q8(
     tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, parts: Sequence[Part]
 ) -> Launches:
-    """canonical-1-q8: the input in 8 bits, once for each size of blocks, then integer dots. Parts of other types are
-    canonical-1's."""
+    """canonical-1-q8: the input in 8 bits, once for each size of blocks, then integer dots. Parts of other types
+    are canonical-1's."""
     blocks = {
         part: Q8_BLOCKS.get(tuning.stored(graph.buffers[part.weight].dtype), 0) * (not source.exact)
         for part in parts
