@@ -104,6 +104,14 @@ def compile_source(source: GlslSource) -> bytes:
 
     Raises NothingRan without the compiler, InputError for a source that it, spirv-val or lint refuses.
     """
+    data = build(source)
+    if remarks := lint(read(data, source.name)):
+        raise InputError(f"{source.path.name} ({source.name}): lint refuses it\n" + "\n".join(map(str, remarks)))
+    return data
+
+
+def build(source: GlslSource) -> bytes:
+    """`compile_source` without lint's veto."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.spv"
         macros = [f"-D{define}" for define in source.defines]
@@ -112,8 +120,6 @@ def compile_source(source: GlslSource) -> bytes:
         data = finished(output.read_bytes(), MADE_OF + source_hash(source))
         output.write_bytes(data)
         _run("spirv-val", "--target-env", _TARGET, "--scalar-block-layout", str(output), of=source)
-    if remarks := lint(read(data, source.name)):
-        raise InputError(f"{source.path.name} ({source.name}): lint refuses it\n" + "\n".join(map(str, remarks)))
     return data
 
 
