@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.errors import InputError, NothingRan
-from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
+from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 from zinc_rt.spirv.build import finished
 from zinc_rt.spirv.lint import lint
 from zinc_rt.spirv.module import SpirvModule, read
@@ -35,6 +35,11 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     "embed": _BY_WEIGHT,
     "matvec": _BY_WEIGHT,
     "matmul": _BY_WEIGHT,
+    "quantise": {str(block): (f"BLOCK={block}",) for block in sorted(set(Q8_BLOCKS.values()))},
+    **{
+        f"matvec_q8_{block}": {dtype: _BY_WEIGHT[dtype] for dtype, own in Q8_BLOCKS.items() if own == block}
+        for block in sorted(set(Q8_BLOCKS.values()))
+    },
     "flash_attn": {str(width): (f"WIDEST={width}",) for width in (128, 512, 2048)},
     "mla_flash_attn": {str(width): (f"WIDEST={width}",) for width in (512, 2048)},
 }
