@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from kernels.op_cases import floats, weight
-from vulkan_driver import required
 
-from zinc_rt.backends.spec import BackendSpec
-from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
-from zinc_rt.backends.vulkan.device import open_device
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.spirv.table import ENTRIES, KERNELS
+from zinc_rt.kernels.spirv.table import ENTRIES
 from zinc_rt.lower.lower import refusal
 from zinc_rt.lower.one_node import OneNode, one_node
 from zinc_rt.validate.kernel_test.bench import CaseBench
@@ -57,19 +52,6 @@ MIXERS = {
     "convolution": (convolution, (SLOTS, 3, CHANNELS)),
     "delta_net": (delta_net, (SLOTS, HEADS, WIDTH, WIDTH)),
 }
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[CaseBench]:
-    physical = required()
-
-    def opened() -> VulkanBackend:
-        device = open_device(physical)
-        spec, options = BackendSpec("vulkan", "Vulkan"), VulkanOptions(guarded=True)
-        return VulkanBackend(spec, "canonical-1", device, KERNELS, options, after=device.close)
-
-    with CaseBench(opened) as made:
-        yield made
 
 
 def asked(node: OneNode) -> str | None:
