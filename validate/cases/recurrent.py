@@ -68,7 +68,13 @@ SWEEPS = (
     ),
     # Infinity times the zeros behind a row that is narrower than a kernel's registers would be NaN.
     *(
-        Sweep(op, STEPS, (_delta(1, 1, 4, "tiled"), _delta(2, 4, 20, "grouped")), values=("infinite",), more={"slots": 4})
+        Sweep(
+            op,
+            STEPS,
+            (_delta(1, 1, 4, "tiled"), _delta(2, 4, 20, "grouped")),
+            values=("infinite",),
+            more={"slots": 4},
+        )
         for op in DELTA
     ),
     Sweep(Op.SSM_SCAN, tuple({**step, "I": 21, "N": 7} for step in STEPS), values=("infinite",)),
