@@ -149,7 +149,7 @@ def _body(arguments: argparse.Namespace) -> int:
         report.results += [each.reported() for each in checked]
         report.details.setdefault("same_bits", {})[job.name] = same_bits
         report.details.setdefault("histograms", {})[job.name] = matrices[-1].as_dict()
-        for page in sections(checked, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
+        for page in sections(checked, runner.marks(), verbose=arguments.verbose):
             show(page)
         for page in histogram_text.pages(matrices[-1], verbose=arguments.verbose):
             show(page)
@@ -165,7 +165,7 @@ def _body(arguments: argparse.Namespace) -> int:
         results.append(spoken)
         report.results.append(spoken.reported())
         show(f"{VOCABULARY.model.name}  a vocabulary alone, held against what sentencepiece makes of the texts")
-        for page in sections([spoken], [], verbose=arguments.verbose):
+        for page in sections([spoken], verbose=arguments.verbose):
             show(page)
         digest += vocabulary_diagnosis(spoken)
         show("")

@@ -191,6 +191,15 @@ class ValidationRunner:
         """Tiers that a simulated device runs."""
         return tuple(spec for spec in self.job.tiers if spec.choice.simulated)
 
+    def marks(self) -> dict[str, str]:
+        """What the device behind a tier is where it is no hardware, by the tier's text."""
+        devices = {spec.text: self.engine(spec).backend.device for spec in self.job.tiers if spec in self._engines}
+        return {
+            text: "simulated" if device.simulated else "in software"
+            for text, device in devices.items()
+            if device.simulated or device.software
+        }
+
     def findings(self) -> list[Finding]:
         """What the simulated device behind them found so far: they share it."""
         spec = next((spec for spec in self.simulated if spec in self._engines), None)

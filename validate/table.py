@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from zinc_rt.backends.base import Finding
@@ -19,6 +19,7 @@ from zinc_rt.validate.check_result import (
 )
 from zinc_rt.validate.measure import Limit, sparkline
 
+NO_MARKS: Mapping[str, str] = {}
 HEADERS = ("value", "|x| 2^-8..2^6", "max abs", "rel RMS", "ULP", "limit", "", "first bad")
 
 
@@ -162,17 +163,18 @@ def _ranges(names: Sequence[str]) -> list[str]:
 
 
 def sections(
-    results: Sequence[CheckResult], simulated: Collection[str] = (), *, verbose: bool = True
+    results: Sequence[CheckResult], marks: Mapping[str, str] = NO_MARKS, *, verbose: bool = True
 ) -> Iterator[Page]:
-    """One table for each pair of a tier and what it is held against; `simulated` tiers say so. Unless `verbose`, a
-    pair in which nothing failed is a row of one table for all such pairs, which comes first."""
+    """One table for each pair of a tier and what it is held against; `marks`: what a tier's device is where it is
+    no hardware, by tier. Unless `verbose`, pairs in which nothing failed are rows of one table, which comes
+    first."""
     groups = _groups(results)
     brief = [] if verbose else [group for group in groups if all(result.status != "fail" for result in group)]
     if brief:
-        yield Page(["", summary(brief, simulated), *(line for group in brief for line in reason_lines(group))])
+        yield Page(["", summary(brief, marks), *(line for group in brief for line in reason_lines(group))])
     for group in groups:
         if group not in brief:
-            yield Page(["", _title(group[0], simulated), *table(group).parts, *agreement_lines(group)])
+            yield Page(["", _title(group[0], marks), *table(group).parts, *agreement_lines(group)])
 
 
 def _groups(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
@@ -180,9 +182,9 @@ def _groups(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
     return [[r for r in results if (r.tier, r.reference) == pair] for pair in pairs]
 
 
-def _title(result: CheckResult, simulated: Collection[str]) -> str:
-    mark = ", on a simulated device," if result.tier in simulated else ""
-    return f"{result.tier}{mark} against {result.against}"
+def _title(result: CheckResult, marks: Mapping[str, str]) -> str:
+    mark = marks.get(result.tier, "")
+    return f"{result.tier}{f', {mark},' if mark else ''} against {result.against}"
 
 
 SUMMARY: tuple[str | Column, ...] = (
@@ -193,7 +195,7 @@ SUMMARY: tuple[str | Column, ...] = (
 )
 
 
-def summary(groups: Sequence[Sequence[CheckResult]], simulated: Collection[str] = ()) -> Table:
+def summary(groups: Sequence[Sequence[CheckResult]], marks: Mapping[str, str] = NO_MARKS) -> Table:
     """A row each: how many checks, the largest error of a layer and of the logits, and how the logits agree."""
     shown = []
     for group in groups:
@@ -202,7 +204,7 @@ def summary(groups: Sequence[Sequence[CheckResult]], simulated: Collection[str] 
         passed = sum(result.status == "pass" for result in group)
         shown.append(
             [
-                first.tier + (" (simulated)" if first.tier in simulated else ""),
+                first.tier + (f" ({marks[first.tier]})" if first.tier in marks else ""),
                 first.against,
                 f"{passed} of {len(group)}",
                 _largest(result for result in group if result.kind in ("layer", "tap", "prefill")),

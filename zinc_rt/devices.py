@@ -25,7 +25,7 @@ from typing import Any
 
 from zinc_rt import checked, gpu_lock
 from zinc_rt.backends import registry
-from zinc_rt.backends.base import Backend
+from zinc_rt.backends.base import Backend, Device
 from zinc_rt.backends.spec import Availability, BackendSpec, Host
 from zinc_rt.backends.spec import available_cores as available_cores
 from zinc_rt.errors import UnsupportedError, UsageError
@@ -34,6 +34,7 @@ from zinc_rt.kmd.driver import Driver
 
 SANITIZERS = ("off", "fast", "full")
 SIMULATED = "simulated device: says nothing about hardware"
+IN_SOFTWARE = "the driver computes in software, on this machine's processor: no GPU's speed"
 
 NAMES = ("auto", "hw", "cpu", "sim")
 
@@ -66,6 +67,11 @@ class Choice:
 
 
 ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle")
+
+
+def not_a_gpus(device: Device) -> str:
+    """Why a speed of this device is no GPU's; "" where it may be."""
+    return SIMULATED if device.simulated else IN_SOFTWARE if device.software else ""
 
 
 def parse_device(text: str) -> tuple[BackendSpec | None, str]:

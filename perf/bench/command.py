@@ -69,7 +69,7 @@ def _counts(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
-    from zinc_rt.devices import SIMULATED
+    from zinc_rt.devices import not_a_gpus
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
     from zinc_rt.perf.bench.runs import BenchWorkload, nodes_of
@@ -98,8 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
     with options.open_engine(gguf, arguments, knobs, slots=max(arguments.slots)) as engine:
         load.check(engine.limits.ctx)
         describe_run(report, engine)
-        if engine.backend.device.simulated:
-            report.shortcuts.append(SIMULATED)
+        if caveat := not_a_gpus(engine.backend.device):
+            report.shortcuts.append(caveat)
         sampler = Sampler()
         report.details |= {
             "settings": asdict(knobs),

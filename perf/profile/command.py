@@ -70,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
     from zinc_rt.commands.progress import progress
-    from zinc_rt.devices import SIMULATED
+    from zinc_rt.devices import not_a_gpus
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable, write_whole
     from zinc_rt.perf.profile.steps import ProfileWorkload, measure, profile
@@ -96,9 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
         describe_run(report, engine)
         describe_ran(report, engine)
         limit_gbs, limit_from = _bandwidth(arguments.bandwidth, engine, knobs)
-        simulated = engine.backend.device.simulated
-    if simulated:
-        report.shortcuts.append(SIMULATED)
+        simulated, caveat = engine.backend.device.simulated, not_a_gpus(engine.backend.device)
+    if caveat:
+        report.shortcuts.append(caveat)
     if not layers.whole:
         report.shortcuts.append(f"--layers {arguments.layers}: {layers.last} of {layers.total} layers")
     made = profile(measured, arguments.by)
@@ -142,7 +142,7 @@ def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, st
         return 0.0, "none: a simulated clock has no bandwidth"
     if given is not None:
         return float(given), "as given"
-    if engine.backend.spec.simulable:
+    if engine.backend.spec.deadline and not device.software:  # not the host's own memory
         if device.memory_bytes_per_second:
             return device.memory_bytes_per_second / 1e9, "as the driver specifies it"
         from zinc_rt.perf.predict.devices import table

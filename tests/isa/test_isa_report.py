@@ -126,3 +126,24 @@ def test_the_command_shows_kernels_and_their_inner_loops(
     (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
     assert result["measure"]["waves"] == 2
     assert result["measure"]["loops"][0]["bytes_per_instruction"] == pytest.approx(592 / 11)
+
+
+def test_kernels_of_two_sets_stand_beside_each_other(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert main(["report", "--beside", "radv", "matvec_q8_0", "add", "--json", str(report)]) == 0
+    lines = [
+        line.split()[:2] for line in capsys.readouterr().out.splitlines() if line.startswith(("add", "matvec"))
+    ]
+    assert lines == [[name, of] for name in ("matvec_q8_0", "add") for of in ("gfx1201", "radv")]
+    measured = {each["id"]: each["measure"] for each in json.loads(report.read_text())["results"]}
+    assert measured["radv:matvec_q8_0"]["waves"] < measured["gfx1201:matvec_q8_0"]["waves"] == 16
+
+
+def test_what_cannot_stand_beside_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, says in {
+        ("--beside", "spirv"): "no second kernel set of a chip",
+        ("--beside", "gfx1201"): "next: --beside radv",
+        ("--beside", "radv", "nosuch"): "no kernel is called nosuch",
+    }.items():
+        assert main(["report", *words]) == 2
+        assert says in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zinc_rt.isa import Kind, Target, decode
+from zinc_rt.isa.effects import effects, names
 
 W32, W64, RDNA3 = Target(12, 32), Target(12, 64), Target(11, 32)
 
@@ -80,6 +81,13 @@ def test_dpp_keeps_every_lane_bit() -> None:
     assert text("e9660a7e01ffffff") == "v_sqrt_f32_dpp v5, v1 dpp8:[7,7,7,7,7,7,7,7]"
     found = decode(bytes.fromhex("e9660a7e01ffffff"), 0, W32)
     assert found is not None and found.encoding == "VOP1_DPP8" and found.modifiers[0].value == (7,) * 8
+
+
+def test_a_tuple_goes_on_from_s105_into_vcc() -> None:
+    """RADV loads so; LLVM 22 has no such register."""
+    assert text("2f5a00f400000058") == "s_load_b128 s[104:107], s[94:95], s44 offset:0x0"
+    instruction = decode(bytes.fromhex("2f5a00f400000058"), 0, W32)
+    assert instruction is not None and names(effects(instruction, W32).writes) == "s[104:105], vcc_lo, vcc_hi"
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,6 @@ SWEEPS = (
         values=("mixed", "outliers"),
     ),
     # of no set but the oracle's: the others say why
-    Sweep(Op.MATMUL_WMMA_F16, ({"T": 3, "N": 18, "K": 96},), types=("f16",), values=("mixed",)),
+    Sweep(Op.MATMUL_WMMA_F16, ({"T": 3, "N": 18, "K": 512},), types=("f16",), values=("mixed",)),
     Sweep(Op.MATMUL_WMMA_Q4K, ({"T": 3, "N": 18, "K": 512},), types=("q4_k",), values=("mixed",)),
 )

@@ -44,10 +44,15 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
             continue
         for dtype in TYPES if reads_matrices(op) else ("f32",):
             given = examples.get((op, dtype)) or [
-                replace(case, dtype=dtype) for case in examples.get((op, "f32"), ()) if case.op is op
+                replace(case, dtype=dtype) for case in examples.get((op, "f32")) or _of(examples, op)
             ]
             found.append(_support(op, dtype, [case for case in given if not case.refusal()], kernels, ordering))
     return found
+
+
+def _of(examples: Mapping[tuple[Op, str], list[Case]], op: Op) -> list[Case]:
+    """Those of the first type that the opcode has any of."""
+    return next((cases for (other, _), cases in examples.items() if other is op), [])
 
 
 def reads_matrices(op: Op) -> bool:

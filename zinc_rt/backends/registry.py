@@ -58,7 +58,7 @@ SPECS: tuple[BackendSpec, ...] = (
         "any GPU through Vulkan",
         "zinc_rt.backends.vulkan.tier",
         kernel_sets=("spirv",),
-        orderings=("canonical-1",),
+        orderings=("canonical-1", "canonical-1-q8"),
         lists_devices=True,
     ),
     BackendSpec("t_cuda", "NVIDIA through CUDA"),

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
+from zinc_rt.commands.isa_beside import report_beside
 from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
 from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.terminal import Column, Table
@@ -19,10 +20,12 @@ EXAMPLES = """\
 Nothing is run. waves: how many a SIMD holds, by vector registers and LDS. vopd: the share of plain vector
 operations that run in pairs. Of each kernel the innermost loops follow: instructions an iteration, bytes that a
 wave loads in it, both as a ratio, and what they are. All blocks of a loop count, also those a branch may skip.
+--beside SET has a row for each kernel that the chip's own set and SET both have, without files.
 
 examples:
   zinc-rt isa report kernel.zrt
   zinc-rt isa report kernel.co --json report.json
+  zinc-rt isa report --beside radv 'matvec_*'
 
 exit codes: 0, or 2 for a file that cannot be read.
 """
@@ -37,6 +40,9 @@ def add(actions: Any) -> None:
         epilog=EXAMPLES,
     )
     add_files(parser)
+    parser.add_argument(
+        "--beside", metavar="SET", help="kernels by NAME instead, the chip's own and this set's: radv"
+    )
     add_json(parser)
     parser.set_defaults(body=_report)
 
@@ -46,6 +52,8 @@ def _report(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.report import Report, Result
 
+    if arguments.beside:
+        return report_beside(arguments)
     check_writable(report=arguments.json)
     out = output_stream(arguments)
     whole = begin(Report("isa"), arguments)

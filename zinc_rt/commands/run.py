@@ -329,6 +329,8 @@ def _where(report: Report, engine: Engine) -> str:
     tier, name = report.device["tier"], report.device["name"]
     if report.device["simulated"]:
         return f"wall time of this machine, {tier} on a simulated device, not a performance figure"
+    if report.device["software"]:
+        return f"{tier} in software, {name}, {report.ordering}: no GPU's speed"
     if tier == registry.ORACLE:
         return f"wall time of this machine, {engine.backend.spec.title}, not a performance figure"
     return f"{tier}, {name}, {report.ordering}"

@@ -6,7 +6,7 @@ Memory is in memory.py, what is recorded in executable.py, what is submitted in 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ import numpy as np
 
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.spec import BackendSpec
-from zinc_rt.backends.vulkan.commands import CmdResetQueryPool, CommandPool
+from zinc_rt.backends.vulkan.commands import CmdResetQueryPool, CommandPool, VulkanCommand
 from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.executable import VulkanBuilder, VulkanExecutable, empty_runs, single_run
 from zinc_rt.backends.vulkan.fence import SemaphoreFence, SemaphoreTimeline
@@ -34,6 +34,8 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.object_cache import ObjectCache
+
+FIRST_RUN_SECONDS = 10.0  # a software driver may compile a kernel for so long, on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class VulkanBackend:
         self._process = os.getpid()
         self._closed = False
         self._after = after
+        self._own_stream = Stream("own")
         self._staging: StagedTransfer | None = None
         with ExitStack() as undo:
             undo.callback(after)
@@ -223,9 +226,7 @@ class VulkanBackend:
         executable = self._builder.build(lowered, buffers)
         if executable.timestamps is not None:
             reset = CmdResetQueryPool(executable.timestamps.pool, executable.timestamps.count)
-            self._streams.run_once("reset of timestamps", [reset], Stream("timestamps")).wait(
-                self.options.timeout_seconds
-            )
+            self.run_now("reset of timestamps", [reset])
         return executable
 
     def unload(self, executable: VulkanExecutable) -> None:
@@ -268,6 +269,11 @@ class VulkanBackend:
         finally:
             self.free(place)
 
+    def run_now(self, name: str, commands: Iterable[VulkanCommand], timeout_seconds: float | None = None) -> None:
+        """Commands of one's own, behind what was submitted to their stream; returns when they have ended."""
+        fence = self._streams.run_once(name, commands, self._own_stream)
+        fence.wait(self.options.timeout_seconds if timeout_seconds is None else timeout_seconds)
+
     # Inside
 
     def _put_later(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
@@ -286,15 +292,16 @@ class VulkanBackend:
 
     def _transfers(self) -> StagedTransfer:
         if self._staging is None:
-            self._staging = StagedTransfer(self.memory, self._streams, self.options.timeout_seconds)
+            self._staging = StagedTransfer(
+                self.memory, self._streams, self._own_stream, self.options.timeout_seconds
+            )
         return self._staging
 
     def _warm(self, new: list[Pipeline]) -> None:
         """No step is charged with a software driver's compiler."""
         if new:
-            commands = empty_runs(new, self._pipelines.layout)
-            fence = self._streams.run_once("first runs of kernels", commands, Stream("first runs"))
-            fence.wait(max(self.options.timeout_seconds, 10.0 * len(new)))
+            seconds = max(self.options.timeout_seconds, FIRST_RUN_SECONDS * len(new))
+            self.run_now("first runs of kernels", empty_runs(new, self._pipelines.layout), seconds)
 
     def _hang(
         self, timeline: SemaphoreTimeline, value: int, why: str, executable: VulkanExecutable | None

@@ -162,9 +162,9 @@ def replayed(
     """A plan's command buffer. `block` is the plan's. With `timestamps` every dispatch runs alone."""
     if timestamps is not None:
         yield CmdResetQueryPool(timestamps.pool, timestamps.count)
+    yield BEGIN
     if checkpoint is not None:
         yield _reached(checkpoint, 0)
-    yield BEGIN
     bound = passed = query = 0
     for step in plan.steps:
         if isinstance(step, Barrier):

@@ -19,7 +19,12 @@ class StagedTransfer:
     """Two halves of the staging block take turns, so the host fills one while the device reads the other."""
 
     def __init__(
-        self, memory: VulkanMemory, streams: VulkanStreams, timeout_seconds: float, size_bytes: int = STAGING_BYTES
+        self,
+        memory: VulkanMemory,
+        streams: VulkanStreams,
+        stream: Stream,
+        timeout_seconds: float,
+        size_bytes: int = STAGING_BYTES,
     ) -> None:
         block = memory.block(size_bytes, BufferHeap.HOST_VISIBLE, "staging")
         self._half_bytes = size_bytes // 2
@@ -27,7 +32,7 @@ class StagedTransfer:
         self._busy: list[SemaphoreFence | None] = [None, None]
         self._next = 0
         self._memory, self._streams = memory, streams
-        self._stream = Stream("copies")
+        self._stream = stream
         self._timeout_seconds = timeout_seconds
 
     def write(self, target: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:

@@ -66,12 +66,15 @@ def literal(value: int, kind: str, constants_ok: bool = True) -> Operand:
 
 @lru_cache(maxsize=8192)
 def scalar(code: int, width: int, rejected_by: str = "") -> Operand | None:
-    """A scalar register of `width` dwords: an SGPR, a TTMP, or one with a name. Tuples are aligned downwards."""
+    """A scalar register of `width` dwords: an SGPR, a TTMP, or one with a name. Tuples are aligned downwards. VCC
+    follows s105, and tuples may go on into it."""
     remark = invalid_register(rejected_by)
     align = min(width, 4) if width != 3 else 4
     if code < 106 or 108 <= code < 124:
         kind, prefix, first, count = (
-            (Kind.SGPR, "s", code, 106) if code < 106 else (Kind.TTMP, "ttmp", code - 108, 16)
+            (Kind.SGPR, "s", code, 108 if width > 2 else 106)
+            if code < 106
+            else (Kind.TTMP, "ttmp", code - 108, 16)
         )
         first -= first % align
         if first + width > count:

@@ -35,5 +35,11 @@ def names() -> tuple[str, ...]:
 
 
 KERNELS: BinaryKernelSet = BinaryKernels(
-    "gfx1201", spirv.ENTRIES, spirv.KERNELS.pack, spirv.KERNELS.packed_bytes, names, load
+    "gfx1201",
+    spirv.ENTRIES,
+    spirv.KERNELS.pack,
+    spirv.KERNELS.packed_bytes,
+    names,
+    load,
+    expansions=spirv.KERNELS.expansions,
 )

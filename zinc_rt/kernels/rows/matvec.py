@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
-from zinc_rt.ir.op import OPS
-from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import COUNTS, Launch, Ref
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.kernels.entry import Entry, Rejects
+from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.projections import CODES, Launches, Part, ProjectionInput, ProjectionKernels
-from zinc_rt.kernels.rows.repack import PLAIN_DTYPES, Plane, layout
+from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, Q8_BLOCKS, Plane, layout
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PLANES = 3
@@ -108,7 +108,7 @@ def plain_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
 def _project(
     tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, parts: Sequence[Part]
 ) -> Launches:
-    """Each part by the kernel that suits it: tiles of tokens where a step may have many."""
+    """canonical-1: each part by the kernel that suits it, tiles of tokens where a step may have many."""
     tokens = capacity["tokens"]
     token_by_token = source.exact or any(each is not None for each in (source.choices, source.row, source.heads))
     for part in parts:
@@ -116,6 +116,52 @@ def _project(
             yield projection(tuning, graph, source, part)
         else:
             yield tiled_projection(tuning, graph, source.x, part, tokens)
+
+
+def _project_q8(
+    tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, parts: Sequence[Part]
+) -> Launches:
+    """canonical-1-q8: the input in 8 bits, once for each size of blocks, then integer dots. Parts of other types
+    are canonical-1's."""
+    blocks = {
+        part: Q8_BLOCKS.get(tuning.stored(graph.buffers[part.weight].dtype), 0) * (not source.exact)
+        for part in parts
+    }
+    records: dict[int, Temp] = {}
+    for part, block in blocks.items():
+        if block and block not in records:
+            k = int(graph.buffers[part.weight].shape[-1])
+            records[block], launch = _quantised(source, block, k, capacity)
+            yield launch
+    if records:
+        yield SYNC
+    for part, block in blocks.items():
+        if not block:
+            yield from _project(tuning, graph, capacity, source, (part,))
+            continue
+        launch = projection(tuning, graph, source, part)
+        _, *others, _ = launch.buffers  # records have taken the place of x, in the order of `row`
+        dtype = tuning.stored(graph.buffers[part.weight].dtype)
+        yield replace(launch, kernel=f"matvec_q8_{block}_{dtype}", buffers=(records[block], *others, None))
+
+
+def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[str, int]) -> tuple[Temp, Launch]:
+    """The records of an input, which activations.glsl describes, and the launch that makes them."""
+    tokens = capacity[source.tokens] if isinstance(source.tokens, str) else source.tokens
+    groups = -(-k // GROUP)
+    inputs = 1
+    if source.heads:
+        inputs = source.heads.heads
+    elif source.choices and source.choices.own_inputs:
+        inputs = source.choices.choices
+    x, row = source.x, source.row
+    of = f"{x.name}+{x.offset_bytes}" if isinstance(x, Ref) and x.offset_bytes else x.name
+    record_bytes = groups * (GROUP + 4 * GROUP // block + 4 * GROUP // 32)
+    temp = Temp(f"q8_{block}:{of}{f'[{row.name}]' if row else ''}", record_bytes * tokens * inputs)
+    return temp, Launch(f"quantise_{block}", (x, temp, row), (k, inputs), (source.tokens, groups, inputs))
+
+
+_PROJECT = {"canonical-1": _project, "canonical-1-q8": _project_q8}
 
 
 def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
@@ -136,14 +182,22 @@ def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     return None
 
 
-def projection_kernels(tuning: Tuning) -> ProjectionKernels:
-    """For rows made of projections, of a set whose norms and biases need no other type than they have."""
-    return ProjectionKernels(tuning, partial(_project, tuning), lambda node, graph, launches: launches)
+def projection_entries(
+    tuning: Tuning, codes: Mapping[Op, Callable[..., Launches]], rejects: Rejects
+) -> tuple[Entry, ...]:
+    """Rows made of projections, of a set whose norms and biases need no other type than they have: an entry for
+    each opcode and ordering. `codes`: (ProjectionKernels, node, graph, capacity) -> launches."""
+    return tuple(
+        Entry(op, partial(code, kernels), frozenset({ordering}), rejects=rejects)
+        for ordering in sorted(tuning.orderings)
+        for kernels in (ProjectionKernels(tuning, partial(_PROJECT[ordering], tuning), _as_they_are),)
+        for op, code in codes.items()
+    )
+
+
+def _as_they_are(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterable[Launch | Sync]:
+    return launches
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    kernels = projection_kernels(tuning)
-    rejects = partial(_rejects, tuning)
-    return tuple(
-        Entry(op, partial(code, kernels), tuning.orderings, rejects=rejects) for op, code in CODES.items()
-    )
+    return projection_entries(tuning, CODES, partial(_rejects, tuning))

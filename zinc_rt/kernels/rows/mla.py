@@ -14,7 +14,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.attention import PAGE_TOKENS, page_refusal
-from zinc_rt.kernels.rows.matvec import projection_kernels, weight_refusal
+from zinc_rt.kernels.rows.matvec import projection_entries, weight_refusal
 from zinc_rt.kernels.rows.operands import Buffer, last_dim
 from zinc_rt.kernels.rows.projections import F32_BYTES, Heads, Part, ProjectionInput, ProjectionKernels
 from zinc_rt.kernels.rows.tuning import Tuning
@@ -97,10 +97,8 @@ def _flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    kernels = projection_kernels(tuning)
-    absorbs, attends = (partial(code, kernels) for code in (absorb, flash_attn))
     return (
         Entry(Op.MLA_EXPAND, partial(expand, tuning), tuning.orderings),
-        Entry(Op.MLA_ABSORB, absorbs, tuning.orderings, rejects=partial(_absorb_refusal, tuning)),
-        Entry(Op.MLA_FLASH_ATTN, attends, tuning.orderings, rejects=partial(_flash_refusal, tuning)),
+        *projection_entries(tuning, {Op.MLA_ABSORB: absorb}, partial(_absorb_refusal, tuning)),
+        *projection_entries(tuning, {Op.MLA_FLASH_ATTN: flash_attn}, partial(_flash_refusal, tuning)),
     )

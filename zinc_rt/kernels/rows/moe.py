@@ -9,16 +9,18 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
-from zinc_rt.kernels.rows.matvec import projection, weight_refusal
-from zinc_rt.kernels.rows.projections import Part, ProjectionInput
+from zinc_rt.kernels.rows.matvec import projection_entries, weight_refusal
+from zinc_rt.kernels.rows.projections import Part, ProjectionInput, ProjectionKernels
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def gate_topk(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def gate_topk(
+    kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+) -> Iterator[Launch | Sync]:
     x, gate_w, bias = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts = int(graph.buffers[gate_w].shape[0])
-    yield projection(tuning, graph, ProjectionInput(Ref(x)), Part(gate_w, logits))
+    yield from kernels.project(graph, capacity, ProjectionInput(Ref(x)), [Part(gate_w, logits)])
     yield SYNC
     scale = float(node.attrs.get("scale", 1.0)) or 1.0  # 0 switches it off, as 1 does
     constants: tuple[int | float, ...] = (
@@ -27,7 +29,7 @@ def gate_topk(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
         int(node.attrs.get("renormalise", True)),
         scale,
     )
-    if len(tuning.gatings) > 1:
+    if len(kernels.tuning.gatings) > 1:
         gating, groups = int(_gating(node) == "softmax"), int(node.attrs.get("groups", 1))
         constants += gating, groups, int(node.attrs.get("groups_used", 1))
     buffers = (logits, None if bias == ABSENT else Ref(bias), ids, weights)
@@ -54,5 +56,4 @@ def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    rejects = partial(_rejects, tuning)
-    return (Entry(Op.MOE_GATE_TOPK, partial(gate_topk, tuning), tuning.orderings, rejects=rejects),)
+    return projection_entries(tuning, {Op.MOE_GATE_TOPK: gate_topk}, partial(_rejects, tuning))

@@ -344,3 +344,10 @@ FORMATS: dict[str, PackedType] = {
     "q6_k": PackedType((_NIBBLES, (72, None), (256, None)), _split_q6_k, _join_q6_k),
 }
 WEIGHT_TYPES = (*PLAIN_DTYPES, *FORMATS)  # those that kernels of a family are made for
+Q8_BLOCKS = {
+    "q8_0": 32,
+    "q4_0": 32,
+    "q4_k": 256,
+    "q5_k": 256,
+    "q6_k": 256,
+}  # elements of a block in canonical-1-q8

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.errors import InputError, NothingRan
-from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
+from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 from zinc_rt.spirv.build import finished
 from zinc_rt.spirv.lint import lint
 from zinc_rt.spirv.module import SpirvModule, read
@@ -25,6 +25,7 @@ from zinc_rt.spirv.module import SpirvModule, read
 KERNELS = Path(__file__).parent
 INCLUDE = KERNELS / "include"
 BUILT = KERNELS / "built"
+PROBES = KERNELS / "probes"  # of zinc-rt vulkan-test
 MADE_OF = "source sha256 "  # what OpModuleProcessed says of a committed kernel
 _INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
 _TARGET = "vulkan1.2"
@@ -35,6 +36,11 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     "embed": _BY_WEIGHT,
     "matvec": _BY_WEIGHT,
     "matmul": _BY_WEIGHT,
+    "quantise": {str(block): (f"BLOCK={block}",) for block in sorted(set(Q8_BLOCKS.values()))},
+    **{
+        f"matvec_q8_{block}": {dtype: _BY_WEIGHT[dtype] for dtype, own in Q8_BLOCKS.items() if own == block}
+        for block in sorted(set(Q8_BLOCKS.values()))
+    },
     "flash_attn": {str(width): (f"WIDEST={width}",) for width in (128, 512, 2048)},
     "mla_flash_attn": {str(width): (f"WIDEST={width}",) for width in (512, 2048)},
 }
@@ -55,7 +61,12 @@ class GlslSource:
     @property
     def built(self) -> Path:
         """The committed file."""
-        return BUILT / f"{self.name}.spv"
+        return self.path.parent / "built" / f"{self.name}.spv"
+
+    @property
+    def linted(self) -> bool:
+        """A probe has what lint refuses, to see what a driver makes of it."""
+        return self.path.parent != PROBES
 
 
 def sources(folder: Path = KERNELS) -> list[GlslSource]:
@@ -104,6 +115,14 @@ def compile_source(source: GlslSource) -> bytes:
 
     Raises NothingRan without the compiler, InputError for a source that it, spirv-val or lint refuses.
     """
+    data = build(source)
+    if source.linted and (remarks := lint(read(data, source.name))):
+        raise InputError(f"{source.path.name} ({source.name}): lint refuses it\n" + "\n".join(map(str, remarks)))
+    return data
+
+
+def build(source: GlslSource) -> bytes:
+    """`compile_source` without lint's veto."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.spv"
         macros = [f"-D{define}" for define in source.defines]
@@ -112,8 +131,6 @@ def compile_source(source: GlslSource) -> bytes:
         data = finished(output.read_bytes(), MADE_OF + source_hash(source))
         output.write_bytes(data)
         _run("spirv-val", "--target-env", _TARGET, "--scalar-block-layout", str(output), of=source)
-    if remarks := lint(read(data, source.name)):
-        raise InputError(f"{source.path.name} ({source.name}): lint refuses it\n" + "\n".join(map(str, remarks)))
     return data
 
 

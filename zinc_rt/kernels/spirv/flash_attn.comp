@@ -14,20 +14,21 @@ KERNARG(
 #include "paging.glsl"
 #include "attention.glsl"
 
-F32 key;  // of the invocation
+uint64_t key;  // of the invocation
 
 uint64_t find_key(uint row) {
     uint64_t at = uint64_t(row) * args.kv_heads + gl_WorkGroupID.z;
-    key = F32(uint64_t(args.kv_k) + at * (4u * args.head_dim));
+    key = uint64_t(args.kv_k) + at * (4u * args.head_dim);
     return uint64_t(args.kv_v) + at * (4u * args.value_dim);
 }
 
-float key_dim(uint dim) { return key.v[dim]; }
+uint64_t key_dim(uint dim) { return key + 4u * dim; }
 
 void main() {
     uint token = gl_WorkGroupID.y;
     uint head = (token * args.kv_heads + gl_WorkGroupID.z) * args.group + gl_WorkGroupID.x;
-    query = row_of(F32, args.q, head, args.head_dim);
+    in_fours = (args.head_dim & 3u) == 0u;
+    query = row_of(uint64_t, args.q, head, args.head_dim);
     int last = int(args.position.v[token]);
     int first = args.window == 0u ? 0 : max(0, last - int(args.window) + 1);
     F32RW y = row_of(F32RW, args.y, head, args.value_dim);

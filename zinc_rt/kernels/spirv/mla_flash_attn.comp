@@ -22,13 +22,14 @@ uint64_t find_key(uint row) {
     return key_latent;
 }
 
-float key_dim(uint dim) {
-    return F32(dim < args.latent ? key_latent + 4u * dim : key_pe + 4u * (dim - args.latent)).v[0];
+uint64_t key_dim(uint dim) {
+    return dim < args.latent ? key_latent + 4u * dim : key_pe + 4u * (dim - args.latent);
 }
 
 void main() {
     uint token = gl_WorkGroupID.y, head = token * args.heads + gl_WorkGroupID.x, width = args.latent + args.rope;
-    query = row_of(F32, args.q, head, width);
+    in_fours = ((args.latent | args.rope) & 3u) == 0u;
+    query = row_of(uint64_t, args.q, head, width);
     F32RW y = row_of(F32RW, args.y, head, args.latent);
     attend(args.slot.v[token], 0, int(args.position.v[token]), width, args.latent, args.scale, y);
 }

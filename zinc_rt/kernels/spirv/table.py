@@ -26,7 +26,7 @@ from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import SpirvKernels, SpirvKernelSet
 
 TUNING = Tuning(
-    orderings=frozenset({"canonical-1"}),
+    orderings=frozenset({"canonical-1", "canonical-1-q8"}),
     weight_dtypes=WEIGHT_TYPES,
     expansions=EVERY_OTHER_TYPE,
     columns=256,

@@ -13,10 +13,11 @@
 const uint CHUNK = 256u, GROUPS = 8u, GROUP = CHUNK / GROUPS;
 const uint DIMS = WORKGROUP;  // of a value that are summed at a time
 
-uint64_t find_key(uint row);  // cache row `row` is the invocation's key from now on; the address of its value
-float key_dim(uint dim);      // of that key
+uint64_t find_key(uint row);  // cache row `row` is the invocation's key from now on; where its value lies
+uint64_t key_dim(uint dim);   // where a dim of that key lies
 
-F32 query;  // the workgroup's
+uint64_t query;  // where the workgroup's lies
+bool in_fours;   // four dims from a multiple of four on lie together, 16-byte aligned, in query and key
 
 shared float weights[CHUNK];       // scores first, then p
 shared uint64_t values[CHUNK];     // their addresses, of visible keys only
@@ -30,13 +31,15 @@ float sum_of_groups(float a, float b, float c, float d, float e, float f, float 
     return ((a + b) + (c + d)) + ((e + f) + (g + h));
 }
 
+// Of four neighbouring dims; those behind the last are 0.
 vec4 products(uint dim, uint width) {
-    uint last = width - 1u;
-    float x = query.v[dim] * key_dim(dim);
-    float y = query.v[min(dim + 1u, last)] * key_dim(min(dim + 1u, last));
-    float z = query.v[min(dim + 2u, last)] * key_dim(min(dim + 2u, last));
-    float w = query.v[min(dim + 3u, last)] * key_dim(min(dim + 3u, last));
-    return vec4(x, dim + 1u < width ? y : 0.0, dim + 2u < width ? z : 0.0, dim + 3u < width ? w : 0.0);
+    if (in_fours) return F32x4(query + 4u * dim).v[0] * F32x4(key_dim(dim)).v[0];
+    vec4 some = vec4(0.0);
+    some.x = F32(query + 4u * dim).v[0] * F32(key_dim(dim)).v[0];
+    if (dim + 1u < width) some.y = F32(query + 4u * dim + 4u).v[0] * F32(key_dim(dim + 1u)).v[0];
+    if (dim + 2u < width) some.z = F32(query + 4u * dim + 8u).v[0] * F32(key_dim(dim + 2u)).v[0];
+    if (dim + 3u < width) some.w = F32(query + 4u * dim + 12u).v[0] * F32(key_dim(dim + 3u)).v[0];
+    return some;
 }
 
 // What lane dim / 4 of canonical-1's dot gives to its tree.

@@ -2,11 +2,15 @@
 #include "groups.glsl"
 const uint QUANTS_BYTES = 512u, SCALES_BYTES = 72u, HIGH_BYTES = 256u;  // of a group
 
-// `high`: bits 2 (step mod 4) and the next of each byte belong to the step
-vec4 dequantised(uint low, uint high, uint scale, uint d, uint step) {
-    uint q = nibbles(low, step) | (high >> (2u * (step & 3u)) & 0x03030303u) << 4;
-    int signed_scale = int(scale << (24u - 8u * (step & 3u))) >> 24;
-    return (half_to_float(halfword(d, step >> 1)) * float(signed_scale)) * bytes(q, 32);
+// Bits 2 (step mod 4) and the next of each byte belong to the step.
+uint high_bits(uint high, uint step) { return (high >> (2u * (step & 3u)) & 0x03030303u) << 4; }
+
+// A step's of the four that lie in a word
+int signed_scale(uint scales, uint step) { return int(scales << (24u - 8u * (step & 3u))) >> 24; }
+
+vec4 dequantised(uint low, uint high, uint scales, uint d, uint step) {
+    uint q = nibbles(low, step) | high_bits(high, step);
+    return (half_to_float(halfword(d, step >> 1)) * float(signed_scale(scales, step))) * bytes(q, 32);
 }
 
 struct Block { uvec4 quants; uvec2 scales, ds, high; };

@@ -1,0 +1,621 @@
+"""A Vulkan that computes nothing and forgives nothing: handles, lifetimes, timelines and barriers are checked.
+
+    fake = FakeVulkan()                                  # MAPPED memory as lavapipe's, or DISCRETE
+    backend = VulkanBackend(spec, "canonical-1", fake.device(), KERNELS, after=...)
+    fake.stalled = True                                  # nothing that is submitted ends from here on
+
+It runs copies and fills, not kernels. What a dispatch touches is what its kernarg block names: whole buffers,
+unless `places` says what lies where (fake_backend.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from backends.vulkan.fake_hazards import (
+    GRID_READ,
+    SHADER_READ,
+    TRANSFER_READ,
+    Access,
+    FakeVulkanError,
+    Hazards,
+)
+
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.commands import COMPUTE, INDIRECT, SHADER_WRITE, TRANSFER, TRANSFER_WRITE
+from zinc_rt.backends.vulkan.device import DeviceQueue, VulkanDevice
+from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.backends.vulkan.physical_device import (
+    FLOAT_CONTROLS,
+    MODES,
+    DeviceLimits,
+    MemoryHeap,
+    MemoryType,
+    PhysicalDevice,
+    QueueFamily,
+)
+from zinc_rt.spirv.kernarg import Kernarg, kernarg
+from zinc_rt.spirv.modes import MODES as EXECUTION_MODES
+from zinc_rt.spirv.module import SpirvModule, read
+from zinc_rt.spirv.opcodes import Opcode
+
+VK_SUCCESS, VK_NOT_READY, VK_TIMEOUT = 0, 1, 2
+VK_ERROR_OUT_OF_DEVICE_MEMORY, VK_ERROR_DEVICE_LOST = -2, -4
+VA_STEP = 1 << 32  # addresses of two buffers never look alike
+ATOM_BYTES = 64
+LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8  # VK_MEMORY_PROPERTY_*
+HEAP_BYTES = 1 << 30
+MAPPED = (MemoryType(LOCAL | VISIBLE | COHERENT | CACHED, 0),)
+DISCRETE = (MemoryType(LOCAL, 0), MemoryType(VISIBLE | CACHED, 1))  # what the host maps is not coherent
+STYPE_NAMES = {number: name for name, number in api.STYPES.items()}
+
+
+@dataclass(eq=False)
+class FakeObject:
+    """What a handle stands for. `data`: by kind."""
+
+    kind: str
+    handle: int
+    data: dict[str, Any] = field(default_factory=dict)
+    freed: bool = False
+
+    def __repr__(self) -> str:
+        return f"{self.kind} {self.handle:#x}{' ' + self.data['name'] if self.data.get('name') else ''}"
+
+
+@dataclass(eq=False)
+class FakeSubmission:
+    queue: int
+    buffer: FakeObject
+    waits: list[tuple[FakeObject, int]]
+    signals: list[tuple[FakeObject, int]]
+    uses: set[FakeObject] = field(default_factory=set)
+
+
+class FakeMemory:
+    """The device's bytes and, where they are not coherent, the host's own copy of them."""
+
+    def __init__(self, size_bytes: int, coherent: bool) -> None:
+        self.device = ctypes.create_string_buffer(b"\xcd" * size_bytes, size_bytes)
+        self.host = self.device if coherent else ctypes.create_string_buffer(b"\xcd" * size_bytes, size_bytes)
+        self.mapped = False
+
+    def view(self) -> memoryview:
+        return memoryview(self.device).cast("B")
+
+    def host_view(self) -> memoryview:
+        return memoryview(self.host).cast("B")
+
+
+class FakeVulkan:
+    """`types`: the device's memory. `queues`: of its one family. `heap_bytes`: of each heap."""
+
+    def __init__(
+        self,
+        types: tuple[MemoryType, ...] = MAPPED,
+        *,
+        queues: int = 1,
+        heap_bytes: int = HEAP_BYTES,
+        kind: str = "cpu",
+    ) -> None:
+        self.types, self.kind, self.heap_bytes = types, kind, heap_bytes
+        self.queues = [0xD0 + index for index in range(queues)]
+        self.stalled = self.lost = False
+        self.stops_behind: int | None = None  # dispatches of a submission, which then stands
+        self.places: dict[
+            int, list[tuple[int, int, str]]
+        ] = {}  # by kernarg address: of each buffer (start, end, name)
+        self.most_barriers = 0  # of a command buffer
+        self._handles = itertools.count(0x1000, 0x10)
+        self._addresses = itertools.count(VA_STEP, VA_STEP)
+        self._objects: dict[int, FakeObject] = {}
+        self.pending: list[FakeSubmission] = []
+        self._hazards = {queue: Hazards() for queue in self.queues}
+
+    def device(self) -> VulkanDevice:
+        """Open, over this."""
+        heaps = tuple(
+            MemoryHeap(self.heap_bytes, bool(self.types[number].flags & LOCAL))
+            for number in range(1 + max(each.heap for each in self.types))
+        )
+        limits = DeviceLimits(
+            (65535,) * 3, 1024, 32 << 10, 256, 4096, self.heap_bytes, self.heap_bytes, ATOM_BYTES, 64, 0, 1.0, 32
+        )
+        physical = PhysicalDevice(
+            0, "fake", self.kind, "fake driver", (1, 3, 0), 0, 0, "00", b"\0" * 16, limits, heaps, self.types,
+            (QueueFamily(api.VK_QUEUE_COMPUTE_BIT, len(self.queues), 64),), frozenset(),
+            frozenset(FLOAT_CONTROLS), frozenset(),
+            index=0,
+        )  # fmt: skip
+        queues = tuple(DeviceQueue(0, index, handle) for index, handle in enumerate(self.queues))
+        vk: Any = self
+        return VulkanDevice(physical, vk, 1, 2, 3, queues, frozenset(), frozenset())
+
+    def live(self, kind: str = "") -> list[FakeObject]:
+        """What was made and not given back."""
+        return [each for each in self._objects.values() if not each.freed and kind in ("", each.kind)]
+
+    def lose(self) -> None:
+        """VK_ERROR_DEVICE_LOST from here on; what was submitted never ends."""
+        self.lost = True
+        self.pending.clear()
+
+    # --- handles
+
+    def _make(self, kind: str, out: Any, **data: Any) -> FakeObject:
+        made = FakeObject(kind, next(self._handles), data)
+        self._objects[made.handle] = made
+        if out is not None:
+            out._obj.value = made.handle
+        return made
+
+    def _get(self, handle: Any, kind: str) -> FakeObject:
+        number = getattr(handle, "value", handle)
+        found = self._objects.get(number)
+        if found is None or found.kind != kind:
+            raise FakeVulkanError(f"{number!r} is {found or 'no handle'}: wanted a {kind}")
+        if found.freed:
+            raise FakeVulkanError(f"{found} was freed, and is used")
+        return found
+
+    def _destroy(self, handle: Any, kind: str) -> None:
+        number = getattr(handle, "value", handle)
+        if not number:
+            return  # VK_NULL_HANDLE
+        found = self._objects.get(number)
+        if found is not None and found.kind == kind and found.freed:
+            raise FakeVulkanError(f"{found} is freed twice")
+        gone = self._get(number, kind)
+        for submission in self.pending:
+            if gone in submission.uses:
+                raise FakeVulkanError(f"{gone} is freed while a submission uses it")
+        gone.freed = True
+
+    # --- memory
+
+    def vkCreateBuffer(self, device: int, info: Any, _: Any, out: Any) -> int:
+        wanted = info._obj
+        assert wanted.usage & api.VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT and wanted.size > 0
+        self._make("VkBuffer", out, size=wanted.size, memory=None, va=next(self._addresses))
+        return VK_SUCCESS
+
+    def vkDestroyBuffer(self, device: int, handle: int, _: Any) -> None:
+        self._destroy(handle, "VkBuffer")
+
+    def vkGetBufferMemoryRequirements(self, device: int, handle: int, out: Any) -> None:
+        out._obj.size = self._get(handle, "VkBuffer").data["size"]
+        out._obj.alignment = 256
+        out._obj.memoryTypeBits = (1 << len(self.types)) - 1
+
+    def vkAllocateMemory(self, device: int, info: Any, _: Any, out: Any) -> int:
+        wanted = info._obj
+        flags = next(each for each in _chain(wanted) if type(each).__name__ == "VkMemoryAllocateFlagsInfo")
+        assert flags.flags & api.VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT
+        held = sum(each.data["size"] for each in self.live("VkDeviceMemory"))
+        if held + wanted.allocationSize > self.heap_bytes:
+            raise VulkanError(VK_ERROR_OUT_OF_DEVICE_MEMORY, "vkAllocateMemory")
+        kind = self.types[wanted.memoryTypeIndex]
+        memory = FakeMemory(wanted.allocationSize, bool(kind.flags & COHERENT))
+        self._make(
+            "VkDeviceMemory", out, size=wanted.allocationSize, memory=memory, visible=bool(kind.flags & VISIBLE)
+        )
+        return VK_SUCCESS
+
+    def vkFreeMemory(self, device: int, handle: int, _: Any) -> None:
+        if handle and (found := self._objects.get(handle)) is not None and found.kind == "VkDeviceMemory":
+            for buffer in self.live("VkBuffer"):
+                if buffer.data["memory"] is found and any(buffer in each.uses for each in self.pending):
+                    raise FakeVulkanError(f"{found} is freed while a submission uses it")
+        self._destroy(handle, "VkDeviceMemory")
+
+    def vkBindBufferMemory(self, device: int, buffer: int, memory: int, offset: int) -> int:
+        bound, to = self._get(buffer, "VkBuffer"), self._get(memory, "VkDeviceMemory")
+        if bound.data["memory"] is not None:
+            raise FakeVulkanError(f"{bound} is bound twice")
+        assert offset == 0 and to.data["size"] >= bound.data["size"]
+        bound.data["memory"] = to
+        return VK_SUCCESS
+
+    def vkGetBufferDeviceAddress(self, device: int, info: Any) -> int:
+        return int(self._get(info._obj.buffer, "VkBuffer").data["va"])
+
+    def vkMapMemory(self, device: int, memory: int, offset: int, size: int, flags: int, out: Any) -> int:
+        found = self._get(memory, "VkDeviceMemory")
+        if not found.data["visible"]:
+            raise FakeVulkanError(f"{found} is not host-visible, and is mapped")
+        out._obj.value = ctypes.addressof(found.data["memory"].host)
+        return VK_SUCCESS
+
+    def vkFlushMappedMemoryRanges(self, device: int, count: int, ranges: Any) -> int:
+        memory, start, end = self._mapped_range(ranges._obj)
+        memory.view()[start:end] = memory.host_view()[start:end]
+        return VK_SUCCESS
+
+    def vkInvalidateMappedMemoryRanges(self, device: int, count: int, ranges: Any) -> int:
+        memory, start, end = self._mapped_range(ranges._obj)
+        memory.host_view()[start:end] = memory.view()[start:end]
+        return VK_SUCCESS
+
+    def _mapped_range(self, wanted: Any) -> tuple[FakeMemory, int, int]:
+        found = self._get(wanted.memory, "VkDeviceMemory")
+        size = found.data["size"]
+        end = size if wanted.size == api.VK_WHOLE_SIZE else wanted.offset + wanted.size
+        if wanted.offset % ATOM_BYTES or (end % ATOM_BYTES and end != size) or end > size:
+            raise FakeVulkanError(f"{found}: {wanted.offset} to {end} are no whole atoms of {ATOM_BYTES}")
+        return found.data["memory"], wanted.offset, end
+
+    # --- pipelines
+
+    def vkCreateShaderModule(self, device: int, info: Any, _: Any, out: Any) -> int:
+        data = ctypes.string_at(info._obj.pCode, info._obj.codeSize)
+        module = read(data)
+        self._check_modes(module)
+        name = "".join(each for each in module.names.values() if each == "main")
+        self._make("VkShaderModule", out, takes=kernarg(module), name=name)
+        return VK_SUCCESS
+
+    def _check_modes(self, module: SpirvModule) -> None:
+        """A kernel may round and flush as it likes without the modes that the device answers for."""
+        said = {each.operands[1] for each in module.of(Opcode.ExecutionMode)}
+        for name in (MODES[control] for control in FLOAT_CONTROLS):
+            if EXECUTION_MODES[name][1] not in said:
+                raise FakeVulkanError(f"a kernel without {name}, which the device answers for")
+
+    def vkDestroyShaderModule(self, device: int, handle: int, _: Any) -> None:
+        self._destroy(handle, "VkShaderModule")
+
+    def vkCreatePipelineLayout(self, device: int, info: Any, _: Any, out: Any) -> int:
+        self._make("VkPipelineLayout", out)
+        return VK_SUCCESS
+
+    def vkDestroyPipelineLayout(self, device: int, handle: int, _: Any) -> None:
+        self._destroy(handle, "VkPipelineLayout")
+
+    def vkCreatePipelineCache(self, device: int, info: Any, _: Any, out: Any) -> int:
+        wanted = info._obj
+        held = ctypes.string_at(wanted.pInitialData, wanted.initialDataSize) if wanted.initialDataSize else b""
+        self._make("VkPipelineCache", out, content=held)
+        return VK_SUCCESS
+
+    def vkGetPipelineCacheData(self, device: int, handle: int, size: Any, out: Any) -> int:
+        content = self._get(handle, "VkPipelineCache").data["content"]
+        if out is not None:
+            ctypes.memmove(out, content, size._obj.value)
+        size._obj.value = len(content)
+        return VK_SUCCESS
+
+    def vkDestroyPipelineCache(self, device: int, handle: int, _: Any) -> None:
+        self._destroy(handle, "VkPipelineCache")
+
+    def vkCreateComputePipelines(self, device: int, cache: int, count: int, infos: Any, _: Any, out: Any) -> int:
+        held = self._get(cache, "VkPipelineCache")
+        for index in range(count):
+            info = infos[index]
+            self._get(info.layout, "VkPipelineLayout")
+            module = self._get(info.stage.module, "VkShaderModule")
+            assert info.stage.pName == b"main"
+            made = self._make("VkPipeline", None, takes=module.data["takes"])
+            out[index] = made.handle
+            held.data["content"] += struct.pack("<I", made.handle)
+        return VK_SUCCESS
+
+    def vkDestroyPipeline(self, device: int, handle: int, _: Any) -> None:
+        self._destroy(handle, "VkPipeline")
+
+    # --- command buffers
+
+    def vkCreateCommandPool(self, device: int, info: Any, _: Any, out: Any) -> int:
+        self._make("VkCommandPool", out)
+        return VK_SUCCESS
+
+    def vkDestroyCommandPool(self, device: int, handle: int, _: Any) -> None:
+        pool = self._get(handle, "VkCommandPool")
+        for each in self.live("VkCommandBuffer"):
+            if each.data["pool"] is pool:
+                self._destroy(each.handle, "VkCommandBuffer")
+        self._destroy(handle, "VkCommandPool")
+
+    def vkAllocateCommandBuffers(self, device: int, info: Any, out: Any) -> int:
+        pool = self._get(info._obj.commandPool, "VkCommandPool")
+        self._make("VkCommandBuffer", out, pool=pool, state="initial", commands=[], usage=0)
+        return VK_SUCCESS
+
+    def vkFreeCommandBuffers(self, device: int, pool: int, count: int, buffers: Any) -> None:
+        self._destroy(buffers._obj, "VkCommandBuffer")
+
+    def vkBeginCommandBuffer(self, buffer: int, info: Any) -> int:
+        found = self._get(buffer, "VkCommandBuffer")
+        assert found.data["state"] == "initial"
+        found.data.update(state="recording", usage=info._obj.flags)
+        return VK_SUCCESS
+
+    def vkEndCommandBuffer(self, buffer: int) -> int:
+        found = self._recording(buffer)
+        found.data["state"] = "executable"
+        barriers = sum(command[0] == "barrier" for command in found.data["commands"])
+        self.most_barriers = max(self.most_barriers, barriers)
+        return VK_SUCCESS
+
+    def _recording(self, buffer: int) -> FakeObject:
+        found = self._get(buffer, "VkCommandBuffer")
+        if found.data["state"] != "recording":
+            raise FakeVulkanError(f"{found} is {found.data['state']}, and a command is recorded")
+        return found
+
+    def _record(self, buffer: int, *command: Any) -> None:
+        self._recording(buffer).data["commands"].append(command)
+
+    def vkCmdBindPipeline(self, buffer: int, point: int, pipeline: int) -> None:
+        self._record(buffer, "bind", self._get(pipeline, "VkPipeline"))
+
+    def vkCmdPushConstants(
+        self, buffer: int, layout: int, stages: int, offset: int, size: int, values: Any
+    ) -> None:
+        assert (stages, offset, size) == (api.VK_SHADER_STAGE_COMPUTE_BIT, 0, 8)
+        self._record(buffer, "push", self._get(layout, "VkPipelineLayout"), values._obj.value)
+
+    def vkCmdDispatch(self, buffer: int, x: int, y: int, z: int) -> None:
+        self._record(buffer, "dispatch", (x, y, z))
+
+    def vkCmdDispatchIndirect(self, buffer: int, handle: int, offset: int) -> None:
+        found = self._get(handle, "VkBuffer")
+        if offset % 4 or offset + 12 > found.data["size"]:
+            raise FakeVulkanError(f"{found}: no grid at offset {offset}")
+        self._record(buffer, "indirect", found, offset)
+
+    def vkCmdPipelineBarrier(
+        self, buffer: int, after: int, before: int, flags: int, count: int, barriers: Any, *_: Any
+    ) -> None:
+        assert count == 1
+        self._record(buffer, "barrier", after, before, barriers._obj.srcAccessMask, barriers._obj.dstAccessMask)
+
+    def vkCmdFillBuffer(self, buffer: int, handle: int, offset: int, size: int, dword: int) -> None:
+        found = self._get(handle, "VkBuffer")
+        if offset % 4 or size % 4 or offset + size > found.data["size"]:
+            raise FakeVulkanError(f"{found}: {size} bytes at offset {offset} cannot be filled")
+        self._record(buffer, "fill", found, offset, size, dword)
+
+    def vkCmdCopyBuffer(self, buffer: int, source: int, target: int, count: int, regions: Any) -> None:
+        region = regions._obj
+        found, to = self._get(source, "VkBuffer"), self._get(target, "VkBuffer")
+        for each, offset in ((found, region.srcOffset), (to, region.dstOffset)):
+            if offset + region.size > each.data["size"]:
+                raise FakeVulkanError(f"{each}: {region.size} bytes at offset {offset} pass its end")
+        self._record(buffer, "copy", found, region.srcOffset, to, region.dstOffset, region.size)
+
+    # --- timelines and queues
+
+    def vkCreateSemaphore(self, device: int, info: Any, _: Any, out: Any) -> int:
+        kind = next(each for each in _chain(info._obj) if type(each).__name__ == "VkSemaphoreTypeCreateInfo")
+        assert kind.semaphoreType == api.VK_SEMAPHORE_TYPE_TIMELINE
+        self._make("VkSemaphore", out, value=kind.initialValue, last=kind.initialValue)
+        return VK_SUCCESS
+
+    def vkDestroySemaphore(self, device: int, handle: int, _: Any) -> None:
+        self._destroy(handle, "VkSemaphore")
+
+    def vkQueueSubmit(self, queue: int, count: int, infos: Any, fence: int) -> int:
+        if self.lost:
+            raise VulkanError(VK_ERROR_DEVICE_LOST, "vkQueueSubmit")
+        assert queue in self.queues and count == 1 and not fence
+        info = infos._obj
+        values = next(each for each in _chain(info) if type(each).__name__ == "VkTimelineSemaphoreSubmitInfo")
+        waits = self._semaphores(info.waitSemaphoreCount, info.pWaitSemaphores, values.pWaitSemaphoreValues)
+        signals = self._semaphores(
+            info.signalSemaphoreCount, info.pSignalSemaphores, values.pSignalSemaphoreValues
+        )
+        for semaphore, value in signals:
+            if value <= semaphore.data["last"]:
+                raise FakeVulkanError(f"{semaphore}: value {value} is signalled after {semaphore.data['last']}")
+            semaphore.data["last"] = value
+        assert info.commandBufferCount == 1
+        buffer = self._get(_u64s(info.pCommandBuffers, 1)[0], "VkCommandBuffer")
+        if buffer.data["state"] != "executable":
+            raise FakeVulkanError(f"{buffer} is {buffer.data['state']}, and is submitted")
+        replayed = buffer.data["usage"] & api.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT
+        if not replayed and buffer.data.get("submitted"):
+            raise FakeVulkanError(f"{buffer} is for one submission, and is submitted again")
+        buffer.data["submitted"] = True
+        made = FakeSubmission(queue, buffer, waits, signals)
+        made.uses = {buffer, *(semaphore for semaphore, _ in signals), *self._used(buffer)}
+        self.pending.append(made)
+        return VK_SUCCESS
+
+    def vkWaitSemaphores(self, device: int, info: Any, timeout: int) -> int:
+        wanted = info._obj
+        ((semaphore, value),) = self._semaphores(1, wanted.pSemaphores, wanted.pValues)
+        self._progress()
+        return VK_SUCCESS if semaphore.data["value"] >= value else VK_TIMEOUT
+
+    def vkGetSemaphoreCounterValue(self, device: int, handle: Any, out: Any) -> int:
+        self._progress()
+        out._obj.value = self._get(handle, "VkSemaphore").data["value"]
+        return VK_SUCCESS
+
+    def _semaphores(self, count: int, handles: int, values: int) -> list[tuple[FakeObject, int]]:
+        pairs = zip(_u64s(handles, count), _u64s(values, count), strict=True)
+        return [(self._get(handle, "VkSemaphore"), value) for handle, value in pairs]
+
+    def _progress(self) -> None:
+        """Everything that can end does."""
+        if self.lost:
+            raise VulkanError(VK_ERROR_DEVICE_LOST, "vkWaitSemaphores")
+        going = not self.stalled
+        while going:
+            going = False
+            for queue in self.queues:
+                first = next((each for each in self.pending if each.queue == queue), None)
+                if first is None or any(each.data["value"] < value for each, value in first.waits):
+                    continue
+                if not self._execute(first):
+                    self.stalled = True
+                    return
+                self.pending.remove(first)
+                for semaphore, value in first.signals:
+                    semaphore.data["value"] = value
+                going = True
+
+    # --- queries
+
+    def vkCreateQueryPool(self, device: int, info: Any, _: Any, out: Any) -> int:
+        self._make("VkQueryPool", out, ticks=[None] * info._obj.queryCount)
+        return VK_SUCCESS
+
+    def vkDestroyQueryPool(self, device: int, handle: int, _: Any) -> None:
+        self._destroy(handle, "VkQueryPool")
+
+    def vkCmdResetQueryPool(self, buffer: int, pool: int, first: int, count: int) -> None:
+        self._record(buffer, "reset", self._get(pool, "VkQueryPool"))
+
+    def vkCmdWriteTimestamp(self, buffer: int, stage: int, pool: int, query: int) -> None:
+        self._record(buffer, "timestamp", self._get(pool, "VkQueryPool"), query)
+
+    def vkGetQueryPoolResults(
+        self, device: int, pool: int, first: int, count: int, size: int, out: Any, stride: int, flags: int
+    ) -> int:
+        ticks = self._get(pool, "VkQueryPool").data["ticks"]
+        if None in ticks:
+            return VK_NOT_READY
+        for index, tick in enumerate(ticks):
+            out[index] = tick
+        return VK_SUCCESS
+
+    # --- what a submission does
+
+    def _used(self, buffer: FakeObject) -> Iterator[FakeObject]:
+        """What may not go before it has ended: handles it names, and buffers its kernels reach by address."""
+        takes: Kernarg | None = None
+        block = 0
+        for command in buffer.data["commands"]:
+            yield from (each for each in command if isinstance(each, FakeObject))
+            if command[0] == "bind":
+                takes = command[1].data["takes"]
+            elif command[0] == "push":
+                block = command[2]
+            elif command[0] in ("dispatch", "indirect") and command[1] != (0, 0, 0):
+                assert takes is not None
+                where = self._at(block, "kernarg block")
+                yield where
+                for va in self._arguments(where, block, takes):
+                    if va:
+                        yield self._at(va, "argument")
+
+    def _execute(self, submission: FakeSubmission) -> bool:
+        """False where it stands."""
+        hazards = self._hazards[submission.queue]
+        takes: Kernarg | None = None
+        block = 0
+        clock = itertools.count(1000)
+        dispatches = 0
+        for command in submission.buffer.data["commands"]:
+            order = hazards.command()
+            if command[0] in ("dispatch", "indirect"):
+                if dispatches == self.stops_behind:
+                    return False
+                dispatches += 1
+            match command:
+                case ("bind", pipeline):
+                    takes = self._get(pipeline.handle, "VkPipeline").data["takes"]
+                case ("push", _, va):
+                    block = va
+                case ("barrier", *what):
+                    hazards.barrier(*what)
+                case ("dispatch", grid):
+                    assert takes is not None
+                    if grid != (0, 0, 0):
+                        self._dispatch(hazards, order, takes, block)
+                case ("indirect", handle, offset):
+                    assert takes is not None
+                    va = self._get(handle.handle, "VkBuffer").data["va"] + offset
+                    hazards.access(Access("an indirect grid", va, va + 12, INDIRECT, GRID_READ, order))
+                    self._dispatch(hazards, order, takes, block)
+                case ("fill", target, offset, size, dword):
+                    self._transfer(hazards, order, target, offset, size, stores=True)
+                    self._bytes(target)[offset : offset + size] = struct.pack("<I", dword) * (size // 4)
+                case ("copy", source, source_offset, target, offset, size):
+                    self._transfer(hazards, order, source, source_offset, size, stores=False)
+                    self._transfer(hazards, order, target, offset, size, stores=True)
+                    content = bytes(self._bytes(source)[source_offset : source_offset + size])
+                    self._bytes(target)[offset : offset + size] = content
+                case ("reset", pool):
+                    pool.data["ticks"] = [None] * len(pool.data["ticks"])
+                case ("timestamp", pool, query):
+                    pool.data["ticks"][query] = next(clock)
+        hazards.ended(repr(submission.buffer))
+        return True
+
+    def _dispatch(self, hazards: Hazards, order: int, takes: Kernarg, block: int) -> None:
+        where = self._at(block, "kernarg block")
+        places = self.places.get(block, [])
+        for index, (buffer, va) in enumerate(
+            zip(takes.buffers, self._arguments(where, block, takes), strict=True)
+        ):
+            if not va:
+                continue
+            holds = self._at(va, buffer.name)
+            start, end, name = va, holds.data["va"] + holds.data["size"], repr(holds)
+            if places:
+                start, end, name = places[index]
+                if not start <= va < max(end, start + 1):
+                    raise FakeVulkanError(f"{buffer.name} is {va:#x}: wanted {name}, {start:#x} to {end:#x}")
+            what = f"{buffer.name} of a dispatch with arguments at {block:#x}, {name}"
+            hazards.access(Access(what, va, end, COMPUTE, SHADER_READ, order))
+            if buffer.stored:
+                hazards.access(Access(what, va, end, COMPUTE, SHADER_WRITE, order))
+
+    def _transfer(
+        self, hazards: Hazards, order: int, buffer: FakeObject, offset: int, size: int, *, stores: bool
+    ) -> None:
+        start = self._get(buffer.handle, "VkBuffer").data["va"] + offset
+        bit = TRANSFER_WRITE if stores else TRANSFER_READ
+        what = f"a {'store' if stores else 'load'} of a transfer, {buffer}"
+        hazards.access(Access(what, start, start + size, TRANSFER, bit, order))
+
+    def _arguments(self, where: FakeObject, block: int, takes: Kernarg) -> tuple[int, ...]:
+        start = block - where.data["va"]
+        count = len(takes.buffers)
+        return struct.unpack_from(f"<{count}Q", self._bytes(where), start)
+
+    def _at(self, va: int, what: str) -> FakeObject:
+        for each in self._objects.values():
+            if each.kind == "VkBuffer" and each.data["va"] <= va < each.data["va"] + each.data["size"]:
+                if each.freed:
+                    raise FakeVulkanError(f"{what} lies at {va:#x}, in {each}, which was freed")
+                return each
+        raise FakeVulkanError(f"{what} lies at {va:#x}, where no buffer is")
+
+    def _bytes(self, buffer: FakeObject) -> memoryview:
+        memory = self._get(buffer.handle, "VkBuffer").data["memory"]
+        content: memoryview = self._get(memory.handle, "VkDeviceMemory").data["memory"].view()
+        return content
+
+    # --- the end
+
+    def vkDestroyDevice(self, device: int, _: Any) -> None:
+        if self.pending:
+            raise FakeVulkanError(f"the device goes with {len(self.pending)} submissions in flight")
+        if left := self.live():
+            raise FakeVulkanError(f"left at the end: {', '.join(map(repr, left))}")
+
+    def vkDestroyInstance(self, instance: int, _: Any) -> None:
+        pass
+
+
+def _chain(first: Any) -> Iterator[Any]:
+    """A struct and all its pNext lead to."""
+    yield first
+    at = first.pNext
+    while at:
+        kind = ctypes.c_int32.from_address(at).value
+        each: Any = api.struct_type(STYPE_NAMES[kind]).from_address(at)
+        yield each
+        at = each.pNext
+
+
+def _u64s(address: int, count: int) -> list[int]:
+    return list((ctypes.c_uint64 * count).from_address(address)) if count else []

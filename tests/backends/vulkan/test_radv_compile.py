@@ -1,0 +1,91 @@
+"""RADV without a card: the committed containers are what it gives, and what it cannot do is said in a sentence.
+
+Skipped where there is no RADV that knows the chip; Mesa 25.0.7's bytes are the committed ones.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.backends.vulkan.radv import RadvCompiled, compile_modules, find_driver
+from zinc_rt.commands.vulkan import main
+from zinc_rt.errors import InputError, NothingRan, UsageError
+from zinc_rt.kernels.radv.container import COMPILER, container
+from zinc_rt.kernels.radv.table import BUILT, load
+from zinc_rt.kernels.spirv.table import KERNELS
+from zinc_rt.kernels.zrt import write_zrt
+
+SOME = ("add", "rms_norm", "step_grids")
+
+
+@pytest.fixture(scope="module")
+def compiled() -> RadvCompiled:
+    try:
+        return compile_modules({name: KERNELS.module(name) for name in SOME})
+    except NothingRan as error:
+        pytest.skip(error.message)
+    except InputError as error:
+        if "Unknown family" not in str(error):
+            raise
+        pytest.skip(f"the RADV here is older than the chip: {error.message}")
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_a_committed_container_is_what_radv_gives(compiled: RadvCompiled, name: str) -> None:
+    made = container(name, KERNELS.module(name), compiled.caches[name], compiled.mesa)
+    if load(name).compiler != f"{COMPILER}{compiled.mesa}":
+        pytest.skip(f"the committed ones are of {load(name).compiler}, this is Mesa {compiled.mesa}")
+    assert write_zrt(made) == (BUILT / f"{name}.zrt").read_bytes(), "zinc-rt vulkan compile --radv gfx1201"
+
+
+def test_a_module_that_is_none_is_named(compiled: RadvCompiled) -> None:
+    with pytest.raises(InputError, match=r"kernel odd: RADV .* compiled nothing"):
+        compile_modules({"odd": KERNELS.module("add")[:40]})
+
+
+def test_the_command_writes_where_it_is_told(
+    compiled: RadvCompiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", "add", "--radv", "gfx1201", "-o", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "PASS  1 of 1 kernels are compiled" in out and f"RADV of Mesa {compiled.mesa}" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["add.zrt"]
+
+
+# --- without a driver ---
+
+
+def test_no_driver_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VK_DRIVER_FILES", str(tmp_path / "nowhere.json"))
+    with pytest.raises(NothingRan, match=r"no RADV here(.|\n)*--driver FILE names"):
+        find_driver()
+    assert main(["compile", "add", "--radv", "gfx1201", "-o", str(tmp_path)]) == 77
+
+
+def test_a_driver_that_is_named_must_be_one(tmp_path: Path) -> None:
+    manifest = tmp_path / "odd.json"
+    manifest.write_text(json.dumps({"ICD": {"library_path": str(tmp_path / "none.so")}}))
+    with pytest.raises(InputError, match="its library does not open"):
+        find_driver(str(manifest))
+    with pytest.raises(InputError, match="no such file"):
+        find_driver(str(tmp_path / "none.so"))
+    odd = tmp_path / "libvulkan_radeon.so"
+    odd.write_bytes(b"no library")
+    with pytest.raises(InputError, match="compiled nothing"):
+        compile_modules({"add": KERNELS.module("add")}, driver=str(odd))
+
+
+def test_words_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="--radv gfx1100: containers are made for gfx1201"):
+        compile_modules({}, "gfx1100")
+    for words, says in {
+        ("nosuch", "--radv", "gfx1201"): "no module nosuch",
+        ("add", "-o", "x"): "-o and --driver go with --radv",
+        ("add", "--radv", "gfx1201", "-o", "/nowhere"): "no such folder",
+        ("no.spv", "--radv", "gfx1201"): "cannot read",
+    }.items():
+        assert main(["compile", *words]) == 2
+        assert says in capsys.readouterr().err

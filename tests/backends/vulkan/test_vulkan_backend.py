@@ -1,0 +1,375 @@
+"""The Vulkan backend over a Vulkan that checks handles, lifetimes, timelines and barriers. Needs no driver."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from backends.vulkan.fake_backend import FakeBackend
+from backends.vulkan.fake_hazards import FakeVulkanError
+from backends.vulkan.fake_vulkan import DISCRETE, MAPPED, FakeVulkan
+from lower.chains import ONE
+from support import Counts
+
+from zinc_rt.backends.vulkan import executable, pipelines, streams
+from zinc_rt.backends.vulkan.backend import VulkanOptions
+from zinc_rt.backends.vulkan.commands import END, CmdPipelineBarrier, VulkanCommand
+from zinc_rt.backends.vulkan.hang import VulkanHang
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Event, Stream
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.spirv.table import KERNELS
+from zinc_rt.lower import LoweredGraph, lower
+from zinc_rt.lower.one_node import TOGETHER, one_node
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.object_cache import ObjectCache
+from zinc_rt.spirv.modes import with_modes
+
+MODELS = ("qwen3-q", "gemma4-q", "qwen35moe-q")
+HEAPS = {"mapped": MAPPED, "discrete": DISCRETE}
+DEBUG = VulkanOptions(debug=True)
+
+
+def one_add(tokens: int = 3) -> tuple[LoweredGraph, int]:
+    """ADD as a graph, and the bytes of its operands: one allocation, TOGETHER."""
+    x = np.ones((tokens, 40), np.float32)
+    node = one_node(Op.ADD, (x, x.copy()), (x.copy(),), capacity=ONE)
+    plan = node.together(BufferHeap.DEVICE_LOCAL, 256)
+    lowered = lower(node.graph, KERNELS.entries, plan, ordering="canonical-1", tier="vulkan")
+    return lowered, plan.allocations[TOGETHER].size_bytes
+
+
+@pytest.fixture
+def fake() -> FakeVulkan:
+    return FakeVulkan()
+
+
+@pytest.fixture
+def backend(fake: FakeVulkan) -> Iterator[FakeBackend]:
+    """Closed by the test where it can be."""
+    made = FakeBackend(fake, DEBUG)
+    yield made
+    gc.collect()
+
+
+def ready(backend: FakeBackend) -> executable.VulkanExecutable:
+    """A built graph with its operands."""
+    lowered, size_bytes = one_add()
+    arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
+    return backend.build(lowered, {TOGETHER: arena})
+
+
+def run_model(backend: FakeBackend, name: str, *steps: list[int]) -> None:
+    engine = Engine(read_gguf(str(FOLDER / f"{name}.gguf")), backend, ctx=64)
+    session = engine.open()
+    for tokens in steps:
+        engine.extend(session, tokens)
+    engine.release(session)
+
+
+# --- whole models
+
+
+@pytest.mark.parametrize("heap", HEAPS)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_models_replays_are_ordered_and_leave_nothing(model: str, heap: str) -> None:
+    """Of any two dispatches that touch the same bytes, one of which stores to them, a barrier stands between; at
+    the end nothing is left."""
+    fake = FakeVulkan(HEAPS[heap], kind="cpu" if heap == "mapped" else "discrete")
+    with FakeBackend(fake) as backend:
+        run_model(backend, model, [1, 2, 3, 4, 5], [6], [7])
+    assert not fake.live()
+
+
+def dropping(number: int) -> Callable[..., Iterator[VulkanCommand]]:
+    """`executable.replayed` without that barrier; they count from 0, BEGIN."""
+    real = executable.replayed
+
+    def replayed(*arguments: Any) -> Iterator[VulkanCommand]:
+        barriers = itertools.count()
+        for command in real(*arguments):
+            if not isinstance(command, CmdPipelineBarrier) or next(barriers) != number:
+                yield command
+
+    return replayed
+
+
+def test_a_barrier_that_is_dropped_is_found_whichever_it_is(
+    monkeypatch: pytest.MonkeyPatch, slow_counts: Counts
+) -> None:
+    """All but the one in front, which orders submissions."""
+    with FakeBackend(FakeVulkan()) as whole:
+        run_model(whole, MODELS[0], [5])
+        count = whole.fake.most_barriers
+    assert count > 40
+    for number in range(1, count, slow_counts(9, 1)):
+        with monkeypatch.context() as patch, pytest.raises(FakeVulkanError, match=r"no barrier between|without a"):
+            patch.setattr(executable, "replayed", dropping(number))
+            run_model(FakeBackend(FakeVulkan()), MODELS[0], [5])
+
+
+def test_submissions_are_ordered_by_the_barrier_in_front(
+    fake: FakeVulkan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = FakeBackend(fake)
+    lowered, size_bytes = one_add()
+    arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
+    back = backend.alloc(size_bytes, BufferHeap.HOST_VISIBLE, "back")
+    stream = Stream("one")
+    backend.submit(backend.build(lowered, {TOGETHER: arena}), stream)
+    monkeypatch.setattr(streams, "BEGIN", END)
+    fence = backend.copy(arena, 0, back, 0, size_bytes, stream)
+    with pytest.raises(FakeVulkanError, match=r"no barrier between y of a dispatch .* and a load of a transfer"):
+        backend.wait(fence, 1.0)
+
+
+# --- kernels
+
+
+def test_a_float_mode_that_is_left_out_is_found(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "with_modes", lambda data, modes: with_modes(data, modes[1:]))
+    with pytest.raises(FakeVulkanError, match="a kernel without RoundingModeRTE, which the device answers for"):
+        ready(backend)
+
+
+# --- lifetimes
+
+
+def test_what_is_freed_in_flight_is_found(fake: FakeVulkan, backend: FakeBackend) -> None:
+    made = ready(backend)
+    fake.stalled = True
+    backend.submit(made, Stream("one"))
+    with pytest.raises(FakeVulkanError, match="is freed while a submission uses it"):
+        backend.unload(made)
+
+
+def test_operands_freed_in_flight_are_found_though_only_kernels_name_them(
+    fake: FakeVulkan, backend: FakeBackend
+) -> None:
+    lowered, size_bytes = one_add()
+    arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
+    made = backend.build(lowered, {TOGETHER: arena})
+    fake.stalled = True
+    backend.submit(made, Stream("one"))
+    with pytest.raises(FakeVulkanError, match="is freed while a submission uses it"):
+        backend.free(arena)
+
+
+def test_operands_freed_before_are_found(backend: FakeBackend) -> None:
+    lowered, size_bytes = one_add()
+    arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
+    made = backend.build(lowered, {TOGETHER: arena})
+    backend.free(arena)
+    with pytest.raises(FakeVulkanError, match=r"argument lies at .* which was freed"):
+        backend.submit(made, Stream("one"))
+
+
+def test_a_buffer_is_freed_once(backend: FakeBackend) -> None:
+    buffer = backend.alloc(100, BufferHeap.HOST_VISIBLE, "once")
+    backend.free(buffer)
+    with pytest.raises(ValueError, match="once is not allocated on this device, or was freed"):
+        backend.free(buffer)
+
+
+def test_what_is_left_at_the_end_is_found(fake: FakeVulkan, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = FakeBackend(fake)
+    ready(backend)
+    monkeypatch.setattr(backend.memory, "close", lambda: None)
+    with pytest.raises(FakeVulkanError, match="left at the end: VkBuffer"):
+        backend.close()
+
+
+def test_a_timelines_value_is_signalled_once(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, stream = ready(backend), Stream("one")
+    fence = backend.submit(made, stream)
+    fence.timeline.next_value.value = 1
+    with pytest.raises(FakeVulkanError, match="value 1 is signalled after 1"):
+        backend.submit(made, stream)
+
+
+# --- streams
+
+
+def test_streams_take_turns_on_queues_and_wait_for_each_other_on_the_device() -> None:
+    fake = FakeVulkan(queues=2)
+    with FakeBackend(fake) as backend:
+        made = ready(backend)
+        first, second = Stream("first"), Stream("second")
+        fake.stalled = True
+        for stream in (first, second):
+            stream.advanced(backend.submit(made, stream))
+        event = Event()
+        event.record(first)
+        second.wait(event)
+        fence = backend.submit(made, second)
+        one, other, waiting = fake.pending
+        assert one.queue != other.queue == waiting.queue
+        assert [len(each.waits) for each in fake.pending] == [0, 0, 1] and waiting.waits == one.signals
+        assert not fence.done()
+        fake.stalled = False
+        backend.wait(fence, 1.0)
+        assert backend.submissions.fast == 0 and backend.submissions.careful == 3
+        backend.wait(backend.submit(made, first), 1.0)
+        assert backend.submissions.fast == 1
+
+
+def test_copies_and_fills_are_in_the_streams_order(fake: FakeVulkan) -> None:
+    with FakeBackend(fake) as backend:
+        stream = Stream("one")
+        source = backend.alloc(4096, BufferHeap.DEVICE_LOCAL, "source")
+        target = backend.alloc(4096, BufferHeap.HOST_VISIBLE, "target")
+        backend.write(source, 0, memoryview(bytes(range(256)) * 16))
+        backend.copy(source, 256, target, 0, 1000, stream)
+        backend.fill(target, 100, 200, stream)
+        backend.wait(backend.copy(target, 400, target, 0, 4, stream), 1.0)
+        got = bytes(backend.read(target, 0, 1000))
+        want = bytearray((bytes(range(256)) * 4)[:1000])
+        want[100:300] = bytes(200)
+        want[:4] = want[400:404]
+        assert got == bytes(want)
+        with pytest.raises(ValueError, match="whole dwords"):
+            backend.fill(target, 1, 4, stream)
+
+
+# --- memory
+
+
+@pytest.mark.parametrize("heap", HEAPS)
+def test_bytes_reach_memory_the_host_does_not_map(heap: str) -> None:
+    fake = FakeVulkan(HEAPS[heap], kind="discrete", heap_bytes=1 << 28)
+    with FakeBackend(fake) as backend:
+        content = np.random.default_rng(1).integers(0, 256, 100_000, np.uint8)
+        buffers = backend.upload({}, {"constant": content})
+        back = backend.alloc(content.nbytes, BufferHeap.HOST_VISIBLE, "back")
+        assert not any(backend.read(back, 0, content.nbytes))
+        backend.wait(backend.copy(buffers["constant"], 0, back, 0, content.nbytes, Stream("one")), 1.0)
+        assert bytes(backend.read(back, 0, content.nbytes)) == content.tobytes()
+        if heap == "discrete":
+            with pytest.raises(ValueError, match="the host does not map this memory"):
+                backend.read(buffers["constant"], 0, 4)
+
+
+def test_too_much_memory_is_refused_with_what_there_is() -> None:
+    with FakeBackend(FakeVulkan(heap_bytes=10 << 20)) as backend:
+        backend.alloc(7 << 20, BufferHeap.DEVICE_LOCAL, "cache", zeroed=False)
+        with pytest.raises(
+            UnsupportedError, match=r"arena takes 5.0 MiB, fake has 3.0 MiB left; .* cache 7.0 MiB"
+        ):
+            backend.alloc(5 << 20, BufferHeap.DEVICE_LOCAL, "arena")
+        with pytest.raises(UnsupportedError, match=r"all takes 20.0 MiB in one allocation, fake gives 10.0 MiB"):
+            backend.alloc(20 << 20, BufferHeap.DEVICE_LOCAL, "all")
+
+
+def test_guards_say_who_was_written_beside(fake: FakeVulkan) -> None:
+    with FakeBackend(fake, VulkanOptions(guarded=True)) as backend:
+        buffer = backend.alloc(100, BufferHeap.HOST_VISIBLE, "scores")
+        assert not backend.memory.spoilt()
+        block = buffer.storage.block
+        block.host[block.guard_bytes + 112 + 3] = 1  # 100 bytes take 112
+        assert backend.memory.spoilt() == ["1 bytes behind scores were written, the nearest 3 away"]
+        assert not backend.memory.spoilt()
+
+
+# --- what does not end
+
+
+def test_a_deadline_says_which_replay_stands_and_where(fake: FakeVulkan, backend: FakeBackend) -> None:
+    made, stream = ready(backend), Stream("decode")
+    backend.wait(backend.submit(made, stream), 1.0)
+    fake.stops_behind = 1  # step_grids has ended, the addition has not
+    fence = backend.submit(made, stream)
+    with pytest.raises(VulkanHang) as caught:
+        backend.wait(fence, 0.5)
+    assert caught.value.node is made.nodes[0] and caught.value.executable == made.name
+    assert caught.value.message == (
+        "fake, stream decode: value 2 not there after 0.5 s; the semaphore says 1 of 2 submitted; "
+        f"{made.name} runs; not past add of ADD y"
+    )
+    assert "a software driver cannot abandon a dispatch: end the process" in caught.value.next
+    with pytest.raises(VulkanHang):
+        backend.close(drain_seconds=0.0)
+    backend.close()  # harmless; the device stays
+    assert fake.live("VkPipeline")
+
+
+def test_a_lost_device_ends_every_fence_and_closes(fake: FakeVulkan, backend: FakeBackend) -> None:
+    made, stream = ready(backend), Stream("decode")
+    before = backend.submit(made, stream)
+    backend.wait(before, 1.0)
+    fake.stalled = True
+    fence, later = backend.submit(made, stream), backend.submit(made, Stream("other"))
+    fake.lose()
+    with pytest.raises(VulkanHang, match="value 2 is lost with the device") as caught:
+        backend.wait(fence, 1.0)
+    assert caught.value.lost and before.done() and later.done()
+    before.wait(0.0)
+    for call in (lambda: later.wait(0.0), lambda: backend.submit(made, stream)):
+        with pytest.raises(VulkanHang, match="lost with the device"):
+            call()
+    backend.close()
+    assert not fake.live()
+
+
+# --- pipelines, processes
+
+
+def test_the_drivers_code_is_kept_and_a_damaged_file_is_not_read(tmp_path: Path) -> None:
+    def opened() -> tuple[FakeVulkan, FakeBackend]:
+        fake = FakeVulkan()
+        return fake, FakeBackend(fake, VulkanOptions(cache=ObjectCache(tmp_path)))
+
+    def held(fake: FakeVulkan) -> int:
+        return len(fake.live("VkPipelineCache")[0].data["content"])
+
+    fake, backend = opened()
+    assert held(fake) == 0
+    ready(backend)
+    backend.close()
+    (file,) = tmp_path.iterdir()
+    fake, backend = opened()
+    assert held(fake) > 0
+    backend.close()
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    fake, backend = opened()
+    assert held(fake) == 0
+    backend.close()
+
+
+def test_a_fork_is_refused(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ready(backend)
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    calls: list[Callable[[], object]] = [
+        lambda: backend.submit(made, Stream("one")),
+        lambda: backend.alloc(4, BufferHeap.HOST_VISIBLE, "more"),
+    ]
+    for call in calls:
+        with pytest.raises(UnsupportedError, match="a fork has not its driver's threads"):
+            call()
+    backend.close()  # the parent's business
+    assert made.block in backend.memory.blocks
+
+
+def test_a_grid_beyond_the_devices_is_refused(fake: FakeVulkan) -> None:
+    with FakeBackend(fake) as backend:
+        lowered, size_bytes = one_add(tokens=1)
+        arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
+        object.__setattr__(backend.vulkan.physical.limits, "grid", (0, 0, 0))
+        with pytest.raises(UnsupportedError, match="add wants 1 x 1 x 1 workgroups, fake has"):
+            backend.build(lowered, {TOGETHER: arena})
+
+
+def test_its_executables_give_nodes_and_spirv(backend: FakeBackend) -> None:
+    made = ready(backend)
+    assert [node.op for node in made.nodes] == [Op.ADD]
+    assert made.kernels() == {name: KERNELS.module(name) for name in ("add", "step_grids")}
+    assert made.times().dispatches == ()
+    backend.unload(made)
+    backend.close()

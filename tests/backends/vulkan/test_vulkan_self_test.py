@@ -1,0 +1,135 @@
+"""The self-test of arithmetic: which bits it wants, how it names what is wrong, and what a driver gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import Counts
+
+from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.backends.vulkan import self_test
+from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
+from zinc_rt.backends.vulkan.device import PhysicalDevice, open_device
+from zinc_rt.backends.vulkan.self_test_cases import CASES, OPERATIONS, SPECIAL, Operands, operands, wrong_bits
+from zinc_rt.kernels.spirv.compile import KERNELS as FOLDER
+from zinc_rt.kernels.spirv.table import KERNELS
+from zinc_rt.object_cache import ObjectCache
+
+NUMBER = {operation.name: number for number, operation in enumerate(OPERATIONS)}
+
+
+@pytest.fixture
+def backend(vulkan_driver: PhysicalDevice) -> Iterator[VulkanBackend]:
+    device = open_device(vulkan_driver)
+    with VulkanBackend(
+        BackendSpec("vulkan", "Vulkan"), "canonical-1", device, KERNELS, VulkanOptions(), after=device.close
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ObjectCache:
+    return ObjectCache(tmp_path)
+
+
+def wanted(number: int, given: Operands) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return OPERATIONS[number].want(*given.floats).view(np.uint32)
+
+
+def test_the_kernel_has_a_case_for_every_operation() -> None:
+    source = (FOLDER / "self_test.comp").read_text()
+    assert [int(number) for number in re.findall(r"case (\d+)u:", source)] == list(range(len(OPERATIONS) - 1))
+
+
+def test_operands_are_the_same_at_every_call_and_hold_every_pair_of_special_values() -> None:
+    given, again = operands(), operands()
+    assert (given.a == again.a).all() and (given.b == again.b).all() and (given.c == again.c).all()
+    assert len(given.a) == len(given.b) == len(given.c) == CASES
+    pairs = set(zip(given.a.tolist(), given.b.tolist(), strict=True))
+    assert {(int(a), int(b)) for a in SPECIAL for b in SPECIAL} <= pairs
+
+
+@pytest.mark.parametrize("name", NUMBER)
+def test_right_bits_are_right_and_a_wrong_one_is_named(name: str) -> None:
+    given, number = operands(), NUMBER[name]
+    got = wanted(number, given).copy()
+    assert len(set(got.tolist())) > 3
+    assert wrong_bits(number, given, got) is None
+    at = 1500  # not NaN: any NaN is as good as another
+    got[at] ^= 1
+    found = wrong_bits(number, given, got)
+    assert found is not None and found.wrong == 1
+    assert found.given[0] == given.a[at] and len(found.given) == OPERATIONS[number].operands
+    assert str(found).startswith(f"{name}: 1 of {CASES} wrong, the first at a {given.a[at]:#010x}")
+    assert str(found).endswith(f"wanted {found.want:#010x}, got {found.want ^ 1:#010x}")
+
+
+def test_any_nan_is_right_where_one_is_wanted() -> None:
+    given, number = operands(), NUMBER["a + b"]
+    got = wanted(number, given).copy()
+    nan = np.isnan(got.view(np.float32))
+    got[nan] = 0xFFFFFFFF
+    assert nan.any() and wrong_bits(number, given, got) is None
+
+
+def test_a_driver_has_all_bits(backend: VulkanBackend, slow_counts: Counts) -> None:
+    assert self_test.differences(backend, operands(slow_counts(CASES, 1 << 20))) == ()
+
+
+def test_that_it_passed_is_remembered(
+    backend: VulkanBackend, cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert self_test.refusal(backend, cache) == ""
+    monkeypatch.setattr(self_test, "differences", None)  # not asked again
+    assert self_test.refusal(backend, cache) == ""
+
+
+def test_a_refusal_names_the_operation_and_is_found_again_each_time(
+    backend: VulkanBackend, cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = self_test.results
+
+    def flushing(backend: VulkanBackend, given: Operands, numbers: range) -> np.ndarray:
+        got = honest(backend, given, numbers)
+        denormal = (got & 0x7F800000 == 0) & (got & 0x7FFFFF != 0)
+        return np.where(denormal, got & 0x80000000, got)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(self_test, "results", flushing)
+        said = self_test.refusal(backend, cache)
+        assert said == self_test.refusal(backend, cache)
+    assert said.startswith(f"canonical-1 on {backend.vulkan.physical.name} ")
+    assert re.search(r"computes other bits: a \+ b: \d+ of 4096 wrong, the first at a 0x\w{8}, b 0x\w{8}", said)
+    assert self_test.refusal(backend, cache) == ""
+
+
+def test_another_set_of_modes_is_another_result(backend: VulkanBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = self_test.digest(backend)
+    monkeypatch.setattr(type(backend.vulkan), "float_modes", ("RoundingModeRTE",))
+    assert self_test.digest(backend) != before
+
+
+DIVISORS = (0x3F800001, 0x40490FDB, 0x3EAAAAAB, 0x00000003, 0x7F7FFFFF)  # near 1, pi, a third, denormal, largest
+SWEPT = ("fsqrt_(a)", "fexp_(a)", "flog_(a)", *(f"fdiv_(a, {bits:#010x})" for bits in DIVISORS))
+BLOCK = 1 << 18
+
+
+@pytest.mark.parametrize("swept", SWEPT)
+def test_every_argument_of_a_function(swept: str, backend: VulkanBackend, slow_counts: Counts) -> None:
+    """By blocks of neighbours, evenly over all 2^32 bits; `python -m pytest --slow` takes 64 times as many."""
+    name, _, divisor = swept.partition(", ")
+    number = NUMBER["fdiv_(a, b)" if divisor else name]
+    blocks = slow_counts(1, 64)
+    b = np.full(BLOCK, int(divisor.rstrip(")"), 16) if divisor else 0, np.uint32)
+    for index in range(blocks):
+        first = index * ((1 << 32) // blocks)
+        step = 1 if blocks > 1 else (1 << 32) // BLOCK - 1  # one block alone strides over all of them
+        a = (first + step * np.arange(BLOCK, dtype=np.uint64)).astype(np.uint32)
+        given = Operands(a, b, b)
+        (got,) = self_test.results(backend, given, (number,))
+        assert wrong_bits(number, given, got) is None

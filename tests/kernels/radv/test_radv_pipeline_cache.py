@@ -1,0 +1,89 @@
+"""What RADV's pipeline cache must look like, from bytes laid out as Mesa 25.0.7 does; no driver is needed."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.kernels.radv.container import MOVE_ARGUMENTS, container
+from zinc_rt.kernels.radv.pipeline_cache import read_shader
+from zinc_rt.kernels.spirv.table import module
+from zinc_rt.kernels.zrt import read_zrt, write_zrt
+
+S_ENDPGM, S_CODE_END = 0xBFB00000, 0xBF9F0000
+CODE = struct.pack("<6I", S_ENDPGM, *[S_CODE_END] * 5)
+INFO_BYTES = 1112  # radv_shader_info of Mesa 25.0.7
+
+
+def shader(code: bytes = CODE, *, run_bytes: int = 4, info_bytes: int = INFO_BYTES, **changed: int) -> bytes:
+    """radv_shader_binary_legacy. `changed`: fields of its configuration."""
+    given = {"vgprs": 24, "spilled": 0, "float_mode": 0xF0, "scratch": 0, "user_sgprs": 4, "lds": 3} | changed
+    rsrc1 = 2 | given["float_mode"] << 12 | 1 << 29
+    rsrc2 = given["user_sgprs"] << 1 | 1 << 7 | given["lds"] << 15
+    registers = (128, given["vgprs"], 0, given["spilled"], 0, given["lds"], 0, 0)
+    config = struct.pack("<14I", 0, *registers, given["float_mode"], given["scratch"], rsrc1, rsrc2, 0)
+    head = config + bytes(info_bytes)
+    sizes = struct.pack("<6I", len(code), run_bytes, 0, 0, 0, 0)
+    total = len(head) + 8 + len(sizes) + len(code)
+    return head + struct.pack("<2I", total, 0) + sizes + code
+
+
+def cache(*objects: bytes, vendor: int = 0x1002) -> bytes:
+    """VkPipelineCacheHeaderVersionOne and Mesa's list of objects."""
+    data = struct.pack("<4I16sI", 32, 1, vendor, 0x101, bytes(16), len(objects))
+    for each in objects:
+        data += struct.pack("<3I32s", 0xFFFFFFFF, 32, len(each), bytes(32))
+        data += bytes(-len(data) % 8) + each
+    return data
+
+
+def test_the_code_and_its_registers_are_found() -> None:
+    found = read_shader(cache(bytes(40), shader()))
+    assert found.code == CODE[:4] and found.vgprs == 24 and found.lds_bytes == 3 * 512
+    assert (found.spilled, found.scratch_bytes, found.float_mode) == (0, 0, 0xF0)
+
+
+def test_constants_behind_the_code_stay_with_it() -> None:
+    code = CODE + struct.pack("<2I", 7, 9)
+    assert read_shader(cache(shader(code))).code == code
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (bytes(20), "20 bytes are no pipeline cache"),
+        (cache(shader(), vendor=0x10005), "vendor 0x10005, wanted AMD's 0x1002"),
+        (cache(), "0 shaders found"),
+        (cache(shader(), shader()), "2 shaders found"),
+        (cache(shader(info_bytes=INFO_BYTES + 8)), "this Mesa lays it out in another way"),
+        (cache(shader(run_bytes=8000)), "0 shaders found"),
+        (cache(shader())[:-40], "0 shaders found"),
+    ],
+)
+def test_another_layout_is_refused(data: bytes, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        read_shader(data)
+
+
+def test_one_instruction_in_front_makes_it_a_kernel_of_t1() -> None:
+    made = container("add", module("add"), cache(shader()), "25.0.7")
+    assert made.code == MOVE_ARGUMENTS + CODE[:4] and made.compiler == "RADV/Mesa-25.0.7"
+    assert (made.buffers, made.constant_bytes, made.workgroup, made.lds_bytes) == (3, 4, (32, 1, 1), 1536)
+    assert read_zrt(write_zrt(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"scratch": 256}, "256 bytes of scratch a wave"),
+        ({"spilled": 9}, "spills 9 registers"),
+        ({"float_mode": 0xC0}, "float mode 0xc0, wanted 0xf0"),
+        ({"user_sgprs": 7}, "RADV wants 7 user SGPRs"),
+    ],
+)
+def test_what_t1_does_not_set_up_is_refused(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises((InputError, UnsupportedError), match=f"kernel add: .*{says}"):
+        container("add", module("add"), cache(shader(**changed)), "25.0.7")
