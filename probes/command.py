@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--learn", metavar="FACTS.json", help="ask the device what the references leave open, and write it down"
     )
-    made.add_argument("--soak", type=_positive, default=0.0, metavar="MINUTES", help="mixed packets in P56")
+    made.add_argument("--soak", type=positive, default=0.0, metavar="MINUTES", help="mixed packets in P56")
     made.add_argument("--manual", action="store_true", help="P56 asks you to suspend the machine")
     made.add_argument("--journal", type=Path, metavar="FILE", help="where begun probes are noted, synced to disk")
     add_results(made)
@@ -73,7 +73,7 @@ def add_choice(made: argparse.ArgumentParser) -> None:
         "--expect", type=Path, metavar="FILE", help="known failures of this chip, with their reasons"
     )
     made.add_argument(
-        "--timeout", type=_positive, default=0.0, metavar="S", help="for each probe (default its own)"
+        "--timeout", type=positive, default=0.0, metavar="S", help="for each probe (default its own)"
     )
 
 
@@ -103,7 +103,7 @@ def add_results(made: argparse.ArgumentParser) -> None:
     out.add_argument("--strict", action="store_true", help="a skipped probe fails")
 
 
-def _positive(text: str) -> float:
+def positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise ValueError

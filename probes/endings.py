@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.errors import UnsupportedError, ZincError, first_line
+from zinc_rt.exec import DeadlineMissed
 from zinc_rt.facts import table
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import ChildEnd
-from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.outcome import Failed, Outcome, Stuck
 
 if TYPE_CHECKING:
     from zinc_rt.sim.interfaces import DeviceFinding
 
-KNOWN = (Failed, Stuck, DriverError, UnsupportedError, OSError)
+KNOWN = (Failed, DeadlineMissed, DriverError, VulkanError, UnsupportedError, OSError)
 
 
 FINDINGS_TOLD = 3  # of one rule, in one probe
 
 
-def run_in(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Outcome:
+class Closeable(Protocol):
+    """What a context is to those who end a run. A context manager."""
+
+    def news(self) -> tuple[list[DeviceFinding], list[str]]:
+        """A simulated device's findings, and its kernel log."""
+
+    def marks(self) -> list[str]:
+        """The marks of zinc_rt/facts.py that it came to."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None: ...
+
+
+def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
     """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
     outcome = _outcome(context, run)
     findings, log = context.news()
@@ -59,7 +74,7 @@ def _says(rule: str) -> str:
     return f": {fact.says}" if fact is not None else ""
 
 
-def _outcome(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Outcome:
+def _outcome(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
     outcome: Outcome | None = None
     try:
         with context:
@@ -90,6 +105,10 @@ def outcome_from(error: BaseException) -> Outcome:
             cause=error.why,
             advice=error.next,
         )
+    if isinstance(error, VulkanError):
+        return Outcome("fail", error.message, error.result, call=error.call, advice=error.next)
+    if isinstance(error, DeadlineMissed):
+        return Outcome("fail", error.message, "no-fence", advice=error.next)
     if isinstance(error, OSError):
         return Outcome("fail", str(error), "errno", errno=error.errno or 0)
     message, advice = (error.message, error.next) if isinstance(error, ZincError) else (str(error), "")

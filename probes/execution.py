@@ -17,8 +17,6 @@ from zinc_rt.commands.output import begin
 from zinc_rt.commands.progress import stages
 from zinc_rt.errors import NothingRan, UsageError
 from zinc_rt.facts import leaned_on, told
-from zinc_rt.files import check_writable
-from zinc_rt.junit import to_junit
 from zinc_rt.probes import combinations, registry
 from zinc_rt.probes.device import parse, require_amd_gpu
 from zinc_rt.probes.device_description import describe_device
@@ -30,10 +28,10 @@ from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.learning import facts_file
 from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.output import bundle, passed, table
-from zinc_rt.probes.output.tap import to_tap
+from zinc_rt.probes.output.results import check_outputs, write_results
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
-from zinc_rt.report import Report, Result, to_json, write_text
+from zinc_rt.report import Report, Result
 
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
@@ -60,10 +58,10 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     try:
         require_amd_gpu(spec, f"zinc-rt-{name}")
     except NothingRan as nothing:
-        _check_outputs(arguments)
-        _write(arguments, begin(_report_of(nothing, name), arguments))
+        check_outputs(arguments)
+        write_results(arguments, begin(_report_of(nothing, name), arguments))
         raise
-    _check_outputs(arguments)
+    check_outputs(arguments)
     show = partial(terminal.show, out=sys.stderr) if "-" in (arguments.json, arguments.tap) else terminal.show
     device = describe_device(spec)
     _same_chip(expectations, device)
@@ -111,20 +109,8 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
             f"bundle    {arguments.bundle}, {size_bytes / 1000:.0f} kB: read its README.txt before you send it on"
         )
     show(table.verdict(report, strict=arguments.strict))
-    _write(arguments, report)
+    write_results(arguments, report)
     return report.exit_code(strict=arguments.strict)
-
-
-def _write(arguments: argparse.Namespace, report: Report) -> None:
-    for path, content in (
-        (arguments.json, to_json(report, strict=arguments.strict)),
-        (arguments.tap, to_tap(report)),
-        (arguments.junit, to_junit(report)),
-    ):
-        if path == "-":
-            print(content)
-        elif path:
-            write_text(path, content)
 
 
 def _report_of(nothing: NothingRan, name: str) -> Report:
@@ -136,17 +122,6 @@ def _report_of(nothing: NothingRan, name: str) -> Report:
         device=device,
         results=[Result("device", "probe", "skip", reason=nothing.message, advice=nothing.next)],
     )
-
-
-def _check_outputs(arguments: argparse.Namespace) -> None:
-    """What is written at the end can be, asked before hours of probes. Raises OutputError or UsageError."""
-
-    if arguments.json == arguments.tap == "-":
-        raise UsageError("--json - and --tap -: stdout holds one of them", next="name a file for the other")
-    tap = None if arguments.tap == "-" else arguments.tap
-    check_writable(arguments.junit, tap, arguments.learn, report=arguments.json)
-    if arguments.bundle is not None:
-        bundle.check(arguments.bundle)
 
 
 def _tiers(text: str | None) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from zinc_rt.exec import DeadlineMissed
 if TYPE_CHECKING:
     from zinc_rt.backends.amd.hang import HangReport
 
-HOST, T1, T2 = "host", "t1", "t2"
-TIERS = (HOST, T1, T2)
+HOST, T1, T2, VULKAN = "host", "t1", "t2", "vulkan"
+TIERS = (HOST, T1, T2, VULKAN)
 
 Status = Literal["pass", "fail", "skip"]
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
+from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.outcome import Outcome, Signature
 
-Run = Callable[[ProbeContext], Outcome]
+Run = Callable[[Any], Outcome]  # of a ProbeContext, or of a VulkanProbeContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,13 +60,13 @@ def select(probes: Sequence[Probe], expression: str, command: str = "zinc-rt-pm4
     chosen: set[str] = set()
     for term in expression.split(","):
         term = term.strip()
-        span = re.fullmatch(r"[Pp](\d+)-[Pp]?(\d+)", term)
+        span = re.fullmatch(r"[A-Za-z](\d+)-[A-Za-z]?(\d+)", term)
         found = {
             probe.id
             for probe in probes
             if (span and int(span[1]) <= number(probe) <= int(span[2]))
             or probe.id.lower() == term.lower()
-            or (not re.fullmatch(r"[Pp]\d+", term) and term and term.lower() in probe.title.lower())
+            or (not re.fullmatch(r"[A-Za-z]\d+", term) and term and term.lower() in probe.title.lower())
         }
         if not found:
             raise UsageError(f"-k {term!r} selects no probe", next=f"{command} --list names them")

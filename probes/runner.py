@@ -106,7 +106,7 @@ class ProbeRunner:
                 return f"needs {need}{because or f', which {verb}'}"
         if probe.hazard > plan.hazard:
             why = plan.why_hazard or f"only up to {plan.hazard} was asked for"
-            return f"hazard {probe.hazard}, and {why}: --hazard {probe.hazard}"
+            return f"hazard {probe.hazard}, and {why}: {self.option_for(probe.hazard)}"
         if probe.hazard >= 2 and plan.displays and not plan.force:
             return f"hangs or faults on purpose, and this GPU lights {', '.join(plan.displays)}; --force runs it"
         if probe.hazard and self._dead:
@@ -138,7 +138,7 @@ class ProbeRunner:
         plan = self.plan
         deadline = plan.timeout_seconds or probe.seconds + probe.more_seconds(plan.options)
         before = len(self._kernel_log())
-        ended = run_apart(partial(in_context, probe, plan.spec, tier, plan.options), deadline)
+        ended = run_apart(self.body(probe, tier), deadline)
         outcome = outcome_of(ended)
         self.log += outcome.log
         self.marks.update(outcome.marks)
@@ -168,6 +168,14 @@ class ProbeRunner:
             notes=(*outcome.notes, f"{alive.id} afterwards: {after.reason}"),
             report=after.report,
         )
+
+    def body(self, probe: Probe, tier: str) -> Callable[[], Outcome]:
+        """What the child runs."""
+        return partial(in_context, probe, self.plan.spec, tier, self.plan.options)
+
+    def option_for(self, hazard: int) -> str:
+        """The option that lets probes of this hazard run."""
+        return f"--hazard {hazard}"
 
     # --- reporting ---
 

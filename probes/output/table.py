@@ -34,16 +34,16 @@ def header(device: dict[str, Any]) -> str:
     return "\n".join(words)
 
 
-LINE = (Column("", width=7), Column("", width=4), Column("", width=3), Column("", width=33), "")
+LINE = (Column("", width=4), Column("", width=3), Column("", width=33), "")
 
 
-def line(result: Result) -> Table:
+def line(result: Result, *, id_width: int = 7) -> Table:
     """A row of the table that grows while probes run."""
     status = result.status.upper() if result.status == "fail" else result.status
     what = "sim" if result.measure.get("simulated") else ""
     said = result.reason if result.status != "pass" else measures(result)
     title = str(result.measure.get("title", ""))
-    return Table(LINE, [[result.id, status, what, title, said]], headings=False)
+    return Table((Column("", width=id_width), *LINE), [[result.id, status, what, title, said]], headings=False)
 
 
 def measures(result: Result) -> str:

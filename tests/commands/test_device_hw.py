@@ -1,4 +1,4 @@
-"""--device hw never simulates: every command that has the option, on a machine without a card."""
+"""--device hw never simulates, and is no driver in software: every command that has the option, without a card."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_devices import CPU, FakeDevice, FakeVulkan
 
 from zinc_rt import devices
+from zinc_rt.backends.vulkan import loader
 from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.model.gguf import read_gguf
@@ -39,6 +41,7 @@ LINES = {
     "replay": "LOG --tiers t1",
     "run": "--model MODEL --tokens 1,2 --max-tokens 2",
     "validate": "--model MODEL --tiers t1,t_cpu",
+    "vulkan-test": "",
 }
 # The same with other tiers: what needs no GPU does not run in its place.
 MORE = [
@@ -52,6 +55,8 @@ MORE = [
     ("compare", "--model MODEL --tokens 1,2 --no-speed --peers t1"),
     ("perf gate", "--milestone M0 --only opcodes"),
     ("pm4-test", "--tiers t1 -k P01"),
+    ("run", "--model MODEL --tokens 1,2 --max-tokens 2 --tier vulkan"),
+    ("validate", "--model MODEL --tiers vulkan,t_cpu"),
 ]
 
 
@@ -70,6 +75,7 @@ def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("a device was simulated")
 
+    monkeypatch.setattr(loader, "load", lambda: FakeVulkan((FakeDevice("fakepipe", CPU),)))
     monkeypatch.setattr(devices, "amd_gpus", tuple)
     monkeypatch.setattr(probe_device, "amd_gpus", lambda driver: [])
     monkeypatch.setattr(SimClient, "__init__", never)
@@ -121,6 +127,6 @@ def test_without_a_card_it_says_so_and_runs_nothing(
     seen = capsys.readouterr()
     said = seen.out + seen.err
     assert code in (2, 77), said
-    assert "no AMD GPU" in said, said
+    assert "no AMD GPU" in said or "Vulkan has no GPU" in said, said
     assert "SIMULATED" not in said and "Traceback" not in said
     assert not (tmp_path / "out.npz").exists(), "nothing was computed in its place"

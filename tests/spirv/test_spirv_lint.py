@@ -171,6 +171,56 @@ def test_private_arrays(name: str, tmp_path: Path) -> None:
         compiler.compile_source(compiler.GlslSource(path))
 
 
+BARRIERS = {
+    "for all": ("barrier();", True),
+    "in a lane's branch": ("if (lane < 4u) barrier();", False),
+    "in a workgroup's branch": ("if (gl_WorkGroupID.x < args.n) barrier();", True),
+    "in a row's branch": ("if (gl_GlobalInvocationID.y < args.n) barrier();", True),
+    "behind a lane's return": ("if (gl_GlobalInvocationID.x >= args.n) return; barrier();", False),
+    "behind a workgroup's return": ("if (gl_WorkGroupID.x >= args.n) return; barrier();", True),
+    "in a loop by arguments": ("for (uint i = 0u; i < args.n; i++) barrier();", True),
+    "in a loop by a load for all": ("for (uint i = 0u; i < args.x.v[gl_WorkGroupID.x]; i++) barrier();", True),
+    "in a loop by a lane's load": ("for (uint i = 0u; i < args.x.v[lane]; i++) barrier();", False),
+    "in a loop from a lane": ("for (uint i = lane; i < args.n; i += LANES) barrier();", False),
+    "in a loop that a lane leaves": (
+        "for (uint i = 0u; i < args.n; i++) { if (args.x.v[lane] == i) break; barrier(); }",
+        False,
+    ),
+    "in a loop that a lane goes on with": (
+        "for (uint i = 0u; i < args.n; i++) { if (args.x.v[lane] == i) continue; barrier(); }",
+        False,
+    ),
+    "by what a lane stored": ("uint k = 0u; if (lane > 2u) k = 1u; if (k == 0u) barrier();", False),
+    "by shared memory for all": ("if (words[0] == 0u) barrier();", True),
+    "by a lane's shared memory": ("if (words[lane] == 0u) barrier();", False),
+    "by one condition of two": ("if (args.n > 3u && lane > 3u) barrier();", False),
+    "by a lane's argument": ("if (twice(lane) > 3u) barrier();", False),
+    "by an argument for all": ("if (twice(args.n) > 3u) barrier();", True),
+    "in a function, for all": ("meet();", True),
+    "in a function, for a lane": ("if (lane < 4u) meet();", False),
+    "by what a function gave out": ("uint k; give(k); if (k > 3u) barrier();", False),
+}
+FUNCTIONS = """
+shared uint words[32];
+uint twice(uint n) { return n + n; }
+void give(out uint n) { n = lane; }
+void meet() { barrier(); }
+"""
+
+
+@needs_glslang
+@pytest.mark.parametrize("name", BARRIERS)
+def test_barriers(name: str, tmp_path: Path) -> None:
+    body, fine = BARRIERS[name]
+    path = tmp_path / "barrier.comp"
+    path.write_text(
+        f"{HEAD}KERNARG(U32 x; U32RW y; uint n;)\n{FUNCTIONS}\n"
+        f"void main() {{ words[lane] = args.n; {body}\n args.y.v[lane] = words[lane]; }}\n"
+    )
+    found = lint(read(compiler.build(compiler.GlslSource(path))))
+    assert [remark.rule for remark in found] == ([] if fine else ["barrier"])
+
+
 def test_the_rules_are_those_of_the_page() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "spirv.md").read_text()
     assert {f"`{rule}`" for rule in RULES} <= set(page.split())

@@ -59,9 +59,9 @@ def _compile(arguments: argparse.Namespace) -> int:
         return vulkan_radv.compile_radv(arguments)
     if arguments.output or arguments.driver:
         raise UsageError("-o and --driver go with --radv CHIP", next="zinc-rt vulkan compile --help")
-    from zinc_rt.kernels.spirv.compile import sources, stale
+    from zinc_rt.kernels.spirv.compile import PROBES, sources, stale
 
-    every = {source.name: source for source in sources()}
+    every = {source.name: source for source in (*sources(), *sources(PROBES))}
     for name in arguments.name:
         if name not in every:
             raise UsageError(f"no kernel {name}", next=f"one of {', '.join(every)}")
@@ -89,13 +89,13 @@ def _put(data: bytes, file: BinaryIO) -> None:
 
 
 def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
-    from zinc_rt.kernels.spirv.compile import BUILT, available, stale
+    from zinc_rt.kernels.spirv.compile import BUILT, PROBES, available, stale
     from zinc_rt.spirv.lint import lint
     from zinc_rt.spirv.module import read
 
     bad = 0
     there = [source for source in wanted if source.built.is_file()]
-    for source in there:
+    for source in (each for each in there if each.linted):
         for remark in lint(read(source.built.read_bytes(), source.built.name)):
             bad += 1
             print(f"{source.built.name}: {remark}")
@@ -110,7 +110,9 @@ def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
     if old:
         print("repro   zinc-rt vulkan compile && git diff --stat")
     if orphans:
-        for path in sorted({*BUILT.glob("*.spv")} - {source.built for source in wanted}):
+        for path in sorted(
+            {*BUILT.glob("*.spv"), *PROBES.glob("built/*.spv")} - {source.built for source in wanted}
+        ):
             bad += 1
             print(f"orphan  {path.name}: no source")
     bad += len(old)

@@ -14,6 +14,7 @@ from zinc_rt.spirv.module import SpirvModule, text_of
 from zinc_rt.spirv.opcodes import ROUNDED, Opcode, opcode_name
 from zinc_rt.spirv.private_arrays import private_arrays
 from zinc_rt.spirv.remark import Remark, function_at, place
+from zinc_rt.spirv.uniformity import barriers
 
 # Numbers of the SPIR-V registry's spirv.h.
 CAPABILITIES = {1: "Shader", 11: "Int64", 5347: "PhysicalStorageBufferAddresses"}
@@ -233,4 +234,5 @@ RULES = {
     "built-in": _built_ins,
     "workgroup": _workgroup,
     "private-array": private_arrays,
+    "barrier": barriers,
 }

@@ -28,9 +28,7 @@ def test_every_opcode_of_the_oracle_runs() -> None:
 
 def test_matrix_instructions_are_refused_by_name() -> None:
     for op in MATRIX_INSTRUCTIONS:
-        said = (
-            f"{op.name} sums in the order of a chip's matrix instruction, which canonical-1 does not have: MATMUL"
-        )
+        said = f"{op.name} sums as a chip's matrix instruction does, not as canonical-1: use MATMUL"
         assert {each.refused for each in answers()[op]} == {said}
 
 

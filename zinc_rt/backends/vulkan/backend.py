@@ -226,7 +226,7 @@ class VulkanBackend:
         executable = self._builder.build(lowered, buffers)
         if executable.timestamps is not None:
             reset = CmdResetQueryPool(executable.timestamps.pool, executable.timestamps.count)
-            self._run_now("reset of timestamps", [reset])
+            self.run_now("reset of timestamps", [reset])
         return executable
 
     def unload(self, executable: VulkanExecutable) -> None:
@@ -269,6 +269,11 @@ class VulkanBackend:
         finally:
             self.free(place)
 
+    def run_now(self, name: str, commands: Iterable[VulkanCommand], timeout_seconds: float | None = None) -> None:
+        """Commands of one's own, behind what was submitted to their stream; returns when they have ended."""
+        fence = self._streams.run_once(name, commands, self._own_stream)
+        fence.wait(self.options.timeout_seconds if timeout_seconds is None else timeout_seconds)
+
     # Inside
 
     def _put_later(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
@@ -296,11 +301,7 @@ class VulkanBackend:
         """No step is charged with a software driver's compiler."""
         if new:
             seconds = max(self.options.timeout_seconds, FIRST_RUN_SECONDS * len(new))
-            self._run_now("first runs of kernels", empty_runs(new, self._pipelines.layout), seconds)
-
-    def _run_now(self, name: str, commands: Iterable[VulkanCommand], timeout_seconds: float | None = None) -> None:
-        fence = self._streams.run_once(name, commands, self._own_stream)
-        fence.wait(self.options.timeout_seconds if timeout_seconds is None else timeout_seconds)
+            self.run_now("first runs of kernels", empty_runs(new, self._pipelines.layout), seconds)
 
     def _hang(
         self, timeline: SemaphoreTimeline, value: int, why: str, executable: VulkanExecutable | None

@@ -7,42 +7,44 @@ from collections.abc import Sequence
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice
 from zinc_rt.errors import UnsupportedError, UsageError
 
+ANY = ("", "hw", "cpu")  # the first there is, the first GPU, the first driver in software
 SOFTWARE = "in software: no GPU's speed"
 
 
 def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevice, str]:
-    """A device and a line why. `which`: "" the first that can run models; `hw` the first such GPU, `cpu` such a
-    driver in software; a number; or a part of a name. Raises UsageError for a number or name that fits none, or a
-    name that fits two; UnsupportedError where none of those allowed can run a model."""
-    if not devices:
-        raise UnsupportedError("there is a Vulkan loader, but no driver has a device", next="zinc-rt vulkan-test")
-    if which in ("", "hw", "cpu"):
-        return _first(devices, which)
-    found = _named(devices, which)
+    """A device that can run models, and a line why it. `which`: one of ANY, a number, or a part of a name. Raises
+    UsageError for a number or name that fits none, or a name that fits two; UnsupportedError where none of those
+    allowed can run a model."""
+    found = pick(devices, which)
+    if which in ANY and found.missing:
+        why = "; ".join(f"{each.name}: {each.missing}" for each in _allowed(devices, which))
+        raise UnsupportedError(
+            f"no Vulkan device can run models: {why}", next="update its driver; zinc-rt vulkan-test"
+        )
     if found.missing:
         raise UnsupportedError(f"{found.name}: {found.missing}", next=f"choose another: {listed(devices)}")
-    return found, said(found)
+    equal = [each for each in devices if each.name == found.name and not each.missing and each != found]
+    if which not in ANY or not equal:
+        return found, said(found)
+    more = f"the first of {len(equal) + 1} equal ones, --device {equal[0].option} takes the next"
+    return found, f"{said(found)}; {more}"
 
 
-def _first(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevice, str]:
-    allowed = [each for each in devices if which == "" or each.is_cpu == (which == "cpu")]
+def pick(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
+    """As `choose`, but where no device can run a model, the first of those allowed."""
+    if which not in ANY:
+        return _named(devices, which)
+    allowed = _allowed(devices, which)
     if not allowed:
         what = "driver in software" if which == "cpu" else "GPU"
         raise UnsupportedError(
             f"--device {which}: Vulkan has no {what} here", next=f"choose one: {listed(devices)}"
         )
-    usable = [each for each in allowed if not each.missing]
-    if not usable:
-        why = "; ".join(f"{each.name}: {each.missing}" for each in allowed)
-        raise UnsupportedError(
-            f"no Vulkan device can run models: {why}", next="update its driver; zinc-rt vulkan-test"
-        )
-    first = usable[0]
-    equal = [each for each in usable[1:] if each.name == first.name]
-    more = (
-        f"; the first of {len(equal) + 1} equal ones, --device {equal[0].option} takes the next" if equal else ""
-    )
-    return first, said(first) + more
+    return next((each for each in allowed if not each.missing), allowed[0])
+
+
+def _allowed(devices: Sequence[PhysicalDevice], which: str) -> list[PhysicalDevice]:
+    return [each for each in devices if which == "" or each.is_cpu == (which == "cpu")]
 
 
 def _named(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:

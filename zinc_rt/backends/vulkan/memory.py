@@ -126,6 +126,7 @@ class VulkanMemory:
         guard_bytes = self._guard_bytes if not (self._staged and heap == BufferHeap.DEVICE_LOCAL) else 0
         made = VulkanBlock(name, used_bytes, 0, guard_bytes=guard_bytes)
         whole = used_bytes + 2 * made.guard_bytes
+        self._check_size(name, whole)
         try:
             made.handle = self._buffer(whole, name)
             needs = api.struct("VkMemoryRequirements")
@@ -298,14 +299,16 @@ class VulkanMemory:
             raise self._no_room(block, size_bytes, self._device.heaps[block.heap_index].size_bytes) from error
         block.memory = handle.value
 
-    def _check_room(self, block: VulkanBlock, size_bytes: int) -> None:
-        most = self._device.limits.allocation_bytes
+    def _check_size(self, name: str, size_bytes: int) -> None:
+        most = min(self._device.limits.allocation_bytes, self._device.limits.buffer_bytes)
         if size_bytes > most:
             raise UnsupportedError(
-                f"{block.name} takes {_mib(size_bytes)} in one allocation, {self._device.physical.name} gives "
+                f"{name} takes {_mib(size_bytes)} in one allocation, {self._device.physical.name} gives "
                 f"{_mib(most)}",
                 next=SMALLER,
             )
+
+    def _check_room(self, block: VulkanBlock, size_bytes: int) -> None:
         room = self.room_bytes(block.heap_index)
         if size_bytes > room:
             raise self._no_room(block, size_bytes, room)

@@ -136,7 +136,7 @@ def ask(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
     """Everything that is asked of a device. `vulkan`: an instance's functions."""
     properties = struct("VkPhysicalDeviceProperties2")
     vulkan.vkGetPhysicalDeviceProperties2(handle, byref(properties))
-    version = _version(properties.properties.apiVersion)
+    version = version_of(properties.properties.apiVersion)
     extensions = _extensions(vulkan, handle)
     p11, p12 = struct("VkPhysicalDeviceVulkan11Properties"), struct("VkPhysicalDeviceVulkan12Properties")
     host = struct("VkPhysicalDeviceExternalMemoryHostPropertiesEXT")
@@ -215,7 +215,7 @@ def dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _version(number: int) -> tuple[int, int, int]:
+def version_of(number: int) -> tuple[int, int, int]:
     """VK_API_VERSION_MAJOR, _MINOR, _PATCH."""
     return number >> 22 & 0x7F, number >> 12 & 0x3FF, number & 0xFFF
 

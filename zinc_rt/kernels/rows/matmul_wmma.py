@@ -16,9 +16,7 @@ def _launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterat
 
 
 def _refusal(node: Node, graph: OpGraph) -> str:
-    return (
-        f"{node.op.name} sums in the order of a chip's matrix instruction, which canonical-1 does not have: MATMUL"
-    )
+    return f"{node.op.name} sums as a chip's matrix instruction does, not as canonical-1: use MATMUL"
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

@@ -1,0 +1,145 @@
+"""What zinc-rt vulkan-test does: which device and which probes, the run itself, and what is told of it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from zinc_rt import devices, terminal
+from zinc_rt.backends.vulkan.choose import pick
+from zinc_rt.backends.vulkan.device import list_devices
+from zinc_rt.backends.vulkan.loader import INSTALL
+from zinc_rt.backends.vulkan.physical_device import PhysicalDevice
+from zinc_rt.backends.vulkan.tier import described, no_device
+from zinc_rt.commands.output import begin
+from zinc_rt.commands.progress import stages
+from zinc_rt.errors import NothingRan, UnsupportedError, UsageError, ZincError
+from zinc_rt.files import state_folder
+from zinc_rt.probes import registry
+from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.device_spec import DeviceSpec
+from zinc_rt.probes.endings import run_in
+from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.kit.context import ProbeOptions
+from zinc_rt.probes.outcome import VULKAN, Outcome
+from zinc_rt.probes.output import table
+from zinc_rt.probes.output.results import check_outputs, write_results
+from zinc_rt.probes.probe import Probe
+from zinc_rt.probes.runner import ProbeRunner, RunPlan
+from zinc_rt.probes.vulkan import groups
+from zinc_rt.probes.vulkan.context import VulkanProbeContext
+from zinc_rt.report import Report
+
+COMMAND = "zinc-rt-vulkan-test"
+PROBES = registry.of_package(groups)
+ALIVE = "V05"
+ASK_SECONDS = 30.0  # that drivers may take to say what devices there are
+
+
+class VulkanProbeRunner(ProbeRunner):
+    def body(self, probe: Probe, tier: str) -> Callable[[], Outcome]:
+        return partial(in_context, probe, self.plan.spec, tier, self.plan.options)
+
+    def option_for(self, hazard: int) -> str:
+        return "--may-hang"
+
+    def repro(self, probe: Probe, tier: str) -> str:
+        words = [self.command, "--device", self.plan.spec.option, "-k", probe.id]
+        words += ["--may-hang"] if probe.hazard >= 2 else []
+        words += ["--timeout", f"{self.plan.timeout_seconds:g}"] if self.plan.timeout_seconds else []
+        return shlex.join(words)
+
+
+def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Outcome:
+    """The child's body."""
+    return run_in(VulkanProbeContext(spec, tier, options), probe.run)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Raises NothingRan where Vulkan has no device, UsageError for one that is none of those it has."""
+    chosen = registry.select(PROBES, arguments.select, COMMAND)
+    if arguments.list:
+        terminal.show(table.listing(chosen))
+        return 0
+    check_outputs(arguments)
+    device = _device(arguments.device)
+    show = partial(terminal.show, out=sys.stderr) if "-" in (arguments.json, arguments.tap) else terminal.show
+    about = {"tier": VULKAN, **asdict(described(device))}
+    report = begin(Report("vulkan-test", device=about), arguments)
+    show(header(device, about))
+    plan = RunPlan(
+        DeviceSpec(render_path=device.option),
+        (VULKAN,),
+        2 if arguments.may_hang else 1,
+        ProbeOptions((VULKAN,)),
+        next(probe for probe in PROBES if probe.id == ALIVE),
+        timeout_seconds=arguments.timeout,
+    )
+    journal = Journal(state_folder() / "vulkan-test.journal" if arguments.may_hang else None, plan.spec.option)
+    runner = VulkanProbeRunner(plan, chosen, journal, command=COMMAND)
+    show("")
+    with ExitStack() as alone:
+        stage = alone.enter_context(stages())
+        for result in runner.run(stage.say):
+            stage.clear()
+            report.results.append(result)
+            show(table.line(result, id_width=10))
+    for result in report.results:
+        if result.status == "fail":
+            show("")
+            show(table.story(result))
+    show("")
+    software = " on a driver in SOFTWARE: no GPU's speed" if device.is_cpu else ""
+    show(table.verdict(report, strict=arguments.strict) + software)
+    write_results(arguments, report)
+    return report.exit_code(strict=arguments.strict)
+
+
+def header(device: PhysicalDevice, about: dict[str, Any]) -> str:
+    """What is probed, by which driver, and what stands between."""
+    words = [
+        f"device    {device.option} {device.name} ({device.kind})",
+        f"driver    {device.driver}, {about['firmware']}",
+        f"kernel    {about['kernel']}",
+    ]
+    words += [f"named     {about['driver_files']}"] if about["driver_files"] else []
+    words += [f"layers    {', '.join(about['layers'])}"] if about["layers"] else []
+    return "\n".join(words)
+
+
+def _device(which: str) -> PhysicalDevice:
+    """The device meant, usable or not. Raises NothingRan where Vulkan has none, or UnsupportedError where one was
+    named; UsageError for a name or number that fits none."""
+    named, part = devices.parse_device(which)
+    if which == "sim" or (named is not None and named.tier != VULKAN):
+        raise UsageError(f"--device {which}: no device of Vulkan", next="zinc-rt devices lists them")
+    found, why, next_ = _asked()
+    if not found:
+        kind = UnsupportedError if named is not None else NothingRan
+        raise kind(why, next=next_)
+    return pick(found, which if which in ("hw", "cpu") else part)
+
+
+def _asked() -> tuple[tuple[PhysicalDevice, ...], str, str]:
+    """What devices there are, asked in a process of its own: no driver survives the fork of a probe. Why there are
+    none, and what to do."""
+    ended = run_apart(_ask, ASK_SECONDS)
+    if ended.how == "returned":
+        answer: tuple[tuple[PhysicalDevice, ...], str, str] = ended.value
+        return answer
+    last = ended.text.strip().splitlines()[-1]
+    return (), f"a Vulkan driver or layer ended its process: {last}", "VK_DRIVER_FILES=FILE takes one driver alone"
+
+
+def _ask() -> tuple[tuple[PhysicalDevice, ...], str, str]:
+    try:
+        found = list_devices()
+    except ZincError as error:
+        return (), error.message, error.next
+    return found, "" if found else no_device(), INSTALL

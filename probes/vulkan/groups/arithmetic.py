@@ -1,0 +1,118 @@
+"""Float arithmetic, as the driver claims it and as it is: V06 and V07."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.vulkan import self_test
+from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
+from zinc_rt.backends.vulkan.physical_device import MODES
+from zinc_rt.kernels.spirv.table import KERNELS
+from zinc_rt.probes.outcome import VULKAN, Outcome, check, passed, symptom
+from zinc_rt.probes.probe import fails, probe, proves
+from zinc_rt.probes.vulkan.bench import VulkanBench
+from zinc_rt.probes.vulkan.context import VulkanProbeContext
+
+CASES = 1 << 15
+ADD, MULTIPLY, MULTIPLY_ADD, DIVIDE, ROOT, MAXIMUM, ZERO_PLUS, IS_NAN = range(8)  # rows of probe_float.comp
+MINUS_ZERO = np.uint32(0x80000000)
+
+
+@probe("V06", "float controls", (VULKAN,), hazard=0, needs=("V05",))
+@proves(
+    "sums and products round to nearest even, each by itself, denormals kept: what canonical orderings need",
+    passes_when="every bit of a + b, a * b and a * b + c is IEEE 754's; the rest is reported",
+)
+@fails(
+    symptom("rounding"),
+    "the driver rounds otherwise than to nearest even although the kernel asks for it",
+    "report it to the driver's makers; canonical orderings do not run here",
+)
+@fails(
+    symptom("denormals"),
+    "the driver flushes denormals, and claims no mode that keeps them",
+    "update the driver; canonical orderings do not run here",
+)
+@fails(
+    symptom("contraction"),
+    "the driver's compiler fuses a product with a sum in spite of NoContraction",
+    "report it to the driver's makers; canonical orderings do not run here",
+)
+def float_controls(c: VulkanProbeContext) -> Outcome:
+    a, b, x = operands()
+    got = measured(c.bench, a, b, x)
+    with np.errstate(all="ignore"):
+        product = a * b
+        want = {ADD: a + b, MULTIPLY: product, MULTIPLY_ADD: product + x}
+        tiny = np.abs(want[MULTIPLY]) < np.finfo(np.float32).tiny
+        ratio, root = a / b, np.sqrt(a)
+    check(not differ(got[MULTIPLY][tiny], product[tiny]), "denormals", "a product that is denormal is flushed")
+    for number, name in ((ADD, "a + b"), (MULTIPLY, "a * b")):
+        wrong = differ(got[number], want[number])
+        check(not wrong, "rounding", f"{name}: {wrong} of {CASES} results are wrong")
+    wrong = differ(got[MULTIPLY_ADD], want[MULTIPLY_ADD])
+    check(not wrong, "contraction", f"a * b + c: {wrong} of {CASES} results are wrong")
+    nans = np.isnan(a) | np.isnan(b)
+    return passed(
+        division_ulp=worst_ulp(got[DIVIDE], ratio),
+        square_root_ulp=worst_ulp(got[ROOT], root),
+        zero_plus_minus_zero=bool((got[ZERO_PLUS].view(np.uint32)[a.view(np.uint32) == MINUS_ZERO] == 0).all()),
+        max_keeps_nan=bool(np.isnan(got[MAXIMUM][nans]).all()),
+        tells_nan=bool((got[IS_NAN] == np.isnan(a)).all()),
+        claims=[mode for name, mode in MODES.items() if name in c.physical.float_controls],
+    )
+
+
+def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random bits, and among them neighbours in size, denormal products, zeros of both signs and NaN."""
+    random = np.random.default_rng(16)
+    a, b, x = random.integers(0, 1 << 32, (3, CASES), np.uint64).astype(np.uint32)
+    near = slice(0, CASES // 2)  # exponents of about 1, where sums round and products cancel
+    for each in (a, b, x):
+        each[near] = (each[near] & 0x80FFFFFF) | 0x3F000000
+    tiny = slice(CASES // 2, CASES // 2 + 1024)
+    a[tiny], b[tiny] = (a[tiny] & 0x807FFFFF) | 0x1F800000, (b[tiny] & 0x807FFFFF) | 0x1F000000
+    a[:64], b[64:128], a[128:192] = MINUS_ZERO, 0x7FC00000, 0x7FC00000
+    return a.view(np.float32), b.view(np.float32), x.view(np.float32)
+
+
+def measured(bench: VulkanBench, *abc: np.ndarray) -> np.ndarray:
+    """float32 [8, n]: every operation of probe_float.comp."""
+    y = bench.words(8 * CASES, "results")
+    arguments = [bench.of(each) for each in abc]
+    bench.run(bench.dispatch("probe_float", (*arguments, y, CASES), (CASES // 32, 8, 1)))
+    return y.floats.reshape(8, CASES)
+
+
+def differ(got: np.ndarray, want: np.ndarray) -> int:
+    """How many bits patterns differ; any NaN is as good as another."""
+    same = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
+    return int(np.count_nonzero(~same))
+
+
+def worst_ulp(got: np.ndarray, want: np.ndarray) -> int:
+    """Of normal, finite results; all others are another question."""
+    normal = np.isfinite(want) & (np.abs(want) >= np.finfo(np.float32).tiny)
+    bits = [each[normal].view(np.int32).astype(np.int64) for each in (got, want)]
+    ordered = [np.where(each < 0, -(each & 0x7FFFFFFF), each) for each in bits]
+    return int(np.abs(ordered[0] - ordered[1]).max(initial=0))
+
+
+@probe("V07", "self-test", (VULKAN,), hazard=0, needs=("V05",), seconds=60.0)
+@proves(
+    "every operation of canonical-1 has the oracle's bits on this driver",
+    passes_when="no operation of 4,096 operands differs; else canonical-1 is refused here",
+)
+@fails(
+    symptom("wrong-bits"),
+    "the driver's compiler changes float arithmetic in a way that no mode forbids it, or has a fault",
+    "report operation and operands to the driver's makers; VK_DRIVER_FILES=FILE takes another driver",
+)
+def self_test_(c: VulkanProbeContext) -> Outcome:
+    with VulkanBackend(
+        registry.spec("vulkan"), "canonical-1", c.device, KERNELS, VulkanOptions(cache=None)
+    ) as backend:
+        wrong = self_test.differences(backend)
+    check(not wrong, "wrong-bits", "; ".join(str(each) for each in wrong[:3]))
+    return passed(operations=len(self_test.OPERATIONS), cases=len(self_test.operands().a))

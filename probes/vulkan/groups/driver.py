@@ -1,0 +1,139 @@
+"""Loader, drivers and devices, before anything runs: V01 to V05."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+
+from zinc_rt.backends.vulkan import api, icd, layers, loader
+from zinc_rt.backends.vulkan.physical_device import FEATURES, FLOAT_CONTROLS, dotted, version_of
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.probes.outcome import HOST, VULKAN, Outcome, check, passed, symptom
+from zinc_rt.probes.probe import fails, probe, proves
+from zinc_rt.probes.vulkan.context import VulkanProbeContext
+
+READS_BACK = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+
+
+@probe("V01", "loader and drivers", (HOST,), hazard=0)
+@proves(
+    "there is a Vulkan loader, and which drivers it is told of",
+    passes_when="every driver opens that VK_DRIVER_FILES names; another that does not is told",
+)
+@fails(
+    symptom("driver"),
+    "a manifest (ICD file) names a library that is missing or of another architecture, or is damaged",
+    "reinstall that driver, or remove the file; VK_DRIVER_FILES=FILE takes one driver alone",
+)
+def loader_(c: VulkanProbeContext) -> Outcome:
+    vulkan = loader.load()
+    version = ctypes.c_uint32()
+    vulkan.vkEnumerateInstanceVersion(byref(version))
+    drivers = icd.installed()
+    troubles = [f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble]
+    check(not (troubles and icd.named()), "driver", f"{icd.named()}: {'; '.join(troubles)}")
+    named = [icd.named()] if icd.named() else []
+    active = [f"layers {', '.join(layers.active())}"] if layers.active() else []
+    return passed(
+        *named,
+        *troubles,
+        *active,
+        library=vulkan.source,
+        version=dotted(version_of(version.value)),
+        drivers=len(drivers),
+        manifests=[driver.manifest for driver in drivers],
+    )
+
+
+@probe("V02", "devices", (HOST,), hazard=0)
+@proves("an instance can be made, and drivers have devices", passes_when="the device that was named is among them")
+@fails(
+    symptom("no-device"),
+    "drivers are installed, but none of them has a device here: no GPU, no access to its render node, or the "
+    "driver of another vendor",
+    "`ls -l /dev/dri` and add yourself to the group render; without a GPU: " + loader.INSTALL,
+)
+def devices(c: VulkanProbeContext) -> Outcome:
+    check(bool(c.devices), "no-device", "no driver has a device")
+    return passed(*(f"{each.option} {each.name} ({each.kind})" for each in c.devices), devices=len(c.devices))
+
+
+@probe("V03", "features and limits", (VULKAN,), hazard=0)
+@proves(
+    "the device has what kernels and arguments stand on", passes_when="every row of docs/vulkan.md's table holds"
+)
+@fails(
+    symptom("missing"),
+    "an old driver, or a device that never had it",
+    "update the driver (a newer Mesa, the vendor's own); a device of Vulkan 1.0 or 1.1 stays as it is",
+)
+def features(c: VulkanProbeContext) -> Outcome:
+    device = c.physical
+    check(not device.missing, "missing", device.missing)
+    limits = device.limits
+    return passed(
+        driver=device.driver,
+        vulkan=dotted(device.api_version),
+        software=device.is_cpu,
+        invocations=limits.invocations,
+        shared_bytes=limits.shared_bytes,
+        grid=list(limits.grid),
+        allocation_bytes=limits.allocation_bytes,
+        buffer_bytes=limits.buffer_bytes,
+        subgroup=limits.subgroup,
+        features=sorted(device.features),
+        needed=[*FEATURES, *FLOAT_CONTROLS],
+    )
+
+
+@probe("V04", "memory types", (VULKAN,), hazard=0)
+@proves(
+    "there is memory of the device's own and memory the host reads", passes_when="every heap of a plan has a type"
+)
+@fails(
+    symptom("no-type"),
+    "the driver has no memory of this kind, or hides it",
+    "update the driver; `vulkaninfo` lists its memory types",
+)
+def memory_types(c: VulkanProbeContext) -> Outcome:
+    device = c.physical
+    flags = [each.flags for each in device.memory_types]
+    check(device.memory > 0, "no-type", "no heap is device-local")
+    check(any(each & READS_BACK for each in flags), "no-type", "the host can map no memory")
+    mapped = [
+        each.heap
+        for each in device.memory_types
+        if each.flags & READS_BACK and each.flags & api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+    ]
+    reached = max((device.heaps[heap].size_bytes for heap in mapped), default=0)
+    staged = (
+        () if reached >= device.memory else (f"the host maps {reached >> 20:,} MiB of it: weights are staged",)
+    )
+    return passed(
+        *staged,
+        device_local_mib=device.memory >> 20,
+        heaps=[each.size_bytes for each in device.heaps],
+        types=flags,
+    )
+
+
+@probe("V05", "open (alive)", (VULKAN,), hazard=0, needs=("V03", "V04"))
+@proves("the device opens, gives memory and runs a kernel", passes_when="a kernel's word comes back")
+@fails(
+    symptom("VK_ERROR_INITIALIZATION_FAILED"),
+    "the driver found the device but cannot open it: no access to its node, too old a kernel, or a lost GPU",
+    "`dmesg | grep -iE 'amdgpu|i915|xe|nvidia|nouveau'`; add yourself to the groups video and render",
+)
+@fails(
+    symptom("wrong-data"),
+    "the kernel did not run, or memory that the host maps is not the device's",
+    "update the driver; report this with --json",
+)
+def opens(c: VulkanProbeContext) -> Outcome:
+    bench = c.bench
+    words = bench.words(1)
+    seconds = bench.run(bench.dispatch("probe_mark", (words, 1, 1), (1, 1, 1)))
+    check(words.words[0] == 1, "wrong-data", f"the kernel's word is {words.words[0]}, not 1")
+    other = bench.memory.block(4096, BufferHeap.DEVICE_LOCAL, "device memory")
+    how = "mapped" if other.host is not None else "staged"
+    return passed(queues=len(c.device.queues), device_memory=how, first_run_ms=1000 * seconds)

@@ -1,0 +1,65 @@
+"""A timeline semaphore, and submissions that raise it: below the backend's streams, for what is asked of it."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from typing import Any
+
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.device import VulkanDevice
+from zinc_rt.backends.vulkan.fence import VK_TIMEOUT
+
+
+class ProbeTimeline:
+    """One semaphore of a device's first queue. Whoever made it closes it, before the device."""
+
+    def __init__(self, device: VulkanDevice) -> None:
+        self._vk, self._device, self._queue = device.vk, device.handle, device.queues[0].handle
+        kind = api.struct("VkSemaphoreTypeCreateInfo", semaphoreType=api.VK_SEMAPHORE_TYPE_TIMELINE)
+        self.handle = ctypes.c_uint64()
+        info = api.chain(api.struct("VkSemaphoreCreateInfo"), kind)
+        self._vk.vkCreateSemaphore(self._device, byref(info), None, byref(self.handle))
+
+    def submit(self, value: int, *, commands: int = 0, after: tuple[ProbeTimeline, int] | None = None) -> None:
+        """Signal `value` once the command buffer, if any, has ended; it begins once `after` is there."""
+        waits = [after] if after is not None else []
+        values: dict[str, Any] = {
+            "signalSemaphoreValueCount": 1,
+            "pSignalSemaphoreValues": ctypes.c_uint64(value),
+            "waitSemaphoreValueCount": len(waits),
+            "pWaitSemaphoreValues": (ctypes.c_uint64 * 1)(*(each for _, each in waits)),
+        }
+        info = api.struct(
+            "VkSubmitInfo",
+            commandBufferCount=1 if commands else 0,
+            pCommandBuffers=ctypes.c_void_p(commands),
+            signalSemaphoreCount=1,
+            pSignalSemaphores=self.handle,
+            waitSemaphoreCount=len(waits),
+            pWaitSemaphores=(ctypes.c_uint64 * 1)(*(each.handle.value for each, _ in waits)),
+            pWaitDstStageMask=ctypes.c_uint32(api.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT),
+        )
+        chain = api.chain(info, api.struct("VkTimelineSemaphoreSubmitInfo", **values))
+        self._vk.vkQueueSubmit(self._queue, 1, byref(chain), 0)
+
+    def signal(self, value: int) -> None:
+        """From the host."""
+        info = api.struct("VkSemaphoreSignalInfo", semaphore=self.handle.value, value=value)
+        self._vk.vkSignalSemaphore(self._device, byref(info))
+
+    def wait(self, value: int, seconds: float) -> bool:
+        """Whether the value came in time."""
+        info = api.struct(
+            "VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=self.handle, pValues=ctypes.c_uint64(value)
+        )
+        answer: int = self._vk.vkWaitSemaphores(self._device, byref(info), int(seconds * 1e9))
+        return answer != VK_TIMEOUT
+
+    def value(self) -> int:
+        found = ctypes.c_uint64()
+        self._vk.vkGetSemaphoreCounterValue(self._device, self.handle, byref(found))
+        return found.value
+
+    def close(self) -> None:
+        self._vk.vkDestroySemaphore(self._device, self.handle, None)

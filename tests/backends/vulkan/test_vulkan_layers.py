@@ -1,0 +1,53 @@
+"""Khronos' validation layers have nothing to say about the backend, and would tell a wrong call."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from ctypes import byref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zinc_rt.backends.vulkan import api, loader
+from zinc_rt.backends.vulkan.device import PhysicalDevice
+
+LAYER = "VK_LAYER_KHRONOS_validation"
+TESTS = Path(__file__).resolve().parents[2]
+SECONDS = 300.0
+
+
+@pytest.fixture
+def layer(vulkan_driver: PhysicalDevice) -> str:
+    vulkan, count = loader.load(), ctypes.c_uint32()
+    vulkan.vkEnumerateInstanceLayerProperties(byref(count), None)
+    rows: Any = (api.struct_type("VkLayerProperties") * count.value)()
+    vulkan.vkEnumerateInstanceLayerProperties(byref(count), rows)
+    if LAYER.encode() not in {row.layerName for row in rows}:
+        pytest.skip(f"no {LAYER}: apt install vulkan-validationlayers")
+    return LAYER
+
+
+def said(layer: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("under_layers.py")), *arguments],
+        env={**os.environ, "VK_INSTANCE_LAYERS": layer, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("ran\n")
+    return done.stdout.removesuffix("ran\n") + done.stderr
+
+
+def test_they_have_nothing_to_say(layer: str) -> None:
+    assert said(layer) == ""
+
+
+def test_they_tell_a_wrong_call(layer: str) -> None:
+    assert "VUID-vkCmdFillBuffer-dstOffset-00025" in said(layer, "wrong")

@@ -1,0 +1,184 @@
+"""zinc-rt vulkan-test: every probe on the driver that is here, and on drivers that are not as they should be."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_devices import FakeDevice, FakeVulkan
+
+from zinc_rt.backends.vulkan import loader
+from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.backends.vulkan.physical_device import FEATURES
+from zinc_rt.kernels.spirv.compile import PROBES as PROBE_KERNELS
+from zinc_rt.kernels.spirv.compile import GlslSource, available, compile_source, sources, stale
+from zinc_rt.probes.endings import outcome_from
+from zinc_rt.probes.explanation import explained
+from zinc_rt.probes.outcome import Failed
+from zinc_rt.probes.vulkan.command import main
+from zinc_rt.probes.vulkan.execution import PROBES
+from zinc_rt.probes.vulkan.groups import arithmetic, order
+
+BY_ID = {probe.id: probe for probe in PROBES}
+Said = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """said(*words): the exit code and all the command said."""
+
+    def run(*words: str) -> tuple[int, str]:
+        try:
+            code = main(list(words))
+        except SystemExit as end:
+            code = int(end.code or 0)
+        seen = capsys.readouterr()
+        return code, seen.out + seen.err
+
+    return run
+
+
+def on_fake(monkeypatch: pytest.MonkeyPatch, *there: FakeDevice, instance: int = 0) -> None:
+    monkeypatch.setattr(loader, "load", lambda: FakeVulkan(there, instance))
+    monkeypatch.setenv("VK_DRIVER_FILES", "/none.json")
+
+
+def test_every_probe_says_what_it_proves_and_why_it_fails() -> None:
+    assert [probe.id for probe in PROBES] == [f"V{number:02}" for number in range(1, len(PROBES) + 1)]
+    for probe in PROBES:
+        assert probe.proves and probe.passes_when, probe.id
+        assert probe.signatures and all(each.cause and each.advice for each in probe.signatures), probe.id
+
+
+@pytest.mark.parametrize("source", sources(PROBE_KERNELS), ids=lambda source: source.name)
+def test_a_kernel_of_probes_is_what_its_source_gives(source: GlslSource) -> None:
+    assert not stale(source), "zinc-rt vulkan compile"
+    if available():
+        assert compile_source(source) == source.built.read_bytes()
+
+
+def test_all_probes_of_what_models_need_pass_on_this_driver(
+    vulkan_driver: object, said: Said, tmp_path: Path, slow_counts: Any
+) -> None:
+    which = slow_counts("V01-V13", "V01-V15")
+    code, text = said("-k", which, "--json", str(tmp_path / "report.json"))
+    assert code == 0, text
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["verdict"]["status"] == "PASS" and report["device"]["tier"] == "vulkan"
+    assert all(result["status"] in ("pass", "skip") for result in report["results"]), text
+    if report["device"]["software"]:
+        assert "on a driver in SOFTWARE: no GPU's speed" in text
+    floats = next(result for result in report["results"] if result["id"] == "V06/vulkan")
+    assert floats["measure"]["claims"], "what the driver claims is in the report, beside what was measured"
+
+
+def test_list_tells_every_probe_without_a_driver(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_fake(monkeypatch)
+    code, text = said("--list")
+    assert code == 0 and all(probe.id in text for probe in PROBES)
+
+
+def test_without_a_device_nothing_runs_and_the_apt_line_is_said(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_fake(monkeypatch, instance=-9)
+    code, text = said()
+    assert code == 77 and "no Vulkan driver has a device here (/none.json: no such file)" in text
+    assert "apt install mesa-vulkan-drivers libvulkan1" in text
+    code, text = said("--device", "vulkan:0")
+    assert code == 2 and "no Vulkan driver has a device here" in text
+
+
+@pytest.mark.parametrize("which", ["vulkan:3", "vulkan:voodoo", "sim", "vulcan"])
+def test_a_device_that_there_is_not_is_wrong_usage(
+    said: Said, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    on_fake(monkeypatch, FakeDevice())
+    code, text = said("--device", which)
+    assert code == 2 and which in text and "Traceback" not in text
+
+
+def test_a_device_that_lacks_a_feature_fails_by_name_and_what_needs_it_is_skipped(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_fake(monkeypatch, FakeDevice(features=frozenset(FEATURES) - {"bufferDeviceAddress"}))
+    code, text = said("-k", "V02-V06")
+    assert code == 1
+    assert "lacks bufferDeviceAddress (kernels reach memory by address)" in text
+    assert "cause     an old driver" in text and "advice    update the driver" in text
+    assert "repro     zinc-rt-vulkan-test --device vulkan:0 -k V03" in text
+    assert "V06/vulkan  skip" in text and "needs V05 (because V03 failed)" in text
+
+
+def test_a_driver_that_dies_is_told_and_takes_nothing_with_it(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_fake(monkeypatch, FakeDevice())
+    monkeypatch.setattr(FakeVulkan, "vkEnumeratePhysicalDevices", lambda *_: os._exit(3))
+    code, text = said()
+    assert code == 77 and "a Vulkan driver or layer ended its process" in text and "VK_DRIVER_FILES" in text
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [(-4, "VK_ERROR_DEVICE_LOST"), (-2, "VK_ERROR_OUT_OF_DEVICE_MEMORY"), (-3, "VK_ERROR_INITIALIZATION_FAILED")],
+)
+def test_what_a_driver_answers_is_an_outcome_with_advice(result: int, words: str) -> None:
+    found = explained(BY_ID["V05"], outcome_from(VulkanError(result, "vkQueueSubmit", "Fake 9000")))
+    assert found.status == "fail" and words in found.reason and found.advice
+
+
+def plain(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """What a driver without faults gives."""
+    with np.errstate(all="ignore"):
+        rows = [a + b, a * b, a * b + x, a / b, np.sqrt(a), np.maximum(a, b), 0 * a + a, np.isnan(a)]
+    return np.array(rows, np.float32)
+
+
+def flushed(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
+    found = plain(a, b, x)
+    found[np.abs(found) < np.finfo(np.float32).tiny] = 0
+    return found
+
+
+def truncated(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Sums as round-towards-zero has them."""
+    found = plain(a, b, x)
+    with np.errstate(all="ignore"):
+        exact = a.astype(np.float64) + b
+    away = np.isfinite(exact) & (np.abs(found[0].astype(np.float64)) > np.abs(exact))
+    found[0][away] = np.nextafter(found[0][away], np.float32(0))
+    return found
+
+
+def fused(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
+    found = plain(a, b, x)
+    with np.errstate(all="ignore"):
+        found[arithmetic.MULTIPLY_ADD] = (a.astype(np.float64) * b + x).astype(np.float32)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("driver", "symptom"), [(flushed, "denormals"), (truncated, "rounding"), (fused, "contraction")]
+)
+def test_a_driver_that_changes_float_arithmetic_is_found_by_name(
+    driver: Callable[..., np.ndarray], symptom: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arithmetic, "measured", lambda bench, *operands: driver(*operands))
+    context: Any = type("Context", (), {"bench": None})()
+    with pytest.raises(Failed) as failed:
+        arithmetic.float_controls.run(context)
+    assert failed.value.outcome.symptom == symptom
+    assert explained(BY_ID["V06"], failed.value.outcome).cause
+
+
+def test_a_barrier_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    stale = np.full(order.CELLS, order.HOPS, np.uint32)
+    stale[5] -= 1
+    monkeypatch.setattr(order, "hops", lambda bench, *, barriers: stale)
+    context: Any = type("Context", (), {"bench": None})()
+    with pytest.raises(Failed, match="1 of 4096 cells are not 1000"):
+        order.barrier.run(context)

@@ -1,0 +1,191 @@
+"""Barriers that some invocations of a workgroup may not reach.
+
+Vulkan leaves undefined what a barrier does that not all of a workgroup come to. A wave that is the whole workgroup
+passes it unharmed, so a kernel of 32 runs on RDNA and stands still where subgroups have 8 or 16 lanes. Here a
+value *diverges* where it may differ between the invocations of a workgroup: it comes from an invocation's
+number, from memory at an address that diverges, or from a variable that was stored to where control flow
+diverges. Memory at an address that does not diverge gives all invocations the same.
+
+Control flow is followed as glslang lays it out: a construct reaches from its merge instruction to its merge block.
+Functions are looked at once for all their calls: an argument that diverges in one of them diverges in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.spirv.module import SpirvFunction, SpirvInstruction, SpirvModule
+from zinc_rt.spirv.opcodes import Opcode
+from zinc_rt.spirv.remark import Remark, place
+
+_BUILT_IN = 11  # a decoration
+_NUMBERS = frozenset({27, 28, 29})  # LocalInvocationId, GlobalInvocationId, LocalInvocationIndex
+_OWN = frozenset({6, 7})  # storage classes of an invocation: Private, Function
+_MERGES = (Opcode.SelectionMerge, Opcode.LoopMerge)
+_BRANCHES = (Opcode.Branch, Opcode.BranchConditional, Opcode.Switch)
+_ADVICE = "every invocation must come here: bring the barrier out of the branch, and let no lane return before it"
+
+
+def barriers(module: SpirvModule) -> Iterator[Remark]:
+    """A remark for each barrier, or call of a function that has one, where control flow may diverge."""
+    if not any(module.of(Opcode.ControlBarrier)):
+        return
+    found = _Divergence(module)
+    for function in module.functions:
+        for each in function.instructions:
+            called = each.opcode == Opcode.FunctionCall and each.inputs[0] in found.with_barriers
+            if (called or each.opcode == Opcode.ControlBarrier) and found.divergent_at(function, each.at):
+                said = "not all invocations of a workgroup may come to this barrier"
+                yield Remark("barrier", place(module, each), said, _ADVICE)
+
+
+class _Divergence:
+    """What diverges in a module: `values` by id, `contents` of variables and of parameters that point to them,
+    `regions` of each function as ranges of words."""
+
+    def __init__(self, module: SpirvModule) -> None:
+        self._module = module
+        numbers = module.decorated(_BUILT_IN)
+        self._numbers = {id for id, (number, *_) in numbers.items() if number in _NUMBERS}
+        self._parameters = {
+            function.id: tuple(
+                e.operands[1] for e in function.instructions if e.opcode == Opcode.FunctionParameter
+            )
+            for function in module.functions
+        }
+        self._labels = {each.operands[0]: each.at for each in module.of(Opcode.Label)}
+        self._blocks = dict(_blocks_of_phis(module))
+        self.values: set[int] = set()
+        self.contents: set[int] = set()
+        self.regions: dict[int, set[range]] = {function.id: set() for function in module.functions}
+        self.with_barriers = self._calling_barriers()
+        before = -1
+        while before != (now := self._size()):
+            before = now
+            for function in module.functions:
+                for each in function.instructions:
+                    self._follow(function, each)
+                self._follow_control(function)
+
+    def divergent_at(self, function: SpirvFunction, at: int) -> bool:
+        return any(at in region for region in self.regions[function.id])
+
+    def _size(self) -> int:
+        return len(self.values) + len(self.contents) + sum(map(len, self.regions.values()))
+
+    def _calling_barriers(self) -> frozenset[int]:
+        functions = self._module.functions
+        found = {f.id for f in functions if any(e.opcode == Opcode.ControlBarrier for e in f.instructions)}
+        while more := {
+            f.id
+            for f in functions
+            if f.id not in found
+            and any(e.opcode == Opcode.FunctionCall and e.inputs[0] in found for e in f.instructions)
+        }:
+            found |= more
+        return frozenset(found)
+
+    def _follow(self, function: SpirvFunction, each: SpirvInstruction) -> None:
+        """Values and contents that one instruction makes diverge."""
+        if each.opcode == Opcode.Store:
+            self._follow_store(function, each)
+        elif each.opcode == Opcode.FunctionCall:
+            self._follow_call(each)
+        elif each.opcode == Opcode.ReturnValue:
+            if each.operands[0] in self.values or self.divergent_at(function, each.at):
+                self.values.add(function.id)
+        elif (result := each.result) is not None and self._diverges(function, each):
+            self.values.add(result)
+
+    def _diverges(self, function: SpirvFunction, each: SpirvInstruction) -> bool:
+        if each.opcode == Opcode.Load:
+            return self._loaded(each.inputs[0])
+        if each.opcode == Opcode.Phi:
+            merged = any(region.stop == self._blocks[each.at] for region in self.regions[function.id])
+            return merged or any(id in self.values for id in each.inputs[::2])
+        if each.opcode in (Opcode.Variable, Opcode.Label, Opcode.Function):
+            return False
+        if each.opcode == Opcode.AtomicIAdd:
+            return True
+        return any(id in self.values for id in each.inputs)
+
+    def _loaded(self, pointer: int) -> bool:
+        root, first = self._root(pointer)
+        if root in self._numbers:  # of a workgroup in one row, y and z are alike
+            return first is None or self._module.constant(first) not in (1, 2)
+        return pointer in self.values or root in self.contents
+
+    def _root(self, pointer: int) -> tuple[int, int | None]:
+        """The variable or parameter that a pointer goes into, and its first index."""
+        first = None
+        while (made := self._module.definitions[pointer]).opcode == Opcode.AccessChain:
+            pointer, first = made.inputs[0], made.inputs[1]
+        return pointer, first
+
+    def _follow_store(self, function: SpirvFunction, each: SpirvInstruction) -> None:
+        pointer, value = each.operands[:2]
+        root, _ = self._root(pointer)
+        if not self._own(root):
+            return
+        if value in self.values or pointer in self.values or self.divergent_at(function, each.at):
+            self.contents.add(root)
+
+    def _own(self, root: int) -> bool:
+        made = self._module.definitions[root]
+        if made.opcode == Opcode.Variable:
+            return made.operands[2] in _OWN
+        if made.opcode != Opcode.FunctionParameter:
+            return False
+        type = self._module.definitions[made.operands[0]]
+        return type.opcode == Opcode.TypePointer and type.operands[1] in _OWN
+
+    def _follow_call(self, each: SpirvInstruction) -> None:
+        called, *given = each.inputs
+        for parameter, argument in zip(self._parameters[called], given, strict=True):
+            if argument in self.values:
+                self.values.add(parameter)
+            if self._own(root := self._root(argument)[0]):  # in and out
+                if root in self.contents:
+                    self.contents.add(parameter)
+                if parameter in self.contents:
+                    self.contents.add(root)
+        if called in self.values:
+            self.values.add(each.operands[1])
+
+    def _follow_control(self, function: SpirvFunction) -> None:
+        """The regions around branches on values that diverge, and what a break, continue or return in them
+        leaves."""
+        regions = self.regions[function.id]
+        body = function.instructions
+        constructs = [range(each.at, self._labels[each.operands[0]]) for each in body if each.opcode in _MERGES]
+        loops = [
+            (range(each.at, self._labels[each.operands[0]]), self._labels[each.operands[1]])
+            for each in body
+            if each.opcode == Opcode.LoopMerge
+        ]
+        for each in body:
+            splits = each.opcode in (Opcode.BranchConditional, Opcode.Switch)
+            if splits and each.operands[0] in self.values:
+                around = [extent for extent in constructs if each.at in extent]
+                if around:
+                    regions.add(min(around, key=len))
+        end = body[-1].at
+        for each in body:
+            if not self.divergent_at(function, each.at):
+                continue
+            if each.opcode in (Opcode.Return, Opcode.ReturnValue) and each.at < end - 1:
+                regions.add(range(each.at, end))
+            if each.opcode in _BRANCHES:
+                targets = {self._labels[id] for id in each.operands if id in self._labels}
+                regions.update(loop for loop, _ in loops if each.at in loop and loop.stop in targets)
+                regions.update(range(each.at, on) for loop, on in loops if each.at in loop and on in targets)
+
+
+def _blocks_of_phis(module: SpirvModule) -> Iterator[tuple[int, int]]:
+    """Where each OpPhi stands, and its block's label."""
+    label = 0
+    for each in module.instructions:
+        if each.opcode == Opcode.Label:
+            label = each.at
+        elif each.opcode == Opcode.Phi:
+            yield each.at, label
