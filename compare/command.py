@@ -108,6 +108,7 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
 
     from zinc_rt.commands.describe import describe_model
     from zinc_rt.compare.peer import skipped
+    from zinc_rt.devices import IN_SOFTWARE
     from zinc_rt.report import Report
 
     gguf = options.read_model(model)
@@ -133,6 +134,7 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
     report.shortcuts += [
         f"{o.peer}: simulated device: says nothing about hardware" for o, _ in rows if o.simulated
     ]
+    report.shortcuts += [f"{o.peer}: {IN_SOFTWARE}" for o, _ in rows if o.software]
     _show(rows, report, arguments, out)
     return report
 
@@ -234,6 +236,7 @@ def result_of(outcome: PeerOutcome, found: Distance, arguments: argparse.Namespa
         "version": outcome.version,
         "backend": outcome.backend,
         "simulated": outcome.simulated,
+        "software": outcome.software,
         "notes": outcome.notes,
         "commands": [
             {"command": each.command, "seconds": each.seconds, "exit_code": each.code, "timed_out": each.timed_out}

@@ -55,7 +55,8 @@ def _values(outcome: PeerOutcome, task: PeerTask, where: list[str]) -> None:
     )
     if not outcome.take(ran, "logits"):
         return
-    outcome.backend = _device(json.loads(ran.stdout))
+    report = json.loads(ran.stdout)
+    outcome.backend, outcome.software = _device(report), bool(report["device"].get("software"))
     with np.load(path) as arrays:
         outcome.logits = arrays["logits"]
         outcome.layers = dict(enumerate(arrays["l_out"]))
@@ -68,6 +69,7 @@ def _speed(outcome: PeerOutcome, task: PeerTask, where: list[str]) -> None:
         return
     report = json.loads(ran.stdout)
     outcome.backend = outcome.backend or _device(report)
+    outcome.software = bool(report["device"].get("software"))
     speeds = {
         each["id"]: each["measure"]["tokens_per_second"] for each in report["results"] if each["id"] != "ttft"
     }

@@ -56,6 +56,7 @@ class PeerOutcome:
     version: str = ""
     backend: str = ""
     simulated: bool = False
+    software: bool = False  # a GPU's driver on this machine's processor
     ran: list[ChildRun] = field(default_factory=list)
     logits: np.ndarray | None = None
     layers: dict[int, np.ndarray] = field(default_factory=dict)

@@ -15,9 +15,9 @@ def table(rows: list[tuple[PeerOutcome, Distance]], reference: str) -> Table:
 
 
 def _cells(outcome: PeerOutcome, found: Distance, reference: str) -> list[str]:
-    name = f"{outcome.peer} (simulated)" if outcome.simulated else outcome.peer
+    what = " (simulated)" * outcome.simulated + " (software)" * outcome.software
     return [
-        name,
+        outcome.peer + what,
         outcome.version,
         *_values(outcome, found, reference),
         _speed(outcome.prefill_tokens_per_second),

@@ -171,7 +171,7 @@ def _tiny(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     from zinc_rt.golden.check import check_golden, model_of
-    from zinc_rt.golden.embedded import embedded
+    from zinc_rt.golden.embedded import embedded, embedded_of_vulkan
     from zinc_rt.golden.format import read_golden
     from zinc_rt.report import Report
 
@@ -182,7 +182,8 @@ def _check(arguments: argparse.Namespace) -> int:
     named = [(path, arguments.model) for path in arguments.goldens]
     if arguments.model and not named:
         raise UsageError("--model goes with a golden", next="zinc-rt golden check G.npz --model M.gguf")
-    for path, model in named or [(str(pair.golden), str(pair.model)) for pair in embedded()]:
+    ours = [(str(pair.golden), str(pair.model)) for pair in (*embedded(), *embedded_of_vulkan())]
+    for path, model in named or ours:
         golden = read_golden(path)
         checks = check_golden(
             golden,
@@ -197,7 +198,7 @@ def _check(arguments: argparse.Namespace) -> int:
         _show_golden(golden, results, show)
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
-    show(_verdict(report, len(named) or len(embedded())))
+    show(_verdict(report, len(named or ours)))
     return finish(report, arguments)
 
 

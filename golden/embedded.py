@@ -22,7 +22,17 @@ VOCABULARY = Pair(FOLDER / "sentencepiece.gguf", FOLDER / "sentencepiece.json") 
 
 def embedded() -> list[Pair]:
     """The embedded pairs. Raises InputError where an installation lost them."""
-    pairs = [Pair(FOLDER / f"{stem}.gguf", FOLDER / f"{stem}.npz") for stem in STEMS]
+    return _pairs("")
+
+
+def embedded_of_vulkan() -> list[Pair]:
+    """The same models, each with digests of what a Vulkan driver computed of every node. Raises InputError as
+    above."""
+    return _pairs(".vulkan")
+
+
+def _pairs(made_by: str) -> list[Pair]:
+    pairs = [Pair(FOLDER / f"{stem}.gguf", FOLDER / f"{stem}{made_by}.npz") for stem in STEMS]
     missing = [path for pair in pairs for path in (pair.model, pair.golden) if not path.exists()]
     if missing:
         raise InputError(f"{missing[0]}: an embedded golden is missing", next="install the package again")

@@ -134,6 +134,9 @@ def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckR
     if golden.rows is None:  # every token of them: compared one by one, where they were asked for
         kept = {label: value for label, value in reference.nodes.items() if not _selected(job, label)}
         reference = replace(reference, nodes=kept)
+    by_digest = golden.digests.keys() - reference.values.keys() - {"logits", "greedy_logits"}
+    if digested := limit.bits and job.layers.whole and bool(by_digest):
+        reference = replace(reference, digested=by_digest)
     subject = CheckedPair(job.name, spec.text, golden.path.name + own.variant, limit, job.repro)
     if (spoilt := golden_check(subject, reference)) is not None:
         yield spoilt
@@ -160,8 +163,7 @@ def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckR
             results.append(found)
     if job.layers.whole and (drawn := draws_check(subject, golden, job.gguf, run)) is not None:
         results.append(drawn)
-    by_digest = golden.digests.keys() - reference.values.keys() - {"logits", "greedy_logits"}
-    if limit.bits and job.layers.whole and by_digest:
+    if digested:
         results.append(_digests(runner, spec, subject))
     if reference.nodes and (isolated is not None or not _held_to_the_bit(job, spec)):
         results.append(_nodes(runner, spec, subject, reference, isolated))

@@ -198,7 +198,7 @@ def test_a_format_that_is_gone_is_told_with_its_command(golden: Path, capsys: An
 
 def test_the_embedded_goldens_hold(capsys: Any) -> None:
     assert main(["check"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("PASS  4 goldens: ")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("PASS  8 goldens: ")
 
 
 # --- list ------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_the_list_names_goldens_and_says_why_a_file_is_none(golden: Path, capsys
 def test_the_embedded_ones_are_listed(capsys: Any) -> None:
     assert main(["list"]) == 0
     said = capsys.readouterr().out
-    assert all(name in said for name in ("qwen3-q", "qwen35moe-q", "gemma4-q", "gemma4moe-q", "4 goldens in "))
+    assert all(name in said for name in ("qwen3-q", "qwen35moe-q", "gemma4-q", "gemma4moe-q", "8 goldens in "))
 
 
 def test_nothing_to_list_is_no_pass(tmp_path: Path) -> None:

@@ -66,6 +66,18 @@ SWEEPS = (
         ),
         values=FEW,
     ),
+    # Infinity times the zeros behind a row that is narrower than a kernel's registers would be NaN.
+    *(
+        Sweep(
+            op,
+            STEPS,
+            (_delta(1, 1, 4, "tiled"), _delta(2, 4, 20, "grouped")),
+            values=("infinite",),
+            more={"slots": 4},
+        )
+        for op in DELTA
+    ),
+    Sweep(Op.SSM_SCAN, tuple({**step, "I": 21, "N": 7} for step in STEPS), values=("infinite",)),
     Sweep(
         Op.LOAD_REQUEST_STATE,
         shapes(S=(1, 3), slots=(3, 6), rest=(1, 5, 255, 256, 257, 1029)),

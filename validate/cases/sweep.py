@@ -23,7 +23,8 @@ OTHERS = (
     "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq1_s", "iq1_m",
 )  # fmt: skip
 TYPES = (*PLAIN, *BLOCKS_OF_32, *BLOCKS_OF_256, *OTHERS)
-ALL = tuple(name for name in VALUES if name != "rising")  # which is for what looks for the largest
+# "rising" is for what looks for the largest, "infinite" for what pads what it multiplies.
+ALL = tuple(name for name in VALUES if name not in ("rising", "infinite"))
 
 Size = int | str
 Sizes = Mapping[str, Size]

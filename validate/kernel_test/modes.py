@@ -218,6 +218,7 @@ def _asked_sets(arguments: argparse.Namespace) -> tuple[str, ...]:
 def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
     found = _sides(arguments, report, out, oracle=True)
     timed = 0
+    software: set[str] = set()
     for side in found:
         given = [parse(each) for each in arguments.case] or SPEED
         chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
@@ -225,6 +226,7 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
         for each in timings(side, [plan for plan in chosen if plan.kernels]):
             terminal.show(speed_text.line(each), out=out)
             timed += 1
+            software |= {side.tier} if each.software else set()
             report.results.append(
                 Result(
                     f"{side.label} {side.ordering} {each.case.text()}",
@@ -235,7 +237,7 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
                 )
             )
         terminal.show("", out=out)
-    terminal.show(speed_text.verdict(found, timed), out=out)
+    terminal.show(speed_text.verdict(found, timed, software), out=out)
 
 
 MODES: Mapping[str, Callable[[argparse.Namespace, Report, TextIO], None]] = {

@@ -36,6 +36,7 @@ class Timing:
     calls: int
     simulated: bool
     memory_bytes_per_second: float = 0.0  # of the device, as specified; 0: unknown
+    software: bool = False  # of a driver that computes on this machine's processor
 
     @property
     def bytes_per_second(self) -> float | None:
@@ -64,6 +65,7 @@ class Timing:
             "flops_per_second": self.flops_per_second,
             "share_of_bandwidth": self.share,
             "simulated": self.simulated,
+            "software": self.software,
         }
 
 
@@ -85,6 +87,7 @@ def timings(side: Side, chosen: Sequence[PlannedCase]) -> Iterator[Timing]:
                 calls,
                 side.simulated,
                 bench.backend.device.memory_bytes_per_second,
+                bench.backend.device.software,
             )
 
 

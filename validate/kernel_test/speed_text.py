@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from zinc_rt.terminal import Column, Page, Table
 from zinc_rt.validate.kernel_test.side import Side
@@ -38,8 +38,11 @@ def line(timing: Timing) -> Table:
     return Table(COLUMNS, [cells], headings=False)
 
 
-def verdict(sides: Sequence[Side], timed: int) -> str:
+def verdict(sides: Sequence[Side], timed: int, software: Collection[str] = ()) -> str:
+    """`software`: tiers on a driver in software."""
     simulated = sorted({side.tier for side in sides if side.simulated})
+    if software:
+        return f"TIMED     {timed} calls; in SOFTWARE: {', '.join(sorted(software))}, no GPU's speed"
     if simulated:
         return f"TIMED     {timed} calls; SIMULATED: {', '.join(simulated)}, no speed is claimed of it"
     return f"TIMED     {timed} calls"

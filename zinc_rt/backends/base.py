@@ -33,6 +33,8 @@ class Device:
     software: bool = False  # a driver that computes on the host's processor: its speed says nothing of a GPU
     driver_files: str = ""  # VK_DRIVER_FILES=..., where the environment names the drivers
     layers: tuple[str, ...] = ()  # of Vulkan, between us and the driver
+    # what a tier tells one driver's arithmetic from another's by, where it runs compiled by one; goldens keep it
+    identity: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

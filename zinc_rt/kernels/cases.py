@@ -325,6 +325,13 @@ def rising(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     return np.sort(plain(shape, random), axis=-1)
 
 
+def infinite(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Positive values, one of them infinite: sums keep it where nothing that is 0 in padding meets it."""
+    made = np.abs(plain(shape, random))
+    made.reshape(-1)[random.integers(0, made.size)] = np.inf
+    return made
+
+
 VALUES: dict[str, Make] = {
     "mixed": values,
     "plain": plain,
@@ -334,6 +341,7 @@ VALUES: dict[str, Make] = {
     "denormals": denormals,
     "zeros": zeros,
     "rising": rising,
+    "infinite": infinite,
 }
 
 # Where the half-precision scales of a block lie, in bytes from its first: ggml-common.h's structs. A type that is

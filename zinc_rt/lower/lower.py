@@ -56,13 +56,18 @@ def refusal(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str)
 
 def choose(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> Entry | str:
     """The first entry that takes the node, or why none does."""
+    candidates = _by_op(tuple(entries)).get(node.op, ())
     reasons = []
-    for entry in _by_op(tuple(entries)).get(node.op, ()):
-        reason = _refusal(entry, node, graph, ordering)
+    for entry in candidates:
+        if ordering not in entry.orderings:
+            continue
+        reason = _refusal(entry, node, graph)
         if reason is None:
             return entry
         reasons.append(f"{entry.variant}: {reason}" if entry.variant else reason)
-    return "; ".join(reasons) or "no kernel for this opcode"
+    return "; ".join(reasons) or (
+        f"no kernel in ordering {ordering}" if candidates else "no kernel for this opcode"
+    )
 
 
 @lru_cache(maxsize=16)
@@ -73,9 +78,7 @@ def _by_op(entries: tuple[Entry, ...]) -> dict[Op, list[Entry]]:
     return table
 
 
-def _refusal(entry: Entry, node: Node, graph: OpGraph, ordering: str) -> str | None:
-    if ordering not in entry.orderings:
-        return f"no kernel in ordering {ordering}"
+def _refusal(entry: Entry, node: Node, graph: OpGraph) -> str | None:
     if entry.weight_dtypes is not None:
         for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
             if port.kind == "weight" and name != ABSENT and graph.buffers[name].dtype not in entry.weight_dtypes:

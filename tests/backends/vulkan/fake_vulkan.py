@@ -31,6 +31,8 @@ from zinc_rt.backends.vulkan.commands import COMPUTE, INDIRECT, SHADER_WRITE, TR
 from zinc_rt.backends.vulkan.device import DeviceQueue, VulkanDevice
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.physical_device import (
+    FLOAT_CONTROLS,
+    MODES,
     DeviceLimits,
     MemoryHeap,
     MemoryType,
@@ -38,7 +40,9 @@ from zinc_rt.backends.vulkan.physical_device import (
     QueueFamily,
 )
 from zinc_rt.spirv.kernarg import Kernarg, kernarg
-from zinc_rt.spirv.module import read
+from zinc_rt.spirv.modes import MODES as EXECUTION_MODES
+from zinc_rt.spirv.module import SpirvModule, read
+from zinc_rt.spirv.opcodes import Opcode
 
 VK_SUCCESS, VK_NOT_READY, VK_TIMEOUT = 0, 1, 2
 VK_ERROR_OUT_OF_DEVICE_MEMORY, VK_ERROR_DEVICE_LOST = -2, -4
@@ -124,7 +128,8 @@ class FakeVulkan:
         )
         physical = PhysicalDevice(
             0, "fake", self.kind, "fake driver", (1, 3, 0), 0, 0, "00", b"\0" * 16, limits, heaps, self.types,
-            (QueueFamily(api.VK_QUEUE_COMPUTE_BIT, len(self.queues), 64),), frozenset(), frozenset(), frozenset(),
+            (QueueFamily(api.VK_QUEUE_COMPUTE_BIT, len(self.queues), 64),), frozenset(),
+            frozenset(FLOAT_CONTROLS), frozenset(),
             index=0,
         )  # fmt: skip
         queues = tuple(DeviceQueue(0, index, handle) for index, handle in enumerate(self.queues))
@@ -249,9 +254,17 @@ class FakeVulkan:
     def vkCreateShaderModule(self, device: int, info: Any, _: Any, out: Any) -> int:
         data = ctypes.string_at(info._obj.pCode, info._obj.codeSize)
         module = read(data)
+        self._check_modes(module)
         name = "".join(each for each in module.names.values() if each == "main")
         self._make("VkShaderModule", out, takes=kernarg(module), name=name)
         return VK_SUCCESS
+
+    def _check_modes(self, module: SpirvModule) -> None:
+        """A kernel may round and flush as it likes without the modes that the device answers for."""
+        said = {each.operands[1] for each in module.of(Opcode.ExecutionMode)}
+        for name in (MODES[control] for control in FLOAT_CONTROLS):
+            if EXECUTION_MODES[name][1] not in said:
+                raise FakeVulkanError(f"a kernel without {name}, which the device answers for")
 
     def vkDestroyShaderModule(self, device: int, handle: int, _: Any) -> None:
         self._destroy(handle, "VkShaderModule")

@@ -16,7 +16,7 @@ from backends.vulkan.fake_vulkan import DISCRETE, MAPPED, FakeVulkan
 from lower.chains import ONE
 from support import Counts
 
-from zinc_rt.backends.vulkan import executable, streams
+from zinc_rt.backends.vulkan import executable, pipelines, streams
 from zinc_rt.backends.vulkan.backend import VulkanOptions
 from zinc_rt.backends.vulkan.commands import END, CmdPipelineBarrier, VulkanCommand
 from zinc_rt.backends.vulkan.hang import VulkanHang
@@ -31,6 +31,7 @@ from zinc_rt.lower.one_node import TOGETHER, one_node
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.object_cache import ObjectCache
+from zinc_rt.spirv.modes import with_modes
 
 MODELS = ("qwen3-q", "gemma4-q", "qwen35moe-q")
 HEAPS = {"mapped": MAPPED, "discrete": DISCRETE}
@@ -128,6 +129,15 @@ def test_submissions_are_ordered_by_the_barrier_in_front(
     fence = backend.copy(arena, 0, back, 0, size_bytes, stream)
     with pytest.raises(FakeVulkanError, match=r"no barrier between y of a dispatch .* and a load of a transfer"):
         backend.wait(fence, 1.0)
+
+
+# --- kernels
+
+
+def test_a_float_mode_that_is_left_out_is_found(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "with_modes", lambda data, modes: with_modes(data, modes[1:]))
+    with pytest.raises(FakeVulkanError, match="a kernel without RoundingModeRTE, which the device answers for"):
+        ready(backend)
 
 
 # --- lifetimes

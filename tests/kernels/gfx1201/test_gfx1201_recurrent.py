@@ -111,6 +111,16 @@ def test_delta_net_over_zeros_and_extreme_gates() -> None:
     )
 
 
+def test_delta_net_learns_an_infinite_value() -> None:
+    """Of a head narrower than a wave, whose other lanes hold zeros that must stay zeros."""
+    how = {"k_heads": 1, "v_heads": 1, "head_dim": 4, "eps": 1e-6, "grouping": "tiled"}
+    conv, *rest = delta(1, 1, 4, 1)
+    conv = np.abs(conv)
+    conv[0, 8] = np.inf
+    y, _ = check(Op.SSM_DELTA_NET, conv, *rest, np.zeros((1, 1, 4, 4), np.float32), ONE, **how)
+    assert np.isinf(y[0, 0]) and np.isfinite(y[0, 1:]).all()
+
+
 @pytest.mark.parametrize("shape", [(5,), (3, 100), (2, 3, 50)])
 def test_request_state_is_gathered_and_scattered(shape: tuple[int, ...]) -> None:
     table, slot = floats(1, 6, *shape), np.array([4, 0, 5], np.int32)

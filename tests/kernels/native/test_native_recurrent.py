@@ -13,6 +13,7 @@ from kernels.op_cases import floats, weight
 from zinc_rt.backends.cpu.one_node import Operand
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
+from zinc_rt.validate.cases.table import cases
 
 ONE = ("canonical-1",)
 STEPS = {  # whose token each is
@@ -168,6 +169,13 @@ def test_scan(step: str, channels: int, n: int) -> None:
         capacity={"tokens": tokens + 2, "sequences": 4},
         orderings=ONE,
     )
+
+
+@pytest.mark.parametrize("op", [Op.SSM_DELTA_NET, Op.SSM_SCAN])
+def test_infinity_meets_nothing_behind_a_narrow_row(op: Op) -> None:
+    for case in cases("recurrent"):
+        if case.op is op and case.values == "infinite":
+            check(op, *case.operands(), **case.attrs, orderings=ONE)
 
 
 @pytest.mark.parametrize(

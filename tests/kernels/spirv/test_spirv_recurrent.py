@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels.op_cases import floats, weight
+from kernels.op_cases import floats, run, weight
 
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.spirv.table import ENTRIES
@@ -98,6 +98,19 @@ def test_fused_forms_have_the_plain_forms_bits(bench: CaseBench, mixer: str) -> 
         ids = bench.results(make(IDS, cache, source, target, **attrs))
         same_bits(ids["y"], y)
         same_bits(ids["state"], wanted)
+
+
+def test_delta_net_learns_an_infinite_value(bench: CaseBench) -> None:
+    """What a row of the state has behind a narrow head adds nothing, times infinity neither."""
+    conv_out = np.abs(floats(1, 1, 12))
+    conv_out[0, 8] = np.inf
+    gates = (floats(2, 1, 1), floats(3, 1, 1), weight(floats(4, 1)), weight(-np.abs(floats(5, 1))))
+    operands = (conv_out, *gates, np.zeros((1, 1, 4, 4), np.float32), np.zeros(1, np.int32))
+    how = {"k_heads": 1, "v_heads": 1, "head_dim": 4, "eps": 1e-6, "grouping": "tiled"}
+    wanted = run(Op.SSM_DELTA_NET, "canonical-1", *operands, **how)
+    got = bench.results(one_node(Op.SSM_DELTA_NET, operands, wanted, **how))
+    same_bits(got["y"], wanted[0])
+    assert np.isinf(got["y"][0, 0]) and np.isfinite(got["y"][0, 1:]).all()
 
 
 def same_bits(got: np.ndarray, want: np.ndarray) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from contextlib import ExitStack
+from dataclasses import replace
 
 from zinc_rt.backends.base import Backend, Device
 from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
@@ -60,6 +61,12 @@ def open(opening: Opening) -> Backend:
     try:
         if why := self_test.refusal(backend):
             raise UnsupportedError(why, next=ANOTHER)
+        identity = {
+            "pipeline_cache_uuid": device.pipeline_cache_uuid.hex(),
+            "float_modes": ", ".join(device.float_modes),
+            "self_test": self_test.digest(backend),
+        }
+        backend.device = replace(backend.device, identity=identity)
     except BaseException:
         backend.close()
         raise

@@ -158,6 +158,7 @@ zrt_kernel name=delta_net, buffers=10, constants=6, threads=128, vgprs=40, sgprs
     v_add_f32 v20, 0, v20                  // a sum that starts at +0 is never -0
     v_sub_f32 v20, s74, v20
     v_mul_f32 v20, s73, v20                // delta
+    s_mov_b32 exec_lo, s68                 // 0 of the others stays 0: it times an infinite delta is NaN
     v_mul_f32 v16, v8, v20
     v_mul_f32 v17, v9, v20
     v_mul_f32 v18, v10, v20
@@ -166,6 +167,7 @@ zrt_kernel name=delta_net, buffers=10, constants=6, threads=128, vgprs=40, sgprs
     v_add_f32 v5, v5, v17
     v_add_f32 v6, v6, v18
     v_add_f32 v7, v7, v19
+    s_mov_b32 exec_lo, s69
     s_wait_loadcnt 0x0
     v_mul_f32 v16, v4, v12
     v_mul_f32 v17, v5, v13

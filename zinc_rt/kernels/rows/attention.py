@@ -173,7 +173,8 @@ def flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     multiple, widest = tuning.flash_multiple, tuning.flash_widths[-1]
     if head_dim % multiple or value_dim % multiple or not 0 < max(head_dim, value_dim) <= widest:
-        return f"head_dim {head_dim}, value_dim {value_dim}: wanted multiples of {multiple} up to {widest}"
+        wanted = f"multiples of {multiple} up to {widest}" if multiple > 1 else f"1 to {widest}"
+        return f"head_dim {head_dim}, value_dim {value_dim}: wanted {wanted}"
     if _page_tokens(node) < tuning.flash_batch:
         return f"page_tokens is {_page_tokens(node)}, wanted {tuning.flash_batch} or more"
     return page_refusal(node, graph)

@@ -75,9 +75,9 @@ INLINE float row_step(const float *s, float *made, const float *q, const float *
     for (uint32_t i = 0; i < d; i += 128)
         for (uint32_t j = 0; j < 8 && i + 16 * j < d; j++) {
             uint32_t at = i + 16 * j, n = d - at < 16 ? d - at : 16;
-            f32x16 state = load_some(made + at, n) + load_some(k + at, n) * delta;
-            acc[j] = acc[j] + state * load_some(q + at, n);
-            store_some(made + at, state, n);
+            store_some(made + at, load_some(made + at, n) + load_some(k + at, n) * delta, n);
+            // loaded again: behind the row the zeros of k times an infinite delta are NaN
+            acc[j] = acc[j] + load_some(made + at, n) * load_some(q + at, n);
         }
     return tree128(acc) * shrink;
 }

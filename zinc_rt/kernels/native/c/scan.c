@@ -22,7 +22,8 @@ INLINE float scan_step(const float *s, float *made, const float *a, const float 
         uint32_t some = n - i < 16 ? n - i : 16;
         f32x16 state = load_some(s + i, some) * exp16(step * load_some(a + i, some)) + input * load_some(b + i, some);
         store_some(made + i, state, some);
-        acc[j] = acc[j] + state * load_some(c + i, some);
+        // loaded again: behind the row the zeros of b times an infinite input are NaN
+        acc[j] = acc[j] + load_some(made + i, some) * load_some(c + i, some);
     }
     return tree128(acc);
 }

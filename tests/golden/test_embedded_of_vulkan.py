@@ -1,0 +1,56 @@
+"""The committed goldens of a Vulkan driver: T-CPU has their bits in every node, and so has the driver here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zinc_rt.backends.vulkan.device import PhysicalDevice
+from zinc_rt.golden import embedded
+from zinc_rt.golden.command import main
+from zinc_rt.golden.embedded import Pair, embedded_of_vulkan
+from zinc_rt.golden.format import read_golden
+from zinc_rt.validate.command import main as validate
+
+PAIRS = [pytest.param(pair, id=pair.model.stem) for pair in embedded_of_vulkan()]
+SOME = [
+    pytest.param(pair, id=pair.model.stem, marks=[pytest.mark.slow] if pair.model.stem.startswith("gemma") else [])
+    for pair in embedded_of_vulkan()
+]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_it_says_what_made_it_and_is_small(pair: Pair) -> None:
+    golden = read_golden(pair.golden)
+    assert (
+        golden.source == "zinc-rt vulkan"
+        and golden.ordering == "canonical-1"
+        and pair.golden.stat().st_size < 12_000
+    )
+    device = golden.meta["device"]
+    assert device["arch"] == "vulkan" and device["profile"] and not device.get("driver_files")
+    assert {"pipeline_cache_uuid", "float_modes", "self_test"} == device["identity"].keys()
+    assert not [word for word in str(golden.meta["command"]).split() if word.startswith("/")]
+    theirs = read_golden(embedded.FOLDER / f"{pair.model.stem}.npz")
+    assert golden.ids.tolist() == theirs.ids.tolist() and golden.ctx == theirs.ctx
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_oracle_has_its_bits_in_every_node(pair: Pair, tmp_path: Path) -> None:
+    report = tmp_path / "r.json"
+    assert main(["check", str(pair.golden), "--json", str(report)]) == 0
+    results = {each["id"].rpartition("/")[2]: each for each in json.loads(report.read_text())["results"]}
+    digests = read_golden(pair.golden).digests
+    assert results["digests"]["measure"] == {"compared": len(digests), "differ": []}
+    assert len(digests) > 45 and results["logits"]["measure"]["equal_bits"]
+    assert all(each["status"] == "pass" for each in results.values())
+
+
+@pytest.mark.parametrize("pair", SOME)
+def test_the_driver_here_has_its_bits(pair: Pair, vulkan_driver: PhysicalDevice, capsys: Any) -> None:
+    line = ["--model", str(pair.model), "--golden", str(pair.golden), "--tiers", "vulkan", "--no-cache"]
+    assert validate(line) == 0, capsys.readouterr().out
+    assert "bit-exact" in capsys.readouterr().out

@@ -1,0 +1,89 @@
+"""Attention on Vulkan: what its cases alone do not show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels.op_cases import floats, paged, weight
+
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.spirv.table import ENTRIES
+from zinc_rt.lower.lower import refusal
+from zinc_rt.lower.one_node import OneNode, one_node
+from zinc_rt.validate.kernel_test.bench import CaseBench
+
+HEADS, KV_HEADS, WIDTH, PAGE = 4, 2, 36, 16
+
+
+def node(tokens: list[tuple[int, int]], op: Op = Op.FLASH_ATTN_BATCHED, **change: int) -> OneNode:
+    """Queries of `tokens`, (slot, position): the same ones for the same token, whoever stands beside it."""
+    attrs = {"heads": HEADS, "kv_heads": KV_HEADS, "head_dim": WIDTH, "value_dim": WIDTH, "scale": 0.17, **change}
+    attrs = {"page_tokens": PAGE, **attrs}
+    slot, position = (np.array(column, np.int32) for column in zip(*tokens, strict=True))
+    table, rows = paged(1, [520, 300], page_tokens=attrs["page_tokens"], pages=521)
+    q = np.concatenate([floats(1000 * s + p, 1, HEADS * attrs["head_dim"]) for s, p in tokens])
+    keys, values = floats(1, rows, KV_HEADS * attrs["head_dim"]), floats(2, rows, KV_HEADS * attrs["value_dim"])
+    out = np.empty((len(tokens), HEADS * attrs["value_dim"]), np.float32)
+    return one_node(op, (q, keys, values, position, slot, table), [out], **attrs)
+
+
+def latent_node(**change: int) -> OneNode:
+    attrs = {"heads": 3, "latent": 20, "rope": 5, "value_dim": 7, "page_tokens": PAGE, **change}
+    heads, latent, rope, value_dim = (attrs[name] for name in ("heads", "latent", "rope", "value_dim"))
+    position, slot = np.array([40, 3], np.int32), np.array([0, 1], np.int32)
+    table, rows = paged(1, [41, 4], page_tokens=PAGE, pages=4)
+    q, out = floats(1, 2, heads * (latent + rope)), np.empty((2, heads * value_dim), np.float32)
+    caches, v_b = (floats(2, rows, latent), floats(3, rows, rope)), weight(floats(4, heads, value_dim, latent))
+    return one_node(Op.MLA_FLASH_ATTN, (q, *caches, position, slot, table, v_b), [out], scale=0.2, **attrs)
+
+
+def asked(of: OneNode) -> str | None:
+    return refusal(of.node, of.graph, ENTRIES, "canonical-1")
+
+
+def test_a_batch_gives_the_bits_of_its_tokens_alone(bench: CaseBench) -> None:
+    """Chunks are absolute and queries independent: prefill is stepwise decode."""
+    tokens = [(0, 0), (0, 1), (1, 257), (0, 519), (1, 16), (1, 256)]
+    together = bench.results(node(tokens))["out"]
+    assert np.isfinite(together).all() and together.any()
+    for number, token in enumerate(tokens):
+        alone = bench.results(node([token], Op.FLASH_ATTN))["out"]
+        assert alone[0].tobytes() == together[number].tobytes()
+
+
+def test_a_value_that_nobody_sees_changes_nothing(bench: CaseBench) -> None:
+    """Not even one that is NaN, just outside the window or behind the last key."""
+    seen = node([(0, 300)], window=45)
+    table = seen.operands["page_table"]
+    blind = {position: table[0, position // PAGE] * PAGE + position % PAGE for position in (255, 301)}
+    before = bench.results(seen)["out"]
+    for row in blind.values():
+        seen.operands["kv_k"][row] = seen.operands["kv_v"][row] = np.nan
+    assert bench.results(seen)["out"].tobytes() == before.tobytes()
+    seen.operands["kv_v"][table[0, 256 // PAGE] * PAGE + 256 % PAGE] = np.nan  # the first that it sees
+    assert np.isnan(bench.results(seen)["out"]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"head_dim": 2048, "value_dim": 1}, None),
+        ({"head_dim": 2049}, "head_dim 2049, value_dim 36: wanted 1 to 2048"),
+        ({"page_tokens": 24}, "page_tokens is 24, wanted a power of two"),
+        ({"page_tokens": 1}, None),
+    ],
+)
+def test_what_attention_takes(change: dict[str, int], said: str | None) -> None:
+    assert asked(node([(0, 3)], **change)) == said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"latent": 2048, "rope": 3000}, None),
+        ({"latent": 2049}, "2049 latents, wanted up to 2048"),
+        ({"page_tokens": 12}, "page_tokens is 12, wanted a power of two"),
+    ],
+)
+def test_what_latent_attention_takes(change: dict[str, int], said: str | None) -> None:
+    assert asked(latent_node(**change)) == said
