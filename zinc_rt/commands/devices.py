@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from zinc_rt.kmd.driver import Driver
 
 EXAMPLES = """\
-t1 goes through /dev/kfd, t2 through amdgpu's user queues, t_cpu needs nothing. Nothing is allocated: it only asks.
+t1 goes through /dev/kfd, t2 through amdgpu's user queues, vulkan through any Vulkan driver, t_cpu needs nothing.
+Nothing is allocated: it only asks. --device vulkan:N takes the N of its line.
 On a new card this comes first, zinc-rt bring-up second: stage by stage, from reading to the first model.
 
 examples:
