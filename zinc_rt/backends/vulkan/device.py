@@ -35,6 +35,11 @@ EXTENSIONS = (
     "VK_KHR_portability_subset",
 )
 MOST_QUEUES = 4
+# What Vulkan-Loader says where it finds no driver, and where none of its drivers has a device.
+NO_DEVICE = (
+    ("vkCreateInstance", "VK_ERROR_INCOMPATIBLE_DRIVER"),
+    ("vkEnumeratePhysicalDevices", "VK_ERROR_INITIALIZATION_FAILED"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
             handles = _handles(vulkan, instance)
             found = [physical_device.ask(vulkan, handle, i) for i, handle in enumerate(handles)]
     except VulkanError as error:
-        if error.result == "VK_ERROR_INCOMPATIBLE_DRIVER":  # the loader's word for no driver at all
+        if (error.call, error.result) in NO_DEVICE:
             return ()
         raise
     order = list(KINDS.values())
