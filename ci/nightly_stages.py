@@ -10,12 +10,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from nightly_speeds import Speed, identities, speeds
+from nightly_vulkan import NightDevice, none_usable, usable
 
 HEAD = re.compile(r"head +([0-9a-f]{64})")  # as perf bench and perf history print it
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = [ROOT / "golden" / f"{stem}.gguf" for stem in ("qwen3-q", "qwen35moe-q", "gemma4-q")]
 GATES = ",".join(f"M{number}" for number in range(9))
-MINUTES_A_MODEL = {"validate": 60.0, "perf": 60.0, "gates": 10.0}  # more for each that is named
+MINUTES_A_MODEL = {"validate": 60.0, "vulkan": 60.0, "perf": 60.0, "gates": 10.0}  # more for each that is named
 RECORDED = ["--tokens", "1,2,3,4,5", "--max-tokens", "4"]
 
 
@@ -178,6 +179,47 @@ def perf(night: Night) -> list[StageCommand]:
     return found
 
 
+def vulkan(night: Night, stage: str, device: NightDevice, models: list[Path]) -> list[StageCommand]:
+    """Its probes, then models against T-CPU and, where one is committed, the golden of every node."""
+    name = f"{device.stem}-test"
+    line = zinc("vulkan-test", "--device", device.option)
+    found = [StageCommand(name, [*line, *outputs(night, stage, name)])]
+    for model in models:
+        golden = model.with_name(f"{model.stem}.vulkan.npz")
+        known = ["--golden", str(golden)] if golden.exists() else []
+        name = f"{device.stem}-{model.stem}"
+        line = zinc("validate", "--model", model, *known, "--tiers", "vulkan,t_cpu", "--device", device.option)
+        found.append(StageCommand(name, [*line, *outputs(night, stage, name, html=True)]))
+    return found
+
+
+def lavapipe(night: Night) -> list[StageCommand]:
+    """Drivers in software: the same SPIR-V through a real compiler, without a card."""
+    models = MODELS[:1] if night.quick else MODELS
+    return [each for device in usable(software=True) for each in vulkan(night, "lavapipe", device, models)]
+
+
+def vulkan_gpus(night: Night) -> list[StageCommand]:
+    models = [*(MODELS[:1] if night.quick else MODELS), *night.models]
+    return [each for device in usable(software=False) for each in vulkan(night, "vulkan", device, models)]
+
+
+def radv(night: Night) -> list[StageCommand]:
+    """RADV's machine code of Vulkan's kernels, committed, on the simulated device: it needs no driver."""
+    found = []
+    for model in MODELS[:1] if night.quick else MODELS:
+        line = zinc("validate", "--model", model, "--tiers", "t1:radv,t_cpu", "--device", "sim")
+        found.append(StageCommand(model.stem, [*line, *outputs(night, "radv", model.stem, html=True)]))
+    return found
+
+
+def without_device(*, software: bool) -> Callable[[Night], str]:
+    def why_not(night: Night) -> str:
+        return lacking("validate", "vulkan-test")(night) or none_usable(software=software)
+
+    return why_not
+
+
 def gates(night: Night) -> list[StageCommand]:
     """Judged with what this night measured, as the history has it."""
     folder = night.of("gates")
@@ -196,11 +238,14 @@ def minutes(stage: NightlyStage, night: Night) -> float:
     return stage.minutes + len(night.models) * MINUTES_A_MODEL.get(stage.name, 0.0)
 
 
-# The minutes add up to 25: what a night without models of its own may take on two cores, whatever hangs.
+# The minutes add up to 30: what a night without models of its own may take on two cores, whatever hangs.
 STAGES = (
     NightlyStage("probes", probes, lacking("pm4-test"), 4),
     NightlyStage("validate", validate, lacking("validate"), 4),
     NightlyStage("serving", serving, lacking("sched-test", "validate"), 4),
+    NightlyStage("lavapipe", lavapipe, without_device(software=True), 2),
+    NightlyStage("vulkan", vulkan_gpus, without_device(software=False), 1),
+    NightlyStage("radv", radv, lacking("validate"), 2),
     NightlyStage("replay", replay, lacking("replay", "trace"), 3),
     NightlyStage("perf", perf, lacking("perf"), 4),
     NightlyStage("gates", gates, lacking("perf"), 6),

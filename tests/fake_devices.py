@@ -88,6 +88,7 @@ class FakeVulkan:
     def vkGetPhysicalDeviceMemoryProperties2(self, handle: int, made: Any) -> None:
         said = made._obj.memoryProperties
         said.memoryHeapCount = said.memoryTypeCount = 1
+        said.memoryTypes[0].propertyFlags = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
         said.memoryHeaps[0].size = self.devices[handle - 100].heap_bytes
         said.memoryHeaps[0].flags = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
 

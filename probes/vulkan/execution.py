@@ -13,10 +13,8 @@ from typing import Any
 
 from zinc_rt import devices, terminal
 from zinc_rt.backends.vulkan.choose import pick
-from zinc_rt.backends.vulkan.device import list_devices
-from zinc_rt.backends.vulkan.loader import INSTALL
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice
-from zinc_rt.backends.vulkan.tier import described, no_device
+from zinc_rt.backends.vulkan.tier import described, there
 from zinc_rt.commands.output import begin
 from zinc_rt.commands.progress import stages
 from zinc_rt.errors import NothingRan, UnsupportedError, UsageError, ZincError
@@ -139,7 +137,6 @@ def _asked() -> tuple[tuple[PhysicalDevice, ...], str, str]:
 
 def _ask() -> tuple[tuple[PhysicalDevice, ...], str, str]:
     try:
-        found = list_devices()
+        return there(), "", ""
     except ZincError as error:
         return (), error.message, error.next
-    return found, "" if found else no_device(), INSTALL

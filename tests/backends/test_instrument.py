@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from zinc_rt.backends.amd.instrument import AmdInstrument
+from zinc_rt.backends.amd.loaded_kernels import label_of
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.sets import BinaryKernelSet, KernelSet, kernel_set
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, Severity
 from zinc_rt.sim.stores import StoreSeen
 
@@ -32,18 +33,18 @@ class Device:
         return [StoreSeen("kernel swiglu+0x0", "", "global_store_b32", 0x20, (3, 0, 0), 1, 7, 0x100, 5)]
 
 
-def finding(kernel: str, pc: int) -> DeviceFinding:
-    sentence = f"queue 1 at dword 0x20c: {kernel}: uninitialised-vgpr at pc 0x{pc:x} `v_add_f32 v0`, wave 0"
+def finding(kernel: str, pc: int, rule: str = "uninitialised-vgpr") -> DeviceFinding:
+    sentence = f"queue 1 at dword 0x20c: {kernel}: {rule} at pc 0x{pc:x} `v_add_f32 v0`, wave 0"
     place = CodePlace(kernel, pc, "v_add_f32 v0", (2, 0, 0), 0, 0xF)
-    return DeviceFinding(Severity.FINDING, "uninitialised-vgpr", 1, 0x20C, sentence, PACKET, place)
+    return DeviceFinding(Severity.FINDING, rule, 1, 0x20C, sentence, PACKET, place)
 
 
-def instrument(*found: DeviceFinding) -> AmdInstrument:
-    assert KERNELS is not None
+def instrument(*found: DeviceFinding, kernels: KernelSet | None = KERNELS) -> AmdInstrument:
+    assert isinstance(kernels, BinaryKernelSet)
     device: Any = Device(*found)
     named: Any = None  # nothing is handed over here
     return AmdInstrument(
-        device, KERNELS.load, lambda queue, va: NODE if (queue, va) == (1, PACKET) else None, named
+        device, kernels.load, lambda queue, va: NODE if (queue, va) == (1, PACKET) else None, named
     )
 
 
@@ -63,6 +64,21 @@ def test_what_is_not_ours_stays_as_it_is(kernel: str, pc: int) -> None:
     given = finding(kernel, pc)
     [said] = instrument(given).findings()
     assert said.sentence == given.sentence and not said.source
+
+
+RULES = ("sgpr-read", "wait")
+
+
+def test_what_is_a_remark_about_radvs_code_is_a_finding_of_any_other() -> None:
+    """Whichever set asks: backends of both may share the device."""
+    radv = kernel_set("radv")
+    assert isinstance(radv, BinaryKernelSet) and isinstance(KERNELS, BinaryKernelSet)
+    for kernels in (KERNELS, radv):
+        own = [finding(f"{label_of('argmax', KERNELS.load('argmax'))}+0x0", 0, rule) for rule in RULES]
+        assert [said.rule for said in instrument(*own, kernels=kernels).findings()] == list(RULES)
+        theirs = [finding(f"{label_of('argmax', radv.load('argmax'))}+0x0", 0, rule) for rule in RULES]
+        [said] = instrument(*theirs, kernels=kernels).findings()
+        assert said.rule == "wait" and said.kernel == "argmax" and not said.source
 
 
 def test_what_lies_in_no_kernel_has_no_place() -> None:

@@ -229,7 +229,9 @@ def test_every_chips_file_is_read_and_names_only_criteria_there_are(module: Modu
     assert set(expected.verdicts) == {f"M{number}" for number in range(9)} and expected.simulated == (
         chip == "sim"
     )
-    assert set(expected.required) == {"probes", "validate", "serving", "replay", "perf", "gates"}
+    assert set(expected.required) == {
+        *("probes", "validate", "serving", "lavapipe", "vulkan", "radv", "replay", "perf", "gates"),
+    }
 
 
 def test_expectations_without_a_reason_are_refused(module: ModuleType, tmp_path: Path) -> None:
@@ -366,10 +368,52 @@ def test_the_workflow_runs_what_there_is() -> None:
     assert len(uploads) == 2 and all(step["if"] == "always()" for step in uploads)
 
 
-def test_a_night_takes_25_minutes_at_most() -> None:
+def test_a_night_takes_half_an_hour_at_most() -> None:
     program = "import nightly_stages; print(sum(stage.minutes for stage in nightly_stages.STAGES))"
     done = subprocess.run([sys.executable, "-c", program], cwd=CI, capture_output=True, text=True, check=True)
-    assert float(done.stdout) <= 25
+    assert float(done.stdout) <= 30
+
+
+VULKAN = """\
+import sys; sys.path.insert(0, {ci!r})
+from pathlib import Path
+import nightly_stages, nightly_vulkan
+from nightly_stages import Night
+def row(option, name, software, status):
+    facts = dict(device=option, software=software)
+    return dict(id=f"{{option}} {{name}}/vulkan", status=status, reason="no timelines", measure=facts)
+cpu = dict(id="cpu/t_cpu", status="pass", measure={{}})
+found = nightly_vulkan.listed(dict(results=[cpu, *(row(*each) for each in {rows!r})]))
+nightly_vulkan.devices = lambda: found
+night = Night("sim", Path("night"), Path("corpus"), {quick!r}, (Path("big.gguf"),))
+for stage in nightly_stages.STAGES:
+    if stage.name in ("lavapipe", "vulkan", "radv"):
+        why = stage.why_not(night)
+        print(stage.name, why or " ".join(command.name for command in stage.commands(night)))
+        if not why:
+            print(" ".join(stage.commands(night)[-1].argv[3:8]), end="\\n\\n")
+"""
+LAVAPIPE, CARD = ("vulkan:1", "llvmpipe", True, "pass"), ("vulkan:0", "A card/with a slash", False, "pass")
+
+
+def vulkan_stages(rows: list[tuple[object, ...]], *, quick: bool = True) -> str:
+    program = VULKAN.format(ci=str(CI), rows=rows, quick=quick)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+
+def test_every_vulkan_device_is_probed_and_holds_models_against_the_oracle() -> None:
+    said = vulkan_stages([CARD, LAVAPIPE])
+    assert "lavapipe vulkan1-test vulkan1-qwen3-q\n" in said
+    assert "vulkan vulkan0-test vulkan0-qwen3-q vulkan0-big\n" in said
+    assert "radv qwen3-q\n" in said and "validate --model big.gguf --tiers vulkan,t_cpu" in said
+
+
+def test_without_a_driver_a_night_says_so_and_runs_radvs_code_all_the_same() -> None:
+    said = vulkan_stages([])
+    assert "lavapipe no Vulkan driver in software: apt install mesa-vulkan-drivers libvulkan1" in said
+    assert "vulkan no GPU with a Vulkan driver" in said and "radv qwen3-q" in said
+    said = vulkan_stages([("vulkan:0", "Old card", False, "fail")])
+    assert "vulkan vulkan:0 Old card: no timelines" in said
 
 
 def test_the_command_is_one_of_run_py() -> None:

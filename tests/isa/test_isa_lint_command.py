@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,26 @@ def test_the_report_holds_the_findings(bad: Path, good: Path, capsys: pytest.Cap
     assert [result["status"] for result in results] == ["fail", "pass"]
     (finding,) = results[0]["measure"]["findings"]
     assert (finding["rule"], finding["pc"], finding["producer_pc"], finding["line"]) == ("wait", 28, 12, 9)
+
+
+# v_cmp_eq_u32 vcc_lo, 1, v0; v_cndmask_b32 v1, v0, v0, vcc_lo; v_add_co_u32 v1, vcc_lo, v0, v0;
+# v_add_co_ci_u32 v1, vcc_lo, v0, v0, vcc_lo; s_endpgm
+CARRY = bytes.fromhex("8100947c 00010202 016a00d700010200 00010240 0000b0bf")
+
+
+def test_a_carry_without_a_wait_is_a_remark_in_radvs_code_and_a_finding_in_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, radvs = tmp_path / "ours.zrt", tmp_path / "radvs.zrt"
+    made = Zrt("carry", CARRY, 0, 0, (32, 1, 1), vgprs=2, sgprs=4)
+    ours.write_bytes(write_zrt(made))
+    radvs.write_bytes(write_zrt(replace(made, compiler="RADV/Mesa-25.0.7")))
+    assert main(["lint", str(ours)]) == 1
+    assert "vcc_lo may still have the value from before" in capsys.readouterr().out
+    assert main(["lint", str(radvs)]) == 0
+    assert capsys.readouterr().out == "PASS  1 kernel, no finding, 1 remark\n"
+    assert main(["lint", str(radvs), "--remarks"]) == 0
+    assert capsys.readouterr().out.startswith("carry remark: 0x0010 v_add_co_ci_u32")
 
 
 def test_the_header_sets_limits_and_a_flag_replaces_them(

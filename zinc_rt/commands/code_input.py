@@ -93,6 +93,7 @@ def _zrt(arguments: argparse.Namespace, source: str) -> CodeInput:
         f"RSRC1 {zrt.rsrc1:#010x}, RSRC2 {zrt.rsrc2:#010x}, RSRC3 {zrt.rsrc3:#010x}",
         f"slots {slots}",
         f"source {', '.join(zrt.files) or 'unknown'}, hash {zrt.source_hash.hex()}",
+        *([f"compiler {zrt.compiler}"] if zrt.compiler else []),
     )
     details = {
         "name": zrt.name,
@@ -109,6 +110,7 @@ def _zrt(arguments: argparse.Namespace, source: str) -> CodeInput:
         "slots": [{"name": slot.name, "offset": slot.offset, "default": slot.default} for slot in zrt.slots],
         "files": list(zrt.files),
         "source_hash": zrt.source_hash.hex(),
+        "compiler": zrt.compiler,
     }
     arch, wave = arguments.arch or zrt.target, arguments.wave or zrt.wave
     return CodeInput(arch, wave, (section,), f"--zrt {arguments.zrt}", tuple(map(printable, header)), details)

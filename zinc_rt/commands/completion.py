@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zinc_rt.arguments import MODELS, Parser
+from zinc_rt.backends import registry
 from zinc_rt.cli import Command, registered
+from zinc_rt.commands import options
 
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\
@@ -23,7 +25,7 @@ to keep it:
 
 The script holds the commands of this version: print it again after an update.
 """
-DEVICES = ("auto", "hw", "cpu", "sim")
+DEVICES = (*options.DEVICES, *(row.tier for row in registry.built() if row.lists_devices))
 NODES = "/dev/dri/renderD*"  # looked up by the shell, when it completes
 FOLDERS = ("DIR", "FOLDER", "OUT")  # metavars that name a folder
 FILES = ("FILE", "F", "LOG", "MODEL", "PATH", "REPORT", "BUNDLE", "OTHER")  # or one with an ending, F.json
@@ -73,8 +75,6 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
 
 def _say_what_completes(parser: argparse.ArgumentParser) -> None:
     import shtab
-
-    from zinc_rt.backends import registry
 
     tiers = ("auto", *(row.tier for row in registry.built()))
     for action in parser._actions:

@@ -65,8 +65,11 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     terminal.show(_table(rows), out=out)
     for note in machine.notes:
         terminal.show(f"note      {note}", out=out)
+    beside = [row for row in rows if row.usable and row.facts.get("software") is False]
+    if beside:
+        terminal.show(f"note      Vulkan runs on {beside[0].device}: --tier vulkan", out=out)
     if not machine.gpus:
-        terminal.show("note      no AMD GPU found: the CPU runs everything", out=out)
+        terminal.show("note      no AMD GPU found: the CPU runs what names no device", out=out)
         terminal.show(f"next      {SIMULATED}", out=out)
     for row in rows:
         if row.next:
@@ -117,7 +120,8 @@ def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
         found = spec.probe(host)
         if driver is not None and spec.simulable:
             found = replace(found, devices=tuple(_brought_up(driver, spec.tier, each) for each in found.devices))
-        alone = [OnDevice("host", True, found.why)] if found.usable else []
+        told = found.usable or spec.lists_devices  # that none has a driver is worth a row
+        alone = [OnDevice("host", found.usable, found.why, found.next)] if told else []
         rows += [
             TierRow(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
             for each in found.devices or alone

@@ -21,7 +21,8 @@ _MAGIC = {b"ZRT\0": "zrt", b"\x7fELF": "elf"}
 
 @dataclass(frozen=True, slots=True)
 class KernelInput:
-    """`section.code` from byte `entry` on. `kernel` False: a function that others call."""
+    """`section.code` from byte `entry` on. `kernel` False: a function that others call. `compiler`: as a container
+    names it."""
 
     name: str
     section: CodeSection
@@ -31,6 +32,7 @@ class KernelInput:
     file: str
     kernel: bool = True
     workgroup_threads: int | None = None
+    compiler: str = ""
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +102,14 @@ def _of_whole(
     )
     threads = details["workgroup"][0] * details["workgroup"][1] * details["workgroup"][2]
     yield KernelInput(
-        details["name"], section, section.symbols[0][0], target, limits, name, workgroup_threads=threads
+        details["name"],
+        section,
+        section.symbols[0][0],
+        target,
+        limits,
+        name,
+        workgroup_threads=threads,
+        compiler=details["compiler"],
     )
 
 

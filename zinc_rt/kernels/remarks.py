@@ -1,7 +1,7 @@
 """Which findings of the static sanitizer are only a remark about a kernel, by the compiler that made it.
 
-RADV puts no s_wait_alu between the halves of a 64-bit addition whose carry is in VCC, where LLVM does, by the
-RDNA4 guide's rule. Either the hardware is kinder than the rule or RADV errs: `pm4-test --learn` asks a card
+RADV of Mesa 25.0.7 waits for what a comparison writes, and not for a carry, the second result of its instruction;
+the RDNA4 guide, LLVM and later Mesas do (docs/radv.md). Whether that ever shows `pm4-test --learn` asks a card
 (sgpr_read). In our own code it is a finding always.
 """
 

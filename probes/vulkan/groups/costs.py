@@ -29,7 +29,7 @@ def submissions(c: VulkanProbeContext) -> Outcome:
         *software(c),
         submit_us=1e6 * empty,
         dispatch_us=1e6 * max(0.0, many - empty) / DISPATCHES,
-        barrier_us=1e6 * max(0.0, apart - many) / DISPATCHES,
+        dispatch_and_barrier_us=1e6 * max(0.0, apart - empty) / DISPATCHES,
     )
 
 

@@ -25,6 +25,11 @@ READS_BACK = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
     "a manifest (ICD file) names a library that is missing or of another architecture, or is damaged",
     "reinstall that driver, or remove the file; VK_DRIVER_FILES=FILE takes one driver alone",
 )
+@fails(
+    symptom("layer"),
+    "VK_INSTANCE_LAYERS or VK_LOADER_LAYERS_ENABLE names a layer that is not installed: it is left out",
+    "unset it, or install the layer: apt install vulkan-validationlayers",
+)
 def loader_(c: VulkanProbeContext) -> Outcome:
     vulkan = loader.load()
     version = ctypes.c_uint32()
@@ -32,6 +37,8 @@ def loader_(c: VulkanProbeContext) -> Outcome:
     drivers = icd.installed()
     troubles = [f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble]
     check(not (troubles and icd.named()), "driver", f"{icd.named()}: {'; '.join(troubles)}")
+    gone = layers.missing()
+    check(not gone, "layer", f"not installed: {', '.join(gone)}")
     named = [icd.named()] if icd.named() else []
     active = [f"layers {', '.join(layers.active())}"] if layers.active() else []
     return passed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from fake_devices import CPU, INTEGRATED, FakeDevice, FakeVulkan
 
 from zinc_rt import devices
-from zinc_rt.backends.vulkan import icd, loader
+from zinc_rt.backends.vulkan import icd, layers, loader
 from zinc_rt.backends.vulkan import tier as vulkan_tier
 from zinc_rt.backends.vulkan.choose import choose
 from zinc_rt.backends.vulkan.device import list_devices, open_device
@@ -89,6 +90,7 @@ def test_of_two_equal_gpus_the_first_is_taken_and_it_is_said(machine: Machine) -
         (FakeDevice(shared_bytes=8192), "maxComputeSharedMemorySize 8192, and 16384 is needed"),
         (FakeDevice(grid=1000), "maxComputeWorkGroupCount 1000, and 65535 is needed"),
         (FakeDevice(queue_flags=(1,)), "has no queue that computes"),
+        (FakeDevice(heap_bytes=0), "offers no memory of its own"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
@@ -213,7 +215,7 @@ def test_drivers_without_a_device_are_named_with_their_troubles(
 
 
 def test_a_loader_without_drivers_is_no_traceback(machine: Machine) -> None:
-    machine(instance=-9)  # what Vulkan-Loader answers where it finds none
+    machine(FakeDevice(), instance=-9)  # what Vulkan-Loader answers where it finds none
     found = vulkan_tier.probe(devices.Host(1))
     assert not found.usable and "no Vulkan driver has a device here" in found.why
     assert "apt install" in found.next
@@ -246,6 +248,52 @@ def test_the_folders_of_manifests_are_the_loaders(tmp_path: Path) -> None:
     assert icd.manifests(environment)[0] == mine
     assert icd.manifests({"VK_ICD_FILENAMES": "/a.json:/b.json"}) == [Path("/a.json"), Path("/b.json")]
     assert icd.named({"VK_ICD_FILENAMES": "/a.json"}) == "VK_ICD_FILENAMES=/a.json"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is no JSON"),
+        (
+            '{"file_format_version": "1.0.0", "ICD": {"library_path": "/gone.so", "api_version": "1.3.0"}}',
+            "/gone.so",
+        ),
+    ],
+)
+def test_a_broken_manifest_is_named_whatever_the_loader_makes_of_it(
+    vulkan_driver: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    broken = written(tmp_path / "broken.json", text)
+    drivers(monkeypatch, broken)
+    with pytest.raises(UnsupportedError) as error:
+        choose_tier("vulkan")
+    assert f"no Vulkan driver has a device here ({broken}: " in error.value.message and says in error.value.message
+    assert "apt install" in error.value.next and "\n" not in error.value.message
+
+
+def layer(path: Path, name: str, **more: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        json.dumps({"file_format_version": "1.0.0", "layer": {"name": name, **more}}), encoding="utf-8"
+    )
+
+
+def test_layers_between_are_named_and_those_that_are_not_there_told(tmp_path: Path) -> None:
+    folder = tmp_path / "vulkan"
+    layer(folder / "explicit_layer.d" / "a.json", "VK_LAYER_A")
+    layer(folder / "implicit_layer.d" / "b.json", "VK_LAYER_B", disable_environment={"NO_B": "1"})
+    layer(folder / "implicit_layer.d" / "c.json", "VK_LAYER_C", enable_environment={"WITH_C": "1"})
+    (folder / "implicit_layer.d" / "d.json").write_text("{", encoding="utf-8")
+    here = {
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "XDG_CONFIG_DIRS": "/none",
+        "XDG_DATA_DIRS": "/none",
+        "HOME": "/none",
+    }
+    assert layers.active(here) == ("VK_LAYER_B",)
+    asked = {**here, "VK_INSTANCE_LAYERS": "VK_LAYER_A:VK_LAYER_GONE", "WITH_C": "1", "NO_B": "1"}
+    assert layers.active(asked) == ("VK_LAYER_A", "VK_LAYER_C")
+    assert layers.missing(asked) == ("VK_LAYER_GONE",)
 
 
 # --- what is listed ---

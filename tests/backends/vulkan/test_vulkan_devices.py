@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from zinc_rt.backends.vulkan import layers
 from zinc_rt.backends.vulkan.device import PhysicalDevice, open_device
-from zinc_rt.backends.vulkan.physical_device import API_VERSION, FEATURES
+from zinc_rt.backends.vulkan.physical_device import API_VERSION, FEATURES, dotted
+from zinc_rt.backends.vulkan.tier import described
 
 
 def test_a_device_opens_with_what_models_need_and_closes(vulkan_driver: PhysicalDevice) -> None:
@@ -13,6 +17,17 @@ def test_a_device_opens_with_what_models_need_and_closes(vulkan_driver: Physical
         assert device.handle and all(queue.handle for queue in device.queues)
         assert {"RoundingModeRTE", "SignedZeroInfNanPreserve"} <= set(device.float_modes)
     assert not device.handle and not device.instance
+
+
+def test_a_report_says_what_computed_and_what_stood_between(
+    vulkan_driver: PhysicalDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VK_DRIVER_FILES", "/mine.json")
+    said = described(vulkan_driver)
+    assert (said.name, said.arch, said.profile) == (vulkan_driver.name, "vulkan", vulkan_driver.driver)
+    assert said.firmware == f"Vulkan {dotted(vulkan_driver.api_version)}"
+    assert said.software is (vulkan_driver.kind == "cpu") and not said.simulated
+    assert said.driver_files == "VK_DRIVER_FILES=/mine.json" and said.layers == layers.active()
 
 
 def test_two_devices_are_open_at_a_time(vulkan_driver: PhysicalDevice) -> None:

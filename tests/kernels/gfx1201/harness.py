@@ -55,6 +55,7 @@ class Bench:
     capacity: dict[str, int]
     counts: dict[str, int]
     kernels: BinaryKernelSet = KERNELS
+    ordering: str = ORDERING
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # live: what kernels wrote shows here
     addresses: dict[str, int] = field(default_factory=dict)
 
@@ -103,6 +104,7 @@ def bench(
     capacity: Mapping[str, int] | None = None,
     device: Device | None = None,
     kernels: BinaryKernelSet = KERNELS,
+    ordering: str = ORDERING,
     outputs: tuple[np.ndarray, ...] = (),
     **attrs: Any,
 ) -> Bench:
@@ -147,7 +149,7 @@ def bench(
         names.append(builder.buffer(name, _dims(array, port), _dtype(array), "activation"))
     builder.node(op, tuple(inputs), tuple(names), **attrs)
     graph = builder.build()
-    made = Bench(device or EngineDevice(level="full"), graph.nodes[0], graph, room, counts, kernels)
+    made = Bench(device or EngineDevice(level="full"), graph.nodes[0], graph, room, counts, kernels, ordering)
     shared: dict[int, str] = {}
     for name, (array, write) in storage.items():
         first = shared.setdefault(id(array), name)
@@ -163,7 +165,7 @@ def bench(
 def run(made: Bench) -> None:
     """Every launch of the node; those without a SYNC between run in reverse, as they may. No finding may come."""
     candidates = [entry for entry in made.kernels.entries if entry.op is made.node.op]
-    entry = choose(made.node, made.graph, candidates, ORDERING)
+    entry = choose(made.node, made.graph, candidates, made.ordering)
     assert not isinstance(entry, str), f"{made.node!r} is refused: {entry}"
     together: list[Launch] = []
     for step in (*entry.code(made.node, made.graph, made.capacity), Sync()):
@@ -182,6 +184,7 @@ def check(
     capacity: Mapping[str, int] | None = None,
     device: Device | None = None,
     kernels: BinaryKernelSet = KERNELS,
+    ordering: str = ORDERING,
     **attrs: Any,
 ) -> tuple[np.ndarray, ...]:
     """Runs the node and asserts each output's bits; returns the counted part of each output, in port order."""
@@ -189,9 +192,11 @@ def check(
     mine = tuple(o.copy() if isinstance(o, np.ndarray) else o for o in operands)
     absent = (None,) * (len(spec.inputs) - len(mine))
     with np.errstate(all="ignore"):
-        result = FUNCTIONS[op](arithmetic(ORDERING), *mine, *absent, **attrs)
+        result = FUNCTIONS[op](arithmetic(ordering), *mine, *absent, **attrs)
     fresh = result if isinstance(result, tuple) else () if result is None else (result,)
-    made = bench(op, *operands, capacity=capacity, device=device, kernels=kernels, outputs=fresh, **attrs)
+    made = bench(
+        op, *operands, capacity=capacity, device=device, kernels=kernels, ordering=ordering, outputs=fresh, **attrs
+    )
     before = {name: array.copy() for name, array in made.arrays.items()}
     run(made)
     wanted, given, got = iter(fresh), dict(zip((p.name for p in spec.inputs), mine, strict=False)), []

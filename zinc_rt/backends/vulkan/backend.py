@@ -91,7 +91,7 @@ class VulkanBackend:
             self._pool = CommandPool(device)
             undo.pop_all()
         self._streams = VulkanStreams(device, self._pool, self._hang, options.timeout_seconds)
-        self._builder = VulkanBuilder(
+        self.builder = VulkanBuilder(
             device,
             self.memory,
             self._pipelines,
@@ -223,7 +223,7 @@ class VulkanBackend:
     def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
         """Recorded once; pipelines that are missing are compiled together."""
         self._check_process()
-        executable = self._builder.build(lowered, buffers)
+        executable = self.builder.build(lowered, buffers)
         if executable.timestamps is not None:
             reset = CmdResetQueryPool(executable.timestamps.pool, executable.timestamps.count)
             self.run_now("reset of timestamps", [reset])
@@ -232,7 +232,7 @@ class VulkanBackend:
     def unload(self, executable: VulkanExecutable) -> None:
         """The caller has waited for its replays."""
         self._streams.forget(executable)
-        self._builder.free(executable)
+        self.builder.free(executable)
 
     # Submission
 

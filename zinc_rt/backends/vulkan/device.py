@@ -35,6 +35,11 @@ EXTENSIONS = (
     "VK_KHR_portability_subset",
 )
 MOST_QUEUES = 4
+# What Vulkan-Loader says where it finds no driver, and where none of its drivers has a device.
+NO_DEVICE = (
+    ("vkCreateInstance", "VK_ERROR_INCOMPATIBLE_DRIVER"),
+    ("vkEnumeratePhysicalDevices", "VK_ERROR_INITIALIZATION_FAILED"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
             handles = _handles(vulkan, instance)
             found = [physical_device.ask(vulkan, handle, i) for i, handle in enumerate(handles)]
     except VulkanError as error:
-        if error.result == "VK_ERROR_INCOMPATIBLE_DRIVER":  # the loader's word for no driver at all
+        if (error.call, error.result) in NO_DEVICE:
             return ()
         raise
     order = list(KINDS.values())
@@ -194,7 +199,10 @@ def _features(physical: PhysicalDevice, names: frozenset[str]) -> Any:
         members = {member for member, *_ in each._fields_}
         for name in names & members:
             setattr(each, name, 1)
-    return api.chain(features, f12, *([f13] if physical.api_version >= (1, 3) else []))
+    more = [f13] if physical.api_version >= (1, 3) else []
+    if "VK_EXT_device_fault" in physical.extensions:
+        more.append(struct("VkPhysicalDeviceFaultFeaturesEXT", deviceFault=1))
+    return api.chain(features, f12, *more)
 
 
 @contextmanager

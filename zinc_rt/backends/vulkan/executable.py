@@ -126,10 +126,22 @@ class VulkanBuilder:
                     CHECKPOINT_BYTES, BufferHeap.HOST_VISIBLE, f"checkpoint of {plan.name}"
                 )
                 undo.callback(self.memory.give_back, checkpoint)
-            commands = replayed(plan, whole, pipelines, self.pipelines.layout, timestamps, checkpoint)
-            buffer = self.pool.record(commands, replayed=True)
+            buffer = self.record(plan, block, timestamps, checkpoint)
             undo.pop_all()
         return VulkanExecutable(plan, buffer, block, self.read_module, timestamps, checkpoint)
+
+    def record(
+        self,
+        plan: DispatchPlan,
+        block: VulkanBlock,
+        timestamps: Timestamps | None = None,
+        checkpoint: VulkanBlock | None = None,
+    ) -> int:
+        """A plan's command buffer; its pipelines are there."""
+        pipelines, _ = self.pipelines.get(step.code for step in plan.dispatches)
+        whole = VulkanStorage(block, 0, plan.size_bytes)
+        commands = replayed(plan, whole, pipelines, self.pipelines.layout, timestamps, checkpoint)
+        return self.pool.record(commands, replayed=True)
 
     def free(self, executable: VulkanExecutable) -> None:
         self.pool.free(executable.command_buffer)

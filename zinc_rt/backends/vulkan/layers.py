@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from zinc_rt.backends.vulkan import icd
 
@@ -17,29 +18,43 @@ NAMED = ("VK_INSTANCE_LAYERS", "VK_LOADER_LAYERS_ENABLE")
 
 def active(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Their names, those that were asked for first."""
-    asked = [
-        word
-        for name in NAMED
-        for word in environment.get(name, "").replace(",", os.pathsep).split(os.pathsep)
-        if word
+    gone = missing(environment)
+    asked = [name for name in _asked(environment) if name not in gone]
+    implicit = [
+        str(each["name"]) for each in _installed("implicit_layer.d", environment) if _is_on(each, environment)
     ]
-    folders = [folder.replace("icd.d", "implicit_layer.d") for folder in icd.folders(environment)]
-    files = [path for folder in folders for path in sorted(Path(folder).glob("*.json"))]
-    implicit = [name for path in files for name in _switched_on(path, environment)]
     return tuple(dict.fromkeys([*asked, *implicit]))
 
 
-def _switched_on(path: Path, environment: Mapping[str, str]) -> list[str]:
-    """The implicit layers of a manifest that nothing switches off; none of one that cannot be read."""
+def missing(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Those that the environment asks for and that are not installed: the loader goes without."""
+    kinds = ("explicit_layer.d", "implicit_layer.d")
+    there = {str(each["name"]) for kind in kinds for each in _installed(kind, environment)}
+    return tuple(name for name in _asked(environment) if "*" not in name and name not in there)
+
+
+def _asked(environment: Mapping[str, str]) -> list[str]:
+    lists = (environment.get(name, "").replace(",", os.pathsep) for name in NAMED)
+    return [word for names in lists for word in names.split(os.pathsep) if word]
+
+
+def _installed(kind: str, environment: Mapping[str, str]) -> list[Any]:
+    """The layers of every manifest that can be read."""
+    folders = [folder.replace("icd.d", kind) for folder in icd.folders(environment)]
+    if kind == "explicit_layer.d" and (own := environment.get("VK_LAYER_PATH")):
+        folders = own.split(os.pathsep)
+    return [layer for folder in folders for path in sorted(Path(folder).glob("*.json")) for layer in _layers(path)]
+
+
+def _layers(path: Path) -> list[Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        layers = found.get("layers") or [found["layer"]]
-        return [str(each["name"]) for each in layers if _is_on(each, environment)]
+        return [each for each in found.get("layers") or [found["layer"]] if each["name"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 
 
-def _is_on(layer: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]) -> bool:
+def _is_on(layer: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     if any(name in environment for name in layer.get("disable_environment", {})):
         return False
     wanted = layer.get("enable_environment", {})

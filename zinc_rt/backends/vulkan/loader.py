@@ -53,10 +53,6 @@ class Vulkan:
         setattr(self, name, function)
         return function
 
-    def has(self, name: str) -> bool:
-        """Whether the driver, as its instance was made, has a command."""
-        return bool(self._find(self._instance, name.encode()))
-
 
 def _checked(name: str, function: Any) -> Any:
     def call(*arguments: Any) -> int:

@@ -200,6 +200,9 @@ def why_not(device: PhysicalDevice) -> str:
                 return f"{on} lacks {name} ({why})"
     if device.compute_family is None:
         return f"{on} has no queue that computes"
+    visible = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+    if not device.memory or not any(each.flags & visible for each in device.memory_types):
+        return f"{on} offers no memory {'of its own' if not device.memory else 'that the host maps'}"
     limits = device.limits
     for name, found, least in (
         ("maxComputeWorkGroupInvocations", limits.invocations, INVOCATIONS),

@@ -11,6 +11,7 @@ from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
 from zinc_rt.backends.vulkan import icd, layers
 from zinc_rt.backends.vulkan.choose import SOFTWARE, choose
 from zinc_rt.backends.vulkan.device import list_devices, open_device
+from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.loader import INSTALL
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, dotted
 from zinc_rt.errors import UnsupportedError, UsageError, ZincError
@@ -24,11 +25,9 @@ def probe(host: Host) -> Availability:
     """What every device of every driver says, and which one would run. Raises UsageError for a `host.device` that
     is none of them."""
     try:
-        devices = list_devices()
+        devices = there()
     except ZincError as error:
         return Availability(False, error.message, error.next)
-    if not devices:
-        return Availability(False, no_device(), INSTALL)
     rows = tuple(_row(each) for each in devices)
     try:
         _, why = choose(devices, host.device)
@@ -48,10 +47,7 @@ def open(opening: Opening) -> Backend:
 
     with ExitStack() as undo:
         undo.callback(opening.after)
-        devices = list_devices()
-        if not devices:
-            raise UnsupportedError(no_device(), next=INSTALL)
-        physical, _ = choose(devices, opening.device)
+        physical, _ = choose(there(), opening.device)
         device = open_device(physical)
         undo.callback(device.close)
         after = undo.pop_all().close
@@ -87,14 +83,23 @@ def described(physical: PhysicalDevice) -> Device:
     )
 
 
-def no_device() -> str:
-    """Why drivers that are installed have no device, as far as their manifests say."""
+def there() -> tuple[PhysicalDevice, ...]:
+    """Every device there is, one at least. Raises UnsupportedError saying why there is none, as the drivers'
+    manifests tell: a loader that meets a broken one may answer anything."""
+    said = ""
+    try:
+        if found := list_devices():
+            return found
+    except VulkanError as error:
+        said = f" ({error.message})"
     drivers = icd.installed()
     named = f"{name}: " if (name := icd.named()) else ""
     if not drivers:
-        return f"{named}a Vulkan loader, and no driver installed"
-    troubles = [f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble]
-    return f"{named}no Vulkan driver has a device here ({'; '.join(troubles) or f'{len(drivers)} installed'})"
+        raise UnsupportedError(f"{named}a Vulkan loader, and no driver installed{said}", next=INSTALL)
+    broken = [driver for driver in drivers if driver.trouble]
+    because = "; ".join(f"{each.manifest}: {each.trouble}" for each in broken) or f"{len(drivers)} installed"
+    mend = f"reinstall or remove {', '.join(each.manifest for each in broken)}; " if broken else ""
+    raise UnsupportedError(f"{named}no Vulkan driver has a device here ({because}){said}", next=mend + INSTALL)
 
 
 def _row(device: PhysicalDevice) -> OnDevice:

@@ -11,12 +11,13 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry, Rejects
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.rows.dequantise import dequantise, vector_refusal
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.projections import CODES, Launches, Part, ProjectionInput, ProjectionKernels
-from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, Q8_BLOCKS, Plane, layout
+from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, Q8_BLOCKS, layout, plane_constants
 from zinc_rt.kernels.rows.tuning import Tuning
+from zinc_rt.kernels.rows.vectors import as_f32
 
-PLANES = 3
 _BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
 
 
@@ -74,12 +75,6 @@ def _matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
         (rows, k, first.row_bytes, *plane_constants(tuple(others))),
         types[0] | types[1] << _BIAS_SHIFT,
     )
-
-
-def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
-    """(offset, bytes a row) of each plane behind the first, zeros for those a type does not have."""
-    missing = PLANES - 1 - len(planes)
-    return (*(value for plane in planes for value in (plane.offset_bytes, plane.row_bytes)), *(0, 0) * missing)
 
 
 def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
@@ -170,9 +165,7 @@ def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
         if port.kind != "weight" or name == ABSENT:
             continue
         if port.name == "norm_w":
-            reason = (
-                None if graph.buffers[name].dtype == "f32" else f"{name} is {graph.buffers[name].dtype}, not f32"
-            )
+            reason = vector_refusal(tuning, graph, name)
         elif len(port.shape) > 1 or port.name == "gate_inp":
             reason = weight_refusal(tuning, graph, name)
         else:
@@ -185,14 +178,19 @@ def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
 def projection_entries(
     tuning: Tuning, codes: Mapping[Op, Callable[..., Launches]], rejects: Rejects
 ) -> tuple[Entry, ...]:
-    """Rows made of projections, of a set whose norms and biases need no other type than they have: an entry for
-    each opcode and ordering. `codes`: (ProjectionKernels, node, graph, capacity) -> launches."""
+    """Rows made of projections: an entry for each opcode and ordering. `codes`: (ProjectionKernels, node, graph,
+    capacity) -> launches."""
+    norms = partial(_as_f32, tuning) if tuning.any_vectors else _as_they_are
     return tuple(
         Entry(op, partial(code, kernels), frozenset({ordering}), rejects=rejects)
         for ordering in sorted(tuning.orderings)
-        for kernels in (ProjectionKernels(tuning, partial(_PROJECT[ordering], tuning), _as_they_are),)
+        for kernels in (ProjectionKernels(tuning, partial(_PROJECT[ordering], tuning), norms),)
         for op, code in codes.items()
     )
+
+
+def _as_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:
+    return as_f32(partial(dequantise, tuning), graph, launches)
 
 
 def _as_they_are(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterable[Launch | Sync]:

@@ -35,6 +35,7 @@ STEP = 128
 PAIR = 2 * STEP
 GROUP = 8 * STEP
 ALIGNMENT = 256
+PLANES = 3  # at most
 PLAIN_DTYPES = ("f32", "f16", "bf16")  # as in the file; the index is the kernels' code for it
 CHUNK_ELEMENTS = 1 << 20  # repacked at a time: stays in a cache
 
@@ -73,6 +74,12 @@ def layout(dtype: str, rows: int, k: int) -> Layout:
         planes.append(Plane(-(-end // ALIGNMENT) * ALIGNMENT, groups * group_bytes + tail))
         end = planes[-1].offset_bytes + rows * planes[-1].row_bytes
     return Layout(tuple(planes), end)
+
+
+def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
+    """(offset, bytes a row) of each plane behind the first, zeros for those a type does not have."""
+    missing = PLANES - 1 - len(planes)
+    return (*(value for plane in planes for value in (plane.offset_bytes, plane.row_bytes)), *(0, 0) * missing)
 
 
 def group_bytes(dtype: str) -> tuple[int, ...]:

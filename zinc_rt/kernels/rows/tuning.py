@@ -50,6 +50,8 @@ class Tuning:
     sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
     sample_columns: int  # of sample_weights
 
+    any_vectors: bool = False  # the embed kernels take no row numbers too, and so make float32 of small weights
+
     # of ssm_scan, for sets that have it
     scan_channels: int = 1
     scan_states_maximum: int = 0

@@ -2,10 +2,10 @@
 #extension GL_GOOGLE_include_directive : require
 #include "kernel.glsl"
 
-// EMBED: y[token] = the table's row token_id[token] as float32.
+// EMBED: y[token] = the table's row token_id[token] as float32; without token_id, the row `token`.
 //
 // grid: x parts of a row (1,024 elements of packed types, 512 of others), y tokens
-// buffers: token_id i32 [T], table packed as rows/repack.py says, y f32 [T][k]
+// buffers: token_id i32 [T] or 0, table packed as rows/repack.py says, y f32 [T][k]
 // constants: k, bytes a row of plane 0, then offset and bytes a row of planes 1 and 2
 KERNARG(
     U32 token_id; U32 w; F32RW y;
@@ -22,7 +22,7 @@ void store(uint64_t y, uint step, vec4 values) {
 
 void main() {
     uint token = gl_WorkGroupID.y, block = gl_WorkGroupID.x;
-    Row row = row_at(uint64_t(args.token_id.v[token]));
+    Row row = row_at(uint64_t(present(args.token_id) ? args.token_id.v[token] : token));
     uint64_t y = uint64_t(args.y) + uint64_t(token) * (4u * args.k);
     if (block < whole_blocks(args.k)) {
         Block weights = load_block(row, block);

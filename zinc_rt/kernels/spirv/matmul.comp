@@ -43,8 +43,8 @@ void main() {
             [[unroll]] for (uint r = 0u; r < ROWS; r++) weights[r] = load_block(rows[r], block);
             [[unroll]] for (uint i = 0u; i < STEPS; i++) {
                 vec4 inputs[TOKENS];
-                uint at = (block * STEPS + i) * LANES + lane;
-                [[unroll]] for (uint t = 0u; t < TOKENS; t++) inputs[t] = F32x4(x[t]).v[at];
+                uint at = 16u * ((block * STEPS + i) * LANES + lane);
+                [[unroll]] for (uint t = 0u; t < TOKENS; t++) inputs[t] = four_floats(x[t] + at);
                 [[unroll]] for (uint r = 0u; r < ROWS; r++) {
                     vec4 w = block_weights(weights[r], i);
                     [[unroll]] for (uint t = 0u; t < TOKENS; t++) sums[r * TOKENS + t] += inputs[t] * w;

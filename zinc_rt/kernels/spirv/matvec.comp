@@ -40,7 +40,8 @@ void main() {
         }
         for (uint block = 0u; block < blocks; block++) {
             vec4 inputs[STEPS];
-            [[unroll]] for (uint i = 0u; i < STEPS; i++) inputs[i] = F32x4(x).v[(block * STEPS + i) * LANES + lane];
+            uint64_t at = x + 16u * (block * STEPS * LANES + lane);
+            [[unroll]] for (uint i = 0u; i < STEPS; i++) inputs[i] = four_floats(at + 16u * LANES * i);
             [[unroll]] for (uint r = 0u; r < ROWS; r++) {
                 Block weights = load_block(rows[r], block);
                 [[unroll]] for (uint i = 0u; i < STEPS; i++) sums[r] += inputs[i] * block_weights(weights, i);

@@ -45,9 +45,9 @@ ivec2 part_of(Row row, uint group, bool whole, uvec4 x0, uvec4 x1, int sum) {
 vec2 scales_of(Row row, uint group, uint pair) {
     U32 ds = U32(row.scales + group * SCALES_BYTES);
 #ifdef WEIGHT_Q6_K
-    return vec2(half_to_float(halfword(ds.v[16u + (pair >> 1)], pair)), 0.0);
+    return vec2(half_of(ds.v[16u + (pair >> 1)], pair), 0.0);
 #else
-    return vec2(half_to_float(ds.v[16u + pair] & 0xffffu), half_to_float(ds.v[16u + pair] >> 16));
+    return vec2(half_of(ds.v[16u + pair], 0u), half_of(ds.v[16u + pair], 1u));
 #endif
 }
 

@@ -3,8 +3,8 @@
 #define SUM_ROWS 16u
 #include "kernel.glsl"
 
-// Projections in canonical-1-q8 by weights in blocks of 32: as matvec, but x is records of activations, one for each of
-// its rows. Lane b has blocks b, b + 32, ... of a row: integer dots, exact, then float32 between blocks.
+// Projections in canonical-1-q8 by weights in blocks of 32: as matvec, but x is records of activations, one for each
+// of its rows. Lane b has blocks b, b + 32, ... of a row: integer dots, exact, then float32 between blocks.
 KERNARG(
     U32 x; U32 w; F32RW y; U32 scale; U32 bias; U32 ids; U32 row;
     uint n; uint k;
@@ -44,8 +44,8 @@ void main() {
                     sum += dot_of_bytes(x0[j], quants_of(rows[r], group, whole, step, lanes + j));
                     sum += dot_of_bytes(x1[j], quants_of(rows[r], group, whole, step, lanes + 4u + j));
                 }
-                uint entry = U32(rows[r].scales + group * SCALES_BYTES).v[4u * (lane & 3u) + (step >> 1)];
-                sums[r] += float(sum) * (half_to_float(halfword(entry, step)) * dx);
+                uint scales = U32(rows[r].scales + group * SCALES_BYTES).v[4u * (lane & 3u) + (step >> 1)];
+                sums[r] += float(sum) * (half_of(scales, step) * dx);
             }
         }
         [[unroll]] for (uint r = 0u; r < ROWS; r++) put_lane_sum(part + r, sums[r]);

@@ -58,7 +58,7 @@ void main() {
         [[unroll]] for (uint e = 0u; e < 4u; e++) {
             int q = used ? int(frint_(values[j][e] * factor)) : 0;
             sum += q;
-            words[j] |= uint(q & 255) << (8u * e);
+            words[j] = bitfieldInsert(words[j], uint(q), int(8u * e), 8);
         }
     }
     float d = used ? fdiv_(f32(largest), 127.0) : 0.0;

@@ -20,7 +20,9 @@ from zinc_rt.kernels.rows import (
     slots,
     ssm_scan,
 )
+from zinc_rt.kernels.rows.dequantise import any_vectors
 from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import SpirvKernels, SpirvKernelSet
@@ -37,7 +39,7 @@ TUNING = Tuning(
     matvec_rows=16,
     matmul_rows=8,
     matmul_tokens=4,
-    matmul_capacity=64,
+    matmul_capacity=16,  # a tile of four tokens costs lavapipe less than three by matvec
     grid_rows=0xFFFF,  # what every device has of each axis
     flash_widths=(128, 512, 2048),
     latent_widths=(512, 2048),
@@ -54,6 +56,7 @@ TUNING = Tuning(
     vocabulary_maximum=1 << 24,  # a count that is a float exactly
     sample_block=16,
     sample_columns=1024,
+    any_vectors=True,
     scan_channels=32,
     scan_states_maximum=16,  # in an invocation's registers
 )
@@ -74,7 +77,8 @@ FAMILIES = (
     slots,
     ssm_scan,
 )
-ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
+_ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
+ENTRIES = tuple(any_vectors(TUNING, row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
 _BUILT = files(__package__) / "built"
 
 

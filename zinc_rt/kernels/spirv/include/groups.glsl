@@ -4,10 +4,11 @@
 // Products with d are exact (docs/canonical-1.md), and so is taking 128, 8 or 32 off a small integer.
 #ifndef GROUPS_GLSL
 #define GROUPS_GLSL
+#include "half.glsl"
 #include "steps.glsl"
 
 #define STEPS 8u
-const uint NIBBLES = 0x0f0f0f0fu;
+const uint NIBBLES = 0x0f0f0f0fu, SIGNS = 0x80808080u;
 
 struct Row { uint64_t quants, scales, high; };
 Row row_at(uint64_t row) {
@@ -17,13 +18,11 @@ Row row_at(uint64_t row) {
 }
 uint whole_blocks(uint k) { return k / (STEPS * STEP); }
 
-// The four bytes of `q` less `zero`
-vec4 bytes(uint q, int zero) {
-    return vec4(int(q & 255u) - zero, int(q >> 8 & 255u) - zero, int(q >> 16 & 255u) - zero, int(q >> 24) - zero);
-}
+// Four bytes below 128, each less `zero`: signed
+uint less(uint bytes, uint zero) { return ((bytes | SIGNS) - zero * 0x01010101u) ^ SIGNS; }
 
-// Sixteen bits of a word: entry i of an array of them
-uint halfword(uint word, uint i) { return word >> (16u * (i & 1u)) & 0xffffu; }
+vec4 signed_bytes(uint q) { return vec4(int(q << 24) >> 24, int(q << 16) >> 24, int(q << 8) >> 24, int(q) >> 24); }
+vec4 unsigned_bytes(uint q) { return vec4(q & 255u, q >> 8 & 255u, q >> 16 & 255u, q >> 24); }
 
 // Four nibbles of a word: even steps have the low ones
 uint nibbles(uint word, uint step) { return word >> (4u * (step & 1u)) & NIBBLES; }

@@ -2,11 +2,6 @@
 #ifndef QUANTS_GLSL
 #define QUANTS_GLSL
 
-const uint SIGNS = 0x80808080u;
-
-// Four bytes below 128 less `zero`, signed
-uint less(uint bytes, uint zero) { return ((bytes | SIGNS) - zero * 0x01010101u) ^ SIGNS; }
-
 // Lane l's four quants of a step, less what the type takes off them. `whole`: of a whole group; else it is the row's
 // last, in pairs of steps.
 uint quants_of(Row row, uint group, bool whole, uint step, uint l) {

@@ -17,10 +17,10 @@ uint whole_blocks(uint k) { return (k & 3u) == 0u ? k / (STEPS * STEP) : 0u; }
 
 // Of an element that is a multiple of four
 vec4 four_weights(uint64_t element) {
-    if (TYPE == PLAIN_F32) return F32x4(uint64_t(args.w) + element * 4ul).v[0];
-    uvec2 words = U32x2(uint64_t(args.w) + element * 2ul).v[0];
-    return vec4(plain_half(words.x & 0xffffu, TYPE), plain_half(words.x >> 16, TYPE),
-                plain_half(words.y & 0xffffu, TYPE), plain_half(words.y >> 16, TYPE));
+    if (TYPE == PLAIN_F32) return four_floats(uint64_t(args.w) + element * 4ul);
+    uvec2 words = two_words(uint64_t(args.w) + element * 2ul);
+    return vec4(plain_half(words.x, 0u, TYPE), plain_half(words.x, 1u, TYPE),
+                plain_half(words.y, 0u, TYPE), plain_half(words.y, 1u, TYPE));
 }
 
 struct Block { vec4 steps[4]; };

@@ -5,9 +5,8 @@ const uint QUANTS_BYTES = 512u, SCALES_BYTES = 80u, HIGH_BYTES = 128u;  // of a 
 
 // `entry`: scale and minimum, a byte each; `ds`: d and dmin, f16 each
 vec4 dequantised(uint q, uint entry, uint ds) {
-    float scale = half_to_float(ds & 0xffffu) * float(entry & 255u);
-    float minimum = half_to_float(ds >> 16) * float(entry >> 8);
-    return scale * bytes(q, 0) - vec4(minimum);
+    float scale = half_of(ds, 0u) * float(entry & 255u), minimum = half_of(ds, 1u) * float(entry >> 8);
+    return scale * unsigned_bytes(q) - vec4(minimum);
 }
 
 uint fifth_bits(uint high, uint step) { return (high >> step & 0x01010101u) << 4; }
@@ -15,12 +14,12 @@ uint fifth_bits(uint high, uint step) { return (high >> step & 0x01010101u) << 4
 struct Block { uvec4 quants, scales, ds; uint high; };
 
 Block load_block(Row row, uint group) {
-    U32x4 quants = U32x4(row.quants + group * QUANTS_BYTES), scales = U32x4(row.scales + group * SCALES_BYTES);
+    uint64_t quants = row.quants + group * QUANTS_BYTES + 16u * lane, scales = row.scales + group * SCALES_BYTES;
     uint high = 0u;
 #ifdef WEIGHT_Q5_K
     high = U32(row.high + group * HIGH_BYTES).v[lane];
 #endif
-    return Block(quants.v[lane], scales.v[lane >> 3], scales.v[4], high);
+    return Block(four_words(quants), four_words(scales + 16u * (lane >> 3)), four_words(scales + 64u), high);
 }
 
 vec4 block_weights(Block block, uint step) {

@@ -10,14 +10,15 @@ int signed_scale(uint scales, uint step) { return int(scales << (24u - 8u * (ste
 
 vec4 dequantised(uint low, uint high, uint scales, uint d, uint step) {
     uint q = nibbles(low, step) | high_bits(high, step);
-    return (half_to_float(halfword(d, step >> 1)) * float(signed_scale(scales, step))) * bytes(q, 32);
+    return (half_of(d, step >> 1) * float(signed_scale(scales, step))) * signed_bytes(less(q, 32u));
 }
 
 struct Block { uvec4 quants; uvec2 scales, ds, high; };
 
 Block load_block(Row row, uint group) {
-    U32x2 scales = U32x2(row.scales + group * SCALES_BYTES), high = U32x2(row.high + group * HIGH_BYTES);
-    return Block(U32x4(row.quants + group * QUANTS_BYTES).v[lane], scales.v[lane >> 2], scales.v[8], high.v[lane]);
+    uint64_t quants = row.quants + group * QUANTS_BYTES + 16u * lane, scales = row.scales + group * SCALES_BYTES;
+    uint64_t high = row.high + group * HIGH_BYTES + 8u * lane;
+    return Block(four_words(quants), two_words(scales + 8u * (lane >> 2)), two_words(scales + 64u), two_words(high));
 }
 
 vec4 block_weights(Block block, uint step) {

@@ -5,18 +5,19 @@ const uint QUANTS_BYTES = 1024u, SCALES_BYTES = 64u;  // of a group
 struct Block { uvec4 quants, more_quants, scales; };
 
 Block load_block(Row row, uint group) {
-    U32x4 quants = U32x4(row.quants + group * QUANTS_BYTES), scales = U32x4(row.scales + group * SCALES_BYTES);
-    return Block(quants.v[lane], quants.v[LANES + lane], scales.v[lane >> 3]);
+    uint64_t quants = row.quants + group * QUANTS_BYTES + 16u * lane;
+    uint64_t scales = row.scales + group * SCALES_BYTES + 16u * (lane >> 3);
+    return Block(four_words(quants), four_words(quants + 16u * LANES), four_words(scales));
 }
 
 vec4 block_weights(Block block, uint step) {
     uint q = step < 4u ? block.quants[step & 3u] : block.more_quants[step & 3u];
-    return half_to_float(halfword(block.scales[step >> 1], step)) * bytes(q, 128);
+    return half_of(block.scales[step >> 1], step) * signed_bytes(q ^ SIGNS);
 }
 
 vec4 step_weights(Row row, uint step) {
     uint group = step / STEPS, i = step % STEPS;
     U32 quants = U32(row.quants + group * QUANTS_BYTES), scales = U32(row.scales + group * SCALES_BYTES);
     uint q = quants.v[(i >> 1) * 64u + 2u * lane + (i & 1u)];
-    return half_to_float(halfword(scales.v[4u * (lane >> 3) + (i >> 1)], i)) * bytes(q, 128);
+    return half_of(scales.v[4u * (lane >> 3) + (i >> 1)], i) * signed_bytes(q ^ SIGNS);
 }

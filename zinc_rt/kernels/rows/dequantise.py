@@ -1,0 +1,59 @@
+"""Rows of a weight as float32, by the embed kernels."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from zinc_rt.ir.dtypes import INDEX
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import Launch, Ref, Temp
+from zinc_rt.kernels.rows import vectors
+from zinc_rt.kernels.rows.operands import Buffer, Count
+from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, layout, plane_constants
+from zinc_rt.kernels.rows.tuning import Tuning
+
+
+def rows_launch(
+    tuning: Tuning, row: Buffer | None, table: str, spec: BufferSpec, y: Buffer, count: Count
+) -> Launch:
+    """y f32 [count, k] = rows `row` i32 [count] of a weight (rows, k) or (k), or its first `count` without."""
+    rows, k = vectors.rows_of(spec)
+    dtype = tuning.stored(spec.dtype)
+    planes = layout(dtype, rows, k).planes
+    columns = tuning.embed_columns if dtype in PLAIN_DTYPES else GROUP
+    return Launch(
+        f"embed_{dtype}",
+        (row, Ref(table), y),
+        (k, planes[0].row_bytes, *plane_constants(planes[1:])),
+        (-(-k // columns), count, 1),
+    )
+
+
+def dequantise(tuning: Tuning, name: str, spec: BufferSpec, y: Temp) -> Launch:
+    """y f32 [rows, k] = the weight."""
+    return rows_launch(tuning, None, name, spec, y, vectors.rows_of(spec)[0])
+
+
+def vector_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
+    """Why a small weight cannot be read as float32."""
+    spec = graph.buffers[name]
+    if spec.dtype in ("f32", INDEX):
+        return None
+    if not tuning.any_vectors:
+        return f"{name} is {spec.dtype}, not f32"
+    if tuning.stored(spec.dtype) not in tuning.weight_dtypes:
+        return f"{name} is {spec.dtype}, which no kernel reads"
+    if len(spec.shape) > 2:
+        return f"{name} is {spec.dtype} with {len(spec.shape)} dimensions: kernels read f32 there"
+    return None
+
+
+def any_vectors(tuning: Tuning, entry: Entry) -> Entry:
+    """A row of float32 kernels, for small weights of any type."""
+
+    def refusal(node: Node, graph: OpGraph) -> str | None:
+        weights = (name for name in node.inputs if name != ABSENT and vectors.is_weight(graph.buffers[name]))
+        return next(filter(None, (vector_refusal(tuning, graph, name) for name in weights)), None)
+
+    return vectors.any_vectors(entry, partial(dequantise, tuning), refusal)

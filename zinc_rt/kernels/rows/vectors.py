@@ -1,0 +1,70 @@
+"""Small weights of any type for kernels that read float32: dequantised into a temporary first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from zinc_rt.ir.dtypes import INDEX
+from zinc_rt.ir.graph import BufferSpec, Node, OpGraph
+from zinc_rt.kernels.entry import Entry, Rejects
+from zinc_rt.kernels.launch import SYNC, Launch, Operand, Ref, Stride, Sync, Temp
+
+F32_BYTES = 4
+
+Dequantise = Callable[[str, BufferSpec, Temp], Launch]
+"""(a weight's name, what it is, where to) -> the launch that makes packed float32 rows of it."""
+
+
+def as_f32(dequantise: Dequantise, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterator[Launch | Sync]:
+    """Every weight that is not float32 becomes a temporary of packed float32 rows, but those of which a launch
+    takes a Stride: their kernels read any type themselves."""
+    steps = list(launches)
+    made = {name: _temp(name, spec) for name, spec in _others(graph, steps).items()}
+    for name, temp in made.items():
+        yield dequantise(name, graph.buffers[name], temp)
+    if made:
+        yield SYNC
+    for step in steps:
+        yield step if isinstance(step, Sync) else replace(step, buffers=_rewritten(step, made))
+
+
+def any_vectors(entry: Entry, dequantise: Dequantise, refusal: Rejects) -> Entry:
+    """A row of float32 kernels, for small weights of any type: its code's launches through as_f32. `refusal`: of
+    weights that cannot be dequantised."""
+
+    def code(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+        return as_f32(dequantise, graph, entry.code(node, graph, capacity))
+
+    def rejects(node: Node, graph: OpGraph) -> str | None:
+        return entry.rejects(node, graph) or refusal(node, graph)
+
+    return replace(entry, code=code, weight_dtypes=None, rejects=rejects)
+
+
+def is_weight(spec: BufferSpec) -> bool:
+    return spec.role in ("weight", "constant")
+
+
+def rows_of(spec: BufferSpec) -> tuple[int, int]:
+    """(rows, columns) of a vector or a matrix."""
+    *leading, k = (int(dim) for dim in spec.shape)
+    assert len(leading) < 2, f"{spec.shape}: a set's refusal allows vectors and matrices"
+    return (leading[0] if leading else 1), k
+
+
+def _others(graph: OpGraph, steps: list[Launch | Sync]) -> dict[str, BufferSpec]:
+    buffers = [buffer for step in steps if isinstance(step, Launch) for buffer in step.buffers]
+    strided = {buffer.name for buffer in buffers if isinstance(buffer, Stride)}
+    names = dict.fromkeys(buffer.name for buffer in buffers if isinstance(buffer, Ref))
+    specs = {name: graph.buffers[name] for name in names if name in graph.buffers and name not in strided}
+    return {name: spec for name, spec in specs.items() if is_weight(spec) and spec.dtype not in ("f32", INDEX)}
+
+
+def _temp(name: str, spec: BufferSpec) -> Temp:
+    rows, k = rows_of(spec)
+    return Temp(f"f32:{name}", F32_BYTES * rows * k)
+
+
+def _rewritten(step: Launch, made: dict[str, Temp]) -> tuple[Operand | None, ...]:
+    return tuple(made[b.name] if isinstance(b, Ref) and b.name in made else b for b in step.buffers)
