@@ -29,17 +29,18 @@ SWEPT = {
 """What is swept: the operation, and b."""
 BLOCK = 1 << 18
 ALL_BLOCKS = (1 << 32) // BLOCK
+SCATTER = np.uint32(0x9E3779B1)  # odd: modulo 2^32 it only changes the order
 
 
 def sweep(backend: VulkanBackend, function: str, *, blocks: int) -> WrongBits | None:
-    """The first block with wrong bits; None where all are right. Each block takes arguments from all over, at equal
-    distances, and no two blocks the same: ALL_BLOCKS of them are all arguments."""
+    """What is wrong in the first block that is not right. A block takes arguments from all over, no two blocks the
+    same ones: ALL_BLOCKS of them take every argument."""
     name, divisor = SWEPT[function]
     number = [operation.name for operation in OPERATIONS].index(name)
     b = np.full(BLOCK, divisor, np.uint32)
-    every = np.arange(BLOCK, dtype=np.uint32) * np.uint32(ALL_BLOCKS)
     for block in range(blocks):
-        given = Operands(every + np.uint32(block), b, b)
+        a = np.arange(block * BLOCK, (block + 1) * BLOCK, dtype=np.uint32) * SCATTER
+        given = Operands(a, b, b)
         (got,) = results(backend, given, (number,))
         if (found := wrong_bits(number, given, got)) is not None:
             return found
