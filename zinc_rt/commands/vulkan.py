@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
@@ -73,8 +74,9 @@ def _compile(arguments: argparse.Namespace) -> int:
 
 def _write(wanted: list[GlslSource]) -> int:
     from zinc_rt.files import write_whole
+    from zinc_rt.kernels.spirv.compile import compile_source
 
-    made, refused = _compiled(wanted)
+    made, refused = _compiled(wanted, compile_source)
     for source, data in made:
         write_whole(source.built, partial(_put, data))
         print(f"wrote  {source.built.name}: {len(data)} bytes")
@@ -89,7 +91,7 @@ def _put(data: bytes, file: BinaryIO) -> None:
 
 
 def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
-    from zinc_rt.kernels.spirv.compile import BUILT, PROBES, available, stale
+    from zinc_rt.kernels.spirv.compile import BUILT, PROBES, available, build, stale
     from zinc_rt.spirv.lint import lint
     from zinc_rt.spirv.module import read
 
@@ -101,7 +103,7 @@ def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
             print(f"{source.built.name}: {remark}")
     old = [source for source in wanted if stale(source)]
     if available():
-        made, refused = _compiled([source for source in there if source not in old])
+        made, refused = _compiled([source for source in there if source not in old], build)
         _say(refused)
         old += [source for source, data in made if source.built.read_bytes() != data]
         bad += len(refused)
@@ -126,13 +128,14 @@ def _say(refused: list[ZincError]) -> None:
         print(error, file=sys.stderr)
 
 
-def _compiled(wanted: list[GlslSource]) -> tuple[list[tuple[GlslSource, bytes]], list[ZincError]]:
+def _compiled(
+    wanted: list[GlslSource], how: Callable[[GlslSource], bytes]
+) -> tuple[list[tuple[GlslSource, bytes]], list[ZincError]]:
     """What each source gives, and why some give nothing. Raises NothingRan without the compiler."""
-    from zinc_rt.kernels.spirv.compile import compile_source
 
     def one(source: GlslSource) -> bytes | ZincError:
         try:
-            return compile_source(source)
+            return how(source)
         except InputError as error:
             return error
 

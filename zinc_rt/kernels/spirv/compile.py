@@ -116,22 +116,23 @@ def compile_source(source: GlslSource) -> bytes:
     Raises NothingRan without the compiler, InputError for a source that it, spirv-val or lint refuses.
     """
     data = build(source)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.spv"
+        path.write_bytes(data)
+        _run("spirv-val", "--target-env", _TARGET, "--scalar-block-layout", str(path), of=source)
     if source.linted and (remarks := lint(read(data, source.name))):
         raise InputError(f"{source.path.name} ({source.name}): lint refuses it\n" + "\n".join(map(str, remarks)))
     return data
 
 
 def build(source: GlslSource) -> bytes:
-    """`compile_source` without lint's veto."""
+    """`compile_source` without the vetoes of spirv-val and lint: enough to compare with what is committed."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.spv"
         macros = [f"-D{define}" for define in source.defines]
         flags = ["-V", "--target-env", _TARGET, f"-I{INCLUDE}", *macros, "-o", str(output)]
         _run("glslangValidator", *flags, str(source.path), of=source)
-        data = finished(output.read_bytes(), MADE_OF + source_hash(source))
-        output.write_bytes(data)
-        _run("spirv-val", "--target-env", _TARGET, "--scalar-block-layout", str(output), of=source)
-    return data
+        return finished(output.read_bytes(), MADE_OF + source_hash(source))
 
 
 def _run(program: str, *arguments: str, of: GlslSource) -> None:

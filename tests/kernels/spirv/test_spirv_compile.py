@@ -1,0 +1,116 @@
+"""`zinc-rt vulkan compile`: what it says of kernels that are new, changed, refused, or of no source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.commands.vulkan import main
+from zinc_rt.errors import InputError
+from zinc_rt.kernels.spirv import compile as compiler
+from zinc_rt.spirv.module import read
+
+needs_glslang = pytest.mark.skipif(not compiler.available(), reason='no compiler: extra "glsl" is not installed')
+KERNEL = """#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "kernel.glsl"
+
+KERNARG(F32 x; F32RW y; uint n;)
+
+void main() { if (lane < args.n) args.y.v[lane] = args.x.v[lane] * args.x.v[lane]; }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one kernel, which the command takes for the package's."""
+    (tmp_path / "built").mkdir()
+    (tmp_path / "square.comp").write_text(KERNEL)
+    of = compiler.sources
+    monkeypatch.setattr(compiler, "sources", lambda folder=None: of(tmp_path) if folder is None else [])
+    monkeypatch.setattr(compiler, "BUILT", tmp_path / "built")
+    monkeypatch.setattr(compiler, "PROBES", tmp_path / "probes")
+    return tmp_path
+
+
+@needs_glslang
+def test_what_is_not_up_to_date_is_compiled(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "--check"]) == 1
+    assert "stale   square.spv: not what square.comp gives" in capsys.readouterr().out
+    assert main(["compile"]) == 0
+    assert "wrote  square.spv" in capsys.readouterr().out
+    assert main(["compile"]) == 0
+    assert capsys.readouterr().out == "PASS  0 of 0 kernels compiled\n"
+    assert main(["compile", "--check"]) == 0
+    (folder / "square.comp").write_text(KERNEL.replace("args.x.v[lane];", "args.x.v[0];"))
+    assert main(["compile", "--check"]) == 1
+    assert main(["compile", "square"]) == 0
+    assert main(["compile", "--check"]) == 0
+
+
+@needs_glslang
+def test_a_changed_include_is_another_source(folder: Path) -> None:
+    (folder / "more.glsl").write_text("float twice(float x) { return x + x; }\n")
+    (folder / "square.comp").write_text(KERNEL.replace('kernel.glsl"\n', 'kernel.glsl"\n#include "more.glsl"\n'))
+    assert main(["compile"]) == 0
+    (source,) = compiler.sources()
+    assert not compiler.stale(source)
+    (folder / "more.glsl").write_text("float twice(float x) { return 2.0 * x; }\n")
+    assert compiler.stale(source)
+
+
+def test_a_kernel_without_a_source_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "built" / "gone.spv").write_bytes(b"")
+    assert main(["compile", "--check"]) == 1
+    assert "orphan  gone.spv: no source" in capsys.readouterr().out
+
+
+def test_an_unknown_kernel_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "cube"]) == 2
+    assert "no kernel cube\n  next: one of square" in capsys.readouterr().err
+
+
+@needs_glslang
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("args.x.v[lane] * args.y;", "glslangValidator refused it"),
+        ("args.x.v[lane] / 3.0;", "lint refuses it\ndivision: word"),
+        ("no_such(args.x.v[lane]);", "no_such"),
+    ],
+)
+def test_what_is_refused_is_told_and_not_written(
+    folder: Path, written: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "square.comp").write_text(KERNEL.replace("args.x.v[lane] * args.x.v[lane];", written))
+    assert main(["compile"]) == 2
+    output = capsys.readouterr()
+    assert says in output.err and output.out == "FAIL  0 of 1 kernels compiled\n"
+    assert not list((folder / "built").iterdir())
+
+
+def test_a_missing_include_is_told(folder: Path) -> None:
+    (folder / "square.comp").write_text(KERNEL.replace("kernel.glsl", "colonel.glsl"))
+    (source,) = compiler.sources()
+    with pytest.raises(InputError, match=r"includes colonel\.glsl, which is neither beside it nor in"):
+        compiler.source_hash(source)
+
+
+def test_without_the_compiler_hashes_are_compared_and_nothing_is_compiled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compiler, "_program", lambda name: None)
+    assert main(["compile"]) == 77
+    assert "pip install 'zinc-rt[glsl]'" in capsys.readouterr().err
+    assert main(["compile", "--check"]) == 1
+    assert "by the hashes of their sources: no compiler" in capsys.readouterr().out
+
+
+@needs_glslang
+def test_the_members_of_a_family_have_macros_of_their_own(folder: Path) -> None:
+    (folder / "flash_attn.comp").write_text(KERNEL.replace("args.n)", "min(args.n, uint(WIDEST)))"))
+    made = {source.name: compiler.compile_source(source) for source in compiler.sources() if source.member}
+    assert {"flash_attn_128", "flash_attn_512"} <= set(made)
+    hashes = {compiler.hash_in(read(data)) for data in made.values()}
+    assert len(hashes) == len(made)
