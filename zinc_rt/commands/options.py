@@ -92,7 +92,7 @@ def add_timeout(group: argparse._ArgumentGroup) -> None:
         "--timeout",
         type=float,
         metavar="S",
-        help="seconds that one step may take (default: 2 or more on a card, 60 on another GPU and on a simulated card, "
+        help="seconds that one step may take (default: 2 or more on a card, 60 on another GPU or a simulated card, "
         "where the first has 600; on t_cpu and drivers in software as long as it takes)",
     )
 
