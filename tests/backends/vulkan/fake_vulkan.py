@@ -105,6 +105,7 @@ class FakeVulkan:
     ) -> None:
         self.types, self.kind, self.heap_bytes = types, kind, heap_bytes
         self.queues = [0xD0 + index for index in range(queues)]
+        self.extensions: frozenset[str] = frozenset()
         self.stalled = self.lost = False
         self.stops_behind: int | None = None  # dispatches of a submission, which then stands
         self.places: dict[
@@ -134,7 +135,7 @@ class FakeVulkan:
         )  # fmt: skip
         queues = tuple(DeviceQueue(0, index, handle) for index, handle in enumerate(self.queues))
         vk: Any = self
-        return VulkanDevice(physical, vk, 1, 2, 3, queues, frozenset(), frozenset())
+        return VulkanDevice(physical, vk, 1, 2, 3, queues, self.extensions, frozenset())
 
     def live(self, kind: str = "") -> list[FakeObject]:
         """What was made and not given back."""
@@ -459,6 +460,16 @@ class FakeVulkan:
                 for semaphore, value in first.signals:
                     semaphore.data["value"] = value
                 going = True
+
+    def vkGetDeviceFaultInfoEXT(self, device: int, counts: Any, info: Any) -> int:
+        assert self.lost
+        counts._obj.addressInfoCount = 1
+        if info is not None:
+            rows = api.struct_type("VkDeviceFaultAddressInfoEXT") * 1
+            (row,) = rows.from_address(info._obj.pAddressInfos)
+            row.addressType, row.reportedAddress, row.addressPrecision = 2, 0x7000, 4096
+            info._obj.description = b"page fault"
+        return VK_SUCCESS
 
     # --- queries
 

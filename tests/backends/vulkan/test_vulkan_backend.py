@@ -318,6 +318,16 @@ def test_a_lost_device_ends_every_fence_and_closes(fake: FakeVulkan, backend: Fa
     assert not fake.live()
 
 
+def test_a_lost_device_is_asked_why(fake: FakeVulkan) -> None:
+    fake.extensions = frozenset({"VK_EXT_device_fault"})
+    backend = FakeBackend(fake)
+    fence = backend.submit(ready(backend), Stream("decode"))
+    fake.lose()
+    with pytest.raises(VulkanHang, match=r"page fault; an invalid write at 0x7000 \(to 4096 bytes\)"):
+        backend.wait(fence, 1.0)
+    backend.close()
+
+
 # --- pipelines, processes
 
 

@@ -199,7 +199,10 @@ def _features(physical: PhysicalDevice, names: frozenset[str]) -> Any:
         members = {member for member, *_ in each._fields_}
         for name in names & members:
             setattr(each, name, 1)
-    return api.chain(features, f12, *([f13] if physical.api_version >= (1, 3) else []))
+    more = [f13] if physical.api_version >= (1, 3) else []
+    if "VK_EXT_device_fault" in physical.extensions:
+        more.append(struct("VkPhysicalDeviceFaultFeaturesEXT", deviceFault=1))
+    return api.chain(features, f12, *more)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.executable import VulkanExecutable
+from zinc_rt.backends.vulkan.fault import device_fault
 from zinc_rt.backends.vulkan.fence import SemaphoreTimeline
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
@@ -40,6 +41,8 @@ def hang(
     if standing:
         kernels = ", ".join(dict.fromkeys(step.launch.kernel for step in standing))
         parts.append(f"not past {kernels}" + (f" of {node!r}" if node is not None else ""))
+    if lost and (fault := device_fault(device)):
+        parts.append(f"the driver says: {fault}")
     return VulkanHang(
         "; ".join(parts),
         node,

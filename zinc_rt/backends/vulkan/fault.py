@@ -1,0 +1,50 @@
+"""What a driver knows of why it gave a device up: VK_EXT_device_fault."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.device import VulkanDevice
+from zinc_rt.backends.vulkan.errors import VulkanError
+
+EXTENSION = "VK_EXT_device_fault"
+ADDRESS_TYPES = (  # VkDeviceFaultAddressTypeEXT
+    "an address",
+    "an invalid read",
+    "an invalid write",
+    "an invalid execute",
+    "an instruction of unknown kind",
+    "an invalid instruction",
+    "a faulting instruction",
+)
+
+
+def device_fault(device: VulkanDevice) -> str:
+    """Of a device that is lost: the driver's words, with the addresses it names; "" where it has none."""
+    if EXTENSION not in device.extensions:
+        return ""
+    counts = api.struct("VkDeviceFaultCountsEXT")
+    try:
+        device.vk.vkGetDeviceFaultInfoEXT(device.handle, byref(counts), None)
+        addresses = (api.struct_type("VkDeviceFaultAddressInfoEXT") * max(1, counts.addressInfoCount))()
+        vendors = (api.struct_type("VkDeviceFaultVendorInfoEXT") * max(1, counts.vendorInfoCount))()
+        counts.vendorBinarySize = 0
+        info = api.struct("VkDeviceFaultInfoEXT", pAddressInfos=addresses, pVendorInfos=vendors)
+        device.vk.vkGetDeviceFaultInfoEXT(device.handle, byref(counts), byref(info))
+    except VulkanError:
+        return ""
+    said = [info.description.decode(errors="replace")]
+    for index in range(counts.addressInfoCount):
+        said.append(_address(addresses[index]))
+    for index in range(counts.vendorInfoCount):
+        said.append(vendors[index].description.decode(errors="replace"))
+    return "; ".join(each for each in said if each)
+
+
+def _address(found: ctypes.Structure) -> str:
+    """The precision is a power of two: the fault lies in the block of so many bytes that holds the address."""
+    kind, va, precision = found.addressType, found.reportedAddress, found.addressPrecision
+    name = ADDRESS_TYPES[kind] if kind < len(ADDRESS_TYPES) else f"fault type {kind}"
+    return f"{name} at {va:#x}" + (f" (to {precision} bytes)" if precision > 1 else "")
