@@ -1,0 +1,98 @@
+"""Which kernels a projection becomes on Vulkan; canonical-1-q8 on a driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support import Counts
+from vulkan_driver import required
+
+from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
+from zinc_rt.backends.vulkan.device import open_device
+from zinc_rt.kernels.cases import parse
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import Launch
+from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE
+from zinc_rt.kernels.spirv.table import KERNELS, TUNING
+from zinc_rt.lower.lower import choose
+from zinc_rt.validate.cases.table import cases
+from zinc_rt.validate.kernel_test.bench import CaseBench
+from zinc_rt.validate.kernel_test.select import planned, plans, skeleton, thinned
+
+Q8 = "canonical-1-q8"
+ALL = 1 << 30
+
+
+def kernels_of(line: str, ordering: str = "canonical-1") -> tuple[str, ...]:
+    return tuple(name for name in planned(parse(line), KERNELS, ordering).kernels if name != "step_grids")
+
+
+@pytest.mark.parametrize("dtype", EVERY_OTHER_TYPE)
+def test_the_kernel_is_that_of_the_type_it_is_stored_as(dtype: str) -> None:
+    stored = EVERY_OTHER_TYPE[dtype]
+    for ordering in sorted(TUNING.orderings):  # what is no block format of canonical-1-q8 is canonical-1 there
+        assert kernels_of(f"MATMUL T=1 N=3 K=256 one=1 dtype={dtype}", ordering) == (f"matvec_{stored}",)
+        assert kernels_of(f"EMBED T=1 V=3 D=256 dtype={dtype}", ordering) == (f"embed_{stored}",)
+
+
+def test_room_for_many_tokens_goes_by_tiles() -> None:
+    few, many = TUNING.matmul_capacity - 1, TUNING.matmul_capacity
+    assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={few}") == ("matvec_q4_k",)
+    assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={many}") == ("matmul_q4_k",)
+
+
+def test_an_input_is_quantised_once_for_all_that_read_it() -> None:
+    case = parse("RMS_NORM_FUSED_QKV T=2 D=256 Q=32 K=16 V=16 eps=1e-06 dtype=q5_k")
+    made = skeleton(case)
+    entry = choose(made.node, made.graph, KERNELS.entries, Q8)
+    assert isinstance(entry, Entry)
+    steps = entry.code(made.node, made.graph, made.capacity)
+    launched = [step.kernel for step in steps if isinstance(step, Launch)]
+    assert launched == ["rms_norm", "quantise_256", *["matvec_q8_256_q5_k"] * 3]
+
+
+def test_the_gate_of_a_shared_expert_is_a_float_dot_in_every_ordering() -> None:
+    line = "SHARED_EXPERT T=2 D=256 F=256 one=1 dtype=q8_0 -gate_scale -up_scale -down_scale"
+    assert {"matvec_q8_32_q8_0", "matvec_q8_0", "quantise_32"} <= set(kernels_of(line, Q8))
+
+
+@pytest.fixture(scope="module")
+def q8_bench() -> Iterator[CaseBench]:
+    physical = required()
+
+    def opened() -> VulkanBackend:
+        device = open_device(physical)
+        spec, options = BackendSpec("vulkan", "Vulkan"), VulkanOptions(guarded=True)
+        return VulkanBackend(spec, Q8, device, KERNELS, options, after=device.close)
+
+    with CaseBench(opened) as made:
+        yield made
+
+
+@pytest.mark.parametrize("family", ("projections", "experts", "attention"))
+def test_a_family_has_the_oracles_bits_in_canonical_1_q8(
+    family: str, q8_bench: CaseBench, slow_counts: Counts
+) -> None:
+    """Those cases alone that canonical-1 computes by other kernels."""
+    taken = plans(cases(family), KERNELS, Q8)
+    own = [plan for plan in taken if any(name.startswith("quantise_") for name in plan.kernels)]
+    for plan in thinned(own, slow_counts(1, ALL)):
+        found = q8_bench.run(plan.case)
+        assert found.status == "pass", f"{plan.case.text()}: {found.said or found.difference}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "MATMUL T=2 N=18 K=1280 one=1 dtype=q4_k values=outliers",  # a group and a pair
+        "MATMUL T=2 N=18 K=9472 one=1 dtype=q6_k values=plain",  # more than the 32 blocks that go at a time
+        "MATMUL T=1 N=5 K=1056 one=1 dtype=q8_0 values=denormals",  # blocks below 2^-100
+        "MATMUL T=1 N=5 K=1056 one=1 dtype=q4_0 values=edges",  # blocks with infinity and NaN
+        "LM_HEAD T=6 L=3 V=50 D=512 dtype=q5_k values=mixed rows=4",
+    ],
+)
+def test_a_projection_has_the_oracles_bits_in_canonical_1_q8(q8_bench: CaseBench, line: str) -> None:
+    found = q8_bench.run(parse(line))
+    assert found.status == "pass", found.said or found.difference
