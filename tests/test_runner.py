@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device
 from zinc_rt.backends.cpu.oracle import CpuBackend, NodeFailed
 from zinc_rt.devices import choose_tier, open_backend
@@ -222,12 +223,8 @@ def test_a_slow_step_without_a_deadline_says_that_it_runs(
     assert lines and lines[0].startswith("step 1 has taken ") and "500 tokens" in lines[0]
 
 
-class _Spec:
-    deadline = True
-
-
 class _Backend:
-    spec = _Spec()
+    spec = registry.spec("t1")
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -239,12 +236,17 @@ def test_deadlines_follow_the_device(qwen3: GGUFFile) -> None:
         simulated: Any = _Backend(Device("sim", "gfx1201", simulated=True))
         silicon: Any = _Backend(Device("card", "gfx1201", memory_bytes_per_second=1e3))
         unknown: Any = _Backend(Device("card", "gfx1201"))
+        some_gpu: Any = _Backend(Device("card", "vulkan"))
+        some_gpu.spec = registry.spec("vulkan")
+        software: Any = _Backend(Device("lavapipe", "vulkan", software=True))
         counts = (4, 1, 1, 0)
         assert Deadlines().of(engine.backend, variant, counts) is None
         assert Deadlines().of(simulated, variant, counts) == 60.0
         variant.ran = False
         assert Deadlines().of(simulated, variant, counts) == 600.0
         assert Deadlines().of(unknown, variant, counts) == 2.0
+        assert Deadlines().of(some_gpu, variant, counts) == 60.0
+        assert Deadlines().of(software, variant, counts) is None
         weights = sum(
             each.size_bytes
             for name, each in variant.program.plan.allocations.items()

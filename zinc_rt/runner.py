@@ -45,6 +45,7 @@ TABLES = (("step.table_entry", "step.table_value"), ("step.table_entry_1", "step
 SLOW_SECONDS = 2.0  # a step without a deadline says that it still runs after so long
 FIRST_SIMULATED_SECONDS, SIMULATED_SECONDS = 600.0, 60.0  # a simulated device compiles kernels it has not seen
 SILICON_SECONDS, SILICON_FACTOR = 2.0, 50.0
+ANY_GPU_SECONDS = 60.0  # of which nobody knows how fast it is
 
 
 class StepBlock:
@@ -149,6 +150,8 @@ class Deadlines:
             return None
         if backend.device.simulated:
             return SIMULATED_SECONDS if variant.ran else FIRST_SIMULATED_SECONDS
+        if backend.spec.lists_devices and not backend.device.memory_bytes_per_second:
+            return ANY_GPU_SECONDS
         return max(SILICON_SECONDS, SILICON_FACTOR * _predicted_seconds(backend, variant, counts))
 
     def seconds(self, backend: Backend, variant: Variant, counts: Counts) -> float:

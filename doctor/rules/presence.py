@@ -100,7 +100,7 @@ RULES = (
         "note",
         "no AMD GPU in this machine",
         "t1 and t2 need one; the CPU runs every model, on t_cpu_native",
-        SIMULATED,
+        f"another GPU runs them through its Vulkan driver: zinc-rt vulkan-test; {SIMULATED}",
         BOTH,
         _none,
     ),

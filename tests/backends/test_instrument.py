@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.backends.amd.instrument import AmdInstrument
+from zinc_rt.backends.amd.loaded_kernels import label_of
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import BinaryKernelSet, KernelSet, kernel_set
@@ -65,10 +66,19 @@ def test_what_is_not_ours_stays_as_it_is(kernel: str, pc: int) -> None:
     assert said.sentence == given.sentence and not said.source
 
 
+RULES = ("sgpr-read", "wait")
+
+
 def test_what_is_a_remark_about_radvs_code_is_a_finding_of_any_other() -> None:
-    given = [finding("kernel argmax+0x0", 0, rule) for rule in ("sgpr-read", "wait")]
-    assert [said.rule for said in instrument(*given).findings()] == ["sgpr-read", "wait"]
-    assert [said.rule for said in instrument(*given, kernels=kernel_set("radv")).findings()] == ["wait"]
+    """Whichever set asks: backends of both may share the device."""
+    radv = kernel_set("radv")
+    assert isinstance(radv, BinaryKernelSet) and isinstance(KERNELS, BinaryKernelSet)
+    for kernels in (KERNELS, radv):
+        own = [finding(f"{label_of('argmax', KERNELS.load('argmax'))}+0x0", 0, rule) for rule in RULES]
+        assert [said.rule for said in instrument(*own, kernels=kernels).findings()] == list(RULES)
+        theirs = [finding(f"{label_of('argmax', radv.load('argmax'))}+0x0", 0, rule) for rule in RULES]
+        [said] = instrument(*theirs, kernels=kernels).findings()
+        assert said.rule == "wait" and said.kernel == "argmax" and not said.source
 
 
 def test_what_lies_in_no_kernel_has_no_place() -> None:

@@ -40,6 +40,16 @@ SWEEPS = (
     *(
         Sweep(
             op,
+            shapes(T=(1, 7), S=1, C=37, K=(2, 6)),
+            values=("mixed",),
+            without=((), ("bias",)),
+            more={"slots": 4},
+        )
+        for op in CONV[1:]
+    ),
+    *(
+        Sweep(
+            op,
             STEPS,
             (
                 _delta(1, 1, 4, "tiled"),

@@ -15,10 +15,12 @@ from zinc_rt.validate.tiers import TierSpec
 DEFAULT_ORDERING = "canonical-1"
 
 
-def kernel_file(kernel: str) -> str:
-    """The file of the kernel's code; "" for one that is none of ours."""
+def kernel_file(kernel: str, job: ValidationJob) -> str:
+    """The file of a simulated device's kernel, of a set that a tier names before any other's; "" for one that is
+    none of ours."""
+    named = {spec.kernel_set for spec in job.tiers if spec.choice.simulated}
     found = sorted(Path(kernels.__file__).parent.glob(f"*/{BUILT}/{kernel}.zrt")) if kernel else []
-    return str(found[0]) if found else ""
+    return str(min(found, key=lambda path: path.parent.parent.name not in named, default=""))
 
 
 def run_again(job: ValidationJob, spec: TierSpec) -> list[str]:

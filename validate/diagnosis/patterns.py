@@ -55,7 +55,7 @@ PATTERNS = (
     ),
     FailurePattern(
         lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
-        "every value is right and the simulated device objects: suspect kernel {kernel}, {source}",
+        "every value is right and the simulated device objects: suspect kernel {kernel_at}",
         "zinc-rt isa lint {kernel_file}",
     ),
     FailurePattern(
@@ -65,7 +65,7 @@ PATTERNS = (
     ),
     FailurePattern(
         lambda e: e.words["rule"] in OF_ITS_OWN and bool(e.words["kernel_file"].strip("'")),
-        "the simulated device objects, and what differs may come of that: suspect kernel {kernel}, {source}",
+        "the simulated device objects, and what differs may come of that: suspect kernel {kernel_at}",
         BISECT,
     ),
     FailurePattern(

@@ -92,8 +92,8 @@ def add_timeout(group: argparse._ArgumentGroup) -> None:
         "--timeout",
         type=float,
         metavar="S",
-        help="seconds that one step may take (default: 2 or more on a card, 60 on a simulated one and 600 for the "
-        "first, on t_cpu as long as it takes)",
+        help="seconds that one step may take (default: 2 or more on a card, 60 on another GPU or a simulated "
+        "card, where the first has 600; on t_cpu and drivers in software as long as it takes)",
     )
 
 

@@ -110,7 +110,7 @@ def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
     for source in old:
         print(f"stale   {source.built.name}: not what {source.path.name} gives")
     if old:
-        print("repro   zinc-rt vulkan compile && git diff --stat")
+        print(f"repro   zinc-rt vulkan compile {' '.join(source.name for source in old)} && git diff --stat")
     if orphans:
         for path in sorted(
             {*BUILT.glob("*.spv"), *PROBES.glob("built/*.spv")} - {source.built for source in wanted}

@@ -27,7 +27,7 @@ EXTENDED = {  # of that set: all of them on integers, where everything is exact
 SQRT = 31
 SEEDS = {"division": "fdiv_", "square root": "fsqrt_"}  # the one function of canonical.glsl that may have it
 _INSTEAD = {  # of GLSL.std.450: what a kernel calls
-    8: "frint_", 1: "frint_", 2: "frint_", 13: "sin by a table", 14: "cos by a table", 21: "ftanh_", 26: "fexp_",
+    1: "frint_", 2: "frint_", 13: "sin by a table", 14: "cos by a table", 21: "ftanh_", 26: "fexp_",
     27: "fexp_", 28: "flog_", 29: "fexp_", 30: "flog_", 31: "fsqrt_", 32: "frsqrt_", 37: "fmin_", 40: "fmax_",
     43: "fmin_ and fmax_", 50: "a product and a sum", 62: "half_to_float", 79: "fmin_", 80: "fmax_",
     81: "fmin_ and fmax_",
@@ -37,18 +37,11 @@ BUILT_INS = {25: "WorkgroupSize", 26: "WorkgroupId", 27: "LocalInvocationId", 28
 INVOCATIONS, SHARED_BYTES = 128, 16384  # every Vulkan 1.2 device has them
 _LOCAL_SIZE = 17  # an execution mode
 _BUILT_IN, _BINDING, _DESCRIPTOR_SET = 11, 33, 34  # decorations
-STORAGE = {
-    1: "Input",
-    4: "Workgroup",
-    6: "Private",
-    7: "Function",
-    9: "PushConstant",
-    5349: "PhysicalStorageBuffer",
-}
+STORAGE = {  # classes
+    1: "Input", 4: "Workgroup", 6: "Private", 7: "Function", 9: "PushConstant", 5349: "PhysicalStorageBuffer",
+}  # fmt: skip
 _WORKGROUP = 4
-_COMPARISONS = frozenset(
-    {Opcode.FOrdEqual, Opcode.FUnordEqual, Opcode.FOrdNotEqual, Opcode.FUnordNotEqual}
-)  # of a value with itself: isnan
+_EQUALITIES = (Opcode.FOrdEqual, Opcode.FUnordEqual, Opcode.FOrdNotEqual, Opcode.FUnordNotEqual)
 
 
 def lint(module: SpirvModule) -> tuple[Remark, ...]:
@@ -69,7 +62,7 @@ def _kind(opcode: int) -> str:
     return next((kind for numbers, kind in ranges.items() if opcode in numbers), opcode_name(opcode))
 
 
-_KINDS = {
+_KINDS = {  # refused opcodes that somebody may write
     140: "OpFRem", 141: "OpFMod", 115: "OpFConvert", 116: "OpQuantizeToF16", 148: "OpDot", 156: "OpIsNan",
     157: "OpIsInf", 6035: "an atomic", 143: "OpMatrixTimesScalar", 144: "OpVectorTimesMatrix",
     145: "OpMatrixTimesVector", 146: "OpMatrixTimesMatrix",
@@ -127,7 +120,7 @@ def _division(module: SpirvModule) -> Iterator[Remark]:
 
 
 def _nan_compares(module: SpirvModule) -> Iterator[Remark]:
-    for each in module.of(*_COMPARISONS):
+    for each in module.of(*_EQUALITIES):
         left, right = (_source(module, id) for id in each.inputs)
         if left == right:
             said = "a value compared with itself: undone without SignedZeroInfNanPreserve"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backends.vulkan.arithmetic_sweep import SWEPT, sweep
 from support import Counts
 
 from zinc_rt.backends.spec import BackendSpec
@@ -114,22 +115,7 @@ def test_another_set_of_modes_is_another_result(backend: VulkanBackend, monkeypa
     assert self_test.digest(backend) != before
 
 
-DIVISORS = (0x3F800001, 0x40490FDB, 0x3EAAAAAB, 0x00000003, 0x7F7FFFFF)  # near 1, pi, a third, denormal, largest
-SWEPT = ("fsqrt_(a)", "fexp_(a)", "flog_(a)", *(f"fdiv_(a, {bits:#010x})" for bits in DIVISORS))
-BLOCK = 1 << 18
-
-
-@pytest.mark.parametrize("swept", SWEPT)
-def test_every_argument_of_a_function(swept: str, backend: VulkanBackend, slow_counts: Counts) -> None:
-    """By blocks of neighbours, evenly over all 2^32 bits; `python -m pytest --slow` takes 64 times as many."""
-    name, _, divisor = swept.partition(", ")
-    number = NUMBER["fdiv_(a, b)" if divisor else name]
-    blocks = slow_counts(1, 64)
-    b = np.full(BLOCK, int(divisor.rstrip(")"), 16) if divisor else 0, np.uint32)
-    for index in range(blocks):
-        first = index * ((1 << 32) // blocks)
-        step = 1 if blocks > 1 else (1 << 32) // BLOCK - 1  # one block alone strides over all of them
-        a = (first + step * np.arange(BLOCK, dtype=np.uint64)).astype(np.uint32)
-        given = Operands(a, b, b)
-        (got,) = self_test.results(backend, given, (number,))
-        assert wrong_bits(number, given, got) is None
+@pytest.mark.parametrize("function", SWEPT)
+def test_arguments_of_a_function_from_all_over(function: str, backend: VulkanBackend, slow_counts: Counts) -> None:
+    """`python tests/backends/vulkan/arithmetic_sweep.py` takes all of them."""
+    assert sweep(backend, function, blocks=slow_counts(1, 64)) is None

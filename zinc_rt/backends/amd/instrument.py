@@ -74,8 +74,8 @@ class AmdInstrument:
 
     def findings(self) -> list[Finding]:
         """Each once, without what is only a remark about another compiler's code."""
-        found = dict.fromkeys(map(self._finding, self._device.findings()))
-        return [each for each in found if not is_remark(each.rule, self._compiler(each.kernel))]
+        told = (each for each in self._device.findings() if not is_remark(each.rule, _compiler(each)))
+        return list(dict.fromkeys(map(self._finding, told)))
 
     def count(self, rules: Collection[str]) -> int:
         """How many findings of these rules there are so far."""
@@ -97,7 +97,7 @@ class AmdInstrument:
     def watchpoint_hits(self) -> list[StoreEvent]:
         return [
             StoreEvent(
-                _kernel(each.kernel) or each.kernel,
+                _named(each.kernel)[0] or each.kernel,
                 each.pc,
                 each.instruction,
                 each.group,
@@ -128,8 +128,8 @@ class AmdInstrument:
         fault = PageFault(*astuple(each.fault)) if each.fault is not None else None
         if place is None:
             return Finding(each.rule, each.sentence, node=node, fault=fault)
-        kernel = _kernel(place.kernel)
-        source = self._source(kernel, place.pc)
+        kernel, compiler = _named(place.kernel)
+        source = self._source(kernel, compiler, place.pc)
         mark = f"pc 0x{place.pc:x} `"
         return Finding(
             each.rule,
@@ -146,22 +146,24 @@ class AmdInstrument:
             fault,
         )
 
-    def _source(self, kernel: str, pc: int) -> str:
-        zrt = self._container(kernel)
-        return zrt.place_at(pc) if zrt is not None else ""
-
-    def _compiler(self, kernel: str) -> str:
-        zrt = self._container(kernel)
-        return zrt.compiler if zrt is not None else ""
-
-    def _container(self, kernel: str) -> Zrt | None:
+    def _source(self, kernel: str, compiler: str, pc: int) -> str:
         try:
-            return self._read(kernel) if kernel else None
+            zrt = self._read(kernel) if kernel else None
         except ZincError:  # a kernel of somebody else's by that name
-            return None
+            return ""
+        return zrt.place_at(pc) if zrt is not None and zrt.compiler == compiler else ""
 
 
-def _kernel(described: str) -> str:
-    """The name of a kernel of ours whose first byte an address space calls so; "" for anything else."""
-    name, _, offset = described.rpartition("+")
-    return name.removeprefix(KERNEL) if name.startswith(KERNEL) and offset == "0x0" else ""
+def _compiler(each: Any) -> str:
+    """Who made the code that a device's finding is about; "" for our own, and where it is about none."""
+    return _named(each.place.kernel)[1] if each.place is not None else ""
+
+
+def _named(described: str) -> tuple[str, str]:
+    """The name and the compiler of a kernel whose first byte an address space calls so, as label_of does; empty
+    for anything else."""
+    label, _, offset = described.rpartition("+")
+    if not label.startswith(KERNEL) or offset != "0x0":
+        return "", ""
+    name, _, compiler = label.removeprefix(KERNEL).partition(" by ")
+    return name, compiler

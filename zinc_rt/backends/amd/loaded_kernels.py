@@ -37,6 +37,12 @@ class LoadedKernel:
 KernelKey = tuple[str, tuple[tuple[str, int], ...]]  # name, patches
 
 
+def label_of(name: str, zrt: Zrt) -> str:
+    """What its code is called in device memory. Two backends that share a device may have a kernel of one name
+    each: another compiler's says whose it is."""
+    return f"kernel {name} by {zrt.compiler}" if zrt.compiler else f"kernel {name}"
+
+
 class LoadedKernels:
     """`read(name)` gives a kernel's container, `write(va, bytes)` puts bytes into device memory."""
 
@@ -72,8 +78,8 @@ class LoadedKernels:
         images = [patched(zrt, dict(patches)) for (_, patches), zrt in fresh]
         block = self._memory.block(size_bytes, Placement.VRAM, "kernels")
         buffers = [
-            self._memory.buffer(block, offset, len(code), BufferHeap.DEVICE_LOCAL, f"kernel {name}")
-            for ((name, _), _), offset, code in zip(fresh, offsets, images, strict=True)
+            self._memory.buffer(block, offset, len(code), BufferHeap.DEVICE_LOCAL, label_of(name, zrt))
+            for ((name, _), zrt), offset, code in zip(fresh, offsets, images, strict=True)
         ]
         try:
             for buffer, code in zip(buffers, images, strict=True):

@@ -14,7 +14,7 @@ from zinc_rt.backends.vulkan.device import list_devices, open_device
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.loader import INSTALL
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, dotted
-from zinc_rt.errors import UnsupportedError, UsageError, ZincError
+from zinc_rt.errors import UnsupportedError, ZincError
 from zinc_rt.files import cache_folder
 from zinc_rt.object_cache import ObjectCache
 
@@ -31,8 +31,6 @@ def probe(host: Host) -> Availability:
     rows = tuple(_row(each) for each in devices)
     try:
         _, why = choose(devices, host.device)
-    except UsageError:
-        raise
     except UnsupportedError as error:
         return Availability(False, error.message, error.next, devices=rows)
     return Availability(True, why, devices=rows)

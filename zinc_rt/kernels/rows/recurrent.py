@@ -59,10 +59,12 @@ def rows_launch(tuning: Tuning, kernel: str, a: Buffer, ids: str, b: Buffer, dwo
 
 def conv1d(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, weight, state, sequence, *ids, bias = node.inputs
-    channels = row_shape(graph, x)[1]
+    channels, taps = row_shape(graph, x)[1], int(graph.buffers[weight].shape[1])
     place = _state(tuning, node, graph, capacity, state, *ids)
+    usual = taps == tuning.conv_taps
+    constants = (channels, int(node.attrs.get("silu", True)))
     yield Launch(
-        "conv1d",
+        "conv1d" if usual else "conv1d_any",
         (
             Ref(x),
             Ref(weight),
@@ -75,7 +77,7 @@ def conv1d(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, in
             Ref(node.outputs[0]),
             Ref(COUNTS),
         ),
-        (channels, int(node.attrs.get("silu", True))),
+        constants if usual else (*constants, taps),
         (-(-channels // tuning.state_columns), "sequences", 1),
     )
     if place.scatter is not None:
@@ -151,11 +153,9 @@ def store_request_state(
 
 def _conv_rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     taps = graph.buffers[node.inputs[1]].shape[1]
-    return (
-        None
-        if taps == tuning.conv_taps
-        else f"a convolution of width {taps}; the kernel has {tuning.conv_taps} taps"
-    )
+    if tuning.conv_any or taps == tuning.conv_taps:
+        return None
+    return f"a convolution of width {taps}; the kernel has {tuning.conv_taps} taps"
 
 
 def _delta_rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:

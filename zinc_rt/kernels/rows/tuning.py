@@ -52,8 +52,9 @@ class Tuning:
 
     any_vectors: bool = False  # the embed kernels take no row numbers too, and so make float32 of small weights
 
-    # of ssm_scan, for sets that have it
-    scan_channels: int = 1
+    # Recurrences that gfx1201 has no kernels for.
+    conv_any: bool = False  # conv1d_any takes other widths than conv_taps
+    scan_channels: int = 1  # to a workgroup of ssm_scan
     scan_states_maximum: int = 0
 
     def stored(self, dtype: str) -> str:

@@ -3,6 +3,7 @@
 #define WORKGROUP 128
 #include "kernel.glsl"
 #include "row.glsl"
+#include "in_flight.glsl"
 #include "best.glsl"
 
 // ARGMAX: the largest logit, ties to the lower id, a NaN above everything (as NumPy has it). `nonfinite`, or 0: the
@@ -15,10 +16,14 @@ void main() {
     uint row = gl_WorkGroupID.x, first = 0xffffffffu;
     U32 logits = row_of(U32, args.logits, row, args.vocab);
     Best best = NO_BEST;
-    for (uint id = lane; id < args.vocab; id += WORKGROUP) {
-        uint logit = logits.v[id];
-        best = better(best, Best(best_key(logit, 0x7fffffff), id));
-        if ((logit & ~SIGN_BIT) >= INFINITY_BITS) first = min(first, id);
+    for (uint begin = lane; begin < args.vocab; begin += IN_FLIGHT * WORKGROUP) {
+        uint logit[IN_FLIGHT];
+        [[unroll]] for (uint i = 0u; i < IN_FLIGHT; i++) logit[i] = logits.v[strided(begin, i, args.vocab)];
+        [[unroll]] for (uint i = 0u; i < IN_FLIGHT; i++) {
+            uint id = strided(begin, i, args.vocab);  // the last one again changes nothing
+            best = better(best, Best(best_key(logit[i], 0x7fffffff), id));
+            if ((logit[i] & ~SIGN_BIT) >= INFINITY_BITS) first = min(first, id);
+        }
     }
     firsts[lane] = first;
     best = best_of_workgroup(best);

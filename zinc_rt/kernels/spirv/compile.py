@@ -100,9 +100,9 @@ def hash_in(module: SpirvModule) -> str:
 
 def stale(source: GlslSource) -> bool:
     """Whether the committed file is missing, or of another source."""
-    return not source.built.is_file() or hash_in(read(source.built.read_bytes(), source.name)) != source_hash(
-        source
-    )
+    return not source.built.is_file() or hash_in(
+        read(source.built.read_bytes(), source.built.name)
+    ) != source_hash(source)
 
 
 def available() -> bool:

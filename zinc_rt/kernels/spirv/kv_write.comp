@@ -4,7 +4,10 @@
 
 // KV_WRITE_BATCHED: each token's k and v into their row of the paged cache, f32.
 // Grid: 2 (k, v), tokens, the longer row / 512 rounded up.
-KERNARG(F32 k; F32RW kv_k; F32 v; F32RW kv_v; U32 position; U32 slot; U32 table; uint k_columns; uint v_columns; uint page_shift; uint pages;)
+KERNARG(
+    F32 k; F32RW kv_k; F32 v; F32RW kv_v; U32 position; U32 slot; U32 table;
+    uint k_columns; uint v_columns; uint page_shift; uint pages;
+)
 
 #include "copy.glsl"
 #include "row.glsl"

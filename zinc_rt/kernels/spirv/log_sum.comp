@@ -3,6 +3,7 @@
 #define WORKGROUP 128
 #include "kernel.glsl"
 #include "row.glsl"
+#include "in_flight.glsl"
 
 // LOGPROBS, after argmax: what log-probabilities subtract from a row's logits, the largest one and
 // log(dot(exp(x - largest), 1)), side by side in norm f32[L][2]. best u32[L] of argmax. Grid: rows. An invocation is one
@@ -15,7 +16,13 @@ void main() {
     uint row = gl_WorkGroupID.x;
     F32 logits = row_of(F32, args.logits, row, args.vocab);
     float largest = logits.v[min(args.best.v[row], args.vocab - 1u)], sum = 0.0;
-    for (uint id = lane; id < args.vocab; id += WORKGROUP) sum = sum + fexp_(logits.v[id] - largest);  // never -0
+    for (uint begin = lane; begin < args.vocab; begin += IN_FLIGHT * WORKGROUP) {
+        float logit[IN_FLIGHT];
+        [[unroll]] for (uint i = 0u; i < IN_FLIGHT; i++) logit[i] = logits.v[strided(begin, i, args.vocab)];
+        [[unroll]] for (uint i = 0u; i < IN_FLIGHT; i++) {
+            if (begin + i * WORKGROUP < args.vocab) sum = sum + fexp_(logit[i] - largest);  // never -0
+        }
+    }
     sums[lane] = sum;
     for (uint count = WORKGROUP / 2u; count > 0u; count >>= 1) {  // neighbours, then neighbouring pairs
         barrier();

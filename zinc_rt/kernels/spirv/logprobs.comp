@@ -3,6 +3,7 @@
 #define WORKGROUP 128
 #include "kernel.glsl"
 #include "row.glsl"
+#include "in_flight.glsl"
 #include "best.glsl"
 
 // LOGPROBS, last: the token's log-probability, NaN for token -1, and the likeliest tokens in ARGMAX's order: as many
@@ -24,9 +25,13 @@ void main() {
     Best last = Best(0x7fffffff, 0u);  // above all, as a NaN's key is one less
     for (uint place = 0u; place < args.top; place++) {
         Best best = NO_BEST;
-        for (uint id = lane; id < args.vocab; id += WORKGROUP) {
-            Best one = Best(best_key(logits.v[id], 0x7ffffffe), id);
-            if (is_better(last, one)) best = better(best, one);
+        for (uint begin = lane; begin < args.vocab; begin += IN_FLIGHT * WORKGROUP) {
+            uint logit[IN_FLIGHT];
+            [[unroll]] for (uint i = 0u; i < IN_FLIGHT; i++) logit[i] = logits.v[strided(begin, i, args.vocab)];
+            [[unroll]] for (uint i = 0u; i < IN_FLIGHT; i++) {
+                Best one = Best(best_key(logit[i], 0x7ffffffe), strided(begin, i, args.vocab));
+                if (is_better(last, one)) best = better(best, one);  // the last id again changes nothing
+            }
         }
         last = best_of_workgroup(best);
         if (lane == 0u) {

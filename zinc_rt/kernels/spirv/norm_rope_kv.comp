@@ -5,8 +5,8 @@
 #include "norm.glsl"
 
 // RMS_NORM_FUSED_ROPE_KV_WRITE: a workgroup takes a head of q or k, or 512 columns of v, f32.
-// q and k: norm over the head where a weight is given, then ROPE of its first 2 * pairs dims; q goes to y, k and v to
-// their cache row. next and second: bytes from a pair to the next one, and from its first element to its second.
+// q and k: norm over the head where a weight is given, then ROPE of its first 2 * pairs dims; q goes to y, k and v
+// to their cache row. next and second: bytes from a pair to the next one, and from its first dim to its second.
 // Grid: heads of q, heads of k and columns of v / 512 rounded up, all in x; tokens.
 KERNARG(
     F32 q; F32 k; F32 v; F32 q_weight; F32 k_weight; F32 cos; F32 sin; U32 position; U32 slot; U32 table;
@@ -18,6 +18,7 @@ KERNARG(
 #include "copy.glsl"
 #include "row.glsl"
 #include "paging.glsl"
+#include "rope.glsl"
 
 F32 head, weight;  // of the workgroup
 
@@ -35,9 +36,9 @@ void norm_and_rope(F32RW y) {
     for (uint pair = lane; pair < args.pairs; pair += LANES) {
         uint first = pair * (args.next >> 2), second = first + (args.second >> 2);
         float x0 = scaled(first, weighted, reciprocal), x1 = scaled(second, weighted, reciprocal);
-        float c = args.cos.v[angles + pair], s = args.sin.v[angles + pair];
-        y.v[first] = x0 * c - x1 * s;
-        y.v[second] = x0 * s + x1 * c;
+        vec2 turned_pair = turned(x0, x1, angles + pair);
+        y.v[first] = turned_pair.x;
+        y.v[second] = turned_pair.y;
     }
     for (uint dim = 2u * args.pairs + lane; dim < args.head_dim; dim += LANES) {
         y.v[dim] = scaled(dim, weighted, reciprocal);

@@ -4,8 +4,8 @@
 #include "kernel.glsl"
 #include "norm.glsl"
 
-// RMS_NORM: y = (x * 1 / sqrt(dot(x, x) / size + eps)) * weight over groups of `size` neighbours, f32; a weight of 0
-// is none. Grid: groups of a row, rows.
+// RMS_NORM: y = (x * 1 / sqrt(dot(x, x) / size + eps)) * weight over groups of `size` neighbours, f32; a weight of
+// 0 is none. Grid: groups of a row, rows.
 KERNARG(F32 x; F32 weight; F32RW y; uint size; float eps; uint columns;)
 
 uint group() { return gl_WorkGroupID.y * args.columns + gl_WorkGroupID.x * args.size; }

@@ -3,6 +3,7 @@
 #define WORKGROUP 128
 #include "kernel.glsl"
 #include "row.glsl"
+#include "in_flight.glsl"
 #include "sample.glsl"
 
 // SAMPLE, first: a row's tokens sorted by falling logit, ties to the lower id, NaN last. pairs u32[L][places][2], key
@@ -37,6 +38,12 @@ void sum_counters() {
     barrier();
 }
 
+// What invocations stored, to all of the workgroup.
+void show_pairs() {
+    memoryBarrierBuffer();
+    barrier();
+}
+
 void main() {
     uint row = gl_WorkGroupID.x;
     if (is_greedy(args.sampling.v[row])) return;  // nobody reads the order
@@ -45,18 +52,33 @@ void main() {
     Pairs to = row_of(Pairs, args.spare, row, args.row_bytes >> 2);
     uint run = (args.vocab + WORKGROUP - 1u) / WORKGROUP;
     uint first = min(lane * run, args.vocab), end = min(first + run, args.vocab);
-    for (uint i = first; i < end; i++) from.v[i] = uvec2(sample_key(logits.v[i]), i);
+    for (uint i = first; i < end; i += IN_FLIGHT) {
+        uint logit[IN_FLIGHT];
+        [[unroll]] for (uint j = 0u; j < IN_FLIGHT; j++) logit[j] = logits.v[min(i + j, end - 1u)];
+        [[unroll]] for (uint j = 0u; j < IN_FLIGHT; j++) {
+            if (i + j < end) from.v[i + j] = uvec2(sample_key(logit[j]), i + j);
+        }
+    }
+    show_pairs();
     for (uint digit = 0u; digit < 8u; digit++) {  // an even number: the last pass ends in `pairs`
         for (uint i = 0u; i < DIGITS; i++) counters[i * WORKGROUP + lane] = 0u;
-        for (uint i = first; i < end; i++) counters[counter_of(from.v[i].x, digit)]++;
+        for (uint i = first; i < end; i += IN_FLIGHT) {
+            uint key[IN_FLIGHT];
+            [[unroll]] for (uint j = 0u; j < IN_FLIGHT; j++) key[j] = from.v[min(i + j, end - 1u)].x;
+            [[unroll]] for (uint j = 0u; j < IN_FLIGHT; j++) {
+                if (i + j < end) counters[counter_of(key[j], digit)]++;
+            }
+        }
         barrier();
         sum_counters();
-        for (uint i = first; i < end; i++) {
-            uvec2 pair = from.v[i];
-            to.v[counters[counter_of(pair.x, digit)]++] = pair;
+        for (uint i = first; i < end; i += IN_FLIGHT) {
+            uvec2 pair[IN_FLIGHT];
+            [[unroll]] for (uint j = 0u; j < IN_FLIGHT; j++) pair[j] = from.v[min(i + j, end - 1u)];
+            [[unroll]] for (uint j = 0u; j < IN_FLIGHT; j++) {
+                if (i + j < end) to.v[counters[counter_of(pair[j].x, digit)]++] = pair[j];
+            }
         }
-        memoryBarrierBuffer();
-        barrier();
+        show_pairs();
         Pairs sorted = to;
         to = from;
         from = sorted;

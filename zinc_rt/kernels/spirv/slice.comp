@@ -12,5 +12,7 @@ void main() {
     uint from = gl_WorkGroupID.y * args.x_columns + gl_WorkGroupID.x * args.group + args.offset;
     uint to = gl_WorkGroupID.y * args.y_columns + gl_WorkGroupID.x * args.size;
     uint first = gl_WorkGroupID.z * COLUMNS;
-    for (uint c = first + lane; c < min(first + COLUMNS, args.size); c += LANES) args.y.v[to + c] = args.x.v[from + c];
+    for (uint c = first + lane; c < min(first + COLUMNS, args.size); c += LANES) {
+        args.y.v[to + c] = args.x.v[from + c];
+    }
 }

@@ -49,6 +49,7 @@ TUNING = Tuning(
     choices_maximum=128,
     gatings=("softmax", "sigmoid"),
     conv_taps=4,
+    conv_any=True,
     state_columns=128,  # one to an invocation of conv1d, load_rows and store_rows
     gate_heads=32,
     delta_values=32,

@@ -1,12 +1,12 @@
-// Attention of one query and one of its heads over the paged cache; docs/canonical-1.md, "Attention". f32 throughout.
+// Attention of one head of one query over the paged cache; docs/canonical-1.md, "Attention". f32 throughout.
 //
 // A workgroup of 128 takes one chunk of 256 keys after the other. Scores: an invocation computes the whole dot of a
 // key, of two in a chunk; nothing is exchanged for it. Values: an invocation sums one dim over one group of 32 keys
 // after the other; where a value is narrower than 128 dims, halves, quarters or eighths of the workgroup share the
-// chunk's eight groups. What the chunks so far have summed to lies in shared memory, where an invocation reads
-// only what it wrote.
+// chunk's eight groups. What the chunks so far have come to lies in shared memory, where an invocation reads only
+// what it wrote.
 //
-// The source defines WIDEST, the most dims of a key or value, and what a key is: `find_key` and `key_dim`.
+// The source defines WIDEST, the most dims of a value (128: of a key too), and what a key is: `find_key`, `key_dim`.
 #ifndef ATTENTION_GLSL
 #define ATTENTION_GLSL
 
@@ -89,7 +89,7 @@ float maximum_of_workgroup(float x) {
 
 float value_dim(int key, uint dim) { return F32(values[key]).v[dim]; }
 
-// Sum of p * v in one dim over keys [low, high] of the chunk, one after the other. Eight loads are on their way at once.
+// Sum of p * v in one dim over keys [low, high] of the chunk, one after the other, with eight loads on their way.
 float sum_of_values(uint dim, int low, int high) {
     float sum = 0.0;
     int key = low;

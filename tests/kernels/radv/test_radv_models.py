@@ -1,0 +1,60 @@
+"""t1:radv as a tier: a node and whole models on RADV's machine code, by packets, on the simulated device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.amd.open import open_amd
+from zinc_rt.backends.spec import Opening
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.validate.command import main as validate
+from zinc_rt.validate.kernel_test.command import main as kernel_test
+
+EMBEDDED = ("qwen3-q", "gemma4-q", "gemma4moe-q", "qwen35moe-q")
+# What T1's own kernels do not run, and what lies otherwise: latent attention, a scan, heads of two widths.
+SHARED = ("deepseek2-q", "deepseek2lite-f32", "mamba-f32", "mamba-q", "qwen3next-q", "mistral3-q", "mixtral-q")
+
+
+def report_of(path: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(path.read_text())
+    return made
+
+
+def test_a_node_runs_on_radvs_kernel_and_its_missing_waits_are_no_failure(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    case = "ADD T=2 N=300 values=mixed"
+    assert kernel_test(["--tier", "t1:radv", "--device", "sim", "--case", case, "--json", str(report)]) == 0
+    results = report_of(report)["results"]
+    assert {result["measure"]["kernel"] for result in results} == {"add", "step_grids"}
+    assert all(result["id"].startswith("t1:radv") for result in results)
+
+
+def test_another_chip_does_not_run_them() -> None:
+    opening = Opening(registry.spec("t1"), "canonical-1", "radv", SimDriver(chip="gfx1100"))
+    with pytest.raises(UnsupportedError, match="t1: the kernels of radv do not run on this gfx1100"):
+        open_amd(opening, None)  # type: ignore[arg-type]  # nothing is opened
+
+
+def passes(model: Path, report: Path) -> None:
+    words = ["--model", str(model), "--tiers", "t1:radv,t_cpu", "--device", "sim", "--json", str(report)]
+    assert validate(words) == 0, report_of(report)["verdict"]
+    assert any(result["tier"] == "t1:radv" for result in report_of(report)["results"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", EMBEDDED)
+def test_an_embedded_model_has_t_cpus_bits(stem: str, tmp_path: Path) -> None:
+    passes(FOLDER / f"{stem}.gguf", tmp_path / "report.json")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", SHARED)
+def test_a_tiny_model_has_t_cpus_bits(stem: str, tmp_path: Path, data_dir: Path) -> None:
+    passes(data_dir / "goldens" / f"{stem}.gguf", tmp_path / "report.json")
