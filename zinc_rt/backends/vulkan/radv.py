@@ -38,20 +38,24 @@ class RadvCompiled:
 
 def find_driver(named: str = "") -> Path:
     """RADV's library: of the manifest or library `named`, else of an installed manifest, else beside another of
-    Mesa's. Raises InputError for a name that is neither, NothingRan where there is none."""
+    Mesa's; a name without a folder is the linker's to find.
+
+    Raises InputError for a name that is neither, NothingRan where there is none.
+    """
     if named:
         path = Path(named)
         if path.suffix == ".json":
             driver = icd.read(path)
             if driver.trouble:
                 raise InputError(f"{path}: {driver.trouble}")
-            path = Path(driver.library)
+            return Path(driver.library)
         if not path.is_file():
             raise InputError(f"--driver {named}: no such file", next=f"wanted {LIBRARY} or its manifest")
         return path
-    drivers = [Path(each.library) for each in icd.installed() if each.library]
-    for library in [*(each for each in drivers if each.name == LIBRARY), *(d.with_name(LIBRARY) for d in drivers)]:
-        if library.is_file():
+    drivers = [Path(each.library) for each in icd.installed() if not each.trouble]
+    named_so = [each for each in drivers if each.name == LIBRARY]  # one without a folder the linker has found
+    for library in [*named_so, *(each.with_name(LIBRARY) for each in drivers)]:
+        if library in named_so or library.is_file():
             return library
     raise NothingRan("no RADV here: no manifest names it, and it lies beside no other driver", next=NEXT)
 
@@ -68,7 +72,8 @@ def compile_modules(modules: Mapping[str, bytes], chip: str = "gfx1201", *, driv
     with tempfile.TemporaryDirectory(prefix="zinc-rt-radv-") as name:
         folder = Path(name)
         manifest = folder / "radv.json"
-        about = {"library_path": str(library.resolve()), "api_version": "1.3.0"}
+        path = library.resolve() if library.parent.name else library
+        about = {"library_path": str(path), "api_version": "1.3.0"}
         manifest.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": about}), encoding="utf-8")
         for kernel, spirv in modules.items():
             (folder / f"{kernel}.spv").write_bytes(spirv)
