@@ -21,6 +21,7 @@ def never(node: Node, graph: OpGraph) -> str:
 GOOD = Entry(Op.ADD, None, CANONICAL)
 NEVER = Entry(Op.ADD, None, CANONICAL, variant="wide", rejects=never)
 OTHER = Entry(Op.SCALE, None, CANONICAL)
+FLOAT32 = Entry(Op.ADD, None, frozenset({"float32-dequant"}))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,8 @@ OTHER = Entry(Op.SCALE, None, CANONICAL)
         ((NEVER, NEVER), "wide: not today; wide: not today"),
         ((OTHER,), "no kernel for this opcode"),
         ((), "no kernel for this opcode"),
-        ((Entry(Op.ADD, None, frozenset({"float32-dequant"})),), "no kernel in ordering canonical-1"),
+        ((FLOAT32,), "no kernel in ordering canonical-1"),
+        ((FLOAT32, NEVER), "wide: not today"),
     ],
 )
 def test_a_node_is_refused_where_no_entry_takes_it(entries: tuple[Entry, ...], why: str | None) -> None:

@@ -106,7 +106,8 @@ def signed_chart(counts: Sequence[int], width: int, height: int, *, ticks: bool 
         if magnitude
         for sign, place in (("-", bins.ZERO - magnitude), ("", bins.ZERO + 1 + magnitude))
     ]
-    return _chart(counts, width, height, bins.signed_name, tuple(marks))
+    middle = [(bins.ZERO * width + width // 2, "0")] if ticks else []
+    return _chart(counts, width, height, bins.signed_name, (*marks, *middle))
 
 
 def _doubling_chart(counts: Sequence[int]) -> BarChart:

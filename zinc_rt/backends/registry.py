@@ -96,8 +96,10 @@ def parse(text: str) -> tuple[BackendSpec, str]:
     if not row.built:
         raise UnsupportedError(f"tier {name} is not built in this version", next=use_built())
     if kernel_set and kernel_set not in row.kernel_sets:
+        device = f"; a device: --device {text}" if row.lists_devices else ""
         raise UsageError(
-            f"{text}: {name} has no kernel set {kernel_set!r}", next=f"kernel sets: {', '.join(row.kernel_sets)}"
+            f"{text}: {name} has no kernel set {kernel_set!r}",
+            next=f"kernel sets: {', '.join(row.kernel_sets)}{device}",
         )
     return row, kernel_set
 

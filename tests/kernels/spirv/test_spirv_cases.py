@@ -3,11 +3,13 @@ of each kernel, with --slow all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from kernels.spirv.harness import ORDERING, SpirvBench, launched_in_reverse
 from support import Counts
+from vulkan_driver import required
 
-from zinc_rt.backends.vulkan.device import PhysicalDevice
 from zinc_rt.kernels.spirv.table import KERNELS
 from zinc_rt.validate.cases.table import FAMILIES, cases
 from zinc_rt.validate.kernel_test.select import plans, thinned
@@ -15,10 +17,16 @@ from zinc_rt.validate.kernel_test.select import plans, thinned
 ALL = 1 << 30
 
 
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[SpirvBench]:
+    """One for all families: a driver in software compiles a kernel once for a backend."""
+    with SpirvBench(required()) as made, launched_in_reverse():
+        yield made
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_has_the_oracles_bits(family: str, vulkan_driver: PhysicalDevice, slow_counts: Counts) -> None:
+def test_a_family_has_the_oracles_bits(guarded: SpirvBench, family: str, slow_counts: Counts) -> None:
     taken = [plan for plan in plans(cases(family), KERNELS, ORDERING) if plan.kernels]
     assert taken
-    with SpirvBench(vulkan_driver) as bench, launched_in_reverse():
-        for plan in thinned(taken, slow_counts(2, ALL)):
-            bench.check(plan.case)
+    for plan in thinned(taken, slow_counts(2, ALL)):
+        guarded.check(plan.case)

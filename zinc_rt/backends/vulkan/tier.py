@@ -45,6 +45,9 @@ def open(opening: Opening) -> Backend:
 
     with ExitStack() as undo:
         undo.callback(opening.after)
+        if not opening.spec.computes(opening.ordering):
+            computes = ", ".join(opening.spec.orderings)
+            raise UnsupportedError(f"vulkan computes {computes}, not {opening.ordering}", next="use t_cpu")
         physical, _ = choose(there(), opening.device)
         device = open_device(physical)
         undo.callback(device.close)

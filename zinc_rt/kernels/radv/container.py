@@ -33,6 +33,10 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
     """
     module = read(spirv, name)
     buffers, constants = arguments(module, name)
+    if any(module.of(Opcode.SpecConstant, Opcode.SpecConstantTrue, Opcode.SpecConstantFalse)):
+        raise UnsupportedError(
+            f"kernel {name}: specialization constants, which are compiled in", next="make them arguments"
+        )
     shader = read_shader(cache, name)
     if shader.scratch_bytes or shader.spilled:
         raise UnsupportedError(
