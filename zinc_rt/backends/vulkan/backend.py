@@ -17,15 +17,17 @@ import numpy as np
 
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.backends.vulkan.blocks import VulkanStorage
 from zinc_rt.backends.vulkan.commands import CmdResetQueryPool, CommandPool, VulkanCommand
 from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.executable import VulkanBuilder, VulkanExecutable, empty_runs, single_run
 from zinc_rt.backends.vulkan.fence import SemaphoreFence, SemaphoreTimeline
 from zinc_rt.backends.vulkan.hang import VulkanHang, hang
-from zinc_rt.backends.vulkan.memory import VulkanMemory, VulkanStorage
+from zinc_rt.backends.vulkan.memory import VulkanMemory
 from zinc_rt.backends.vulkan.pipelines import Pipeline, Pipelines
 from zinc_rt.backends.vulkan.streams import LOST, VulkanStreams
 from zinc_rt.backends.vulkan.transfer import StagedTransfer, copied, zeroed
+from zinc_rt.backends.vulkan.upload import upload
 from zinc_rt.errors import CheckFailed, UnsupportedError
 from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Stream
 from zinc_rt.kernels.launch import Launch, Operand, Ref
@@ -164,59 +166,7 @@ class VulkanBackend:
         """As the kernels want each type: in place where the device reads the host's pages and the type stays as in
         the file, else copied into as few allocations as it allows."""
         self._check_process()
-        arrays: dict[str, Weight | np.ndarray] = {**weights, **constants}
-        buffers = self._imported(weights)
-        try:
-            for number, pool in enumerate(
-                self.memory.pools({n: self._packed_bytes(a) for n, a in arrays.items() if n not in buffers})
-            ):
-                self._pool_buffers(number, pool, arrays, buffers)
-            if self._staging is not None:
-                self._staging.finish()
-        except BaseException:
-            if self._staging is not None:
-                self._staging.finish()  # what is on its way must not land in somebody else's memory
-            for buffer in buffers.values():
-                self.memory.free(buffer)
-            raise
-        return buffers
-
-    def _imported(self, weights: Mapping[str, Weight]) -> dict[str, Buffer]:
-        """Weights whose packed bytes are the file's own, where the device takes the host's memory."""
-        found: dict[str, Buffer] = {}
-        for name, weight in weights.items():
-            if self._packed_bytes(weight) != weight.nbytes or not weight.raw.flags.c_contiguous:
-                continue
-            packed = self.kernels.pack(weight)
-            if packed.ctypes.data != weight.raw.ctypes.data:
-                continue
-            made = self.memory.imported(packed, name)
-            if made is not None:
-                found[name] = self.memory.buffer(*made, packed.nbytes, BufferHeap.DEVICE_LOCAL, name)
-        return found
-
-    def _pool_buffers(
-        self,
-        number: int,
-        pool: list[tuple[str, int]],
-        arrays: Mapping[str, Weight | np.ndarray],
-        buffers: dict[str, Buffer],
-    ) -> None:
-        last, offset = pool[-1]
-        size_bytes = offset + max(1, self._packed_bytes(arrays[last]))
-        block = self.memory.block(size_bytes, BufferHeap.DEVICE_LOCAL, f"weights {number}")
-        for name, offset in pool:
-            packed_bytes = self._packed_bytes(arrays[name])
-            buffers[name] = self.memory.buffer(block, offset, packed_bytes, BufferHeap.DEVICE_LOCAL, name)
-        for name, _ in pool:  # one at a time: a model may be most of the host's memory
-            self._put_later(buffers[name].storage, 0, self._packed(arrays[name]))
-
-    def _packed(self, array: Weight | np.ndarray) -> np.ndarray:
-        packed = array if isinstance(array, np.ndarray) else self.kernels.pack(array)
-        return np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
-
-    def _packed_bytes(self, array: Weight | np.ndarray) -> int:
-        return array.nbytes if isinstance(array, np.ndarray) else self.kernels.packed_bytes(array)
+        return upload(self.memory, self.kernels, self._put_later, self._finish, weights, constants)
 
     # Executables
 
@@ -277,7 +227,7 @@ class VulkanBackend:
     # Inside
 
     def _put_later(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
-        """uint8, 1-D; there at the end of the next `finish` where it is staged."""
+        """uint8, 1-D; there after `_finish`."""
         if storage.block.host is None:
             self._transfers().write(storage, offset_bytes, content)
             return
@@ -287,6 +237,9 @@ class VulkanBackend:
 
     def _put(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
         self._put_later(storage, offset_bytes, content)
+        self._finish()
+
+    def _finish(self) -> None:
         if self._staging is not None:
             self._staging.finish()
 

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from zinc_rt.backends.times import Times
+from zinc_rt.backends.vulkan.blocks import VulkanBlock, VulkanStorage
 from zinc_rt.backends.vulkan.commands import (
     BEGIN,
     BETWEEN,
@@ -27,7 +28,7 @@ from zinc_rt.backends.vulkan.commands import (
     VulkanCommand,
 )
 from zinc_rt.backends.vulkan.device import VulkanDevice
-from zinc_rt.backends.vulkan.memory import VulkanBlock, VulkanMemory, VulkanStorage
+from zinc_rt.backends.vulkan.memory import VulkanMemory
 from zinc_rt.backends.vulkan.pipelines import Pipeline, PipelineKey, Pipelines
 from zinc_rt.backends.vulkan.timestamps import Timestamps
 from zinc_rt.errors import UnsupportedError

@@ -9,14 +9,15 @@ import ctypes
 import mmap
 from collections.abc import Mapping
 from ctypes import byref
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan import api, blocks
+from zinc_rt.backends.vulkan.blocks import GUARD_BYTES, VulkanBlock, VulkanStorage
 from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.backends.vulkan.memory_heaps import COHERENT, VISIBLE, WANTED, room_bytes, type_number
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.mem.arena import align_up
@@ -27,10 +28,8 @@ ADDRESS_ALIGNMENT = 16  # the widest load of a kernel
 POOL_BYTES = 1 << 30  # a larger weight is an allocation of its own
 IMPORT_BYTES = 1 << 20  # a smaller weight is copied: an allocation each costs more than its bytes
 SMALLER = "use a smaller context, a smaller model, or --tier t_cpu"
-GUARD_BYTES = 4096
 SHARES_HOST_MEMORY = ("cpu", "integrated")  # kinds of devices whose memory is the host's
 OUT_OF_MEMORY = ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "VK_ERROR_OUT_OF_HOST_MEMORY")
-POISON = bytes((0xA5, 0xFF))  # as float32 a NaN, as an index negative
 
 USAGE = (
     api.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT
@@ -39,64 +38,6 @@ USAGE = (
     | api.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
     | api.VK_BUFFER_USAGE_TRANSFER_DST_BIT
 )
-LOCAL = api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
-VISIBLE = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
-COHERENT = api.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
-CACHED = api.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
-
-READ_BACK = (VISIBLE | COHERENT | CACHED, VISIBLE | CACHED, VISIBLE | COHERENT, VISIBLE)
-WANTED: Mapping[str, tuple[int, ...]] = {  # property flags, the best first
-    BufferHeap.DEVICE_LOCAL: (LOCAL,),
-    BufferHeap.BAR: READ_BACK,  # the host reads it after each replay
-    BufferHeap.HOST_VISIBLE: READ_BACK,
-}
-ALL_MAPPED = (LOCAL | VISIBLE | COHERENT, LOCAL | VISIBLE, LOCAL)  # resizable BAR, integrated devices, lavapipe
-
-
-@dataclass(eq=False, slots=True)
-class VulkanBlock:
-    """One VkDeviceMemory and the VkBuffer over all of it. `host`: its bytes, None where the host maps none.
-    `guard_bytes`: poison on both sides of what is used. `keeps`: whose memory was imported."""
-
-    name: str
-    size_bytes: int
-    heap_index: int
-    memory: int = 0
-    handle: int = 0
-    base_va: int = 0
-    host: memoryview | None = None
-    coherent: bool = True
-    guard_bytes: int = 0
-    users: int = 0
-    keeps: Any = None
-
-    @property
-    def gpu_va(self) -> int:
-        return self.base_va + self.guard_bytes
-
-
-@dataclass(eq=False, slots=True)
-class VulkanStorage:
-    """Where a Buffer of this backend lies: `offset_bytes` of the block's used part."""
-
-    block: VulkanBlock
-    offset_bytes: int
-    size_bytes: int
-
-    @property
-    def gpu_va(self) -> int:
-        return self.block.gpu_va + self.offset_bytes
-
-    @property
-    def handle_offset(self) -> int:
-        """In the block's VkBuffer."""
-        return self.block.guard_bytes + self.offset_bytes
-
-    def view(self) -> memoryview:
-        """The host's bytes. ValueError where the host maps none."""
-        if self.block.host is None:
-            raise ValueError(f"{self.block.name}: the host does not map this memory; copy it to heap host_visible")
-        return self.block.host[self.handle_offset : self.handle_offset + self.size_bytes]
 
 
 class VulkanMemory:
@@ -131,7 +72,7 @@ class VulkanMemory:
             made.handle = self._buffer(whole, name)
             needs = api.struct("VkMemoryRequirements")
             self._vk.vkGetBufferMemoryRequirements(self._device.handle, made.handle, byref(needs))
-            number = self._memory_type(heap, needs.memoryTypeBits, name)
+            number = type_number(self._device, heap, needs.memoryTypeBits, name)
             self._allocate(made, needs.size, number)
             self._bind(made)
             flags = self._device.memory_types[number].flags
@@ -142,7 +83,7 @@ class VulkanMemory:
             self._destroy(made)
             raise
         self._blocks.append(made)
-        self._poison(made)
+        blocks.poison(made)
         return made
 
     def imported(self, array: np.ndarray, name: str) -> tuple[VulkanBlock, int] | None:
@@ -231,47 +172,13 @@ class VulkanMemory:
             )
 
     def spoilt(self) -> list[str]:
-        """A sentence for each allocation beside which somebody wrote; nothing where there are no guards."""
-        found = []
+        """A sentence for each allocation beside which somebody wrote; the poison is there again."""
+        found = [sentence for block in self._blocks for sentence in blocks.spoilt(block)]
         for block in self._blocks:
-            if not block.guard_bytes or block.host is None:
-                continue
-            behind = block.guard_bytes + block.size_bytes
-            for what, start in (("before", 0), ("behind", behind)):
-                now = np.frombuffer(block.host[start : start + block.guard_bytes], np.uint8)
-                wrong = np.flatnonzero(now != np.frombuffer(POISON * (block.guard_bytes // 2), np.uint8))
-                if wrong.size:
-                    far = block.guard_bytes - int(wrong[-1]) if what == "before" else int(wrong[0])
-                    found.append(f"{wrong.size} bytes {what} {block.name} were written, the nearest {far} away")
-            self._poison(block)
+            blocks.poison(block)
         return found
 
     # Inside
-
-    def _poison(self, block: VulkanBlock) -> None:
-        if block.guard_bytes and block.host is not None:
-            poison = POISON * (block.guard_bytes // 2)
-            block.host[: block.guard_bytes] = poison
-            block.host[block.guard_bytes + block.size_bytes :][: block.guard_bytes] = poison
-
-    def _memory_type(self, heap: str, allowed: int, name: str) -> int:
-        wanted = WANTED[heap]
-        if heap == BufferHeap.DEVICE_LOCAL and self._all_mapped():
-            wanted = ALL_MAPPED
-        types = self._device.memory_types
-        for flags in wanted:
-            for number, kind in enumerate(types):
-                if allowed >> number & 1 and kind.flags & flags == flags:
-                    return number
-        raise UnsupportedError(f"{name}: the device has no memory of heap {heap}", next="use --tier t_cpu")
-
-    def _all_mapped(self) -> bool:
-        """Whether the host may map the largest heap of the device whole."""
-        heaps = [each.size_bytes for each in self._device.heaps]
-        local = [heaps[kind.heap] for kind in self._device.memory_types if kind.flags & LOCAL]
-        both = LOCAL | VISIBLE
-        mapped = [heaps[kind.heap] for kind in self._device.memory_types if kind.flags & both == both]
-        return bool(mapped) and max(mapped) == max(local)
 
     def _buffer(self, size_bytes: int, name: str, external: Any = None) -> int:
         info = api.struct(
@@ -309,18 +216,9 @@ class VulkanMemory:
             )
 
     def _check_room(self, block: VulkanBlock, size_bytes: int) -> None:
-        room = self.room_bytes(block.heap_index)
+        room = room_bytes(self._device, block.heap_index, self._held(block.heap_index))
         if size_bytes > room:
             raise self._no_room(block, size_bytes, room)
-
-    def room_bytes(self, heap_index: int) -> int:
-        """What a heap has left for this process: by VK_EXT_memory_budget, else its size less what is held."""
-        if "VK_EXT_memory_budget" not in self._device.extensions:
-            return self._device.heaps[heap_index].size_bytes - self._held(heap_index)
-        budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
-        asked = api.chain(api.struct("VkPhysicalDeviceMemoryProperties2"), budget)
-        self._vk.vkGetPhysicalDeviceMemoryProperties2(self._device.physical_handle, byref(asked))
-        return int(budget.heapBudget[heap_index]) - int(budget.heapUsage[heap_index])
 
     def _held(self, heap_index: int) -> int:
         return sum(

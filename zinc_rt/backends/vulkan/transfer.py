@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from zinc_rt.backends.vulkan.blocks import VulkanBlock, VulkanStorage
 from zinc_rt.backends.vulkan.commands import CmdCopyBuffer, CmdFillBuffer, VulkanCommand
 from zinc_rt.backends.vulkan.fence import SemaphoreFence
-from zinc_rt.backends.vulkan.memory import VulkanBlock, VulkanMemory, VulkanStorage
+from zinc_rt.backends.vulkan.memory import VulkanMemory
 from zinc_rt.backends.vulkan.streams import VulkanStreams
 from zinc_rt.exec import Stream
 from zinc_rt.mem.heaps import BufferHeap

@@ -1,0 +1,80 @@
+"""One allocation of device memory, a buffer's place in it, and the poison beside it that no kernel may touch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+GUARD_BYTES = 4096
+POISON = bytes((0xA5, 0xFF))  # as float32 a NaN, as an index negative
+
+
+@dataclass(eq=False, slots=True)
+class VulkanBlock:
+    """One VkDeviceMemory and the VkBuffer over all of it. `host`: its bytes, None where the host maps none.
+    `guard_bytes`: poison on both sides of what is used. `keeps`: whose memory was imported."""
+
+    name: str
+    size_bytes: int
+    heap_index: int
+    memory: int = 0
+    handle: int = 0
+    base_va: int = 0
+    host: memoryview | None = None
+    coherent: bool = True
+    guard_bytes: int = 0
+    users: int = 0
+    keeps: Any = None
+
+    @property
+    def gpu_va(self) -> int:
+        return self.base_va + self.guard_bytes
+
+
+@dataclass(eq=False, slots=True)
+class VulkanStorage:
+    """Where a Buffer of this backend lies: `offset_bytes` of the block's used part."""
+
+    block: VulkanBlock
+    offset_bytes: int
+    size_bytes: int
+
+    @property
+    def gpu_va(self) -> int:
+        return self.block.gpu_va + self.offset_bytes
+
+    @property
+    def handle_offset(self) -> int:
+        """In the block's VkBuffer."""
+        return self.block.guard_bytes + self.offset_bytes
+
+    def view(self) -> memoryview:
+        """The host's bytes. ValueError where the host maps none."""
+        if self.block.host is None:
+            raise ValueError(f"{self.block.name}: the host does not map this memory; copy it to heap host_visible")
+        return self.block.host[self.handle_offset : self.handle_offset + self.size_bytes]
+
+
+def poison(block: VulkanBlock) -> None:
+    """Both sides anew."""
+    if block.guard_bytes and block.host is not None:
+        content = POISON * (block.guard_bytes // len(POISON))
+        block.host[: block.guard_bytes] = content
+        block.host[block.guard_bytes + block.size_bytes :][: block.guard_bytes] = content
+
+
+def spoilt(block: VulkanBlock) -> list[str]:
+    """A sentence for each side that somebody wrote to; nothing where there is no poison."""
+    if not block.guard_bytes or block.host is None:
+        return []
+    found = []
+    want = np.frombuffer(POISON * (block.guard_bytes // len(POISON)), np.uint8)
+    for side, start in (("before", 0), ("behind", block.guard_bytes + block.size_bytes)):
+        now = np.frombuffer(block.host[start : start + block.guard_bytes], np.uint8)
+        wrong = np.flatnonzero(now != want)
+        if wrong.size:
+            far = block.guard_bytes - int(wrong[-1]) if side == "before" else int(wrong[0])
+            found.append(f"{wrong.size} bytes {side} {block.name} were written, the nearest {far} away")
+    return found

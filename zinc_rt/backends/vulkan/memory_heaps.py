@@ -1,0 +1,52 @@
+"""Which type of a device's memory is what a plan calls a heap, and how much of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ctypes import byref
+
+from zinc_rt.backends.vulkan import api
+from zinc_rt.backends.vulkan.device import VulkanDevice
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.mem.heaps import BufferHeap
+
+LOCAL = api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+VISIBLE = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+COHERENT = api.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+CACHED = api.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+
+READ_BACK = (VISIBLE | COHERENT | CACHED, VISIBLE | CACHED, VISIBLE | COHERENT, VISIBLE)
+WANTED: Mapping[str, tuple[int, ...]] = {  # property flags, the best first
+    BufferHeap.DEVICE_LOCAL: (LOCAL,),
+    BufferHeap.BAR: READ_BACK,  # the host reads it after each replay
+    BufferHeap.HOST_VISIBLE: READ_BACK,
+}
+ALL_MAPPED = (LOCAL | VISIBLE | COHERENT, LOCAL | VISIBLE, LOCAL)  # resizable BAR, integrated devices, lavapipe
+
+
+def type_number(device: VulkanDevice, heap: str, allowed: int, name: str) -> int:
+    """The memory type for `name`, of those whose bits are in `allowed`. UnsupportedError where none fits."""
+    wanted = ALL_MAPPED if heap == BufferHeap.DEVICE_LOCAL and all_mapped(device) else WANTED[heap]
+    for flags in wanted:
+        for number, kind in enumerate(device.memory_types):
+            if allowed >> number & 1 and kind.flags & flags == flags:
+                return number
+    raise UnsupportedError(f"{name}: the device has no memory of heap {heap}", next="use --tier t_cpu")
+
+
+def all_mapped(device: VulkanDevice) -> bool:
+    """Whether the host may map the largest heap of the device whole."""
+    local = [device.heaps[kind.heap].size_bytes for kind in device.memory_types if kind.flags & LOCAL]
+    both = LOCAL | VISIBLE
+    mapped = [device.heaps[kind.heap].size_bytes for kind in device.memory_types if kind.flags & both == both]
+    return bool(mapped) and max(mapped) == max(local)
+
+
+def room_bytes(device: VulkanDevice, heap_index: int, held_bytes: int) -> int:
+    """What a heap has left for this process: by VK_EXT_memory_budget, else its size less what is held."""
+    if "VK_EXT_memory_budget" not in device.extensions:
+        return device.heaps[heap_index].size_bytes - held_bytes
+    budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
+    asked = api.chain(api.struct("VkPhysicalDeviceMemoryProperties2"), budget)
+    device.vk.vkGetPhysicalDeviceMemoryProperties2(device.physical_handle, byref(asked))
+    return int(budget.heapBudget[heap_index]) - int(budget.heapUsage[heap_index])

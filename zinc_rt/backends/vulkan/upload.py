@@ -1,0 +1,74 @@
+"""Weights made resident: the file's own pages where the device reads those, else packed copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from zinc_rt.backends.vulkan.blocks import VulkanStorage
+from zinc_rt.backends.vulkan.memory import VulkanMemory
+from zinc_rt.exec import Buffer
+from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.mem.heaps import BufferHeap
+
+Put = Callable[[VulkanStorage, int, np.ndarray], None]
+"""(where, offset in bytes, uint8): on its way when it returns."""
+Arrays = Mapping[str, Weight | np.ndarray]
+
+
+def upload(
+    memory: VulkanMemory,
+    kernels: KernelSet,
+    put: Put,
+    finish: Callable[[], None],
+    weights: Mapping[str, Weight],
+    constants: Mapping[str, np.ndarray],
+) -> dict[str, Buffer]:
+    """Buffers by name, as the kernels want each type. `finish` returns when all that was put is there. Raises
+    UnsupportedError with the sizes where they do not fit; then nothing is kept."""
+    arrays: Arrays = {**weights, **constants}
+    buffers: dict[str, Buffer] = {}
+    try:
+        _import(memory, kernels, weights, buffers)
+        sizes = {name: _packed_bytes(kernels, each) for name, each in arrays.items() if name not in buffers}
+        for number, pool in enumerate(memory.pools(sizes)):
+            last, offset = pool[-1]
+            size_bytes = offset + max(1, sizes[last])
+            block = memory.block(
+                size_bytes, BufferHeap.DEVICE_LOCAL, last if len(pool) == 1 else f"weights {number}"
+            )
+            for name, offset in pool:
+                buffers[name] = memory.buffer(block, offset, sizes[name], BufferHeap.DEVICE_LOCAL, name)
+            for name, _ in pool:  # one at a time: a model may be most of the host's memory
+                put(buffers[name].storage, 0, _packed(kernels, arrays[name]))
+        finish()
+    except BaseException:
+        finish()  # what is on its way must not land in somebody else's memory
+        for buffer in buffers.values():
+            memory.free(buffer)
+        raise
+    return buffers
+
+
+def _import(
+    memory: VulkanMemory, kernels: KernelSet, weights: Mapping[str, Weight], buffers: dict[str, Buffer]
+) -> None:
+    """Those whose packed bytes are the file's own, as far as the device takes them."""
+    for name, weight in weights.items():
+        if _packed_bytes(kernels, weight) != weight.nbytes or not weight.raw.flags.c_contiguous:
+            continue
+        packed = kernels.pack(weight)
+        if packed.ctypes.data == weight.raw.ctypes.data and (made := memory.imported(packed, name)) is not None:
+            buffers[name] = memory.buffer(*made, packed.nbytes, BufferHeap.DEVICE_LOCAL, name)
+
+
+def _packed(kernels: KernelSet, array: Weight | np.ndarray) -> np.ndarray:
+    """uint8, 1-D."""
+    packed = array if isinstance(array, np.ndarray) else kernels.pack(array)
+    return np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
+
+
+def _packed_bytes(kernels: KernelSet, array: Weight | np.ndarray) -> int:
+    return array.nbytes if isinstance(array, np.ndarray) else kernels.packed_bytes(array)
