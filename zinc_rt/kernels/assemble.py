@@ -9,7 +9,6 @@ rows/repack.py.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import struct
 import subprocess
@@ -23,6 +22,7 @@ from zinc_rt.errors import InputError, NothingRan
 from zinc_rt.isa.elf import section_contents, symbol_values
 from zinc_rt.kernels.line_table import line_rows
 from zinc_rt.kernels.rows import repack
+from zinc_rt.kernels.sources import hash_of, read_source, with_includes
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
 KERNELS = Path(__file__).parent / "gfx1201"
@@ -79,7 +79,7 @@ def sources(folder: Path = KERNELS) -> list[Source]:
 
 def sources_of(path: Path) -> list[Source]:
     """The kernels that one file gives: itself, or of a family one for every weight type."""
-    if not _FAMILY.search(_read(path).decode("utf-8", "replace")):
+    if not _FAMILY.search(read_source(path).decode("utf-8", "replace")):
         return [Source(path)]
     return [Source(path, weight) for weight in repack.WEIGHT_TYPES]
 
@@ -87,33 +87,11 @@ def sources_of(path: Path) -> list[Source]:
 def source_hash(source: Source) -> bytes:
     """SHA-256 over the names and bytes of a source and of everything it includes, in order of first mention, and
     over what a family's member has behind them."""
-    digest = hashlib.sha256()
-    for file in _files(source.path):
-        data = _read(file)
-        digest.update(f"{file.name} {len(data)}\n".encode() + data)
-    digest.update(source.invocation.encode())
-    return digest.digest()
+    return hash_of(_files(source.path), source.invocation)
 
 
 def _files(path: Path) -> list[Path]:
-    found = [path]
-    for file in found:
-        for name in _INCLUDE.findall(_read(file).decode("utf-8", "replace")):
-            if Path(name).name != name:
-                raise InputError(f"{file}: includes {name}: wanted a name without folders")
-            where = [folder / name for folder in (path.parent, INCLUDE) if (folder / name).is_file()]
-            if not where:
-                raise InputError(f"{file}: includes {name}, which is neither beside it nor in {INCLUDE}")
-            if where[0] not in found:
-                found.append(where[0])
-    return found
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror}") from None
+    return with_includes(path, _INCLUDE, INCLUDE)
 
 
 def _clang(source: Source) -> bytes:
@@ -124,7 +102,7 @@ def _clang(source: Source) -> bytes:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, file in enumerate(files, 1):
-            marked = _marked(_read(file).decode("utf-8", "replace"), number)
+            marked = _marked(read_source(file).decode("utf-8", "replace"), number)
             if number == 1:
                 marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
                 marked += source.invocation

@@ -7,7 +7,6 @@ A family is one text that gives several kernels: FAMILIES says by which macros.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from zinc_rt.errors import InputError, NothingRan
 from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
+from zinc_rt.kernels.sources import hash_of, with_includes
 from zinc_rt.spirv.build import finished
 from zinc_rt.spirv.lint import lint
 from zinc_rt.spirv.module import SpirvModule, read
@@ -85,12 +85,8 @@ def sources_of(path: Path) -> list[GlslSource]:
 def source_hash(source: GlslSource) -> str:
     """SHA-256 in hex over the names and bytes of a source and of all it includes, in order of first mention, and
     over its macros."""
-    digest = hashlib.sha256()
-    for file in _files(source.path):
-        data = _read(file)
-        digest.update(f"{file.name} {len(data)}\n".encode() + data)
-    digest.update("".join(f"{define}\n" for define in source.defines).encode())
-    return digest.hexdigest()
+    macros = "".join(f"{define}\n" for define in source.defines)
+    return hash_of(with_includes(source.path, _INCLUDE, INCLUDE), macros).hex()
 
 
 def hash_in(module: SpirvModule) -> str:
@@ -155,22 +151,3 @@ def _program(name: str) -> Path | None:
         if path.is_file():
             return path
     return None
-
-
-def _files(path: Path) -> list[Path]:
-    found = [path]
-    for file in found:
-        for name in _INCLUDE.findall(_read(file).decode("utf-8", "replace")):
-            where = [folder / name for folder in (path.parent, INCLUDE) if (folder / name).is_file()]
-            if not where:
-                raise InputError(f"{file}: includes {name}, which is neither beside it nor in {INCLUDE}")
-            if where[0] not in found:
-                found.append(where[0])
-    return found
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror}") from None

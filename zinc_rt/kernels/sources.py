@@ -1,0 +1,44 @@
+"""A kernel's source and what it includes: files of its own folder, or of one folder of includes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from zinc_rt.errors import InputError
+
+
+def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Path]:
+    """The source, then every file that it or one of those includes, in order of first mention. `include` finds the
+    names in a text; `folder` holds those that do not lie beside the source. Raises InputError for a file that is
+    not there."""
+    found = [path]
+    for file in found:
+        for name in include.findall(read_source(file).decode("utf-8", "replace")):
+            if Path(name).name != name:
+                raise InputError(f"{file}: includes {name}: wanted a name without folders")
+            where = [place / name for place in (path.parent, folder) if (place / name).is_file()]
+            if not where:
+                raise InputError(f"{file}: includes {name}, which is neither beside it nor in {folder}")
+            if where[0] not in found:
+                found.append(where[0])
+    return found
+
+
+def hash_of(files: list[Path], said: str) -> bytes:
+    """SHA-256 over the files' names and bytes, and over what is `said` behind them."""
+    digest = hashlib.sha256()
+    for file in files:
+        data = read_source(file)
+        digest.update(f"{file.name} {len(data)}\n".encode() + data)
+    digest.update(said.encode())
+    return digest.digest()
+
+
+def read_source(path: Path) -> bytes:
+    """Raises InputError where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror}") from None
