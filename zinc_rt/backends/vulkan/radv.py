@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,12 +52,12 @@ def find_driver(named: str = "") -> Path:
             return Path(driver.library)
         if not path.is_file():
             raise InputError(f"--driver {named}: no such file", next=f"wanted {LIBRARY} or its manifest")
-        return path
+        return path.resolve()
     drivers = [Path(each.library) for each in icd.installed() if not each.trouble]
     named_so = [each for each in drivers if each.name == LIBRARY]  # one without a folder the linker has found
     for library in [*named_so, *(each.with_name(LIBRARY) for each in drivers)]:
         if library in named_so or library.is_file():
-            return library
+            return library  # absolute, or a name alone
     raise NothingRan("no RADV here: no manifest names it, and it lies beside no other driver", next=NEXT)
 
 
@@ -71,32 +72,32 @@ def compile_modules(modules: Mapping[str, bytes], chip: str = "gfx1201", *, driv
     library = find_driver(driver)
     with tempfile.TemporaryDirectory(prefix="zinc-rt-radv-") as name:
         folder = Path(name)
-        manifest = folder / "radv.json"
-        path = library.resolve() if library.parent.name else library
-        about = {"library_path": str(path), "api_version": "1.3.0"}
-        manifest.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": about}), encoding="utf-8")
         for kernel, spirv in modules.items():
             (folder / f"{kernel}.spv").write_bytes(spirv)
-        command = [sys.executable, "-m", "zinc_rt.backends.vulkan.radv_child", str(folder)]
-        try:
-            done = subprocess.run(
-                command,
-                env=_environment(manifest, chip),
-                capture_output=True,
-                timeout=TIMEOUT_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise InputError(f"RADV ({library}) has not compiled in {TIMEOUT_SECONDS:g} s") from None
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        if done.returncode:
-            under_way = (folder / "now").read_text(encoding="utf-8") if (folder / "now").is_file() else ""
-            what = f"kernel {under_way}: " if under_way else ""
-            reason = said[-1] if said else f"its process ended with {done.returncode}"
-            raise InputError(f"{what}RADV ({library}) compiled nothing: {reason}", next=NEXT)
+        _run(folder, library, chip)
         told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
         caches = {kernel: (folder / f"{kernel}.cache").read_bytes() for kernel in modules}
     return RadvCompiled(told["mesa"], told["driver"], caches)
+
+
+def _run(folder: Path, library: Path, chip: str) -> None:
+    """The child over a folder. Raises InputError with its last words, and the kernel that was under way."""
+    manifest = folder / "radv.json"
+    about = {"library_path": str(library), "api_version": "1.3.0"}
+    manifest.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": about}), encoding="utf-8")
+    command = [sys.executable, "-m", "zinc_rt.backends.vulkan.radv_child", str(folder)]
+    environment = _environment(manifest, chip)
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise InputError(f"RADV ({library}) has not compiled in {TIMEOUT_SECONDS:g} s") from None
+    if done.returncode:
+        now = folder / "now"
+        kernel = f"kernel {now.read_text(encoding='utf-8')}: " if now.is_file() else ""
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        ended = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+        reason = said[-1] if said and done.returncode > 0 else f"its process ended with {ended}"
+        raise InputError(f"{kernel}RADV ({library}) compiled nothing: {reason}", next=NEXT)
 
 
 def _environment(manifest: Path, chip: str) -> dict[str, str]:

@@ -84,5 +84,5 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]))
     except ZincError as error:
-        print(error, file=sys.stderr)
+        print(error.message, file=sys.stderr)
         sys.exit(1)

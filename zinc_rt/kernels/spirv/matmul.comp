@@ -31,14 +31,16 @@ void main() {
     }
     uint blocks = whole_blocks(args.k), steps = (args.k + STEP - 1u) / STEP;
 
-    for (uint part = 0u; part < ALL_ROWS && first + part < args.n; part += ROWS) {
+    uint part = 0u;
+    do {
         Row rows[ROWS];
         vec4 sums[ROWS * TOKENS];
         [[unroll]] for (uint r = 0u; r < ROWS; r++) {
             rows[r] = row_at(min(first + part + r, args.n - 1u));
             [[unroll]] for (uint t = 0u; t < TOKENS; t++) sums[r * TOKENS + t] = vec4(0.0);
         }
-        for (uint block = 0u; block < blocks; block++) {
+        uint block = 0u;
+        if (blocks > 0u) do {
             Block weights[ROWS];
             [[unroll]] for (uint r = 0u; r < ROWS; r++) weights[r] = load_block(rows[r], block);
             [[unroll]] for (uint i = 0u; i < STEPS; i++) {
@@ -50,17 +52,19 @@ void main() {
                     [[unroll]] for (uint t = 0u; t < TOKENS; t++) sums[r * TOKENS + t] += inputs[t] * w;
                 }
             }
-        }
-        for (uint step = blocks * STEPS; step < steps; step++) {
+        } while (++block < blocks);
+        uint step = blocks * STEPS;
+        if (step < steps) do {
             vec4 inputs[TOKENS];
             [[unroll]] for (uint t = 0u; t < TOKENS; t++) inputs[t] = step_of(x[t], args.k, step);
             [[unroll]] for (uint r = 0u; r < ROWS; r++) {
                 vec4 w = step_weights(rows[r], step);
                 [[unroll]] for (uint t = 0u; t < TOKENS; t++) sums[r * TOKENS + t] += inputs[t] * w;
             }
-        }
+        } while (++step < steps);
         [[unroll]] for (uint i = 0u; i < ROWS * TOKENS; i++) put_sum(part * TOKENS + i, sums[i]);
-    }
+        part += ROWS;
+    } while (part < ALL_ROWS && first + part < args.n);
     barrier();
     uint row = first + lane / TOKENS, token = first_token + lane % TOKENS;
     if (row < args.n && token < tokens) {

@@ -31,14 +31,16 @@ void main() {
     uint64_t x = uint64_t(args.x) + uint64_t(input_row) * (4u * args.k);
     uint blocks = whole_blocks(args.k), steps = (args.k + STEP - 1u) / STEP;
 
-    for (uint part = 0u; part < SUM_ROWS && first + part < args.n; part += ROWS) {
+    uint part = 0u;
+    do {
         Row rows[ROWS];
         vec4 sums[ROWS];
         [[unroll]] for (uint r = 0u; r < ROWS; r++) {
             rows[r] = row_at(uint64_t(expert) * args.n + min(first + part + r, args.n - 1u));
             sums[r] = vec4(0.0);
         }
-        for (uint block = 0u; block < blocks; block++) {
+        uint block = 0u;
+        if (blocks > 0u) do {
             vec4 inputs[STEPS];
             uint64_t at = x + 16u * (block * STEPS * LANES + lane);
             [[unroll]] for (uint i = 0u; i < STEPS; i++) inputs[i] = four_floats(at + 16u * LANES * i);
@@ -46,13 +48,15 @@ void main() {
                 Block weights = load_block(rows[r], block);
                 [[unroll]] for (uint i = 0u; i < STEPS; i++) sums[r] += inputs[i] * block_weights(weights, i);
             }
-        }
-        for (uint step = blocks * STEPS; step < steps; step++) {
+        } while (++block < blocks);
+        uint step = blocks * STEPS;
+        if (step < steps) do {
             vec4 inputs = step_of(x, args.k, step);
             [[unroll]] for (uint r = 0u; r < ROWS; r++) sums[r] += inputs * step_weights(rows[r], step);
-        }
+        } while (++step < steps);
         [[unroll]] for (uint r = 0u; r < ROWS; r++) put_sum(part + r, sums[r]);
-    }
+        part += ROWS;
+    } while (part < SUM_ROWS && first + part < args.n);
     barrier();
     uint row = first + lane;
     if (lane < SUM_ROWS && row < args.n) {

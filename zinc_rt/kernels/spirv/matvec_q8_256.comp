@@ -60,15 +60,18 @@ void main() {
     uint expert = present(args.ids) ? args.ids.v[result] : gl_WorkGroupID.z;
     Activations x = activations(uint64_t(args.x), (args.flags & 16u) != 0u ? result : token, args.k, 256u);
 
-    for (uint part = 0u; part < ALL_ROWS && first + part < args.n; part += ROWS) {
+    uint part = 0u;
+    do {
         Row rows[ROWS];
         vec2 sums[ROWS];
         [[unroll]] for (uint r = 0u; r < ROWS; r++) {
             rows[r] = row_at(uint64_t(expert) * args.n + min(first + part + r, args.n - 1u));
             sums[r] = vec2(0.0);
         }
-        for (uint group = 0u; group * ACTIVATIONS_GROUP < args.k; group += GROUPS) {
-            for (uint g = 0u; g < GROUPS; g++) {
+        uint group = 0u;
+        do {
+            uint g = 0u;
+            do {
                 uint at = (group + g) * 32u + lane;
                 bool within = at * 32u < args.k, whole = group + g < whole_blocks(args.k);
                 uvec4 x0 = uvec4(0u), x1 = uvec4(0u);
@@ -84,7 +87,7 @@ void main() {
                     dots[r * PARTS + g * 32u + lane] = parts.x;
                     minimums[r * PARTS + g * 32u + lane] = parts.y;
                 }
-            }
+            } while (++g < GROUPS);
             barrier();
             uint block = group * 4u + lane;
             if (block * 256u < args.k) {
@@ -100,12 +103,14 @@ void main() {
                 }
             }
             barrier();
-        }
+            group += GROUPS;
+        } while (group * ACTIVATIONS_GROUP < args.k);
         [[unroll]] for (uint r = 0u; r < ROWS; r++) {
             put_lane_sum(part + r, sums[r].x);
             put_lane_sum(ALL_ROWS + part + r, sums[r].y);
         }
-    }
+        part += ROWS;
+    } while (part < ALL_ROWS && first + part < args.n);
     barrier();
     uint row = first + lane;
     if (lane < ALL_ROWS && row < args.n) {

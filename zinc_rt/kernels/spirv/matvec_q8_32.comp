@@ -26,14 +26,16 @@ void main() {
     Activations x = activations(uint64_t(args.x), (args.flags & 16u) != 0u ? result : token, args.k, 32u);
     uint step = lane >> 2, lanes = 8u * (lane & 3u);  // of a group, where this lane's block lies
 
-    for (uint part = 0u; part < SUM_ROWS && first + part < args.n; part += ROWS) {
+    uint part = 0u;
+    do {
         Row rows[ROWS];
         float sums[ROWS];
         [[unroll]] for (uint r = 0u; r < ROWS; r++) {
             rows[r] = row_at(uint64_t(expert) * args.n + min(first + part + r, args.n - 1u));
             sums[r] = 0.0;
         }
-        for (uint block = lane; block * 32u < args.k; block += LANES) {
+        uint block = lane;
+        if (block * 32u < args.k) do {
             uint group = block / LANES;
             bool whole = group < whole_blocks(args.k);
             uvec4 x0 = x.quants.v[2u * block], x1 = x.quants.v[2u * block + 1u];
@@ -47,9 +49,11 @@ void main() {
                 uint scales = U32(rows[r].scales + group * SCALES_BYTES).v[4u * (lane & 3u) + (step >> 1)];
                 sums[r] += float(sum) * (half_of(scales, step) * dx);
             }
-        }
+            block += LANES;
+        } while (block * 32u < args.k);
         [[unroll]] for (uint r = 0u; r < ROWS; r++) put_lane_sum(part + r, sums[r]);
-    }
+        part += ROWS;
+    } while (part < SUM_ROWS && first + part < args.n);
     barrier();
     uint row = first + lane;
     if (lane < SUM_ROWS && row < args.n) {

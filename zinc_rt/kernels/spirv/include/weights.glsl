@@ -8,6 +8,9 @@
 //   Block load_block(Row row, uint block)       what this lane has of a block
 //   vec4 block_weights(Block block, uint step)  of a step of the block, a constant after unrolling
 //   vec4 step_weights(Row row, uint step)       of a step behind the whole blocks, counted from the row's begin
+//
+// Loops over them are do-while: a driver that runs lanes in step under a mask, as lavapipe does, runs the body of a
+// for loop once more with nobody in it.
 #ifndef WEIGHTS_GLSL
 #define WEIGHTS_GLSL
 
