@@ -17,7 +17,7 @@ from backends.vulkan.fake_vulkan import DISCRETE, MAPPED, FakeVulkan
 from lower.chains import ONE
 from support import Counts
 
-from zinc_rt.backends.vulkan import api, executable, streams
+from zinc_rt.backends.vulkan import api, executable, pipelines, streams
 from zinc_rt.backends.vulkan.backend import VulkanOptions
 from zinc_rt.backends.vulkan.commands import END, CmdPipelineBarrier, VulkanCommand
 from zinc_rt.backends.vulkan.hang import VulkanHang
