@@ -76,6 +76,18 @@ SWEEPS = (
         ),
         values=FEW,
     ),
+    # Wider than a dot's 128 accumulators, and no multiple of 4.
+    *(
+        Sweep(
+            op,
+            STEPS[:2],
+            (_delta(1, 2, 17, "tiled"), _delta(2, 4, 132, "grouped")),
+            values=("mixed", "infinite"),
+            more={"slots": 4},
+        )
+        for op in DELTA
+    ),
+    Sweep(Op.SSM_SCAN, tuple({**step, "I": 5, "N": 130} for step in STEPS[:2]), values=("mixed", "infinite")),
     # Infinity times the zeros behind a row that is narrower than a kernel's registers would be NaN.
     *(
         Sweep(

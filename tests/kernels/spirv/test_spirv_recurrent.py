@@ -9,8 +9,11 @@ import pytest
 from kernels.op_cases import floats, run, weight
 
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.gfx1201 import table as gfx1201
+from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.kernels.spirv.table import ENTRIES
-from zinc_rt.lower.lower import refusal
+from zinc_rt.lower.lower import choose, refusal
 from zinc_rt.lower.one_node import OneNode, one_node
 from zinc_rt.validate.kernel_test.bench import CaseBench
 
@@ -69,12 +72,16 @@ def test_the_table_takes_every_form(mixer: str) -> None:
     assert asked(make(IDS, cache, FORKED, OWN, disjoint=True)) is None
 
 
+@pytest.mark.parametrize("width", [18, 132])
 @pytest.mark.parametrize("form", DELTA)
-def test_a_head_that_registers_cannot_hold_is_refused_in_every_form(form: str) -> None:
-    cache = np.zeros((SLOTS if form != PLAIN else SEQUENCES, HEADS, 132, 132), np.float32)
-    ids = (SOURCE, TARGET) if form == IDS else ()
-    said = asked(delta_net(form, cache, *ids, width=132))
-    assert said == "heads of 132; the kernel takes multiples of 4 up to 128"
+def test_a_head_that_registers_cannot_hold_is_taken_by_a_kernel_of_its_own(form: str, width: int) -> None:
+    cache = np.zeros((SLOTS if form != PLAIN else SEQUENCES, HEADS, width, width), np.float32)
+    node = delta_net(form, cache, *((SOURCE, TARGET) if form == IDS else ()), width=width)
+    entry = choose(node.node, node.graph, ENTRIES, "canonical-1")
+    assert isinstance(entry, Entry), entry
+    assert "delta_net_any" in kernel_names(entry.code, node.node, node.graph, node.capacity)
+    said = refusal(node.node, node.graph, gfx1201.ENTRIES, "canonical-1")
+    assert said == f"heads of {width}; the kernel takes multiples of 4 up to 128"
 
 
 @pytest.mark.parametrize("mixer", MIXERS)

@@ -104,8 +104,9 @@ def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
     )
     yield SYNC
     grouped = v_heads // k_heads if node.attrs["grouping"] == "grouped" else 0
+    in_registers = _fits_registers(tuning, d)
     yield Launch(
-        "delta_net",
+        "delta_net" if in_registers else "delta_net_any",
         (
             Ref(conv_out),
             unit,
@@ -119,7 +120,7 @@ def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
             Ref(COUNTS),
         ),
         (d, row, k_heads, v_heads, grouped, 1.0 / sqrt(d)),
-        (-(-d // tuning.delta_values), v_heads, "sequences"),
+        (-(-d // tuning.delta_values) if in_registers else d, v_heads, "sequences"),
     )
     if place.scatter is not None:
         yield SYNC
@@ -153,14 +154,19 @@ def store_request_state(
 
 def _conv_rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     taps = graph.buffers[node.inputs[1]].shape[1]
-    if tuning.conv_any or taps == tuning.conv_taps:
+    if tuning.recurrence_any or taps == tuning.conv_taps:
         return None
     return f"a convolution of width {taps}; the kernel has {tuning.conv_taps} taps"
 
 
+def _fits_registers(tuning: Tuning, d: int) -> bool:
+    """Whether delta_net holds a row of a head's state."""
+    return d % 4 == 0 and d <= tuning.delta_head_maximum
+
+
 def _delta_rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     d = int(node.attrs["head_dim"])
-    if d % 4 or d > tuning.delta_head_maximum:
+    if not tuning.recurrence_any and not _fits_registers(tuning, d):
         return f"heads of {d}; the kernel takes multiples of 4 up to {tuning.delta_head_maximum}"
     return None
 

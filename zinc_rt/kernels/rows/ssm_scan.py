@@ -17,20 +17,14 @@ def scan(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
     u, dt, b, c, a, d, state, sequence = map(Ref, node.inputs)
     y, new_state = map(Ref, node.outputs)
     channels, states = row_shape(graph, u.name)[1], last_dim(graph, a.name)
+    in_registers = states <= tuning.scan_states_maximum
     yield Launch(
-        "ssm_scan",
+        "ssm_scan" if in_registers else "ssm_scan_any",
         (u, dt, b, c, a, d, state, new_state, sequence, y, Ref(COUNTS)),
         (channels, states),
-        (-(-channels // tuning.scan_channels), "sequences", 1),
+        (-(-channels // tuning.scan_channels) if in_registers else channels, "sequences", 1),
     )
 
 
-def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    states = last_dim(graph, node.inputs[4])
-    if states <= tuning.scan_states_maximum:
-        return None
-    return f"{states} states of a channel; the kernel takes up to {tuning.scan_states_maximum}"
-
-
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    return (Entry(Op.SSM_SCAN, partial(scan, tuning), tuning.orderings, F32, rejects=partial(_rejects, tuning)),)
+    return (Entry(Op.SSM_SCAN, partial(scan, tuning), tuning.orderings, F32),)

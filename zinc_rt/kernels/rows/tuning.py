@@ -53,7 +53,7 @@ class Tuning:
     any_vectors: bool = False  # the embed kernels take no row numbers too, and so make float32 of small weights
 
     # Recurrences that gfx1201 has no kernels for.
-    conv_any: bool = False  # conv1d_any takes other widths than conv_taps
+    recurrence_any: bool = False  # conv1d_any, delta_net_any, ssm_scan_any take what the others do not
     scan_channels: int = 1  # to a workgroup of ssm_scan
     scan_states_maximum: int = 0
 

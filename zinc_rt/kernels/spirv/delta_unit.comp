@@ -5,15 +5,21 @@
 #include "row.glsl"
 
 // SSM_DELTA_NET, the q and k heads at unit length: x * rsqrt(dot(x, x) + eps). conv_out f32[T][columns], unit
-// f32[T][heads][width]; width a multiple of 4, at most 128. Grid: heads, tokens. Four elements an invocation.
+// f32[T][heads][width]. Grid: heads, tokens. Four neighbouring elements of 128 are an invocation's.
 KERNARG(F32 conv_out; F32RW unit; uint width; uint columns; uint heads; float eps;)
 
 void main() {
-    uint vectors = args.width >> 2, at = gl_WorkGroupID.x * vectors + lane, token = gl_WorkGroupID.y;
-    bool mine = lane < vectors;
-    vec4 x = mine ? row_of(F32x4, args.conv_out, token, args.columns).v[at] : vec4(0);
-    put_sum(0u, x * x);
+    uint head = gl_WorkGroupID.x, token = gl_WorkGroupID.y, width = args.width;
+    F32 x = row_of(F32, row_of(F32, args.conv_out, token, args.columns), head, width);
+    F32RW unit = row_of(F32RW, args.unit, token * args.heads + head, width);
+    vec4 squares = vec4(0);
+    for (uint n = 4u * lane; n < width; n += 128u) {
+        [[unroll]] for (uint i = 0u; i < 4u; i++) {
+            if (n + i < width) squares[i] += x.v[n + i] * x.v[n + i];
+        }
+    }
+    put_sum(0u, squares);
     barrier();
     float scale = frsqrt_(sum_of(0u) + args.eps);
-    if (mine) row_of(F32x4RW, args.unit, token, args.heads * args.width).v[at] = x * scale;
+    for (uint n = lane; n < width; n += LANES) unit.v[n] = x.v[n] * scale;
 }
