@@ -28,10 +28,10 @@ from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.learning import facts_file
 from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.output import bundle, passed, table
-from zinc_rt.probes.output.results import check_outputs, write_results
+from zinc_rt.probes.output.results import check_outputs, report_of, write_results
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
-from zinc_rt.report import Report, Result
+from zinc_rt.report import Report
 
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
@@ -59,7 +59,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         require_amd_gpu(spec, f"zinc-rt-{name}")
     except NothingRan as nothing:
         check_outputs(arguments)
-        write_results(arguments, begin(_report_of(nothing, name), arguments))
+        write_results(arguments, begin(report_of(nothing, name), arguments))
         raise
     check_outputs(arguments)
     show = partial(terminal.show, out=sys.stderr) if "-" in (arguments.json, arguments.tap) else terminal.show
@@ -111,17 +111,6 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     show(table.verdict(report, strict=arguments.strict))
     write_results(arguments, report)
     return report.exit_code(strict=arguments.strict)
-
-
-def _report_of(nothing: NothingRan, name: str) -> Report:
-    """For who reads reports and not words: that nothing ran, and why."""
-
-    device = {"name": "", "arch": "", "simulated": False}
-    return Report(
-        name,
-        device=device,
-        results=[Result("device", "probe", "skip", reason=nothing.message, advice=nothing.next)],
-    )
 
 
 def _tiers(text: str | None) -> tuple[str, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import NothingRan, UsageError
 from zinc_rt.files import check_writable
 from zinc_rt.junit import to_junit
 from zinc_rt.probes.output import bundle
 from zinc_rt.probes.output.tap import to_tap
-from zinc_rt.report import Report, to_json, write_text
+from zinc_rt.report import Report, Result, to_json, write_text
 
 
 def write_results(arguments: argparse.Namespace, report: Report) -> None:
@@ -33,3 +33,14 @@ def check_outputs(arguments: argparse.Namespace) -> None:
     check_writable(arguments.junit, tap, arguments.learn, report=arguments.json)
     if arguments.bundle is not None:
         bundle.check(arguments.bundle)
+
+
+def report_of(nothing: NothingRan, name: str) -> Report:
+    """For who reads reports and not words: that nothing ran, and why."""
+
+    device = {"name": "", "arch": "", "simulated": False}
+    return Report(
+        name,
+        device=device,
+        results=[Result("device", "probe", "skip", reason=nothing.message, advice=nothing.next)],
+    )

@@ -27,7 +27,7 @@ from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.outcome import VULKAN, Outcome
 from zinc_rt.probes.output import table
-from zinc_rt.probes.output.results import check_outputs, write_results
+from zinc_rt.probes.output.results import check_outputs, report_of, write_results
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.probes.vulkan import groups
@@ -66,7 +66,11 @@ def execute(arguments: argparse.Namespace) -> int:
         terminal.show(table.listing(chosen))
         return 0
     check_outputs(arguments)
-    device = _device(arguments.device)
+    try:
+        device = _device(arguments.device)
+    except NothingRan as nothing:
+        write_results(arguments, begin(report_of(nothing, "vulkan-test"), arguments))
+        raise
     show = partial(terminal.show, out=sys.stderr) if "-" in (arguments.json, arguments.tap) else terminal.show
     about = {"tier": VULKAN, **asdict(described(device))}
     report = begin(Report("vulkan-test", device=about), arguments)

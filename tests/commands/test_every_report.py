@@ -55,6 +55,7 @@ NO_REPORT = {
     "sim": "serves until it is stopped: nothing is judged",
     "completion": "prints a script for a shell",
     "asm": "makes files, as a compiler does: errors are all it says",
+    "vulkan": "makes files, as a compiler does",
     "trace": "the command it wraps reports; what it shows of a log is for people",
 }
 
@@ -100,7 +101,9 @@ COMMANDS = {
     "tokenize": "--model MODEL --text hello",
     "usage": "USAGE.sqlite --group-by tenant,model",
     "validate": "--model MODEL --tokens 1,2,3 --steps 1",
+    "vulkan-test": "-k V01",
 }
+NEEDS_VULKAN = ("vulkan-test",)
 COMPUTED = ("logits", "perf profile", "perplexity", "run", "validate")
 POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
 
@@ -161,8 +164,10 @@ def test_no_command_is_left_out() -> None:
 
 @pytest.mark.parametrize("row", COMMANDS)
 def test_the_report_has_every_key_and_its_verdict_is_the_exit_code(
-    row: str, line: Callable[[str], list[str]], capsys: Capture
+    row: str, line: Callable[[str], list[str]], capsys: Capture, request: pytest.FixtureRequest
 ) -> None:
+    if row in NEEDS_VULKAN:
+        request.getfixturevalue("vulkan_driver")
     code = main([*line(row), "--json", "-"])
     seen = capsys.readouterr()
     report = json.loads(seen.out)  # and nothing else on stdout

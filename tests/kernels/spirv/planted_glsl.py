@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,27 +22,28 @@ class GlslEdit:
     file: str = ""
 
 
-def compiled(edit: GlslEdit, folder: Path) -> bytes:
-    """The kernel with the mistake in it, decorated."""
+def compiled(edit: GlslEdit, folder: Path, *others: GlslEdit) -> bytes:
+    """The kernel of `edit` with all of the mistakes in it, decorated; made in an empty folder."""
     source = next(each for each in compiler.sources() if each.name == edit.kernel)
     planted = folder / source.path.name
     shutil.copy(source.path, planted)
     for path in compiler.INCLUDE.glob("*.glsl"):  # beside it: an include looks there first
         shutil.copy(path, folder / path.name)
-    file = folder / (edit.file or source.path.name)
-    text = file.read_text()
-    assert text.count(edit.old) == 1, f"{file.name}: {edit.old}: there {text.count(edit.old)} times"
-    file.write_text(text.replace(edit.old, edit.new))
+    for each in (edit, *others):
+        file = folder / (each.file or source.path.name)
+        text = file.read_text()
+        assert text.count(each.old) == 1, f"{file.name}: {each.old}: there {text.count(each.old)} times"
+        file.write_text(text.replace(each.old, each.new))
     return compiler.build(replace(source, path=planted))
 
 
-def with_module(name: str, data: bytes) -> SpirvKernelSet:
-    """The kernel set, but for one kernel."""
+def with_modules(modules: Mapping[str, bytes]) -> SpirvKernelSet:
+    """The kernel set, but for some kernels."""
     return SpirvKernels(
         KERNELS.target,
         KERNELS.entries,
         KERNELS.pack,
         KERNELS.packed_bytes,
         KERNELS.names,
-        lambda asked: data if asked == name else KERNELS.module(asked),
+        lambda name: modules[name] if name in modules else KERNELS.module(name),
     )

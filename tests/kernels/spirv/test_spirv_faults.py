@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kernels.spirv.planted_glsl import GlslEdit, compiled, with_module
+from kernels.spirv.planted_glsl import GlslEdit, compiled, with_modules
 from vulkan_driver import required
 
 from zinc_rt.backends.spec import BackendSpec
@@ -60,10 +60,10 @@ ARITHMETIC = {  # what the self-test names
 }  # fmt: skip
 
 
-def opened(kernels: SpirvKernelSet) -> VulkanBackend:
+def opened(kernels: SpirvKernelSet, ordering: str = "canonical-1") -> VulkanBackend:
     device = open_device(required())
     return VulkanBackend(
-        BackendSpec("vulkan", "Vulkan"), "canonical-1", device, kernels, VulkanOptions(), after=device.close
+        BackendSpec("vulkan", "Vulkan"), ordering, device, kernels, VulkanOptions(), after=device.close
     )
 
 
@@ -80,7 +80,7 @@ def test_what_runs_wrong_is_found_by_a_case(name: str, tmp_path: Path) -> None:
     required()
     data = compiled(edit, tmp_path)
     assert lint(read(data)) == ()
-    with CaseBench(partial(opened, with_module(edit.kernel, data))) as bench:
+    with CaseBench(partial(opened, with_modules({edit.kernel: data}))) as bench:
         found = bench.run(parse(line))
     assert found.status == "wrong" and edit.kernel in found.kernels
 
@@ -89,5 +89,5 @@ def test_what_runs_wrong_is_found_by_a_case(name: str, tmp_path: Path) -> None:
 def test_wrong_arithmetic_is_named_by_the_self_test(name: str, tmp_path: Path) -> None:
     operation, edit = ARITHMETIC[name]
     required()
-    with opened(with_module("self_test", compiled(edit, tmp_path))) as backend:
+    with opened(with_modules({"self_test": compiled(edit, tmp_path)})) as backend:
         assert operation in [each.operation.name for each in self_test.differences(backend)]

@@ -90,6 +90,9 @@ def test_without_a_device_nothing_runs_and_the_apt_line_is_said(
     code, text = said()
     assert code == 77 and "no Vulkan driver has a device here (/none.json: no such file)" in text
     assert "apt install mesa-vulkan-drivers libvulkan1" in text
+    code, text = said("--json", "-")
+    report = json.loads(text[: text.rindex("}") + 1])
+    assert code == 77 and report["verdict"]["status"] == "NOTHING RAN" and report["results"][0]["advice"]
     code, text = said("--device", "vulkan:0")
     assert code == 2 and "no Vulkan driver has a device here" in text
 

@@ -21,7 +21,12 @@ KERNARG(
 #include "projection.glsl"
 #include "weights.glsl"
 
-const uint ROWS = 8u;  // at a time
+// Rows at a time: of three planes, addresses of more than four spill RADV's scalar registers.
+#if defined(WEIGHT_Q5_K) || defined(WEIGHT_Q6_K)
+const uint ROWS = 4u;
+#else
+const uint ROWS = 8u;
+#endif
 
 void main() {
     uint token = gl_WorkGroupID.x, first = gl_WorkGroupID.y * SUM_ROWS;

@@ -1,0 +1,91 @@
+"""Kernels with barriers give the same bits when their lanes are numbered the other way round.
+
+Between two barriers lavapipe runs the invocations of a workgroup eight at a time, from the first on. So what is
+read before another invocation has written it, with no barrier between, shows in one of the two orders and not
+always in the committed one.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+from kernels.spirv.planted_glsl import GlslEdit, compiled, with_modules
+from kernels.spirv.test_spirv_faults import opened
+from support import Counts
+from vulkan_driver import required
+
+from zinc_rt.kernels.spirv.compile import available
+from zinc_rt.kernels.spirv.table import KERNELS, TUNING, module, names
+from zinc_rt.spirv.module import read
+from zinc_rt.spirv.opcodes import Opcode
+from zinc_rt.validate.cases.table import cases
+from zinc_rt.validate.kernel_test.bench import CaseBench
+from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thinned
+
+pytestmark = pytest.mark.skipif(not available(), reason='no compiler: extra "glsl" is not installed')
+
+LANE = "#define lane gl_LocalInvocationID.x"
+REVERSED = "#define lane (uint(WORKGROUP) - 1u - gl_LocalInvocationID.x)"
+FAMILIES = ("norms", "sampling", "recurrent")
+SLOW_FAMILIES = ("attention", "projections", "experts")  # their cases are large
+DROPPED = {  # barriers whose loss shows in the reversed order alone
+    "log_sum": ("sampling", GlslEdit("log_sum", " : 0.0;\n        barrier();", " : 0.0;")),
+    "flash_attn_128": (
+        "attention",
+        GlslEdit("flash_attn_128", "        group_maxima[lane] = largest;\n    }\n    barrier();",
+                 "        group_maxima[lane] = largest;\n    }", "attention.glsl"),
+    ),
+}  # fmt: skip
+
+
+@cache
+def with_barriers() -> frozenset[str]:
+    return frozenset(name for name in names() if any(read(module(name)).of(Opcode.ControlBarrier)))
+
+
+def chosen(family: str, ordering: str, count: int) -> list[PlannedCase]:
+    found = plans(cases(family), KERNELS, ordering)
+    return thinned([plan for plan in found if with_barriers() & {*plan.kernels}], count)
+
+
+def reversed_lanes(kernels: set[str], folder: Path, *edits: GlslEdit) -> dict[str, bytes]:
+    made = {}
+    for name in kernels:
+        (folder / name).mkdir()
+        made[name] = compiled(GlslEdit(name, LANE, REVERSED, "kernel.glsl"), folder / name, *edits)
+    return made
+
+
+def bits_in_reverse(family: str, ordering: str, count: int, folder: Path) -> None:
+    required()
+    taken = chosen(family, ordering, count)
+    assert taken
+    kernels = {name for plan in taken for name in plan.kernels} & with_barriers()
+    with CaseBench(partial(opened, with_modules(reversed_lanes(kernels, folder)), ordering)) as bench:
+        for plan in taken:
+            found = bench.run(plan.case)
+            assert found.status == "pass", f"{plan.case.text()}: {found.said or found.difference}"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lanes_in_reverse_have_the_same_bits(family: str, tmp_path: Path, slow_counts: Counts) -> None:
+    bits_in_reverse(family, "canonical-1", slow_counts(1, 12), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ordering", sorted(TUNING.orderings))
+@pytest.mark.parametrize("family", SLOW_FAMILIES)
+def test_lanes_of_large_cases_in_reverse(family: str, ordering: str, tmp_path: Path) -> None:
+    bits_in_reverse(family, ordering, 6, tmp_path)
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_a_dropped_barrier_shows_in_one_of_the_orders(name: str, tmp_path: Path) -> None:
+    required()
+    family, edit = DROPPED[name]
+    data = reversed_lanes({name}, tmp_path, edit)
+    taken = [plan for plan in chosen(family, "canonical-1", 8) if name in plan.kernels]
+    with CaseBench(partial(opened, with_modules(data))) as bench:
+        assert any(bench.run(plan.case).status == "wrong" for plan in taken)
