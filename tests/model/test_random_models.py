@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from random_sizes import random_sizes
 from support import Counts
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
@@ -25,25 +26,6 @@ pytestmark = pytest.mark.skipif(
 
 LIMIT = 5e-4  # of any logit, their spread being 1 to 2.5; measured 4.4e-4 (mamba) over 200 models
 GELU_TABLE_LIMIT = 4e-2  # llama.cpp's GELU is a float16 table, and 7 layers amplify it; measured 2.4e-2
-
-
-def random_sizes(architecture: str, seed: int) -> dict[str, int]:
-    rng = random.Random(f"{architecture} {seed}")
-    row = ARCHITECTURES[architecture]
-    heads = rng.choice([1, 2, 3, 4, 6, 8])
-    head_dim = rng.choice([8, 16, 24, 32, 40])
-    return {
-        "seed": seed,
-        "hidden": heads * head_dim if row.fixed_head_dim else rng.choice([32, 64, 96, 128, 256]),
-        "heads": heads,
-        "kv_heads": rng.choice([count for count in range(1, heads + 1) if heads % count == 0]),
-        "head_dim": head_dim,
-        "vocab": rng.choice([400, 512, 1000]),
-        "layers": max(row.fewest_layers, rng.choice([1, 2, 3, 5, 7])),
-        "ffn": rng.choice([32, 64, 160, 256]),
-        "experts": rng.choice([2, 4, 8, 16]),
-        "experts_used": rng.choice([1, 2]),
-    }
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -3,10 +3,12 @@ and side by side."""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 from every_value import assert_same, every_value
+from random_sizes import random_sizes
 from support import Counts
 
 from zinc_rt.backends import registry
@@ -14,12 +16,11 @@ from zinc_rt.backends.vulkan.device import PhysicalDevice
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.quantize import WRITABLE
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
 
-ARCHITECTURES = (
-    *("deepseek2", "deepseek2lite", "gemma3", "gemma4", "gemma4moe", "llama", "mamba", "mistral", "mistral3"),
-    *("mixtral", "phi3", "phi3long", "qwen2", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next"),
-)
 WITHOUT_QUANTISED = ("phi3long",)
 
 
@@ -59,3 +60,15 @@ def test_over_quantised_activations(stem: str, vulkan_driver: PhysicalDevice) ->
     if not registry.spec("vulkan").computes("canonical-1-q8"):
         pytest.skip("the tier's row names no canonical-1-q8")
     assert_t_cpus_bits(FOLDER / f"{stem}.gguf", 2, "canonical-1-q8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_models_of_random_size_and_type(architecture: str, tmp_path: Path, vulkan_driver: PhysicalDevice) -> None:
+    """Every weight type there is, by a kernel of its own or expanded; widths that no tile divides."""
+    path = tmp_path / "m.gguf"
+    for seed in range(3):
+        sizes = random_sizes(architecture, seed)
+        quant = random.Random(f"{architecture} {seed}").choice(["f32", "q", *WRITABLE])
+        write_tiny(path, architecture, quant=quant, **sizes)
+        assert_t_cpus_bits(path, 1)
