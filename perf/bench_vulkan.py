@@ -21,7 +21,7 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.spec import available_cores
 from zinc_rt.backends.vulkan.backend import VulkanBackend
 from zinc_rt.backends.vulkan.executable import VulkanExecutable
-from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.devices import Choice, choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Stream
@@ -69,16 +69,22 @@ class Turns:
 
 
 @pytest.fixture(scope="module")
-def gguf() -> GGUFFile:
+def choice() -> Choice:
+    """Where no device runs models, nothing is measured, and no model is made."""
+    try:
+        return choose_tier("vulkan")
+    except ZincError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def gguf(choice: Choice) -> GGUFFile:
     return read_gguf(cached(MODEL))
 
 
 @pytest.fixture(scope="module")
-def engine(gguf: GGUFFile) -> Iterator[Engine]:
-    try:
-        backend = open_backend(choose_tier("vulkan"), "canonical-1")
-    except ZincError as error:
-        pytest.skip(str(error))
+def engine(choice: Choice, gguf: GGUFFile) -> Iterator[Engine]:
+    backend = open_backend(choice, "canonical-1")
     with Engine(gguf, backend, ctx=CTX) as made:
         sequence = made.open()
         decode(made, sequence, 2)  # every variant is built, every kernel compiled

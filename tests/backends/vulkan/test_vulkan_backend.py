@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from backends.vulkan.fake_vulkan import DISCRETE, MAPPED, FakeVulkan
 from lower.chains import ONE
 from support import Counts
 
-from zinc_rt.backends.vulkan import executable, pipelines, streams
+from zinc_rt.backends.vulkan import api, executable, pipelines, streams
 from zinc_rt.backends.vulkan.backend import VulkanOptions
 from zinc_rt.backends.vulkan.commands import END, CmdPipelineBarrier, VulkanCommand
 from zinc_rt.backends.vulkan.hang import VulkanHang
+from zinc_rt.backends.vulkan.physical_device import QueueFamily
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Event, Stream
@@ -376,6 +378,22 @@ def test_a_grid_beyond_the_devices_is_refused(fake: FakeVulkan) -> None:
         object.__setattr__(backend.vulkan.physical.limits, "grid", (0, 0, 0))
         with pytest.raises(UnsupportedError, match="add wants 1 x 1 x 1 workgroups, fake has"):
             backend.build(lowered, {TOGETHER: arena})
+
+
+def test_a_timed_graph_needs_timestamps(fake: FakeVulkan) -> None:
+    with FakeBackend(fake) as backend:
+        lowered, size_bytes = one_add()
+        arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
+        timed = replace(lowered, timed=True)
+        made = backend.build(timed, {TOGETHER: arena})
+        assert made.times().dispatches == ()
+        backend.wait(backend.submit(made, Stream("one")), 1.0)
+        assert [each.kernel for each in made.times().dispatches] == ["step_grids", "add"]
+        backend.unload(made)
+        families = (QueueFamily(api.VK_QUEUE_COMPUTE_BIT, 1, 0),)
+        backend.vulkan.physical = replace(backend.vulkan.physical, queue_families=families)
+        with pytest.raises(UnsupportedError, match="fake: its queue has no timestamps"):
+            backend.build(timed, {TOGETHER: arena})
 
 
 def test_its_executables_give_nodes_and_spirv(backend: FakeBackend) -> None:
