@@ -238,14 +238,14 @@ def minutes(stage: NightlyStage, night: Night) -> float:
     return stage.minutes + len(night.models) * MINUTES_A_MODEL.get(stage.name, 0.0)
 
 
-# The minutes add up to 30: what a night without models of its own may take on two cores, whatever hangs.
+# The minutes add up to 32: what a night without models of its own may take on two cores, whatever hangs.
 STAGES = (
     NightlyStage("probes", probes, lacking("pm4-test"), 4),
     NightlyStage("validate", validate, lacking("validate"), 4),
     NightlyStage("serving", serving, lacking("sched-test", "validate"), 4),
     NightlyStage("lavapipe", lavapipe, without_device(software=True), 2),
     NightlyStage("vulkan", vulkan_gpus, without_device(software=False), 1),
-    NightlyStage("radv", radv, lacking("validate"), 2),
+    NightlyStage("radv", radv, lacking("validate"), 4),
     NightlyStage("replay", replay, lacking("replay", "trace"), 3),
     NightlyStage("perf", perf, lacking("perf"), 4),
     NightlyStage("gates", gates, lacking("perf"), 6),

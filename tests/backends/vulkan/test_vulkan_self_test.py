@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,13 @@ from zinc_rt.backends.vulkan import self_test
 from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
 from zinc_rt.backends.vulkan.device import PhysicalDevice, open_device
 from zinc_rt.backends.vulkan.self_test_cases import CASES, OPERATIONS, SPECIAL, Operands, operands, wrong_bits
+from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.errors import UnsupportedError
 from zinc_rt.kernels.spirv.compile import KERNELS as FOLDER
 from zinc_rt.kernels.spirv.table import KERNELS
 from zinc_rt.object_cache import ObjectCache
 
+Results = Callable[..., np.ndarray]
 NUMBER = {operation.name: number for number, operation in enumerate(OPERATIONS)}
 
 
@@ -90,16 +93,18 @@ def test_that_it_passed_is_remembered(
     assert self_test.refusal(backend, cache) == ""
 
 
+def flushing(
+    backend: VulkanBackend, given: Operands, numbers: range, honest: Results = self_test.results
+) -> np.ndarray:
+    """What a device that flushes denormals gives."""
+    got = honest(backend, given, numbers)
+    denormal = (got & 0x7F800000 == 0) & (got & 0x7FFFFF != 0)
+    return np.where(denormal, got & 0x80000000, got)
+
+
 def test_a_refusal_names_the_operation_and_is_found_again_each_time(
     backend: VulkanBackend, cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = self_test.results
-
-    def flushing(backend: VulkanBackend, given: Operands, numbers: range) -> np.ndarray:
-        got = honest(backend, given, numbers)
-        denormal = (got & 0x7F800000 == 0) & (got & 0x7FFFFF != 0)
-        return np.where(denormal, got & 0x80000000, got)
-
     with monkeypatch.context() as planted:
         planted.setattr(self_test, "results", flushing)
         said = self_test.refusal(backend, cache)
@@ -107,6 +112,15 @@ def test_a_refusal_names_the_operation_and_is_found_again_each_time(
     assert said.startswith(f"canonical-1 on {backend.vulkan.physical.name} ")
     assert re.search(r"computes other bits: a \+ b: \d+ of 4096 wrong, the first at a 0x\w{8}, b 0x\w{8}", said)
     assert self_test.refusal(backend, cache) == ""
+
+
+def test_a_device_that_is_refused_does_not_open(
+    vulkan_driver: PhysicalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(self_test, "results", flushing)
+    with pytest.raises(UnsupportedError, match=r"canonical-1 on .*: its driver computes other bits: a \+ b: "):
+        open_backend(choose_tier("vulkan", ordering="canonical-1"), "canonical-1", threads=1)
 
 
 def test_another_set_of_modes_is_another_result(backend: VulkanBackend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
+from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
@@ -83,7 +84,7 @@ class Bench:
         name = f"arguments of {launch.kernel} {block.hex()}"
         self.place(name, np.frombuffer(block, np.uint8), write=False)
         va = self.addresses[name]
-        return self.device.run(
+        found = self.device.run(
             patched(kernel, dict(launch.patches)),
             groups=tuple(self.counts[dim] if isinstance(dim, str) else dim for dim in launch.grid),
             threads=kernel.workgroup,
@@ -96,6 +97,7 @@ class Bench:
             entry=kernel.entry_offset,
             name=kernel.name,
         )
+        return [each for each in found if not is_remark(each.rule, kernel.compiler)]
 
 
 def bench(

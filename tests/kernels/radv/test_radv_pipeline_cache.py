@@ -20,10 +20,10 @@ INFO_BYTES = 1112  # radv_shader_info of Mesa 25.0.7
 
 def shader(code: bytes = CODE, *, run_bytes: int = 4, info_bytes: int = INFO_BYTES, **changed: int) -> bytes:
     """radv_shader_binary_legacy. `changed`: fields of its configuration."""
-    given = {"vgprs": 24, "spilled": 0, "float_mode": 0xF0, "scratch": 0, "user_sgprs": 4, "lds": 3} | changed
+    given = {"vgprs": 24, "float_mode": 0xF0, "scratch": 0, "user_sgprs": 4, "lds": 3} | changed
     rsrc1 = 2 | given["float_mode"] << 12 | 1 << 29
     rsrc2 = given["user_sgprs"] << 1 | 1 << 7 | given["lds"] << 15
-    registers = (128, given["vgprs"], 0, given["spilled"], 0, given["lds"], 0, 0)
+    registers = (128, given["vgprs"], 0, 0, 0, given["lds"], 0, 0)
     config = struct.pack("<14I", 0, *registers, given["float_mode"], given["scratch"], rsrc1, rsrc2, 0)
     head = config + bytes(info_bytes)
     sizes = struct.pack("<6I", len(code), run_bytes, 0, 0, 0, 0)
@@ -43,7 +43,7 @@ def cache(*objects: bytes, vendor: int = 0x1002) -> bytes:
 def test_the_code_and_its_registers_are_found() -> None:
     found = read_shader(cache(bytes(40), shader()))
     assert found.code == CODE[:4] and found.vgprs == 24 and found.lds_bytes == 3 * 512
-    assert (found.spilled, found.scratch_bytes, found.float_mode) == (0, 0, 0xF0)
+    assert (found.scratch_bytes, found.float_mode) == (0, 0xF0)
 
 
 def test_constants_behind_the_code_stay_with_it() -> None:
@@ -79,7 +79,6 @@ def test_one_instruction_in_front_makes_it_a_kernel_of_t1() -> None:
     ("changed", "says"),
     [
         ({"scratch": 256}, "256 bytes of scratch a wave"),
-        ({"spilled": 9}, "spills 9 registers"),
         ({"float_mode": 0xC0}, "float mode 0xc0, wanted 0xf0"),
         ({"user_sgprs": 7}, "RADV wants 7 user SGPRs"),
     ],

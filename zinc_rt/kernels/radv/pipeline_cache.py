@@ -33,7 +33,6 @@ class RadvShader:
     code: bytes
     sgprs: int
     vgprs: int
-    spilled: int
     lds_bytes: int
     scratch_bytes: int
     float_mode: int
@@ -75,7 +74,7 @@ def _shader(data: bytes) -> RadvShader | None:
     """What a shader's binary holds; None for an object that is none."""
     if len(data) < _CONFIG.size + _SIZES.size:
         return None
-    _, sgprs, vgprs, _, *spilled, _, _, _, float_mode, scratch, rsrc1, rsrc2, rsrc3 = _CONFIG.unpack_from(data)
+    _, sgprs, vgprs, *_, float_mode, scratch, rsrc1, rsrc2, rsrc3 = _CONFIG.unpack_from(data)
     if float_mode != rsrc1 >> 12 & 0xFF:
         return None
     for at in range(_CONFIG.size, len(data) - _SIZES.size, 4):
@@ -88,7 +87,6 @@ def _shader(data: bytes) -> RadvShader | None:
                 _without_end_marks(data[begin : begin + code_bytes], run_bytes),
                 sgprs,
                 vgprs,
-                sum(spilled),
                 (rsrc2 >> 15 & 0x1FF) * LDS_GRANULE_BYTES,
                 scratch,
                 float_mode,
