@@ -11,10 +11,17 @@ from pathlib import Path
 import pytest
 from fake_driver import NODES, PARAMETER, RENDER, FakeDriver
 
+from zinc_rt.backends.vulkan import tier
 from zinc_rt.command_observer import CommandObserver
 from zinc_rt.commands.devices import show
 from zinc_rt.kmd.discover import Gpu, TierAnswer, check_kfd, check_user_queues, find_gpus
 from zinc_rt.kmd.driver import Driver
+
+
+@pytest.fixture(autouse=True)
+def no_vulkan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machines here are made up, and have no Vulkan driver."""
+    monkeypatch.setattr(tier, "list_devices", lambda: ())
 
 
 def printed(driver: Driver | None, capsys: pytest.CaptureFixture[str], json_path: str | None = None) -> str:
@@ -62,6 +69,7 @@ def test_the_report_holds_what_the_table_shows_and_more(
         "renderD128 gfx1201/t1",
         "cpu/t_cpu_native",
         "cpu/t_cpu",
+        "host/vulkan",
     ]
     for result in report["results"]:
         assert result["reason"] in text and result["advice"] in text

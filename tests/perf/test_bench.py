@@ -111,7 +111,7 @@ def test_slots_take_turns_and_the_ratio_is_of_their_runs(engine: Engine) -> None
     one, three = ([sum(run) for run in each.tokens] for each in timed)
     ratios = [3 * a / b for a, b in zip(one, three, strict=True)]
     assert made["scaling-3"]["ratio"] == pytest.approx(statistics.geometric_mean(ratios))
-    assert min(ratios) <= made["scaling-3"]["ratio_low"] <= made["scaling-3"]["ratio"]
+    assert min(ratios) * (1 - 1e-12) <= made["scaling-3"]["ratio_low"] <= made["scaling-3"]["ratio"]
 
 
 def test_several_numbers_of_slots_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,9 @@ from zinc_rt.validate.measure import sparkline
 COLUMNS: tuple[str | Column, ...] = (
     "logits",
     "against",
+    "",
     "differences",
     *map(number, ("0", "max abs", "ULP", f"top {TOP} moved", "KL mean", "largest", "top-1")),
-    "",
 )
 BAR = 40  # cells of the fullest bin
 
@@ -30,9 +30,10 @@ def pages(matrix: LogitMatrix, *, verbose: bool) -> Iterator[Page]:
 
 
 def _row(pair: LogitPair, logits: ValueHistogram) -> list[str]:
-    first = [pair.got, pair.want, spread(logits.differences)]
+    verdict = "bit-exact" if logits.equal_bits else "FAIL" if pair.wrong else ""
+    first = [pair.got, pair.want, verdict, spread(logits.differences)]
     if logits.equal_bits:
-        return [*first, "all", "0", "0", "0", *_agreement(pair), "bit-exact"]
+        return [*first, "all", "0", "0", "0", *_agreement(pair)]
     moved = sum(pair.ranks[1:])
     return [
         *first,
@@ -41,7 +42,6 @@ def _row(pair: LogitPair, logits: ValueHistogram) -> list[str]:
         f"< 2^{max((at for at, count in enumerate(logits.ulps) if count), default=0)}",
         f"{moved / sum(pair.ranks):.1%}",
         *_agreement(pair),
-        "FAIL" if pair.wrong else "",
     ]
 
 

@@ -96,7 +96,7 @@ def _run(folder: Path, library: Path, chip: str) -> None:
         kernel = f"kernel {now.read_text(encoding='utf-8')}: " if now.is_file() else ""
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         ended = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
-        reason = said[-1] if said and done.returncode > 0 else f"its process ended with {ended}"
+        reason = " ".join(said[-1:] if done.returncode > 0 else [*said[-1:], f"(its process ended with {ended})"])
         raise InputError(f"{kernel}RADV ({library}) compiled nothing: {reason}", next=NEXT)
 
 
