@@ -7,8 +7,6 @@ executable_builder.py, what is submitted in stream_queues.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
@@ -26,6 +24,7 @@ from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords
 from zinc_rt.backends.amd.stream_queues import StreamQueues
 from zinc_rt.backends.amd.transfer import Transfer, copies, zeros
 from zinc_rt.backends.base import Device, Submissions
+from zinc_rt.backends.closing import ClosedAtExit
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.exec import Buffer, Fence, Stream
 from zinc_rt.ir.graph import Node
@@ -39,7 +38,7 @@ from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import generation_of
 
 
-class AmdBackend:
+class AmdBackend(ClosedAtExit):
     """A Backend over one transport. Owns every queue and buffer; a context manager.
 
     Runs what its options' kernels are for, and PacketLists. One host thread drives a backend.
@@ -295,17 +294,3 @@ class AmdBackend:
             for other in others:
                 first.add_note(f"and then: {other}")
             raise first
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close(drain_seconds=0.0)
-        except Exception as failure:  # the block's own error goes first
-            error.add_note(f"and while closing {self.spec.tier}: {failure}")

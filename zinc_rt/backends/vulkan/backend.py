@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
 from zinc_rt.backends.base import Device, Submissions
+from zinc_rt.backends.closing import ClosedAtExit
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.backends.vulkan.blocks import VulkanStorage
 from zinc_rt.backends.vulkan.commands import CmdResetQueryPool, CommandPool, VulkanCommand
@@ -56,7 +55,7 @@ class VulkanOptions:
     staged: bool = False
 
 
-class VulkanBackend:
+class VulkanBackend(ClosedAtExit):
     """A Backend on one Vulkan device: owns all that it makes of it. A context manager. One host thread drives it,
     in the process that opened it."""
 
@@ -292,17 +291,3 @@ class VulkanBackend:
         except DeadlineMissed:
             self.vulkan.abandon()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close(drain_seconds=0.0)
-        except Exception as failure:  # the block's own error goes first
-            error.add_note(f"and while closing {self.spec.tier}: {failure}")

@@ -1,0 +1,32 @@
+"""A backend as a context manager."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from zinc_rt.backends.spec import BackendSpec
+
+
+class ClosedAtExit:
+    """Closes itself where its block ends; without waiting where the block raised, whose error goes first."""
+
+    spec: BackendSpec
+
+    def close(self, *, drain_seconds: float | None = None) -> None:
+        """Wait so long for what runs, then give everything back."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(drain_seconds=0.0)
+        except Exception as failure:
+            error.add_note(f"and while closing {self.spec.tier}: {failure}")
