@@ -177,7 +177,7 @@ class LLM(Answering):
         """The prompt that `chat` makes of a conversation."""
         from zinc_rt.model.chat import chat_template, render_chat
 
-        tokenizer = self._needed_tokenizer("a chat")
+        tokenizer = self.needed_tokenizer("a chat")
         bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
         template = chat_template(self.engine.model.gguf.metadata)
         text = render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
