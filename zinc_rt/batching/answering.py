@@ -118,7 +118,7 @@ class Answering(EngineCore):
             if asked is None:  # cancelled meanwhile
                 continue
             delivered[asked.tenant] += 1
-            logprob = None if batch.logprobs is None else _logprob(batch.logprobs, row, token, asked.sampling)
+            logprob = None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, asked.sampling)
             if asked.answers[choice].feed(token, logprob):
                 self.scheduler.cancel(number, "stop", choice=choice)
         for tenant, count in delivered.items():
@@ -191,7 +191,7 @@ class Answering(EngineCore):
             asked.number,
             number,
             asked.tokens,
-            self.namespaces[number],
+            self.namespace(number),
             replace(asked.sampling, max_tokens=limit, min_tokens=min(asked.sampling.min_tokens, limit)),
             end_tokens=self.end_ids,
         )
@@ -204,7 +204,8 @@ class Answering(EngineCore):
         return None if self.tokenizer is None else TextOut(self.tokenizer.stream_decoder(), sampling.stop)
 
 
-def _logprob(rows: RowLogprobs, at: int, token: int, sampling: Sampling) -> TokenLogprob | None:
+def logprob_of(rows: RowLogprobs, at: int, token: int, sampling: Sampling) -> TokenLogprob | None:
+    """What a row says of the token drawn there; None where its request did not ask."""
     if sampling.logprobs is None:
         return None
     top = zip(rows.top_ids[at, : sampling.logprobs], rows.top_logprobs[at, : sampling.logprobs], strict=True)

@@ -6,6 +6,7 @@ host thread drives it.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.runner import Runner
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import Namespace, namespace
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.step_timeline import write_chrome
@@ -69,8 +70,7 @@ class EngineCore:
         )
         self.runner.attach(self.scheduler.records)
         self._recorder = StepRecorder(self.scheduler)
-        ordering = engine.backend.ordering
-        self.namespaces = [namespace(str(gguf.path), ordering, "f32", limits.page_tokens) for _ in tenants]
+        self._secrets: dict[str, bytes] = {}  # by tenant, or by the group whose members share a cache
         self._closed = False
 
     @property
@@ -119,6 +119,17 @@ class EngineCore:
         if name not in names:
             raise UsageError(f"no tenant is called {name!r}", next=f"one of {', '.join(names)}")
         return names.index(name)
+
+    def namespace(self, tenant: int, salt: str = "") -> Namespace:
+        """Whose cached prefixes a tenant's requests may use: its own and its group's, with a salt only those of
+        the same salt."""
+        pages = self.scheduler.tenants[tenant].pages
+        group = next((f"group {quota.group}" for quota in pages if quota.group is not None), "")
+        owner = group or f"tenant {self.scheduler.tenants[tenant].name}"
+        secret = self._secrets.setdefault(owner, secrets.token_bytes(32))
+        limits, backend = self.engine.limits, self.engine.backend
+        path = str(self.engine.model.gguf.path)
+        return namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
 
     def needed_tokenizer(self, what: str) -> Tokenizer:
         """Raises UsageError where the file has none that can be read."""
