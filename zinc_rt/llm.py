@@ -18,17 +18,12 @@ from typing import Any
 
 from zinc_rt.batching.answering import Answering, Prompt
 from zinc_rt.batching.completion import Completion, TextPiece
-from zinc_rt.devices import choose_tier, open_backend
-from zinc_rt.engine import Engine, default_ctx
-from zinc_rt.errors import InputError, OutputError, UsageError
-from zinc_rt.model.builder import SequenceLimits
-from zinc_rt.model.gguf import read_gguf
+from zinc_rt.batching.opening import engine_opener
+from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 
-EMBEDDED = Path(__file__).resolve().parent / "golden"  # the models that ship with the package
-MAX_SLOTS = 512
 Message = Mapping[str, Any]
 
 
@@ -57,26 +52,9 @@ class LLM(Answering):
         Raises ZincErrors, each with what to do: for a file that cannot be read or run, a tier that cannot be used,
         a context that does not fit.
         """
-        if not 1 <= slots <= MAX_SLOTS:
-            raise UsageError(f"slots {slots}: wanted 1 to {MAX_SLOTS}")
-        if timeout is not None and not timeout > 0:
-            raise UsageError(f"timeout {timeout}: wanted seconds, more than 0")
-        choice = choose_tier(tier, device, ordering=ordering)
-        gguf = read_gguf(_file(model))
-        if not gguf.tensors:
-            raise InputError(
-                f"{gguf.path}: a vocabulary only, without tensors to compute with", next="use a whole model"
-            )
-        limits = SequenceLimits(default_ctx(gguf, ctx), slots, state_rows=2 * slots + 1, rows=slots)
-
-        def opened() -> Engine:
-            backend = open_backend(choice, ordering, threads=threads)
-            try:
-                return Engine(gguf, backend, limits=limits, timeout_seconds=timeout)
-            except BaseException:
-                backend.close()
-                raise
-
+        opened = engine_opener(
+            model, tier, device, slots, ctx, ordering=ordering, threads=threads, timeout=timeout
+        )
         self._store = None if usage is None else LedgerStore(usage)  # first: another process may have the file
         try:
             engine = opened()
@@ -89,8 +67,8 @@ class LLM(Answering):
             self._close_store()
             raise
         if self._store is not None:
-            self._store.add(gguf.path.stem, self.ledger)
-        self.why = choice.why
+            self._store.add(opened.gguf.path.stem, self.ledger)
+        self.why = opened.choice.why
 
     def __enter__(self) -> LLM:
         return self
@@ -177,7 +155,7 @@ class LLM(Answering):
         """The prompt that `chat` makes of a conversation."""
         from zinc_rt.model.chat import chat_template, render_chat
 
-        tokenizer = self._needed_tokenizer("a chat")
+        tokenizer = self.needed_tokenizer("a chat")
         bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
         template = chat_template(self.engine.model.gguf.metadata)
         text = render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
@@ -191,10 +169,3 @@ def _prompts(prompts: str | Sequence[Prompt] | Sequence[int]) -> list[Prompt]:
     if len(prompts) and all(isinstance(each, Integral) for each in prompts):
         return [[int(each) for each in prompts]]  # type: ignore[arg-type]  # token ids of one prompt
     return list(prompts)  # type: ignore[arg-type]
-
-
-def _file(model: str | Path) -> Path:
-    """A model's file: a path, or the name of one that ships with the package."""
-    path = Path(model)
-    shipped = EMBEDDED / f"{path.name}.gguf"
-    return shipped if str(path) == path.name and not path.exists() and shipped.exists() else path

@@ -79,7 +79,7 @@ ROOMS: dict[str, Room] = {
     "llm": _room(f"{_ENGINE} sched batching"),
     # many requests
     "sched": _room("exec mem ir sampling file_lock"),
-    "serve": _room(f"{_ENGINE} sched text llm report"),
+    "serve": _room(f"{_ENGINE} sched sampling text batching llm report arguments terminal"),
     # what people use
     "report": _room(),
     "junit": _room("report"),

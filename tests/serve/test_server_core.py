@@ -1,0 +1,80 @@
+"""Streams over the engine's thread: what LLM.generate gives, in any mix, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from conftest import MODEL, config
+
+from zinc_rt import LLM, Sampling
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.server import InferenceServer
+
+PROMPTS = [tuple(range(3, 3 + 7 * n)) for n in (1, 4, 9, 2, 6)]
+SAMPLINGS = [Sampling(max_tokens=12 + n, temperature=0.8 * (n % 2), seed=n, n=1 + n % 2) for n in range(5)]
+
+
+async def tokens_of(server: InferenceServer, ask: Ask) -> list[tuple[int, ...]]:
+    made: list[list[int]] = [[] for _ in range(ask.sampling.n)]
+    async with await server.submit(ask) as stream:
+        async for delivered in stream:
+            for each in delivered:
+                made[each.index] += each.token_ids
+    return [tuple(each) for each in made]
+
+
+def in_server(do: Any) -> Any:
+    server = InferenceServer(config())
+    server.start()
+
+    async def run(main: Coroutine[Any, Any, Any]) -> Any:
+        return await main
+
+    try:
+        return asyncio.run(run(do(server)))
+    finally:
+        server.stop()
+
+
+def test_any_mix_of_streams_gives_what_generate_gives() -> None:
+    with LLM(MODEL, tier="t_cpu", slots=4, ctx=256) as llm:
+        wanted = [
+            [each.token_ids for each in llm.generate([list(prompt)], sampling)]
+            for prompt, sampling in zip(PROMPTS, SAMPLINGS, strict=True)
+        ]
+
+    async def main(server: InferenceServer) -> list[list[tuple[int, ...]]]:
+        asks = [Ask(MODEL, prompt, sampling) for prompt, sampling in zip(PROMPTS, SAMPLINGS, strict=True)]
+        return list(await asyncio.gather(*(tokens_of(server, ask) for ask in asks)))
+
+    assert in_server(main) == wanted
+
+
+def test_a_reader_that_leaves_leaves_nothing_behind() -> None:
+    async def main(server: InferenceServer) -> int:
+        async with await server.submit(Ask(MODEL, (5, 6, 7), Sampling(max_tokens=200, ignore_eos=True))) as stream:
+            await anext(stream)
+        core = server.model(MODEL).core
+        while server.model(MODEL).streams:
+            await asyncio.sleep(0.01)
+        assert await server.call(core.scheduler.check) == []
+        return core.usage()["tokens_generated"]
+
+    assert 0 < in_server(main) < 200
+
+
+def test_what_can_never_run_is_refused() -> None:
+    async def main(server: InferenceServer) -> None:
+        with pytest.raises(ServeError, match="no model is called 'x'; resident: qwen3-q"):
+            await server.submit(Ask("x", (1,), Sampling()))
+        with pytest.raises(ServeError, match="do not fit the context of 256"):
+            await server.submit(Ask(MODEL, (1,) * 300, Sampling()))
+        server.draining = True
+        with pytest.raises(ServeError, match="shutting down"):
+            await server.submit(Ask(MODEL, (1,), Sampling()))
+
+    in_server(main)

@@ -1,0 +1,166 @@
+"""One resident model with its scheduler, its runner and its ledger: what every front stands on.
+
+It takes requests as token ids and gives batches of tokens; texts, streams and HTTP are the fronts' business. One
+host thread drives it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from zinc_rt.batching.model_runner import ModelRunner
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.mem.context_bytes import state_row_bytes
+from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.runner import Runner
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.kv.prefix import Namespace, namespace
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.state import SchedulerLimits
+from zinc_rt.sched.step_timeline import write_chrome
+from zinc_rt.sched.step_trace import StepRecorder
+from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.usage.ledger import UsageLedger
+
+EVERYBODY = Tenant("default")
+
+
+class EngineCore:
+    """One model and who asks it. It owns the engine, which runs nothing else: `close` closes that too.
+
+    `tokenizer` is None where the file has none that can be read; `no_tokenizer` says why."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tenants: Sequence[Tenant] = (),
+        *,
+        step_tokens: int = 0,
+        again: Callable[[], Engine] | None = None,
+    ) -> None:
+        """`step_tokens`: the most of a step, where the engine's limit is not it. `again` opens such an engine
+        anew, after a step that did not come back; None: then all is over."""
+        limits, gguf = engine.limits, engine.model.gguf
+        self.engine = engine
+        self.tokenizer, self.no_tokenizer = _tokenizer(gguf)
+        self.end_ids = self.tokenizer.eog_ids if self.tokenizer is not None else frozenset[int]()
+        step_tokens = step_tokens or limits.step_tokens
+        cache = _kv_cache(engine, step_tokens)
+        pages = {group.name: group.pages for group in cache.groups}
+        tenants = tuple(tenants) or (EVERYBODY,)
+        self.ledger = UsageLedger([tenant.name for tenant in tenants], pages)
+        self._again = again
+        renew = None if again is None else self._renew
+        self.runner = ModelRunner(engine.runner, end_ids=sorted(self.end_ids), renew=renew)
+        self.scheduler = Scheduler(
+            SchedulerLimits(limits.slots, limits.ctx, step_tokens),
+            tenants,
+            cache,
+            self.runner,
+            time.monotonic_ns,
+            ledger=self.ledger,
+        )
+        self.runner.attach(self.scheduler.records)
+        self._recorder = StepRecorder(self.scheduler)
+        self._secrets: dict[str, bytes] = {}  # by tenant, or by the group whose members share a cache
+        self._closed = False
+
+    @property
+    def tenants(self) -> tuple[Tenant, ...]:
+        """Those that the scheduler has now; a tenant's number is its place."""
+        return tuple(self.scheduler.tenants)
+
+    def _renew(self) -> Runner:
+        """The model on a device that was opened again, after a step that did not come back."""
+        assert self._again is not None
+        with suppress(Exception):  # it hangs
+            self.engine.close()
+        self.engine = self._again()
+        return self.engine.runner
+
+    def close(self) -> None:
+        """Give the device back. What is still being made is lost; a second time does nothing."""
+        if not self._closed:
+            self._closed = True
+            self.engine.close()
+
+    def usage(self, tenant: str = "") -> Counter[str]:
+        """What a tenant, by default the first, has used so far: counters by name (docs/ledger.md)."""
+        return self.ledger.usage(self.tenants[self.tenant_number(tenant)].name)
+
+    def trace(self, file: str | Path) -> None:
+        """Write the last steps as a timeline for chrome://tracing or Perfetto: slots, queues, pages."""
+        write_chrome(self._recorder.trace, file)
+
+    def build(self, tokens: int, sampling: Sampling = Sampling()) -> None:  # noqa: B008
+        """Load the weights and build the graphs of a prompt of so many tokens and its answer, so that neither
+        waits for them."""
+        most, page = self.scheduler.limits.step_tokens, self.engine.limits.page_tokens
+        whole = tokens // page * page if self.scheduler.cache.rows is not None else 0  # a state is kept behind it
+        sizes = {1} if sampling.max_tokens > 1 else set[int]()
+        for part in filter(None, (whole, tokens - whole)):
+            sizes |= {min(part, most), part % most or most}
+        for size in sorted(sizes, reverse=True):
+            self.runner.build(size, sampling)
+
+    def tenant_number(self, name: str) -> int:
+        """Of a tenant, by default the first. Raises UsageError for one that is not there."""
+        names = [tenant.name for tenant in self.tenants]
+        if not name:
+            return 0
+        if name not in names:
+            raise UsageError(f"no tenant is called {name!r}", next=f"one of {', '.join(names)}")
+        return names.index(name)
+
+    def namespace(self, tenant: int, salt: str = "") -> Namespace:
+        """Whose cached prefixes a tenant's requests may use: its own and its group's, with a salt only those of
+        the same salt."""
+        pages = self.scheduler.tenants[tenant].pages
+        group = next((f"group {quota.group}" for quota in pages if quota.group is not None), "")
+        owner = group or f"tenant {self.scheduler.tenants[tenant].name}"
+        secret = self._secrets.setdefault(owner, secrets.token_bytes(32))
+        limits, backend = self.engine.limits, self.engine.backend
+        path = str(self.engine.model.gguf.path)
+        return namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
+
+    def needed_tokenizer(self, what: str) -> Tokenizer:
+        """Raises UsageError where the file has none that can be read."""
+        if self.tokenizer is None:
+            raise UsageError(
+                f"{what} needs a tokenizer: {self.no_tokenizer}", next="give prompts as lists of token ids"
+            )
+        return self.tokenizer
+
+    def check_open(self) -> None:
+        """Raises UsageError after `close`."""
+        if self._closed:
+            raise UsageError("this LLM is closed", next="open another")
+
+
+def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
+    """The pages and state rows that the engine's limits give its model."""
+    limits = engine.limits
+    groups = [
+        PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
+        for group, spec in enumerate(engine.page_groups)
+    ]
+    if not groups:  # nobody looks back: pages are a number that the graph does not read
+        groups = [PageGroup("none", limits.slots * limits.pages_per_slot)]
+    rows = limits.recurrent_rows if state_row_bytes(engine.model.graph) else 0
+    return KvCache(groups, limits.page_tokens, step_tokens, rows, limits.ctx)
+
+
+def _tokenizer(gguf: GGUFFile) -> tuple[Tokenizer | None, str]:
+    """The file's tokenizer, or why there is none: ids will do without."""
+    try:
+        return Tokenizer.from_metadata(gguf.metadata), ""
+    except ZincError as error:
+        return None, error.message

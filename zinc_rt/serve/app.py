@@ -1,0 +1,27 @@
+"""The ASGI application over a InferenceServer: its routes, and how failures are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.server import InferenceServer
+
+
+def app(server: InferenceServer) -> FastAPI:
+    """FastAPI's application; `app.state.server` is the server."""
+    made = FastAPI(title="ZINC_RT", docs_url=None, redoc_url=None)
+    made.state.server = server
+
+    @made.exception_handler(ServeError)
+    async def refused(request: Request, error: ServeError) -> JSONResponse:
+        return JSONResponse(error.body(), error.status)
+
+    @made.get("/health")
+    async def health() -> dict[str, Any]:
+        return {"status": "ok"}
+
+    return made

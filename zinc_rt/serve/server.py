@@ -1,0 +1,212 @@
+"""The server behind the HTTP: a thread that drives the device, streams that carry its tokens to the event loop.
+
+    server = InferenceServer(config)
+    server.start()                                    # the models are resident when it returns
+    async with await server.submit(Ask(...)) as stream:
+        async for delivered in stream: ...
+    server.stop()
+
+Only the engine's thread touches schedulers and devices. What crosses: requests and cancellations through the
+scheduler's mailbox, calls through `call`, tokens by one call_soon_threadsafe a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.sched.usage.ledger_store import LedgerStore
+from zinc_rt.serve.answer_stream import AnswerStream
+from zinc_rt.serve.config import Config
+from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
+
+T = TypeVar("T")
+
+
+class InferenceServer:
+    """One process, one device, the models on it. `models`: those that are resident, by id, replaced as a whole
+    when one comes or goes."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.models: dict[str, ServedModel] = {}
+        self.draining = False
+        self.started_at = time.time()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._store: LedgerStore | None = None
+
+    # --- from outside
+
+    def start(self) -> None:
+        """Open the models and begin to serve. Raises ZincErrors of what cannot be opened."""
+        self._thread.start()
+        self._ready.result()
+
+    def stop(self) -> None:
+        """End at once: what is still being made is lost, the ledger is written, the device given back."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    async def drain(self, seconds: float) -> bool:
+        """Take nothing new and wait for what runs, so long; whether all of it ended. What did not is failed."""
+        self.draining = True
+        until = time.monotonic() + seconds
+        while self._busy() and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        left = [stream for model in self.models.values() for stream in list(model.streams.values())]
+        for stream in left:
+            stream.cancel("draining")
+            stream.fail(unavailable("the server is shutting down", "draining"))
+        return not left
+
+    async def submit(self, ask: Ask) -> AnswerStream:
+        """Begin a request. Raises ServeError where it is refused."""
+        self._loop = asyncio.get_running_loop()
+        if self.draining:
+            raise unavailable("the server is shutting down and takes nothing new", "draining")
+        model = self.model(ask.model)
+        if model.lost:
+            raise unavailable(model.lost, "device_lost", 10)
+        try:
+            stream = model.ask(ask)
+        except UsageError as error:
+            raise ServeError(400, str(error)) from error
+        self._wake.set()
+        return stream
+
+    def model(self, name: str) -> ServedModel:
+        """The resident model of an id. Raises ServeError 404."""
+        found = self.models.get(name)
+        if found is None:
+            there = ", ".join(self.models) or "none"
+            raise ServeError(
+                404, f"no model is called {name!r}; resident: {there}", param="model", code="model_not_found"
+            )
+        return found
+
+    def call(self, function: Callable[[], T]) -> Awaitable[T]:
+        """Run a function in the engine's thread, between two steps."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:
+                    future.set_exception(error)
+
+        self._calls.append(run)
+        self._wake.set()
+        return asyncio.wrap_future(future)
+
+    def wake(self) -> None:
+        """There is something new in a scheduler's mailbox."""
+        self._wake.set()
+
+    # --- the engine's thread
+
+    def _run(self) -> None:
+        try:
+            self._open()
+        except BaseException as error:
+            self._close()
+            self._ready.set_exception(error)
+            return
+        self._ready.set_result(None)
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                while self._calls:
+                    self._calls.popleft()()
+                if not self._step():
+                    self._wake.wait(self._until_due())
+        finally:
+            self._close()
+
+    def _open(self) -> None:
+        config = self.config
+        if config.ledger_path is not None:
+            self._store = LedgerStore(config.ledger_path)  # first: another process may have the file
+        for settings in config.models:
+            if settings.loaded:
+                self._add(
+                    open_model(
+                        settings, config.device, config.tenants, config.step_timeout_seconds, self._wake.set
+                    )
+                )
+
+    def _add(self, model: ServedModel) -> None:
+        self.models = {**self.models, model.id: model}
+        if self._store is not None:
+            self._store.add(model.id, model.core.ledger)
+
+    def _step(self) -> bool:
+        """A step of the model whose turn it is. False where none has anything to compute now."""
+        for model in sorted(self.models.values(), key=lambda each: each.used_seconds):
+            if model.lost or not model.pending:
+                continue
+            try:
+                deliveries = model.step()
+            except Exception as error:  # the device did not come back
+                self._lose(model, error)
+                return True
+            if deliveries is not None:
+                self._deliver(deliveries)
+                return True
+        return False
+
+    def _lose(self, model: ServedModel, error: Exception) -> None:
+        said = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
+        model.lost = f"the device of {model.id} is lost: {said}"
+        failure = unavailable(model.lost, "device_lost", 10)
+        streams, model.streams = list(model.streams.values()), {}
+        self._in_loop(lambda: _fail(streams, failure))
+
+    def _deliver(self, deliveries: Iterable[Delivery]) -> None:
+        made = list(deliveries)
+        if made:
+            self._in_loop(lambda: _put(made))
+
+    def _in_loop(self, do: Callable[[], object]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(do)
+
+    def _until_due(self) -> float | None:
+        """Seconds until a scheduler has something to do that no message brings."""
+        due = [
+            at for model in self.models.values() if not model.lost and (at := model.core.scheduler.next_event())
+        ]
+        return max(0.0, (min(due) - time.monotonic_ns()) / 1e9) if due else None
+
+    def _busy(self) -> bool:
+        return any(model.streams for model in self.models.values())
+
+    def _close(self) -> None:
+        for model in self.models.values():
+            model.core.close()
+        if self._store is not None:
+            self._store.close()
+
+
+def _fail(streams: Iterable[AnswerStream], failure: ServeError) -> None:
+    for stream in streams:
+        stream.fail(failure)
+
+
+def _put(deliveries: Iterable[Delivery]) -> None:
+    for stream, delivered in deliveries:
+        stream.put(delivered)
