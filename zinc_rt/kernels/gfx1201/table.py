@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kernels.rows import attention, elementwise, embed, matvec, moe, norm, recurrent, sampling, slots
-from zinc_rt.kernels.rows.repack import WEIGHT_TYPES, pack_weight, packed_bytes
+from zinc_rt.kernels.rows import (
+    attention,
+    elementwise,
+    embed,
+    matvec,
+    mla,
+    moe,
+    norm,
+    recurrent,
+    sampling,
+    slots,
+    ssm_scan,
+)
+from zinc_rt.kernels.rows.dequantise import any_vectors
+from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.operands import F32
+from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet
 from zinc_rt.kernels.zrt import Zrt, read_zrt
@@ -15,7 +30,7 @@ from zinc_rt.kernels.zrt import Zrt, read_zrt
 TUNING = Tuning(
     orderings=frozenset({"canonical-1"}),
     weight_dtypes=WEIGHT_TYPES,
-    expansions={},
+    expansions=EVERY_OTHER_TYPE,
     columns=256,  # elementwise.inc
     slice_columns=512,
     embed_columns=256,
@@ -27,26 +42,29 @@ TUNING = Tuning(
     matmul_capacity=64,
     grid_rows=0xFFFF,
     flash_widths=(128, 512),
-    latent_widths=(),
+    latent_widths=(512,),
     flash_multiple=4,
     flash_batch=8,  # flash_attn.inc
     experts_maximum=1024,
     choices_maximum=128,
-    gatings=("softmax",),
     conv_taps=4,
     state_columns=256,
     gate_heads=32,
     delta_values=4,
     delta_head_maximum=128,  # a wave holds one element of a dot's 128 accumulators each
+    scan_channels=32,
+    scan_states_maximum=16,  # in registers
     vocabulary_maximum=1 << 18,  # 256 logits a work-item
     sample_block=16,
     sample_columns=1024,
+    any_vectors=True,
 )
 
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (embed, matvec, norm, elementwise, attention, moe, recurrent, sampling, slots)
-ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
+FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots, ssm_scan)
+_ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
+ENTRIES = tuple(any_vectors(TUNING, row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
 _BUILT = files(__package__) / "built"
 
 
@@ -66,4 +84,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".zrt") for name in found if name.endswith(".zrt")))
 
 
-KERNELS: BinaryKernelSet = BinaryKernels("gfx1201", ENTRIES, pack_weight, packed_bytes, names, load)
+KERNELS: BinaryKernelSet = BinaryKernels(
+    "gfx1201",
+    ENTRIES,
+    partial(pack_weight, EVERY_OTHER_TYPE),
+    partial(packed_bytes, EVERY_OTHER_TYPE),
+    names,
+    load,
+    expansions=EVERY_OTHER_TYPE,
+)

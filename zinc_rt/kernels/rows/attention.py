@@ -162,7 +162,16 @@ def _page_tokens(node: Node) -> int:
     return int(node.attrs.get("page_tokens", PAGE_TOKENS))
 
 
-def page_refusal(node: Node, graph: OpGraph) -> str | None:
+def page_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+    """Why no attention over pages of the node's size."""
+    page_tokens = _page_tokens(node)
+    if page_tokens < tuning.flash_batch:
+        return f"page_tokens is {page_tokens}, wanted {tuning.flash_batch} or more"
+    return write_refusal(node, graph)
+
+
+def write_refusal(node: Node, graph: OpGraph) -> str | None:
+    """Why nothing is written to pages of the node's size."""
     page_tokens = _page_tokens(node)
     if page_tokens & (page_tokens - 1):
         return f"page_tokens is {page_tokens}, wanted a power of two"
@@ -175,22 +184,20 @@ def flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     if head_dim % multiple or value_dim % multiple or not 0 < max(head_dim, value_dim) <= widest:
         wanted = f"multiples of {multiple} up to {widest}" if multiple > 1 else f"1 to {widest}"
         return f"head_dim {head_dim}, value_dim {value_dim}: wanted {wanted}"
-    if _page_tokens(node) < tuning.flash_batch:
-        return f"page_tokens is {_page_tokens(node)}, wanted {tuning.flash_batch} or more"
-    return page_refusal(node, graph)
+    return page_refusal(tuning, node, graph)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     flash = partial(flash_attn, tuning), tuning.orderings, F32
     return (
         Entry(Op.ROPE, rope, tuning.orderings, F32),
-        Entry(Op.KV_WRITE_BATCHED, partial(kv_write, tuning), tuning.orderings, F32, rejects=page_refusal),
+        Entry(Op.KV_WRITE_BATCHED, partial(kv_write, tuning), tuning.orderings, F32, rejects=write_refusal),
         Entry(
             Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
             partial(norm_rope_kv_write, tuning),
             tuning.orderings,
             F32,
-            rejects=page_refusal,
+            rejects=write_refusal,
         ),
         Entry(Op.FLASH_ATTN, *flash, rejects=partial(flash_refusal, tuning)),
         Entry(Op.FLASH_ATTN_BATCHED, *flash, rejects=partial(flash_refusal, tuning)),

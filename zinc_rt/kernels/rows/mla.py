@@ -92,9 +92,11 @@ def _absorb_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
 
 
 def _flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    if int(node.attrs["latent"]) > tuning.latent_widths[-1]:
-        return f"{node.attrs['latent']} latents, wanted up to {tuning.latent_widths[-1]}"
-    return page_refusal(node, graph) or weight_refusal(tuning, graph, node.inputs[-1])
+    latent, rope, multiple = int(node.attrs["latent"]), int(node.attrs["rope"]), tuning.flash_multiple
+    if latent % multiple or rope % multiple or latent > tuning.latent_widths[-1]:
+        of = f"multiples of {multiple}, latents " if multiple > 1 else ""
+        return f"{latent} latents, rope {rope}: wanted {of}up to {tuning.latent_widths[-1]}"
+    return page_refusal(tuning, node, graph) or weight_refusal(tuning, graph, node.inputs[-1])
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

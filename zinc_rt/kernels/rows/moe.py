@@ -23,30 +23,22 @@ def gate_topk(
     yield from kernels.project(graph, capacity, ProjectionInput(Ref(x)), [Part(gate_w, logits)])
     yield SYNC
     scale = float(node.attrs.get("scale", 1.0)) or 1.0  # 0 switches it off, as 1 does
-    constants: tuple[int | float, ...] = (
+    constants = (
         experts,
         int(node.attrs["k"]),
         int(node.attrs.get("renormalise", True)),
         scale,
+        int(node.attrs.get("gating", "softmax") == "softmax"),
+        int(node.attrs.get("groups", 1)),
+        int(node.attrs.get("groups_used", 1)),
     )
-    if len(kernels.tuning.gatings) > 1:
-        gating, groups = int(_gating(node) == "softmax"), int(node.attrs.get("groups", 1))
-        constants += gating, groups, int(node.attrs.get("groups_used", 1))
     buffers = (logits, None if bias == ABSENT else Ref(bias), ids, weights)
     yield Launch("moe_topk", buffers, constants, ("tokens", 1, 1))
-
-
-def _gating(node: Node) -> str:
-    return str(node.attrs.get("gating", "softmax"))
 
 
 def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     _, gate_w, bias = node.inputs
     experts, k = int(graph.buffers[gate_w].shape[0]), int(node.attrs["k"])
-    if _gating(node) not in tuning.gatings:
-        return f"{_gating(node)} gating; the kernel has {', '.join(tuning.gatings)}"
-    if int(node.attrs.get("groups", 1)) > 1 and len(tuning.gatings) == 1:
-        return "expert groups"
     most, of = tuning.choices_maximum, tuning.experts_maximum
     if experts > of or k > most:
         return f"{k} of {experts} experts; the kernel takes up to {most} of {of}"

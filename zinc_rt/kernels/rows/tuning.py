@@ -32,19 +32,20 @@ class Tuning:
     grid_rows: int  # the most workgroups along y or z
 
     flash_widths: tuple[int, ...]  # longest head of each flash_attn kernel, rising
-    latent_widths: tuple[int, ...]  # most latents of each mla_flash_attn kernel, rising; of a set without, none
+    latent_widths: tuple[int, ...]  # most latents of each mla_flash_attn kernel, rising
     flash_multiple: int  # of which a head's dims are one
     flash_batch: int  # neighbouring keys that it takes from one page
 
     experts_maximum: int
     choices_maximum: int
-    gatings: tuple[str, ...]  # of moe_topk, which takes groups of experts too where it has several
 
     conv_taps: int
     state_columns: int  # of a row of conv1d, load_rows, store_rows
     gate_heads: int  # of a token to a workgroup of delta_gates
     delta_values: int  # of a head to a workgroup of delta_net
     delta_head_maximum: int
+    scan_channels: int  # to a workgroup of ssm_scan
+    scan_states_maximum: int
 
     vocabulary_maximum: int  # of the sort
     sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
@@ -52,10 +53,7 @@ class Tuning:
 
     any_vectors: bool = False  # the embed kernels take no row numbers too, and so make float32 of small weights
 
-    # Recurrences that gfx1201 has no kernels for.
     recurrence_any: bool = False  # conv1d_any, delta_net_any, ssm_scan_any take what the others do not
-    scan_channels: int = 1  # to a workgroup of ssm_scan
-    scan_states_maximum: int = 0
 
     def stored(self, dtype: str) -> str:
         """The type on the device of a weight that is `dtype` in the file."""

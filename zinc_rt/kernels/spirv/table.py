@@ -47,7 +47,6 @@ TUNING = Tuning(
     flash_batch=1,
     experts_maximum=1024,
     choices_maximum=128,
-    gatings=("softmax", "sigmoid"),
     conv_taps=4,
     recurrence_any=True,
     state_columns=128,  # one to an invocation of conv1d, load_rows and store_rows
