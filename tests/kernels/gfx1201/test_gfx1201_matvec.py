@@ -101,9 +101,10 @@ def refusal(op: Op, *operands: np.ndarray | Weight | None) -> str:
     return entry.rejects(made.node, made.graph) or ""
 
 
-def test_types_without_a_kernel_are_refused_by_name() -> None:
+def test_what_no_kernel_reads_is_refused_by_name() -> None:
     x = np.zeros((1, 256), np.float32)
-    assert refusal(Op.MATMUL, x, any_bytes("q3_k", 4, 256)).startswith("w is q3_k")
+    assert refusal(Op.MATMUL, x, Weight("i32", (4, 256), np.zeros((4, 256), np.int32))).startswith("w is i32")
+    assert refusal(Op.MATMUL, x, any_bytes("q3_k", 4, 256)) == ""  # expanded
     good = weight(floats(1, 4, 256))
     assert refusal(Op.MATMUL, x, good, any_bytes("q8_0", 32)).startswith("bias is q8_0")
     assert refusal(Op.MATMUL, x, good) == ""

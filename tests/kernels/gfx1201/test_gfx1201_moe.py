@@ -38,14 +38,35 @@ def test_far_apart_infinite_and_undefined_logits() -> None:
     check(Op.MOE_GATE_TOPK, x, weight(gate, "f32"), None, k=5)
 
 
-@pytest.mark.parametrize(
-    ("experts", "how", "why"),
-    [
-        (8, {"k": 2, "gating": "sigmoid"}, "sigmoid gating"),
-        (8, {"k": 2, "groups": 2, "groups_used": 1}, "expert groups"),
-        (1025, {"k": 2}, "2 of 1025 experts"),
-    ],
-)
+@pytest.mark.parametrize("values", [1, 3])
+def test_sigmoid_gates_and_groups_of_experts(values: int) -> None:
+    gate = floats(values, 48, 32)
+    bias = weight(floats(4, 48), "f32")
+    check(Op.MOE_GATE_TOPK, floats(2, 3, 32), weight(gate, "f32"), None, k=6, gating="sigmoid")
+    for groups, used in ((2, 1), (8, 4), (48, 48)):
+        check(
+            Op.MOE_GATE_TOPK,
+            floats(3, 3, 32),
+            weight(gate, "f32"),
+            bias,
+            k=used,
+            gating="sigmoid",
+            groups=groups,
+            groups_used=used,
+        )
+
+
+def test_a_group_with_an_undefined_expert_comes_last() -> None:
+    gate = np.zeros((8, 32), np.float32)
+    gate[:, 0] = [9, np.nan, 1, 2, -np.inf, 3, 0, 0]
+    x = np.ones((1, 32), np.float32)
+    _, ids, _ = check(
+        Op.MOE_GATE_TOPK, x, weight(gate, "f32"), None, k=2, gating="sigmoid", groups=4, groups_used=2
+    )
+    assert set(ids[0].tolist()) <= {2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(("experts", "how", "why"), [(1025, {"k": 2}, "2 of 1025 experts")])
 def test_what_the_kernel_cannot_do_is_refused_with_the_reason(
     experts: int, how: dict[str, object], why: str
 ) -> None:

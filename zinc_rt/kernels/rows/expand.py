@@ -21,12 +21,15 @@ from zinc_rt.kernels.weight import Weight
 Expansions = Mapping[str, str]
 """By a type in the file, the type of its weights on the device. Others stay as they are."""
 
-EVERY_OTHER_TYPE: Expansions = {
+_STORED: Expansions = {
     "tq1_0": "f16",  # a float16 times -1, 0 or 1
     **dict.fromkeys(
         ("q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "mxfp4", "nvfp4", "tq2_0", "iq4_nl", "iq4_xs"), "f32"
     ),
     **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s"), "f32"),
+}
+EVERY_OTHER_TYPE: Expansions = {
+    dtype: stored for dtype, stored in _STORED.items() if dtype not in repack.WEIGHT_TYPES
 }
 _VALUES: Mapping[str, np.dtype[Any]] = {"f16": np.dtype(np.float16), "f32": np.dtype(np.float32)}
 
