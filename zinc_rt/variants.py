@@ -10,8 +10,10 @@ from zinc_rt.errors import UsageError
 from zinc_rt.exec import Graph, GraphCache, Observer
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
+from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
+from zinc_rt.lower import refusal
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
@@ -120,8 +122,8 @@ class Variants:
     def get(
         self, stage: Stage, key: tuple[int, ...], *, inject: tuple[str, ...] = (), tapped: bool = False
     ) -> Variant:
-        """The variant of a key: the most tokens, sequences and rows of logits. `tapped`: no activation shares
-        memory with another, so all can be looked at after a replay."""
+        """The variant of a key: the most tokens, sequences and rows of logits. `tapped`: every value of the plain
+        graph is there, and no activation shares memory with another, so all can be looked at after a replay."""
         tapped = tapped or self.tap_always
         table = self._built.get((stage, inject, tapped, self.timed))
         known = table.get(key) if table is not None else None
@@ -139,11 +141,18 @@ class Variants:
             return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
 
         graph = self.graph(stage, inject)
-        if inject or self._transform is not None:
+        fuses = self.backend.kernels.fuses and not tapped
+        if fuses:
+            graph = fuse(graph, self._answers)
+        if fuses or inject or self._transform is not None:
             verify(graph)
         replays = self._graphs.get(built, made)
         table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
         return table[key]
+
+    def _answers(self, node: ir.Node, graph: ir.OpGraph) -> bool:
+        """Whether the backend's kernels run a node."""
+        return refusal(node, graph, self.backend.kernels.entries, self.backend.ordering) is None
 
     def _dropped(self, built: Any, graph: Graph) -> None:
         """Give back what was built for a graph that made room for another."""

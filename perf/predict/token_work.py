@@ -11,10 +11,11 @@ from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.context_memory import check_context_memory
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.isa.report import KernelReport, report
 from zinc_rt.isa.target import target_of
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
-from zinc_rt.lower import Barrier, DispatchPlan, dispatch_plan, lower
+from zinc_rt.lower import Barrier, DispatchPlan, dispatch_plan, lower, refusal
 from zinc_rt.mem.plan import plan_memory, size_bytes
 from zinc_rt.mem.traffic import Traffic, decode_traffic
 from zinc_rt.model.builder import SequenceLimits
@@ -79,6 +80,8 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Tok
     limits = SequenceLimits(ctx=ctx)
     check_context_memory(gguf, limits, state=False)
     graph, capacity = build_model(gguf, limits, "decode").graph, capacity_of((1, 1, 1))
+    if rows.fuses:
+        graph = fuse(graph, lambda node, of: refusal(node, of, rows.entries, ORDERING) is None)
     program = lower(
         graph,
         rows.entries,

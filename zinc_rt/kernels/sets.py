@@ -28,7 +28,7 @@ SETS = {
 
 class KernelSet(Protocol):
     """`target`: the chip, or what else runs them. `entries`: which nodes run, and how. `expansions`: of the types
-    that are stored as another."""
+    that are stored as another. `fuses`: a fused node costs less than those it stands for."""
 
     @property
     def target(self) -> str: ...
@@ -38,6 +38,9 @@ class KernelSet(Protocol):
 
     @property
     def expansions(self) -> Expansions: ...
+
+    @property
+    def fuses(self) -> bool: ...
 
     def pack(self, weight: Weight, /) -> np.ndarray:
         """A weight's bytes as the kernels read them, lossless: uint8, 1-D."""
@@ -81,6 +84,7 @@ class Kernels:
     packed_bytes: Callable[[Weight], int]
     names: Callable[[], tuple[str, ...]]
     expansions: Expansions = field(default_factory=dict, kw_only=True)
+    fuses: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,4 +92,5 @@ KERNELS: BinaryKernelSet = BinaryKernels(
     names,
     load,
     expansions=EVERY_OTHER_TYPE,
+    fuses=True,
 )
