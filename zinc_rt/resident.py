@@ -220,8 +220,12 @@ class Resident:
             graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
         )
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
-        if steps is not None or timed:
-            program = replace(program, steps=program.steps[:steps], timed=timed)
+        program = replace(
+            program,
+            steps=program.steps[:steps],
+            timed=timed,
+            merging=None if tapped or steps is not None else backend.kernels.merging,
+        )
         if not self._weights:
             self._weights = backend.upload(*self._given)
         with ExitStack() as undo:

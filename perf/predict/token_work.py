@@ -89,7 +89,7 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Tok
         ordering=ORDERING,
         tier="t1",
     )
-    plan = dispatch_plan(program)
+    plan = dispatch_plan(replace(program, merging=rows.merging))
     loaded = _loaded(plan, rows)
     stream = command_stream.packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
     reports = {name: _report(arch, name) for name, _ in loaded}

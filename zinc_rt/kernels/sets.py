@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -12,6 +12,7 @@ import numpy as np
 
 from zinc_rt.errors import InputError
 from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import Launch
 from zinc_rt.kernels.rows.expand import Expansions
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
@@ -28,7 +29,8 @@ SETS = {
 
 class KernelSet(Protocol):
     """`target`: the chip, or what else runs them. `entries`: which nodes run, and how. `expansions`: of the types
-    that are stored as another. `fuses`: a fused node costs less than those it stands for."""
+    that are stored as another. `fuses`: a fused node costs less than those it stands for. `merging`: of launches
+    between two barriers, where there is any."""
 
     @property
     def target(self) -> str: ...
@@ -42,6 +44,9 @@ class KernelSet(Protocol):
     @property
     def fuses(self) -> bool: ...
 
+    @property
+    def merging(self) -> Merging | None: ...
+
     def pack(self, weight: Weight, /) -> np.ndarray:
         """A weight's bytes as the kernels read them, lossless: uint8, 1-D."""
         ...
@@ -53,6 +58,16 @@ class KernelSet(Protocol):
     def names(self) -> tuple[str, ...]:
         """Every kernel there is, sorted, by the name that a launch gives; of the oracle its opcodes."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """Launches that may overlap and be one dispatch. `key`: those of equal keys can; None: this one cannot.
+    `merged`: of 2 to `most` of one key."""
+
+    most: int
+    key: Callable[[Launch], Hashable | None]
+    merged: Callable[[Sequence[Launch]], Launch]
 
 
 @runtime_checkable
@@ -85,6 +100,7 @@ class Kernels:
     names: Callable[[], tuple[str, ...]]
     expansions: Expansions = field(default_factory=dict, kw_only=True)
     fuses: bool = field(default=False, kw_only=True)
+    merging: Merging | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

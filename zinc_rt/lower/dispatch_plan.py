@@ -8,12 +8,14 @@ grids whose size is data, which a first dispatch writes, and each launch's argum
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS, Node
 from zinc_rt.kernels.launch import COUNTS, Grid, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.sets import Merging
 from zinc_rt.lower.lowered_graph import Barrier, LoweredGraph
 from zinc_rt.mem.arena import align_up
 
@@ -39,7 +41,7 @@ class GridInBlock:
 @dataclass(frozen=True, slots=True)
 class Dispatch:
     """`launch` gives kernel, patches, buffers and constants. `temps`: where its Temps lie in the plan's block.
-    `node` is None for what the plan adds."""
+    `node` is None for what the plan adds, and the first of those whose launches were merged."""
 
     node: Node | None
     launch: Launch
@@ -92,6 +94,8 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     """Raises UnsupportedError for a grid that no dispatch can have."""
     capacity = lowered.plan.capacity
     placed, temps_bytes = _launches(lowered)
+    if lowered.merging is not None:
+        placed = list(_merged(placed, lowered.merging))
     wanted = (each.launch.grid for each in placed if isinstance(each, _Placed))
     grids = tuple(dict.fromkeys(grid for grid in wanted if _is_data(grid, capacity)))
     specs_offset = align_up(temps_bytes, TEMP_ALIGNMENT)
@@ -148,6 +152,38 @@ def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
             steps.append(_Placed(step.node, each, temps))
         most = max(most, end)
     return steps, most
+
+
+def _merged(steps: Iterable[_Placed | Barrier], merging: Merging) -> Iterator[_Placed | Barrier]:
+    """Launches between two barriers, which may overlap, as the fewest dispatches; each where its first was."""
+    for is_barrier, run in groupby(steps, lambda step: isinstance(step, Barrier)):
+        if is_barrier:
+            yield from run
+            continue
+        together: list[list[_Placed]] = []
+        open_: dict[Hashable, list[_Placed]] = {}
+        for each in run:
+            assert isinstance(each, _Placed)
+            key = merging.key(each.launch)
+            group = open_.get(key) if key is not None else None
+            if group is None or len(group) == merging.most or not _agree(group, each):
+                group = []
+                together.append(group)
+                if key is not None:
+                    open_[key] = group
+            group.append(each)
+        for group in together:
+            yield group[0] if len(group) == 1 else _one(group, merging)
+
+
+def _agree(group: Iterable[_Placed], other: _Placed) -> bool:
+    """Whether no name of a temporary stands for two."""
+    return all(other.temps.get(name, place) == place for each in group for name, place in each.temps.items())
+
+
+def _one(group: Sequence[_Placed], merging: Merging) -> _Placed:
+    temps = {name: place for each in group for name, place in each.temps.items()}
+    return _Placed(group[0].node, merging.merged([each.launch for each in group]), temps)
 
 
 def _barrier(steps: list[_Placed | Barrier], barrier: Barrier) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.sets import Merging
 from zinc_rt.mem.plan import MemoryPlan
 
 
@@ -24,13 +25,15 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class LoweredGraph:
-    """`timed`: each dispatch runs alone, and the tier notes when it began and ended (backends/times.py)."""
+    """`timed`: each dispatch runs alone, and the tier notes when it began and ended (backends/times.py).
+    `merging`: launches of several nodes may be one dispatch; None: each node's are its own."""
 
     graph: OpGraph
     plan: MemoryPlan
     ordering: str
     steps: tuple[Call | Barrier, ...]
     timed: bool = False
+    merging: Merging | None = None
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -11,6 +11,7 @@ from zinc_rt.kernels.rows import (
     elementwise,
     embed,
     matvec,
+    matvec_parts,
     mla,
     moe,
     norm,
@@ -24,7 +25,7 @@ from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, pack_weight, packed_by
 from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import Tuning
-from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet
+from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet, Merging
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 TUNING = Tuning(
@@ -93,4 +94,5 @@ KERNELS: BinaryKernelSet = BinaryKernels(
     load,
     expansions=EVERY_OTHER_TYPE,
     fuses=True,
+    merging=Merging(matvec_parts.PARTS, matvec_parts.key, matvec_parts.merged),
 )
