@@ -145,27 +145,34 @@ def _shared_expert(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Launches:
     x, gate_w, up_w, down_w, gate_inp, hidden, gate_scale, up_scale, down_scale = node.inputs
-    tokens = capacity["tokens"]
+    tokens, tuning = capacity["tokens"], kernels.tuning
     inner, width = (int(graph.buffers[w].shape[0]) for w in (gate_w, down_w))
     gate, up, act = (Temp(name, F32_BYTES * tokens * inner) for name in ("gate", "up", "act"))
     out, score = Ref(node.outputs[0]), Temp("score", F32_BYTES * tokens)
     down = Temp("down", F32_BYTES * tokens * width) if gate_inp or hidden else out
+    with_dot = (
+        bool(gate_inp)
+        and "expert_gate_dot" in tuning.fused_kernels
+        and tuning.stored(graph.buffers[gate_inp].dtype) == "f32"
+    )
     parts = [Part(gate_w, gate, scale=gate_scale), Part(up_w, up, scale=up_scale)]
     yield from kernels.project(graph, capacity, ProjectionInput(Ref(x)), parts)
-    if gate_inp:
+    if gate_inp and not with_dot:
         yield from kernels.project(graph, capacity, ProjectionInput(Ref(x), exact=True), [Part(gate_inp, score)])
     yield SYNC
-    yield rowwise(kernels.tuning, "swiglu", (gate, up, act), "tokens", inner)
+    yield rowwise(tuning, "swiglu", (gate, up, act), "tokens", inner)
     yield SYNC
     yield from kernels.project(graph, capacity, ProjectionInput(act), [Part(down_w, down, scale=down_scale)])
-    if isinstance(down, Temp):
-        yield SYNC
-        yield Launch(  # hidden + down * sigmoid(score), score f32 [tokens]; each may be left out
-            "expert_gate",
-            (down, score if gate_inp else None, Ref(hidden) if hidden else None, out),
-            (width,),
-            (-(-width // kernels.tuning.expert_columns), "tokens", 1),
-        )
+    if not isinstance(down, Temp):
+        return
+    yield SYNC
+    grid = (-(-width // tuning.expert_columns), "tokens", 1)
+    residual = Ref(hidden) if hidden else None
+    if with_dot:  # hidden + down * sigmoid(dot(x, gate_inp))
+        k = last_dim(graph, x)
+        yield Launch("expert_gate_dot", (down, Ref(x), Ref(gate_inp), residual, out), (width, k), grid)
+    else:  # hidden + down * sigmoid(score), score f32 [tokens]; each may be left out
+        yield Launch("expert_gate", (down, score if gate_inp else None, residual, out), (width,), grid)
 
 
 CODES: dict[Op, Callable[[ProjectionKernels, Node, OpGraph, Mapping[str, int]], Launches]] = {

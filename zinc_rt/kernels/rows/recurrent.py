@@ -89,9 +89,23 @@ def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
     conv_out, beta, alpha, dt_bias, a, state, sequence, *ids = node.inputs
     k_heads, v_heads, d = (int(node.attrs[name]) for name in ("k_heads", "v_heads", "head_dim"))
     tokens, row = capacity["tokens"], row_shape(graph, conv_out)[1]
+    place = _state(tuning, node, graph, capacity, state, *ids)
+    states = place.old, place.new, Ref(sequence), place.source, place.target
+    grouped = v_heads // k_heads if node.attrs["grouping"] == "grouped" else 0
+    in_registers = _fits_registers(tuning, d)
+    constants = (d, row, k_heads, v_heads, grouped, 1.0 / sqrt(d))
+    grid = (-(-d // tuning.delta_values) if in_registers else d, v_heads, "sequences")
+    if "delta_step" in tuning.fused_kernels and in_registers and tokens <= tuning.fused_tokens:
+        inputs = Ref(conv_out), Ref(beta), Ref(alpha), *states
+        outputs = Ref(node.outputs[0]), Ref(COUNTS)
+        vectors = Ref(dt_bias), Ref(a)
+        yield Launch("delta_step", (*inputs, *outputs, *vectors), (*constants, float(node.attrs["eps"])), grid)
+        if place.scatter is not None:
+            yield SYNC
+            yield place.scatter
+        return
     unit = Temp("unit", 4 * tokens * 2 * k_heads * d)
     gates = Temp("gates", 8 * tokens * v_heads)
-    place = _state(tuning, node, graph, capacity, state, *ids)
     heads = 2 * k_heads
     yield Launch(
         "delta_unit", (Ref(conv_out), unit), (d, row, heads, float(node.attrs["eps"])), (heads, "tokens", 1)
@@ -103,24 +117,11 @@ def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
         (-(-v_heads // tuning.gate_heads), "tokens", 1),
     )
     yield SYNC
-    grouped = v_heads // k_heads if node.attrs["grouping"] == "grouped" else 0
-    in_registers = _fits_registers(tuning, d)
     yield Launch(
         "delta_net" if in_registers else "delta_net_any",
-        (
-            Ref(conv_out),
-            unit,
-            gates,
-            place.old,
-            place.new,
-            Ref(sequence),
-            place.source,
-            place.target,
-            Ref(node.outputs[0]),
-            Ref(COUNTS),
-        ),
-        (d, row, k_heads, v_heads, grouped, 1.0 / sqrt(d)),
-        (-(-d // tuning.delta_values) if in_registers else d, v_heads, "sequences"),
+        (Ref(conv_out), unit, gates, *states, Ref(node.outputs[0]), Ref(COUNTS)),
+        constants,
+        grid,
     )
     if place.scatter is not None:
         yield SYNC
@@ -131,8 +132,12 @@ def gated_norm(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
     x, z, weight = node.inputs
     rows, columns = row_shape(graph, x)
     size = int(graph.buffers[weight].shape[0])
-    normed = Temp("normed", 4 * capacity["tokens"] * columns)
     eps = float(node.attrs["eps"])
+    if "gated_norm" in tuning.fused_kernels:
+        buffers = Ref(x), Ref(weight), Ref(node.outputs[0]), Ref(z)
+        yield Launch("gated_norm", buffers, (size, eps, columns), (columns // size, rows, 1))
+        return
+    normed = Temp("normed", 4 * capacity["tokens"] * columns)
     yield norm_launch(Ref(x), Ref(weight), normed, rows=rows, columns=columns, size=size, eps=eps)
     yield SYNC
     yield rowwise(tuning, "swiglu", (Ref(z), normed, Ref(node.outputs[0])), rows, columns)

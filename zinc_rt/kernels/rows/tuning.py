@@ -10,6 +10,10 @@ from dataclasses import dataclass
 
 from zinc_rt.kernels.rows.expand import Expansions
 
+# gated_norm: rms_norm and swiglu. delta_step: delta_unit, delta_gates, delta_net. expert_gate_dot: a matvec of one row
+# and expert_gate.
+FUSED_KERNELS = frozenset({"gated_norm", "delta_step", "expert_gate_dot"})
+
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
@@ -50,6 +54,9 @@ class Tuning:
     vocabulary_maximum: int  # of the sort
     sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
     sample_columns: int  # of sample_weights
+
+    fused_kernels: frozenset[str] = frozenset()  # that a set has in place of several others, of FUSED_KERNELS
+    fused_tokens: int = 0  # steps of at most so many tokens are worth delta_step
 
     any_vectors: bool = False  # the embed kernels take no row numbers too, and so make float32 of small weights
 
