@@ -13,7 +13,7 @@ from zinc_rt.kernels.entry import Entry, Rejects
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.dequantise import dequantise, vector_refusal
 from zinc_rt.kernels.rows.operands import Buffer
-from zinc_rt.kernels.rows.projections import CODES, Launches, Part, ProjectionInput, ProjectionKernels
+from zinc_rt.kernels.rows.projections import CODES, Launches, Part, ProjectionInput, ProjectionKernels, no_glu
 from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, Q8_BLOCKS, layout, plane_constants
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.rows.vectors import as_f32
@@ -34,6 +34,33 @@ def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Pa
         (*weight.constants, number, flags, 0),
         (source.tokens, -(-weight.rows // tuning.matvec_rows), number),
     )
+
+
+def glu(
+    tuning: Tuning,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    gate: Part,
+    up: Part,
+) -> Launch | None:
+    """silu of gate's projection times up's, into `up.out`, in one launch, token by token; None where the weights
+    differ in type or a step is worth tiles of tokens."""
+    halves = [_matrix(tuning, graph, part) for part in (gate, up)]
+    if halves[0].dtype != halves[1].dtype or halves[0].rows != halves[1].rows:
+        return None
+    if source.choices is None and capacity["tokens"] >= tuning.matmul_capacity:
+        return None
+    one = projection(tuning, graph, source, up)
+    x, *_, ids, row = one.buffers
+    number, flags = one.constants[-3:-1]
+    buffers: list[Buffer | None] = [x, ids, row]
+    constants: list[int | float] = [halves[0].k, number, int(flags) & ~0xF, 0, 0, 0, 0, 0]
+    for half, out in zip(halves, (None, up.out), strict=True):
+        weight, _, scale, bias = half.buffers
+        buffers += weight, out, scale, bias
+        constants += *half.constants[2:], half.vector_types, half.rows, 0
+    return Launch(f"matvec_glu_{halves[0].dtype}", tuple(buffers), tuple(constants), one.grid)
 
 
 def tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
@@ -184,9 +211,15 @@ def projection_entries(
     return tuple(
         Entry(op, partial(code, kernels), frozenset({ordering}), rejects=rejects)
         for ordering in sorted(tuning.orderings)
-        for kernels in (ProjectionKernels(tuning, partial(_PROJECT[ordering], tuning), norms),)
+        for kernels in (
+            ProjectionKernels(tuning, partial(_PROJECT[ordering], tuning), norms, _glu(tuning, ordering)),
+        )
         for op, code in codes.items()
     )
+
+
+def _glu(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
+    return partial(glu, tuning) if ordering == "canonical-1" and "matvec_glu" in tuning.fused_kernels else no_glu
 
 
 def _as_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:

@@ -6,7 +6,7 @@ A set says how it computes projections of one input, and what its kernels read b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
@@ -67,18 +67,27 @@ class ProjectionInput:
     exact: bool = False
 
 
+def no_glu(
+    graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, gate: Part, up: Part
+) -> Launch | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ProjectionKernels:
     """How a kernel set computes projections.
 
     `project(graph, capacity, input, parts)`: out f32 [tokens][rows] = (dot(x, a row of the weight) * scale) +
     bias, of each part. What x was made by has ended before, and the caller puts a SYNC before what reads out.
-    `vectors(node, graph, launches)`: the launches, reading the node's vectors as float32 whatever type they have.
+    `glu(graph, capacity, input, gate, up)`: silu of gate's result times up's, into `up.out`, in one launch; None
+    where that is not possible. `vectors(node, graph, launches)`: the launches, reading the node's vectors as float32
+    whatever type they have.
     """
 
     tuning: Tuning
     project: Callable[[OpGraph, Mapping[str, int], ProjectionInput, Sequence[Part]], Launches]
     vectors: Callable[[Node, OpGraph, Iterable[Launch | Sync]], Iterable[Launch | Sync]]
+    glu: Callable[[OpGraph, Mapping[str, int], ProjectionInput, Part, Part], Launch | None] = no_glu
 
 
 def _matmul(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
@@ -155,13 +164,19 @@ def _shared_expert(
         and "expert_gate_dot" in tuning.fused_kernels
         and tuning.stored(graph.buffers[gate_inp].dtype) == "f32"
     )
-    parts = [Part(gate_w, gate, scale=gate_scale), Part(up_w, up, scale=up_scale)]
-    yield from kernels.project(graph, capacity, ProjectionInput(Ref(x)), parts)
+    source = ProjectionInput(Ref(x))
+    parts = Part(gate_w, gate, scale=gate_scale), Part(up_w, up, scale=up_scale)
+    glu = kernels.glu(graph, capacity, source, parts[0], replace(parts[1], out=act))
+    if glu is not None:
+        yield glu
+    else:
+        yield from kernels.project(graph, capacity, source, parts)
     if gate_inp and not with_dot:
-        yield from kernels.project(graph, capacity, ProjectionInput(Ref(x), exact=True), [Part(gate_inp, score)])
+        yield from kernels.project(graph, capacity, replace(source, exact=True), [Part(gate_inp, score)])
     yield SYNC
-    yield rowwise(tuning, "swiglu", (gate, up, act), "tokens", inner)
-    yield SYNC
+    if glu is None:
+        yield rowwise(tuning, "swiglu", (gate, up, act), "tokens", inner)
+        yield SYNC
     yield from kernels.project(graph, capacity, ProjectionInput(act), [Part(down_w, down, scale=down_scale)])
     if not isinstance(down, Temp):
         return

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from zinc_rt.kernels.rows.expand import Expansions
 
-# gated_norm: rms_norm and swiglu. delta_step: delta_unit, delta_gates, delta_net. expert_gate_dot: a matvec of one row
-# and expert_gate.
-FUSED_KERNELS = frozenset({"gated_norm", "delta_step", "expert_gate_dot"})
+# gated_norm: rms_norm and swiglu. delta_step: delta_unit, delta_gates and delta_net. matvec_glu: two matvecs and
+# swiglu. expert_gate_dot: the matvec of the shared expert's score, and expert_gate.
+FUSED_KERNELS = frozenset({"gated_norm", "delta_step", "expert_gate_dot", "matvec_glu"})
 
 
 @dataclass(frozen=True, slots=True)
