@@ -46,6 +46,19 @@ def everything(model: Path, tier: str, steps: int) -> tuple[dict[str, np.ndarray
         return values, generated, [each for each in found(engine) if each not in before]
 
 
+def looked_at_by_nobody(model: Path, tier: str, steps: int) -> list[np.ndarray]:
+    """The logits of each step as the graph runs in production: fused where the tier's kernels fuse."""
+    choice = choose_tier(tier, "sim")
+    with Engine(read_gguf(model), open_backend(choice, "canonical-1", threads=1)) as engine:
+        before = found(engine)
+        sequence, tokens, logits = engine.open(), list(PROMPT), []
+        for _ in range(steps + 1):
+            logits.append(engine.extend(sequence, tokens))
+            tokens = [int(logits[-1][-1].argmax())]
+        assert [each for each in found(engine) if each not in before] == []
+        return logits
+
+
 def found(engine: Engine) -> list[str]:
     """What a simulated device found wrong so far."""
     instrument = engine.backend.instrument
@@ -60,6 +73,8 @@ def assert_the_same(model: Path, tier: str, steps: int) -> None:
     different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
     assert not different, f"first of {len(different)}: {different[0]}"
     assert same_tokens == tokens
+    for step, logits in enumerate(looked_at_by_nobody(model, tier, steps)):
+        assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"fused, step {step}"
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])

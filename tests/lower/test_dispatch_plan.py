@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from lower.chains import ONE, chain, planned
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kernels.launch import Grid, Ref, Temp
-from zinc_rt.lower import Barrier, Dispatch, dispatch_plan
+from zinc_rt.ir.graph import Builder, Node, OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import Grid, Launch, Ref, Temp
+from zinc_rt.kernels.sets import Merging
+from zinc_rt.lower import Barrier, Dispatch, dispatch_plan, lower
 from zinc_rt.lower.dispatch_plan import GridInBlock, places
+from zinc_rt.mem.plan import plan_memory
 
 
 def test_steps_alternate_with_barriers_and_temporaries_are_used_again_behind_one() -> None:
@@ -79,3 +86,44 @@ def test_what_lies_in_the_block_has_a_name() -> None:
         "grids of chain 16,1,1,1",
     ]
     assert max(end for end, _ in block) <= plan.size_bytes
+
+
+def one(launches: Sequence[Launch]) -> Launch:
+    return Launch("both", tuple(buffer for each in launches for buffer in each.buffers))
+
+
+def merging(key: Callable[[Launch], Hashable | None]) -> Merging:
+    return Merging(2, key, one)
+
+
+def independent(count: int, key: Callable[[Launch], Hashable | None]) -> list[str]:
+    """The kernels of a plan of so many nodes that nothing orders."""
+
+    def launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+        yield Launch("one", (Ref(node.inputs[0]), Temp(f"of {node.label}", 8), Ref(node.outputs[0])))
+
+    builder = Builder("independent")
+    builder.buffer("step.counts", (8,), "i32", "step")
+    builder.buffer("act.x", ("tokens", 4), "f32", "activation")
+    for index in range(count):
+        builder.buffer(f"act.y[{index}]", ("tokens", 4), "f32", "output")
+        builder.node(Op.ADD, ("act.x", "act.x"), (f"act.y[{index}]",), label=f"y-{index}")
+    graph = builder.build()
+    entry = Entry(Op.ADD, launches, frozenset(["canonical-1"]))
+    program = lower(graph, (entry,), plan_memory(graph, capacity=ONE), ordering="canonical-1", tier="t1")
+    plan = dispatch_plan(replace(program, merging=merging(key)))
+    for step in plan.dispatches:
+        assert {buffer.name for buffer in step.launch.buffers if isinstance(buffer, Temp)} <= set(step.temps)
+    return [step.launch.kernel for step in plan.dispatches]
+
+
+def test_launches_of_one_key_between_two_barriers_are_as_few_dispatches_as_can_be() -> None:
+    assert independent(2, lambda launch: 1) == ["both"]
+    assert independent(5, lambda launch: 1) == ["both", "both", "one"]
+    assert independent(3, lambda launch: launch.buffers[2]) == ["one"] * 3
+    assert independent(2, lambda launch: None) == ["one"] * 2
+
+
+def test_launches_with_a_barrier_between_are_never_one() -> None:
+    program = replace(chain((5, 1, 1), ONE), merging=merging(lambda launch: 1))
+    assert [step.launch.kernel for step in dispatch_plan(program).dispatches] == ["first", "second"] * 2

@@ -6,6 +6,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
 
 ROOMS: Rooms = ({}, {"tokens": 9, "sequences": 3})
+DELTA_ROOMS: Rooms = (*ROOMS, {"tokens": 40, "sequences": 3})  # gates and units apart, and by each wave
 FEW = ("mixed", "edges", "outliers", "zeros")
 CHANNELS = (1, 37, 255, 256, 257, 320)
 CONV = (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
@@ -60,7 +61,7 @@ SWEEPS = (
                 *_apart(op, _delta(2, 4, 20, "grouped")),
             ),
             values=FEW,
-            rooms=ROOMS,
+            rooms=DELTA_ROOMS,
             more={"slots": 4},
         )
         for op in DELTA

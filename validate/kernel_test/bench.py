@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal
 
@@ -157,7 +157,10 @@ class _OpenedBackend:
     def lowered(self, node: OneNode) -> LoweredGraph:
         backend = self.backend
         plan = node.together(BufferHeap.DEVICE_LOCAL, ALIGNMENT)
-        return lower(node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
+        program = lower(
+            node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier
+        )
+        return replace(program, merging=backend.kernels.merging)
 
     def run(self, node: OneNode, program: LoweredGraph, timeout_seconds: float) -> dict[str, np.ndarray]:
         """Every buffer but the weights, as it is afterwards."""

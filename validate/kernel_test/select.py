@@ -53,7 +53,11 @@ def planned(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
     if isinstance(entry, str):
         return PlannedCase(case, (), entry)
     program = LoweredGraph(
-        node.graph, node.together(BufferHeap.DEVICE_LOCAL, 256), ordering, (Call(node.node, entry),)
+        node.graph,
+        node.together(BufferHeap.DEVICE_LOCAL, 256),
+        ordering,
+        (Call(node.node, entry),),
+        merging=kernels.merging,
     )
     try:
         return PlannedCase(case, dispatched(program, kernels))

@@ -10,7 +10,7 @@ from math import prod
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry, Rejects
-from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Operand, Ref, Sync, Temp
 from zinc_rt.kernels.rows.dequantise import dequantise, vector_refusal
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.projections import CODES, Launches, Part, ProjectionInput, ProjectionKernels, no_glu
@@ -54,7 +54,7 @@ def glu(
     one = projection(tuning, graph, source, up)
     x, *_, ids, row = one.buffers
     number, flags = one.constants[-3:-1]
-    buffers: list[Buffer | None] = [x, ids, row]
+    buffers: list[Operand | None] = [x, ids, row]
     constants: list[int | float] = [halves[0].k, number, int(flags) & ~0xF, 0, 0, 0, 0, 0]
     for half, out in zip(halves, (None, up.out), strict=True):
         weight, _, scale, bias = half.buffers

@@ -80,8 +80,8 @@ class ProjectionKernels:
     `project(graph, capacity, input, parts)`: out f32 [tokens][rows] = (dot(x, a row of the weight) * scale) +
     bias, of each part. What x was made by has ended before, and the caller puts a SYNC before what reads out.
     `glu(graph, capacity, input, gate, up)`: silu of gate's result times up's, into `up.out`, in one launch; None
-    where that is not possible. `vectors(node, graph, launches)`: the launches, reading the node's vectors as float32
-    whatever type they have.
+    where that is not possible. `vectors(node, graph, launches)`: the launches, reading the node's vectors as
+    float32 whatever type they have.
     """
 
     tuning: Tuning
