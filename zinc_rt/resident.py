@@ -224,7 +224,7 @@ class Resident:
             program,
             steps=program.steps[:steps],
             timed=timed,
-            merging=None if tapped or steps is not None else backend.kernels.merging,
+            merging=None if tapped or timed or steps is not None else backend.kernels.merging,
         )
         if not self._weights:
             self._weights = backend.upload(*self._given)

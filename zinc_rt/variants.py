@@ -141,14 +141,17 @@ class Variants:
             return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
 
         graph = self.graph(stage, inject)
-        fuses = self.backend.kernels.fuses and not tapped
-        if fuses:
-            graph = fuse(graph, self._answers)
-        if fuses or inject or self._transform is not None:
+        if not tapped:
+            graph = self.as_run(graph)
+        if inject or self._transform is not None or not tapped:
             verify(graph)
         replays = self._graphs.get(built, made)
         table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
         return table[key]
+
+    def as_run(self, graph: ir.OpGraph) -> ir.OpGraph:
+        """A graph as it runs where nobody looks at its values: in the fused forms that the kernels have."""
+        return fuse(graph, self._answers) if self.backend.kernels.fuses else graph
 
     def _answers(self, node: ir.Node, graph: ir.OpGraph) -> bool:
         """Whether the backend's kernels run a node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -33,7 +34,8 @@ NO_WORK = ("wait", "other")  # of the units: they fill no issue slot that an ins
 
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """One node: `instructions` is an estimate for all waves, `kernel` the one that streams most."""
+    """One node: `instructions` is an estimate for all waves, `kernel` the one that streams most. A dispatch that it
+    shares with others counts as the first one's."""
 
     label: str
     op: str
@@ -89,16 +91,18 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Tok
         ordering=ORDERING,
         tier="t1",
     )
-    plan = dispatch_plan(replace(program, merging=rows.merging))
+    plan, apart = dispatch_plan(replace(program, merging=rows.merging)), dispatch_plan(program)
     loaded = _loaded(plan, rows)
     stream = command_stream.packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
-    reports = {name: _report(arch, name) for name, _ in loaded}
-    launched: dict[int, list[str]] = {}
-    for step in plan.dispatches:
+    reports = {name: _report(arch, name) for name, _ in {**loaded, **_loaded(apart, rows)}}
+    launched: dict[int, list[str]] = {}  # as if each node's launches were its own
+    for step in apart.dispatches:
         if step.node is not None:
             launched.setdefault(id(step.node), []).append(step.launch.kernel)
+    dispatches = Counter(id(step.node) for step in plan.dispatches)
     nodes = tuple(
-        _node(call.node, graph, position, launched.get(id(call.node), []), reports) for call in program.calls
+        _node(call.node, graph, position, launched.get(id(call.node), []), dispatches[id(call.node)], reports)
+        for call in program.calls
     )
     return TokenWork(
         model=gguf.path.name,
@@ -117,7 +121,12 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Tok
 
 
 def _node(
-    node: Node, graph: OpGraph, position: int, kernels: list[str], reports: Mapping[str, KernelReport]
+    node: Node,
+    graph: OpGraph,
+    position: int,
+    kernels: list[str],
+    dispatches: int,
+    reports: Mapping[str, KernelReport],
 ) -> NodeWork:
     traffic = decode_traffic(replace(graph, nodes=(node,)), position=position)
     read = sum(row.read_bytes for row in traffic)
@@ -128,7 +137,7 @@ def _node(
         kernel=streaming,
         read_bytes=read,
         written_bytes=sum(row.written_bytes for row in traffic),
-        dispatches=len(kernels),
+        dispatches=dispatches,
         instructions=read * _instructions_a_byte(reports[streaming]) if streaming else 0.0,
     )
 

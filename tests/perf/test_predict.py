@@ -38,8 +38,9 @@ def test_the_work_is_that_of_the_graph(work: TokenWork) -> None:
     assert sum(node.written_bytes for node in work.nodes) == work.written_bytes > 0
     assert 0 <= work.dispatches - sum(node.dispatches for node in work.nodes) <= 1
     with Engine(read_gguf(FOLDER / "qwen35moe-q.gguf"), CpuBackend("canonical-1"), ctx=256) as engine:
-        names = [node.label for node in engine.graph("decode").nodes if node.op.name != "BARRIER"]
-    assert len(work.nodes) == len(names)
+        plain = [node.label for node in engine.graph("decode").nodes if node.op.name != "BARRIER"]
+    names = {node.label for node in work.nodes}
+    assert len(work.nodes) < len(plain) and names <= set(plain)
     assert all(node.instructions > 0 for node in work.nodes if node.kernel.startswith("matvec"))
 
 
