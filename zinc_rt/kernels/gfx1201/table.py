@@ -24,7 +24,7 @@ from zinc_rt.kernels.rows.dequantise import any_vectors
 from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, pack_weight, packed_bytes
 from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
-from zinc_rt.kernels.rows.tuning import FUSED_KERNELS, Tuning
+from zinc_rt.kernels.rows.tuning import OWN_KERNELS, Tuning
 from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet, Merging
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
@@ -58,7 +58,7 @@ TUNING = Tuning(
     vocabulary_maximum=1 << 18,  # 256 logits a work-item
     sample_block=16,
     sample_columns=1024,
-    fused_kernels=FUSED_KERNELS,
+    own_kernels=OWN_KERNELS,
     fused_tokens=16,
     any_vectors=True,
 )

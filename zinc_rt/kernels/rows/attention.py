@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import Launch, Ref
+from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PAGE_TOKENS = 16  # ir.op's default
+F32_BYTES = 4
 
 
 def pair_bytes(mode: str, pairs: int) -> tuple[int, int]:
@@ -134,28 +136,34 @@ def norm_rope_kv_write(
     )
 
 
-def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     q, kv_k, kv_v, position, slot, page_table = (Ref(name) for name in node.inputs)
     heads, kv_heads, head_dim, value_dim = (
         int(node.attrs[name]) for name in ("heads", "kv_heads", "head_dim", "value_dim")
     )
-    group = heads // kv_heads
-    width = next(width for width in tuning.flash_widths if width >= max(head_dim, value_dim))
-    yield Launch(
-        f"flash_attn_{width}",
-        (q, kv_k, kv_v, position, slot, page_table, Ref(node.outputs[0])),
-        (
-            group,
-            kv_heads,
-            head_dim,
-            value_dim,
-            float(node.attrs["scale"]),
-            int(node.attrs.get("window", 0)),
-            _page_tokens(node).bit_length() - 1,
-            last_dim(graph, node.inputs[5]),
-        ),
-        (group, row_shape(graph, node.inputs[0])[0], kv_heads),
-    )
+    group, widest = heads // kv_heads, tuning.flash_widths[-1]
+    out, tokens = Ref(node.outputs[0]), row_shape(graph, node.inputs[0])[0]
+    constants = (float(node.attrs["scale"]), int(node.attrs.get("window", 0)), _page_tokens(node).bit_length() - 1)
+    pages, grid = last_dim(graph, node.inputs[5]), (group, tokens, kv_heads)
+    if max(head_dim, value_dim) <= widest:
+        width = next(width for width in tuning.flash_widths if width >= max(head_dim, value_dim))
+        yield Launch(
+            f"flash_attn_{width}",
+            (q, kv_k, kv_v, position, slot, page_table, out),
+            (group, kv_heads, head_dim, value_dim, *constants, pages),
+            grid,
+        )
+        return
+    for first in range(0, value_dim, widest):  # each computes the scores, and some dims of the values
+        if first:
+            yield SYNC  # two slices may meet in one cache line
+        at, dims = F32_BYTES * first, min(widest, value_dim - first)
+        yield Launch(
+            "flash_attn_slices",
+            (q, kv_k, replace(kv_v, offset_bytes=at), position, slot, page_table, replace(out, offset_bytes=at)),
+            (group, kv_heads, head_dim, dims, *constants, pages, value_dim),
+            grid,
+        )
 
 
 def _page_tokens(node: Node) -> int:
@@ -181,7 +189,8 @@ def write_refusal(node: Node, graph: OpGraph) -> str | None:
 def flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     multiple, widest = tuning.flash_multiple, tuning.flash_widths[-1]
-    if head_dim % multiple or value_dim % multiple or not 0 < max(head_dim, value_dim) <= widest:
+    too_long = max(head_dim, value_dim) > widest and "flash_attn_slices" not in tuning.own_kernels
+    if head_dim % multiple or value_dim % multiple or too_long or not max(head_dim, value_dim):
         wanted = f"multiples of {multiple} up to {widest}" if multiple > 1 else f"1 to {widest}"
         return f"head_dim {head_dim}, value_dim {value_dim}: wanted {wanted}"
     return page_refusal(tuning, node, graph)

@@ -219,7 +219,7 @@ def projection_entries(
 
 
 def _glu(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
-    return partial(glu, tuning) if ordering == "canonical-1" and "matvec_glu" in tuning.fused_kernels else no_glu
+    return partial(glu, tuning) if ordering == "canonical-1" and "matvec_glu" in tuning.own_kernels else no_glu
 
 
 def _as_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:

@@ -161,7 +161,7 @@ def _shared_expert(
     down = Temp("down", F32_BYTES * tokens * width) if gate_inp or hidden else out
     with_dot = (
         bool(gate_inp)
-        and "expert_gate_dot" in tuning.fused_kernels
+        and "expert_gate_dot" in tuning.own_kernels
         and tuning.stored(graph.buffers[gate_inp].dtype) == "f32"
     )
     source = ProjectionInput(Ref(x))

@@ -95,7 +95,7 @@ def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
     in_registers = _fits_registers(tuning, d)
     constants = (d, row, k_heads, v_heads, grouped, 1.0 / sqrt(d))
     grid = (-(-d // tuning.delta_values) if in_registers else d, v_heads, "sequences")
-    if "delta_step" in tuning.fused_kernels and in_registers and tokens <= tuning.fused_tokens:
+    if "delta_step" in tuning.own_kernels and in_registers and tokens <= tuning.fused_tokens:
         inputs = Ref(conv_out), Ref(beta), Ref(alpha), *states
         outputs = Ref(node.outputs[0]), Ref(COUNTS)
         vectors = Ref(dt_bias), Ref(a)
@@ -133,7 +133,7 @@ def gated_norm(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
     rows, columns = row_shape(graph, x)
     size = int(graph.buffers[weight].shape[0])
     eps = float(node.attrs["eps"])
-    if "gated_norm" in tuning.fused_kernels:
+    if "gated_norm" in tuning.own_kernels:
         buffers = Ref(x), Ref(weight), Ref(node.outputs[0]), Ref(z)
         yield Launch("gated_norm", buffers, (size, eps, columns), (columns // size, rows, 1))
         return

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from zinc_rt.kernels.rows.expand import Expansions
 
+# What a set may have beyond the others, in place of several launches:
 # gated_norm: rms_norm and swiglu. delta_step: delta_unit, delta_gates and delta_net. matvec_glu: two matvecs and
-# swiglu. expert_gate_dot: the matvec of the shared expert's score, and expert_gate.
-FUSED_KERNELS = frozenset({"gated_norm", "delta_step", "expert_gate_dot", "matvec_glu"})
+# swiglu. expert_gate_dot: the shared expert's score and expert_gate. And flash_attn_slices: heads longer than the
+# widest of `flash_widths`.
+OWN_KERNELS = frozenset({"gated_norm", "delta_step", "matvec_glu", "expert_gate_dot", "flash_attn_slices"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Tuning:
     sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
     sample_columns: int  # of sample_weights
 
-    fused_kernels: frozenset[str] = frozenset()  # that a set has in place of several others, of FUSED_KERNELS
+    own_kernels: frozenset[str] = frozenset()  # of OWN_KERNELS, those that the set has
     fused_tokens: int = 0  # steps of at most so many tokens are worth delta_step
 
     any_vectors: bool = False  # the embed kernels take no row numbers too, and so make float32 of small weights
