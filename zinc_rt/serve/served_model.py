@@ -174,6 +174,8 @@ def open_model(
         timeout=device.step_timeout_s,
         pages=settings.kv.pages,
         state_rows=settings.state_rows,
+        unchecked=device.unchecked,
+        simulated=device.simulated,
     )
     engine = opener()
     try:
