@@ -172,9 +172,7 @@ class InferenceServer:
     def _lose(self, model: ServedModel, error: Exception) -> None:
         said = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
         model.lost = f"the device of {model.id} is lost: {said}"
-        failure = unavailable(model.lost, "device_lost", 10)
-        streams, model.streams = list(model.streams.values()), {}
-        self._in_loop(lambda: _fail(streams, failure))
+        self._in_loop(lambda: _fail(model, unavailable(model.lost, "device_lost", 10)))
 
     def _deliver(self, deliveries: Iterable[Delivery]) -> None:
         made = list(deliveries)
@@ -202,8 +200,10 @@ class InferenceServer:
             self._store.close()
 
 
-def _fail(streams: Iterable[AnswerStream], failure: ServeError) -> None:
-    for stream in streams:
+def _fail(model: ServedModel, failure: ServeError) -> None:
+    """In the event loop, where requests begin: none that the engine's thread did not know of is forgotten."""
+    streams, model.streams = model.streams, {}
+    for stream in streams.values():
         stream.fail(failure)
 
 
