@@ -205,9 +205,7 @@ class InferenceServer:
         model.lost = f"the device of {model.id} is lost: {said}"
         if not self._lost.done():
             self._lost.set_result(model.lost)
-        failure = unavailable(model.lost, "device_lost", 10)
-        streams, model.streams = list(model.streams.values()), {}
-        self._in_loop(lambda: _fail(streams, failure))
+        self._in_loop(lambda: _fail(model, unavailable(model.lost, "device_lost", 10)))
 
     def _deliver(self, deliveries: Iterable[Delivery]) -> None:
         made = list(deliveries)
@@ -232,8 +230,10 @@ class InferenceServer:
             self._unwritten = self._store.close().degraded
 
 
-def _fail(streams: Iterable[AnswerStream], failure: ServeError) -> None:
-    for stream in streams:
+def _fail(model: ServedModel, failure: ServeError) -> None:
+    """In the event loop, where requests begin: none that the engine's thread did not know of is forgotten."""
+    streams, model.streams = model.streams, {}
+    for stream in streams.values():
         stream.fail(failure)
 
 
