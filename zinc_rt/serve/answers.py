@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
@@ -15,7 +15,7 @@ from zinc_rt.serve.replies import UsageReply
 from zinc_rt.serve.requests import Ask, Delivered
 from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
-from zinc_rt.serve.text import ChoiceText, Piece
+from zinc_rt.serve.text import ChoiceText, Piece, TokenReader
 
 PREEMPTED = frozenset({State.PARKED, State.EVICTED})
 ENDED = frozenset({"stop", "length"})
@@ -25,7 +25,7 @@ FAILURES = {  # what ends a request early, as the scheduler calls it: status, se
         500, "the model computed something that is no number; zinc-rt validate says in which layer", "server_error"
     ),
     "sampler_no_candidate": (500, "what was asked for leaves no token to draw", "server_error"),
-    "device_hang": (500, "the step of this request did not come back, twice, with nobody else in it", "server_error"),
+    "device_hang": (500, "the step of this request hung, twice, with nobody else in it", "server_error"),
     "device_lost": (503, "the device is lost", "service_unavailable_error"),
     "client_too_slow": (408, "nobody read the answer for too long", "timeout_error"),
 }  # fmt: skip
@@ -37,15 +37,10 @@ class Answers:
     Choices are numbered through: prompt p's choice c is p * n + c. What is left when the block ends is cancelled.
     """
 
-    def __init__(self, model: ServedModel, asks: Sequence[Ask], *, quiet_seconds: float | None = None) -> None:
+    def __init__(self, model: ServedModel, asks: Sequence[Ask], reader: Callable[[], TokenReader]) -> None:
         self.model, self.asks = model, asks
-        self.quiet_seconds = quiet_seconds
-        core = model.core
-        self.choices = [
-            ChoiceText(at * ask.sampling.n + choice, core.tokenizer, ask.sampling, core.end_ids)
-            for at, ask in enumerate(asks)
-            for choice in range(ask.sampling.n)
-        ]
+        self.quiet_seconds: float | None = None
+        self.choices = [ChoiceText(at, reader()) for at in range(sum(ask.sampling.n for ask in asks))]
         self.streams: list[AnswerStream] = []
         self._begun = AsyncExitStack()
         self._pumps: list[asyncio.Task[None]] = []
@@ -112,15 +107,15 @@ class Answers:
             piece = choice.feed(delivered)
             if piece is not None:
                 pieces.append(piece)
-                if choice.stopped and delivered.finish_reason is None:
+                if choice.ended and delivered.finish_reason is None:
                     stream.cancel("stop", index=delivered.index)
         return pieces
 
     def _check(self, delivered: Delivered, choice: ChoiceText) -> None:
         reason = delivered.finish_reason
-        if reason is None or reason in ENDED or choice.answer.ended:
+        if reason is None or reason in ENDED or choice.ended:
             return
-        if reason == "deadline" and choice.answer.token_ids and self.quiet_seconds is not None:
+        if reason == "deadline" and choice.token_ids and self.quiet_seconds is not None:
             return  # a stream that has sent text ends as one that is too long
         status, message, kind = FAILURES.get(reason, (500, f"the request ended early: {reason}", "server_error"))
         code = "deadline_exceeded" if reason == "deadline" else reason
@@ -155,7 +150,7 @@ class Answers:
     def usage(self) -> UsageReply:
         """So far."""
         prompt = sum(stream.prompt_tokens for stream in self.streams)
-        made = sum(len(choice.answer.token_ids) for choice in self.choices)
+        made = sum(len(choice.token_ids) for choice in self.choices)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": made,

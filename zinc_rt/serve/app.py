@@ -1,27 +1,103 @@
-"""The ASGI application over a InferenceServer: its routes, and how failures are told."""
+"""The ASGI application over an InferenceServer: its routes, and how failures are told."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import secrets
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve import native, openai
+from zinc_rt.serve.errors import ServeError, of_validation
 from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.sse import ClientGone, error_response
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 def app(server: InferenceServer) -> FastAPI:
     """FastAPI's application; `app.state.server` is the server."""
     made = FastAPI(title="ZINC_RT", docs_url=None, redoc_url=None)
     made.state.server = server
-
-    @made.exception_handler(ServeError)
-    async def refused(request: Request, error: ServeError) -> JSONResponse:
-        return JSONResponse(error.body(), error.status)
-
-    @made.get("/health")
-    async def health() -> dict[str, Any]:
-        return {"status": "ok"}
-
+    made.include_router(openai.router)
+    made.include_router(native.router)
+    made.add_middleware(Headers, server=server)
+    made.add_exception_handler(ServeError, _refused)
+    made.add_exception_handler(RequestValidationError, _invalid)
+    made.add_exception_handler(HTTPException, _not_found)
+    made.add_exception_handler(ClientGone, _gone)
+    made.add_exception_handler(Exception, _failed)
     return made
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServeError)
+    return error_response(error)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A body that is not what its schema says: 400, never 422."""
+    assert isinstance(error, RequestValidationError)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method in ("POST", "PATCH", "PUT") and kind != "application/json" and not kind.endswith("+json"):
+        return error_response(
+            ServeError(
+                415, f"content-type {kind[:64] or '(none)'}: wanted application/json", code="unsupported_type"
+            )
+        )
+    return error_response(of_validation(error.errors()))
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """A path or a method that is not there."""
+    assert isinstance(error, HTTPException)
+    said = {
+        404: f"no such path: {request.method} {request.url.path[:128]}",
+        405: f"{request.url.path[:128]} does not take {request.method}",
+    }.get(error.status_code, str(error.detail))
+    made = error_response(
+        ServeError(error.status_code, said, code="not_found" if error.status_code == 404 else None)
+    )
+    made.headers.update(error.headers or {})
+    return made
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it; logs do
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A mistake of ours. The traceback is the log's."""
+    id = request.state.request_id
+    said = f"something went wrong here; the server's log says what, under request {id}"
+    made = error_response(ServeError(500, said, "server_error", code="internal_error"))
+    made.headers["x-request-id"] = id  # outside of the middleware
+    return made
+
+
+class Headers:
+    """Every answer has its request's id and says where its numbers come from a simulated device."""
+
+    def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
+        self.app, self.server = app, server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        id = given if REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        scope.setdefault("state", {})["request_id"] = id
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", id.encode())]
+                if any(model.core.engine.backend.device.simulated for model in self.server.models.values()):
+                    message["headers"].append((b"x-zinc-rt-device", b"simulated"))
+            await send(message)
+
+        await self.app(scope, receive, sent)

@@ -12,13 +12,14 @@ from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
-from zinc_rt.serve.auth import Caller
 from zinc_rt.serve.errors import ServeError, of_usage
+from zinc_rt.serve.keys import Caller
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.schema import ChatBody, CompletionBody, Message, SamplingBody
 from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
 
+TAKEN = frozenset({"template", "messages", "bos_text", "eos_text", "now"})  # that rendering itself gives
 DEFAULT_TOKENS = 16  # of a plain completion, as OpenAI has it; a chat goes on to the end of the context
 
 
@@ -45,32 +46,54 @@ def tokenizer_of(model: ServedModel) -> Tokenizer:
         raise ServeError(400, error.message, param="model") from error
 
 
-async def chat_prompt(model: ServedModel, body: ChatBody, **variables: Any) -> list[int]:
-    """A conversation as token ids, by the model's own template. Raises ServeError 400 where that refuses it."""
-    messages = [template_message(message, at) for at, message in enumerate(body.messages)]
-    given = {**(body.chat_template_kwargs or {}), **variables}
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt as text, as far as it came as one, and as token ids."""
+
+    text: str
+    tokens: list[int]
+
+
+async def chat_prompt(
+    model: ServedModel, messages: Sequence[Message], variables: Mapping[str, Any] | None = None
+) -> Prompt:
+    """A conversation by the model's own template, which `variables` reach. Raises ServeError 400 where it
+    refuses."""
+    given = [template_message(message, at) for at, message in enumerate(messages)]
+    variables = variables or {}
+    if taken := [name for name in variables if name in TAKEN]:
+        raise ServeError(
+            400, f"chat_template_kwargs: {taken[0]} is not a name to give", param="chat_template_kwargs"
+        )
+
+    def prompt() -> Prompt:
+        text = model.core.chat_text(given, **variables)
+        return Prompt(text, model.core.encode_chat(text))
+
     try:
-        return await asyncio.to_thread(model.core.chat_tokens, messages, given)
+        return await asyncio.to_thread(prompt)
     except ZincError as error:
         raise ServeError(400, error.message, param="messages") from error
 
 
-async def text_prompts(model: ServedModel, body: CompletionBody) -> list[list[int]]:
-    """Each of its prompts as token ids."""
+async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]:
+    """Each of its prompts. Raises ServeError 400 for none, and for text without a tokenizer."""
     prompt: Any = body.prompt
     alone = isinstance(prompt, str) or bool(prompt and isinstance(prompt[0], int))
     prompts: Sequence[str | list[int]] = [prompt] if alone else prompt
     if not prompts:
         raise ServeError(400, "prompt: wanted a text, token ids, or a list of either; it is empty", param="prompt")
-    if all(not isinstance(each, str) for each in prompts):
-        return [list(each) for each in prompts]  # type: ignore[arg-type]
-    tokenizer = tokenizer_of(model)
+    texts = any(isinstance(each, str) for each in prompts)
+    tokenizer = tokenizer_of(model) if texts or body.echo else None
 
-    def encoded() -> list[list[int]]:
-        return [tokenizer.encode(each) if isinstance(each, str) else list(each) for each in prompts]
+    def encoded(prompt: str | list[int]) -> Prompt:
+        if isinstance(prompt, str):
+            assert tokenizer is not None
+            return Prompt(prompt, tokenizer.encode(prompt))
+        return Prompt("" if tokenizer is None else tokenizer.decode(prompt, skip_special=True), prompt)
 
     try:
-        return await asyncio.to_thread(encoded)
+        return await asyncio.to_thread(lambda: [encoded(each) for each in prompts])
     except ZincError as error:
         raise ServeError(400, error.message, param="prompt") from error
 
@@ -105,7 +128,7 @@ def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling
         wanted = max(1, DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens)
         if body.best_of is not None and body.best_of != (body.n or 1):
             raise ServeError(400, "best_of: only as many as n are made", param="best_of")
-    given = {
+    given: dict[str, Any] = {
         "temperature": 1.0 if body.temperature is None else body.temperature,
         "top_p": body.top_p,
         "top_k": None if body.top_k is None else max(0, body.top_k),
@@ -186,6 +209,6 @@ def header_milliseconds(headers: Mapping[str, str], name: str) -> int | None:
     text = headers.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:10]) and len(text) < 10):
+    if not (text.isascii() and text.isdigit() and int(text[:10]) >= 1 and len(text) < 10):
         raise ServeError(400, f"{name}: wanted milliseconds, 1 or more", param=name)
     return int(text)

@@ -7,9 +7,10 @@ from typing import Any
 
 from zinc_rt.batching.completion import TokenLogprob
 from zinc_rt.serve.answers import Answers
+from zinc_rt.serve.formats.parser import CallDelta
 from zinc_rt.serve.replies import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
 from zinc_rt.serve.schema import ChatBody
-from zinc_rt.serve.shape import ReplyHead, our_part
+from zinc_rt.serve.shape import ReplyHead, our_part, says_nothing
 from zinc_rt.serve.text import Piece
 from zinc_rt.serve.token_texts import chat_logprobs
 
@@ -23,13 +24,18 @@ class ChatShape:
         self.answers, self.body, self.head = answers, body, head
         self._told = [False] * len(answers.choices)
 
-    def delta(self, piece: Piece) -> dict[str, Any]:
+    def delta(self, piece: Piece) -> dict[str, Any] | None:
         delta: dict[str, Any] = {}
         if not self._told[piece.index]:
             self._told[piece.index] = True
             delta = {"role": "assistant", "content": ""}
-        if piece.text:
-            delta["content"] = piece.text
+        for name in ("content", "reasoning_content"):
+            if text := "".join(getattr(each, name) for each in piece.deltas):
+                delta[name] = text
+        if calls := [_call_delta(call) for each in piece.deltas for call in each.tool_calls]:
+            delta["tool_calls"] = calls
+        if not delta and says_nothing(piece, self.body):
+            return None
         choice: dict[str, Any] = {
             "index": piece.index,
             "delta": delta,
@@ -52,8 +58,16 @@ class ChatShape:
         return made
 
     def _choice(self, at: int) -> ChatChoice:
-        answer = self.answers.choices[at].answer
-        message: ChatMessage = {"role": "assistant", "content": answer.text, "refusal": None}
+        answer = self.answers.choices[at]
+        message: ChatMessage = {"role": "assistant", "content": answer.content, "refusal": None}
+        if answer.reasoning_content:
+            message["reasoning_content"] = answer.reasoning_content
+        if answer.tool_calls:
+            message["content"] = answer.content or None
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in answer.tool_calls
+            ]
         choice: ChatChoice = {
             "index": at,
             "message": message,
@@ -70,3 +84,10 @@ class ChatShape:
         core = self.answers.model.core
         shown = [each for each in logprobs if each.token_id not in core.end_ids]
         return {"content": chat_logprobs(core.tokenizer, shown), "refusal": None}
+
+
+def _call_delta(call: CallDelta) -> dict[str, Any]:
+    function: dict[str, Any] = {"arguments": call.arguments}
+    if call.name is None:
+        return {"index": call.index, "function": function}
+    return {"index": call.index, "id": call.id, "type": "function", "function": {"name": call.name, **function}}

@@ -9,7 +9,7 @@ from zinc_rt.batching.completion import TokenLogprob
 from zinc_rt.serve.answers import Answers
 from zinc_rt.serve.replies import TextChoice, TextCompletion, TextLogprobs
 from zinc_rt.serve.schema import CompletionBody
-from zinc_rt.serve.shape import ReplyHead, our_part
+from zinc_rt.serve.shape import ReplyHead, our_part, says_nothing
 from zinc_rt.serve.text import Piece
 from zinc_rt.serve.text_logprobs import TextOffsets, text_logprobs
 
@@ -25,10 +25,12 @@ class TextShape:
         self._offsets = [TextOffsets(answers.model.core.tokenizer, len(text)) for text in self._echoes]
         self._told = [False] * len(self._echoes)
 
-    def delta(self, piece: Piece) -> dict[str, Any]:
-        at, text = piece.index, piece.text
+    def delta(self, piece: Piece) -> dict[str, Any] | None:
+        at, text = piece.index, "".join(delta.content for delta in piece.deltas)
         if not self._told[at]:
             self._told[at], text = True, self._echoes[at] + text
+        if not text and says_nothing(piece, self.body):
+            return None
         choice: dict[str, Any] = {
             "index": at,
             "text": text,
@@ -48,10 +50,10 @@ class TextShape:
         }
 
     def _choice(self, at: int) -> TextChoice:
-        answer = self.answers.choices[at].answer
+        answer = self.answers.choices[at]
         choice: TextChoice = {
             "index": at,
-            "text": self._echoes[at] + answer.text,
+            "text": self._echoes[at] + answer.content,
             "logprobs": self._logprobs(at, answer.logprobs),
             "finish_reason": answer.ended,
         }

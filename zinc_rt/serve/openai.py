@@ -12,16 +12,20 @@ from fastapi.responses import JSONResponse, Response
 from zinc_rt.serve import asking
 from zinc_rt.serve.answers import Answers
 from zinc_rt.serve.asking import Asker, ask_of, model_of, sampling_of
-from zinc_rt.serve.auth import Caller, caller
+from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.chat_completions import ChatShape
 from zinc_rt.serve.completions import TextShape
 from zinc_rt.serve.errors import not_offered
+from zinc_rt.serve.formats.answer_text import AnswerText
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.table import choose, named
 from zinc_rt.serve.replies import ChatCompletion, ErrorReply, ModelList, ModelReply, TextCompletion
 from zinc_rt.serve.schema import ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
 from zinc_rt.serve.shape import ReplyHead, Shape, chunks
 from zinc_rt.serve.sse import EventStream, receiver, unless_gone
+from zinc_rt.serve.text import RawText, TokenReader
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorReply, "description": "refused"},
@@ -30,7 +34,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 router = APIRouter(responses=REFUSALS)
 
 
-def asker(request: Request, by: Annotated[Caller, Depends(caller)]) -> Asker:
+def asker(request: Request, by: Inference) -> Asker:
     """Who asks, and what the headers say of it."""
     headers = request.headers
     return Asker(
@@ -51,22 +55,30 @@ def server_of(request: Request) -> InferenceServer:
 
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
 async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Response:
-    server = server_of(request)
-    model = model_of(server, body.model)
-    sampling = sampling_of(body, model)
-    tokens = await asking.chat_prompt(model, body)
-    answers = Answers(model, [ask_of(body, model, tokens, sampling, by, "messages")])
+    model = model_of(server_of(request), body.model)
+    core, sampling = model.core, sampling_of(body, model)
+    prompt = await asking.chat_prompt(model, body.messages, body.chat_template_kwargs)
+    tokenizer = asking.tokenizer_of(model)
+
+    def reader() -> TokenReader:
+        return AnswerText(tokenizer, format_of(model), sampling.stop, prompt=prompt.text, silent=core.end_ids)
+
+    answers = Answers(model, [ask_of(body, model, prompt.tokens, sampling, by, "messages")], reader)
     return await _reply(request, answers, ChatShape(answers, body, _head("chatcmpl", model)), body)
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
 async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Response:
-    server = server_of(request)
-    model = model_of(server, body.model)
-    sampling = sampling_of(body, model)
+    model = model_of(server_of(request), body.model)
+    core, sampling = model.core, sampling_of(body, model)
     prompts = await asking.text_prompts(model, body)
-    answers = Answers(model, [ask_of(body, model, tokens, sampling, by, "prompt") for tokens in prompts])
-    echoes = [""] * len(prompts)
+
+    def reader() -> TokenReader:
+        return RawText(core.tokenizer, sampling.stop, core.end_ids)
+
+    asks = [ask_of(body, model, prompt.tokens, sampling, by, "prompt") for prompt in prompts]
+    answers = Answers(model, asks, reader)
+    echoes = [prompt.text if body.echo else "" for prompt in prompts]
     return await _reply(request, answers, TextShape(answers, body, _head("cmpl", model), echoes), body)
 
 
@@ -78,18 +90,26 @@ async def _reply(request: Request, answers: Answers, shape: Shape, body: Samplin
     return JSONResponse(shape.whole())
 
 
+def format_of(model: ServedModel) -> Format:
+    """How a model writes reasoning and calls: as the configuration says, else by its template."""
+    if model.settings.format is not None:
+        return named(model.settings.format)
+    template = model.core.engine.model.gguf.metadata.get("tokenizer.chat_template")
+    return choose(template if isinstance(template, str) else None)
+
+
 def _head(kind: str, model: ServedModel) -> ReplyHead:
     return ReplyHead(f"{kind}-{secrets.token_hex(12)}", int(time.time()), model.id, model.fingerprint)
 
 
 @router.get("/v1/models")
-async def models(request: Request, by: Annotated[Caller, Depends(caller)]) -> ModelList:
+async def models(request: Request, by: Inference) -> ModelList:
     server = server_of(request)
     return {"object": "list", "data": [_model(server, each) for each in server.models.values()]}
 
 
 @router.get("/v1/models/{id:path}")
-async def model(request: Request, id: str, by: Annotated[Caller, Depends(caller)]) -> ModelReply:
+async def model(request: Request, id: str, by: Inference) -> ModelReply:
     server = server_of(request)
     return _model(server, server.model(id))
 
@@ -109,8 +129,8 @@ def _model(server: InferenceServer, model: ServedModel) -> ModelReply:
             "tier": engine.backend.spec.tier,
             "ordering": engine.backend.ordering,
             "deterministic": model.deterministic,
-            "simulated": engine.device.simulated,
-            "architecture": engine.model.arch,
+            "simulated": engine.backend.device.simulated,
+            "architecture": engine.model.gguf.architecture,
         },
     }
 

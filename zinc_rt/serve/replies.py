@@ -1,4 +1,4 @@
-"""Bodies of answers, as OpenAI's API has them: what handlers return, and what the OpenAPI document says they do."""
+"""Bodies of answers, as OpenAI's API has them: what handlers return, and what the OpenAPI document says."""
 
 from __future__ import annotations
 
@@ -118,6 +118,7 @@ class ModelReply(TypedDict):
     object: str
     created: int
     owned_by: str
+    max_model_len: int
     zinc_rt: dict[str, Any]
 
 

@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from zinc_rt.sampling import MAX_BIASES, MAX_CHOICES, MAX_LOGPROBS, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, MAX_TOP_K
+from zinc_rt.sampling import (
+    MAX_BIASES,
+    MAX_CHOICES,
+    MAX_LOGPROBS,
+    MAX_STOP_BYTES,
+    MAX_STOP_TOKENS,
+    MAX_STOPS,
+    MAX_TOP_K,
+)
 
 Count = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_BYTES)]
@@ -66,9 +74,9 @@ class SamplingBody(Body):
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, gt=0, le=2)
-    logit_bias: (
-        dict[Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}\Z")], Bias] | None
-    ) = Field(None, max_length=MAX_BIASES)
+    logit_bias: dict[Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")], Bias] | None = Field(
+        None, max_length=MAX_BIASES
+    )
     ignore_eos: bool | None = None
     cache_salt: Name | None = None
     stream: bool | None = None

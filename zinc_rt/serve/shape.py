@@ -50,16 +50,23 @@ class Shape(Protocol):
         ...
 
 
+def says_nothing(piece: Piece, body: SamplingBody) -> bool:
+    """Whether a piece without text, as part of a character, is no chunk: nothing else of it was asked for."""
+    return piece.finish_reason is None and not piece.logprobs and not body.return_token_ids
+
+
 def our_part(answers: Answers) -> OurPart:
     """Beside the usage: what makes the same answer again."""
     made: OurPart = {"seed": answers.seed}
     if answers.expired:
         made["expired"] = True
+    if errors := [choice.reader.error for choice in answers.choices if choice.reader.error]:
+        made["tool_parse_error"] = errors[0]
     return made
 
 
 async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGenerator[bytes, None]:
-    """The events of a stream, [DONE] at its end. In silence a comment every 15 s. Raises ServeError where it fails."""
+    """The events of a stream, [DONE] at its end; in silence a comment every 15 s. Raises ServeError."""
     options = body.stream_options or StreamOptions()
     head = shape.head.fields(shape.chunk_object)
     silence = _Silence(answers, head, progress=bool(body.return_progress))
