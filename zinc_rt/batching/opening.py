@@ -45,9 +45,12 @@ def engine_opener(
     ordering: str = "canonical-1",
     threads: int = 0,
     timeout: float | None = None,
+    pages: tuple[int, ...] | None = None,
+    state_rows: int | None = None,
 ) -> EngineOpener:
-    """What is checked of a model and a device before anything is opened; parameters as LLM has them. Raises
-    UsageError, UnsupportedError or InputError, each with what to do."""
+    """What is checked of a model and a device before anything is opened; parameters as LLM has them, `pages` and
+    `state_rows` as SequenceLimits, None for what all slots can use. Raises UsageError, UnsupportedError or
+    InputError, each with what to do."""
     if not 1 <= slots <= MAX_SLOTS:
         raise UsageError(f"slots {slots}: wanted 1 to {MAX_SLOTS}")
     if timeout is not None and not timeout > 0:
@@ -58,7 +61,8 @@ def engine_opener(
         raise InputError(
             f"{gguf.path}: a vocabulary only, without tensors to compute with", next="use a whole model"
         )
-    limits = SequenceLimits(default_ctx(gguf, ctx), slots, state_rows=2 * slots + 1, rows=slots)
+    rows = 2 * slots + 1 if state_rows is None else state_rows
+    limits = SequenceLimits(default_ctx(gguf, ctx), slots, pages=pages, state_rows=rows, rows=slots)
     return EngineOpener(gguf, choice, limits, ordering, threads, timeout)
 
 

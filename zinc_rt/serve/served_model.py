@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zinc_rt.batching.answering import logprob_of
-from zinc_rt.batching.engine_core import EngineCore
+from zinc_rt.batching.engine_core import EngineCore, pools_of
 from zinc_rt.batching.opening import EngineOpener, engine_opener
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.messages import Batch, NewRequest
-from zinc_rt.sched.tenant import Tenant
 from zinc_rt.serve.answer_stream import AnswerStream
-from zinc_rt.serve.config import DeviceSettings, ModelSettings
+from zinc_rt.serve.config import Config, ModelSettings
+from zinc_rt.serve.quotas import scheduler_tenants
 from zinc_rt.serve.requests import Ask, Delivered
 
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
@@ -157,13 +157,12 @@ class ServedModel:
 
 def open_model(
     settings: ModelSettings,
-    device: DeviceSettings,
-    tenants: tuple[Tenant, ...],
-    timeout: float | None,
+    config: Config,
     wake: Callable[[], None],
 ) -> ServedModel:
     """Raises ZincErrors, each with what to do, for a file that cannot be read or run, a tier that cannot be used,
     a context that does not fit."""
+    device = config.device
     opener = engine_opener(
         settings.path,
         device.tier,
@@ -172,11 +171,15 @@ def open_model(
         settings.ctx,
         ordering=device.ordering,
         threads=device.threads,
-        timeout=timeout,
+        timeout=device.step_timeout_s,
+        pages=settings.kv.pages,
+        state_rows=settings.state_rows,
     )
     engine = opener()
     try:
-        core = EngineCore(engine, tenants, step_tokens=settings.step_tokens, again=opener)
+        step_tokens = settings.step_tokens
+        pages = [group.pages for group in pools_of(engine)]
+        core = EngineCore(engine, scheduler_tenants(config, pages), step_tokens=step_tokens, again=opener)
     except BaseException:
         engine.close()
         raise

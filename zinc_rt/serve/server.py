@@ -139,15 +139,18 @@ class InferenceServer:
 
     def _open(self) -> None:
         config = self.config
-        if config.ledger_path is not None:
-            self._store = LedgerStore(config.ledger_path)  # first: another process may have the file
+        ledger = config.ledger
+        if ledger.path is not None:  # first: another process may have the file
+            self._store = LedgerStore(
+                ledger.path,
+                durability=ledger.durability,
+                on_failure=ledger.on_failure,
+                max_lag_s=ledger.max_lag_s,
+                usage_days=ledger.usage_days,
+            )
         for settings in config.models:
             if settings.loaded:
-                self._add(
-                    open_model(
-                        settings, config.device, config.tenants, config.step_timeout_seconds, self._wake.set
-                    )
-                )
+                self._add(open_model(settings, config, self._wake.set))
 
     def _add(self, model: ServedModel) -> None:
         self.models = {**self.models, model.id: model}
