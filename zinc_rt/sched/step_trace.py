@@ -106,7 +106,9 @@ class StepRecorder:
         if len(s.tenants) != len(trace.tenants):
             trace.tenants = _names(s)
         prompts, parked = len(plan.prompts), len(s.parked_requests)
-        numbers = StepNumbers(times.planned_ns, times.ended_ns, plan.tokens, plan.decodes, prompts, plan.rows, parked)
+        numbers = StepNumbers(
+            times.planned_ns, times.ended_ns, plan.tokens, plan.decodes, prompts, plan.rows, parked
+        )
         pools = [pages.pool for pages in s.cache.pools]
         free, idle = [pool.free for pool in pools], [pool.idle for pool in pools]
         trace.record(plan, s.records, numbers, [s.queues.by_class[each] for each in Priority], free, idle)

@@ -76,9 +76,15 @@ TENANT_TOKENS = {
     "discarded": "tokens_discarded",
     "recomputed": "tokens_recomputed",
 }
+HELD = {
+    "slots": "Slots that a tenant has.",
+    "waiting": "Its requests that wait for a slot.",
+    "kv_pages": "Pages that it is charged.",
+    "share": "The largest part that it has of any resource.",
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class ServerCollector(Collector):
     """The families of all resident models, made anew at each scrape."""
 
@@ -215,15 +221,7 @@ def _tenant_families(
         "zinc_rt_tenant_tokens", "Tokens of a tenant.", labels=["model_name", "tenant", "kind"]
     )
     labels = ["model_name", "tenant"]
-    held = {
-        "zinc_rt_tenant_slots": GaugeMetricFamily("zinc_rt_tenant_slots", "Slots it has.", labels=labels),
-
-        "zinc_rt_tenant_kv_pages": GaugeMetricFamily("zinc_rt_tenant_kv_pages", "Pages it is charged.",
-                                                     labels=labels),
-        "zinc_rt_tenant_share": GaugeMetricFamily(
-            "zinc_rt_tenant_share", "The largest part it has of any resource.", labels=labels
-        ),
-    }  # fmt: skip
+    held = [GaugeMetricFamily(f"zinc_rt_tenant_{name}", words, labels=labels) for name, words in HELD.items()]
     waited = HistogramMetricFamily(
         "zinc_rt_tenant_wait_seconds", "From a request's arrival to its first slot.", labels=labels
     )
@@ -239,22 +237,22 @@ def _tenant_families(
         for (name, kind), count in kinds.items():
             tokens.add_metric([model.id, name, kind], count)
         for name, values in _held(scheduler, names, label).items():
-            for family, value in zip(held.values(), values, strict=True):
+            for family, value in zip(held, values, strict=True):
                 family.add_metric([model.id, name], value)
         for tenant, histogram in sorted(model.metrics.tenant_wait.items()):
             if tenant < TENANTS:
                 _add_histogram(waited, [model.id, names[tenant]], histogram)
-    yield from (tokens, *held.values(), waited)
+    yield from (tokens, *held, waited)
 
 
 def _held(scheduler: Scheduler, names: list[str], label: Mapping[str, str]) -> dict[str, list[float]]:
-    """Slots, waiting requests, pages and dominant share, by label."""
+    """What HELD names, by label."""
     found: dict[str, list[float]] = {}
     for number, name in enumerate(names):
         usage = scheduler.usage(number)
         parts = [usage.slots / scheduler.limits.slots]
         parts += [used / group.pages for used, group in zip(usage.pages, scheduler.cache.groups, strict=True)]
-        sums = found.setdefault(label[name], [0.0] * 4)
+        sums = found.setdefault(label[name], [0.0] * len(HELD))
         for at, value in enumerate((usage.slots, usage.waiting, sum(usage.pages), max(parts))):
             sums[at] += value
     return found

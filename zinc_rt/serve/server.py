@@ -50,6 +50,11 @@ class InferenceServer:
 
     # --- from outside
 
+    @property
+    def store(self) -> LedgerStore | None:
+        """Where the ledgers are kept; None where they are forgotten at the end."""
+        return self._store
+
     def start(self) -> None:
         """Open the models and begin to serve. Raises ZincErrors of what cannot be opened."""
         self._thread.start()
