@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,7 +44,6 @@ class ServedModel:
     metrics: ModelMetrics = field(init=False)
     request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _fresh: deque[AnswerStream] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
@@ -91,6 +90,7 @@ class ServedModel:
         stream = AnswerStream(
             number,
             asked,
+            tenant,
             cancel=self._cancel,
             hold=self._hold,
         )
@@ -110,9 +110,8 @@ class ServedModel:
         )
         self.streams[number] = stream
         self.request_ids.add(number, ask.request_id)
-        self._fresh.append(stream)
         try:
-            scheduler.submit(new)
+            stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
         except BaseException:
             del self.streams[number]
             raise
@@ -134,11 +133,6 @@ class ServedModel:
 
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
-        self.core.scheduler.settle()
-        while self._fresh:
-            stream = self._fresh.popleft()
-            if requests := self.core.scheduler.live.get(stream.number):
-                stream.request = requests[0]
         began = time.monotonic()
         batch = self.core.scheduler.step()
         self.used_seconds += (time.monotonic() - began) / self.settings.weight
@@ -151,9 +145,9 @@ class ServedModel:
         rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
         for row, (number, choice, token) in enumerate(rows):
             stream = self.streams.get(number)
-            if stream is None or stream.request is None:
+            if stream is None:
                 continue
-            delivered[stream.request.tenant] += 1
+            delivered[stream.tenant] += 1
             one = None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, stream.ask.sampling)
             logprobs = None if one is None else (one,)
             reason = ended.pop((number, choice), None)
@@ -188,6 +182,8 @@ def open_model(
         timeout=device.step_timeout_s,
         pages=settings.kv.pages,
         state_rows=settings.state_rows,
+        unchecked=device.unchecked,
+        simulated=device.simulated,
     )
     engine = opener()
     try:
