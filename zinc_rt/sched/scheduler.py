@@ -109,14 +109,15 @@ class Scheduler(SchedulerState):
             return f"{placed} tokens never fit the pages this tenant may have: at most {fits} do"
         return ""
 
-    def submit(self, new: NewRequest) -> None:
-        """From any thread. Raises UsageError for what can never run. Whatever takes time is done here, not in a
-        step."""
+    def submit(self, new: NewRequest) -> Request:
+        """Its first choice, to be looked at; from any thread. Raises UsageError for what can never run. Whatever
+        takes time is done here, not in a step."""
         new.sampling.check()
         if why := self.refuse(new):
             raise UsageError(f"request {new.number}: {why}")
         requests = self._requests_of(new)
         self._mailbox.append(lambda: self._arrive(requests))
+        return requests[0]
 
     def cancel(self, number: int, reason: str = "cancelled", *, choice: int | None = None) -> None:
         """From any thread; takes effect at the next step boundary. `choice`: only that one."""

@@ -61,7 +61,8 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """As `zinc-rt run` has them. `step_timeout_s`: that one step may take."""
+    """As `zinc-rt run` has them. `step_timeout_s`: that one step may take. `sanitizer`, `facts`: of a simulated
+    device; `unchecked`: a GPU on which pm4-test has not passed."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -70,6 +71,15 @@ class DeviceSettings:
     ordering: str = "canonical-1"
     threads: Whole = 0
     step_timeout_s: Seconds | None = None
+    sanitizer: Literal["off", "fast", "full"] | None = None
+    facts: str | None = None
+    unchecked: Flag = False
+
+    @property
+    def simulated(self) -> dict[str, str]:
+        """What is asked of a simulated device."""
+        asked = {"sanitizer": self.sanitizer, "facts": self.facts}
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,7 +38,6 @@ class ServedModel:
     lost: str = ""  # why its device is gone
     streams: dict[int, AnswerStream] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _fresh: deque[AnswerStream] = field(default_factory=deque)
 
     @property
     def id(self) -> str:
@@ -82,6 +81,7 @@ class ServedModel:
         stream = AnswerStream(
             number,
             asked,
+            tenant,
             cancel=self._cancel,
             hold=self._hold,
         )
@@ -100,9 +100,8 @@ class ServedModel:
             session=_session_number(ask.session),
         )
         self.streams[number] = stream
-        self._fresh.append(stream)
         try:
-            scheduler.submit(new)
+            stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
         except BaseException:
             del self.streams[number]
             raise
@@ -120,11 +119,6 @@ class ServedModel:
 
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
-        self.core.scheduler.settle()
-        while self._fresh:
-            stream = self._fresh.popleft()
-            if requests := self.core.scheduler.live.get(stream.number):
-                stream.request = requests[0]
         began = time.monotonic()
         batch = self.core.scheduler.step()
         self.used_seconds += (time.monotonic() - began) / self.settings.weight
@@ -137,9 +131,9 @@ class ServedModel:
         rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
         for row, (number, choice, token) in enumerate(rows):
             stream = self.streams.get(number)
-            if stream is None or stream.request is None:
+            if stream is None:
                 continue
-            delivered[stream.request.tenant] += 1
+            delivered[stream.tenant] += 1
             one = None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, stream.ask.sampling)
             logprobs = None if one is None else (one,)
             reason = ended.pop((number, choice), None)
@@ -174,6 +168,8 @@ def open_model(
         timeout=device.step_timeout_s,
         pages=settings.kv.pages,
         state_rows=settings.state_rows,
+        unchecked=device.unchecked,
+        simulated=device.simulated,
     )
     engine = opener()
     try:
