@@ -79,9 +79,9 @@ def test_a_key_is_shown_once_and_kept_as_a_digest() -> None:
 
 
 @pytest.mark.parametrize("spoil", [
-    lambda text: text[:-1], lambda text: text + "a", lambda text: text.upper(), lambda text: "", lambda text: "zrt__",
-    lambda text: text.replace("k1", "k2"), lambda text: text.replace("zrt", "sk"), lambda text: "zrt_k1_",
-    lambda text: text.partition("_")[2], lambda text: "\udcff_k1_x", lambda text: "zrt_k1_" + "a" * 100_000,
+    lambda text: text[:-1], lambda text: text + "a", lambda text: text.upper(), lambda text: text[4:],
+    lambda text: text.replace("k1", "k2"), lambda text: text.replace("zrt", "sk"), lambda text: "\udcff_k1_x",
+    lambda text: "", lambda text: "zrt__", lambda text: "zrt_k1_", lambda text: "zrt_k1_" + "a" * 100_000,
 ])  # fmt: skip
 def test_what_is_not_quite_a_key_is_nobodys(spoil: Any) -> None:
     text, kept = new_key("k1")
