@@ -27,6 +27,7 @@ from zinc_rt.serve.config import Config
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
+from zinc_rt.serve.tenancy import Tenancy
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class InferenceServer:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.tenancy = Tenancy(config)
         self.models: dict[str, ServedModel] = {}
         self.draining = False
         self.started_at = time.time()
