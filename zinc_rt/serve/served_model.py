@@ -15,10 +15,14 @@ from zinc_rt.batching.engine_core import EngineCore, pools_of
 from zinc_rt.batching.opening import EngineOpener, engine_opener
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.messages import Batch, NewRequest
+from zinc_rt.sched.request import Request
+from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config, ModelSettings
 from zinc_rt.serve.model_file import ModelFile
+from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
 from zinc_rt.serve.quotas import scheduler_tenants
+from zinc_rt.serve.request_ids import RequestIds
 from zinc_rt.serve.requests import Ask, Delivered
 
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
@@ -40,7 +44,12 @@ class ServedModel:
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
+    metrics: ModelMetrics = field(init=False)
+    request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
 
     @property
     def id(self) -> str:
@@ -103,6 +112,7 @@ class ServedModel:
             session=_session_number(ask.session),
         )
         self.streams[number] = stream
+        self.request_ids.add(number, ask.request_id)
         try:
             stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
         except BaseException:
@@ -119,6 +129,10 @@ class ServedModel:
         self.wake()
 
     # --- in the engine's thread
+
+    def _tell_end(self, request: Request, times: RequestTimes, now_ns: int) -> None:
+        tenant = self.core.scheduler.tenants[request.tenant].name
+        tell_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
 
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""

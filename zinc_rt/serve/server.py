@@ -28,6 +28,7 @@ from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.model_file import LOOK_SECONDS
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
+from zinc_rt.serve.tenancy import Tenancy
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ class InferenceServer:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.tenancy = Tenancy(config)
         self.models: dict[str, ServedModel] = {}
         self.draining = False
         self.started_at = time.time()
@@ -53,6 +55,11 @@ class InferenceServer:
         self._unwritten = ""  # why the ledger's last seconds are not in its file
 
     # --- from outside
+
+    @property
+    def store(self) -> LedgerStore | None:
+        """Where the ledgers are kept; None where they are forgotten at the end."""
+        return self._store
 
     def start(self) -> None:
         """Open the models and begin to serve. Raises ZincErrors of what cannot be opened."""
