@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import secrets
+from collections import Counter
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -11,12 +10,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from zinc_rt.serve import native, openai
+from zinc_rt.serve import metrics, native, openai
 from zinc_rt.serve.errors import ServeError, of_validation
+from zinc_rt.serve.logs import RequestLog
 from zinc_rt.serve.server import InferenceServer
 from zinc_rt.serve.sse import ClientGone, error_response
-
-REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 def app(server: InferenceServer) -> FastAPI:
@@ -25,12 +23,15 @@ def app(server: InferenceServer) -> FastAPI:
     made.state.server = server
     made.include_router(openai.router)
     made.include_router(native.router)
-    made.add_middleware(Headers, server=server)
+    responses: Counter[int] = Counter()
+    made.include_router(metrics.router(server, responses))
+    made.add_middleware(DeviceHeader, server=server)
     made.add_exception_handler(ServeError, _refused)
     made.add_exception_handler(RequestValidationError, _invalid)
     made.add_exception_handler(HTTPException, _not_found)
     made.add_exception_handler(ClientGone, _gone)
     made.add_exception_handler(Exception, _failed)
+    made.add_middleware(RequestLog, responses=responses)  # the outermost: added last
     return made
 
 
@@ -79,25 +80,19 @@ async def _failed(request: Request, error: Exception) -> Response:
     return made
 
 
-class Headers:
-    """Every answer has its request's id and says where its numbers come from a simulated device."""
+class DeviceHeader:
+    """Says with every answer where a simulated device computes: no number from here may pass for hardware's."""
 
     def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
         self.app, self.server = app, server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-        id = given if REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
-        scope.setdefault("state", {})["request_id"] = id
-
         async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"x-request-id", id.encode())]
-                if any(model.core.engine.backend.device.simulated for model in self.server.models.values()):
-                    message["headers"].append((b"x-zinc-rt-device", b"simulated"))
+            if message["type"] == "http.response.start" and self._simulated():
+                message["headers"] = [*message["headers"], (b"x-zinc-rt-device", b"simulated")]
             await send(message)
 
         await self.app(scope, receive, sent)
+
+    def _simulated(self) -> bool:
+        return any(model.core.engine.backend.device.simulated for model in self.server.models.values())
