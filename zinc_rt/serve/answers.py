@@ -15,7 +15,7 @@ from zinc_rt.serve.replies import UsageReply
 from zinc_rt.serve.requests import Ask, Delivered
 from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
-from zinc_rt.serve.text import ChoiceText, Piece, TokenReader
+from zinc_rt.serve.text import ChoicePiece, ChoiceText, TokenReader
 
 PREEMPTED = frozenset({State.PARKED, State.EVICTED})
 ENDED = frozenset({"stop", "length"})
@@ -70,7 +70,7 @@ class Answers:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> list[Piece]:
+    async def __anext__(self) -> list[ChoicePiece]:
         try:
             async with asyncio.timeout(self.quiet_seconds):
                 at, deliveries = await self._next()
@@ -99,7 +99,7 @@ class Answers:
         except Exception as error:
             await self._queue.put((at, error))
 
-    def _pieces(self, at: int, deliveries: Sequence[Delivered]) -> list[Piece]:
+    def _pieces(self, at: int, deliveries: Sequence[Delivered]) -> list[ChoicePiece]:
         pieces, stream = [], self.streams[at]
         for delivered in deliveries:
             choice = self.choices[at * stream.ask.sampling.n + delivered.index]

@@ -11,7 +11,7 @@ from zinc_rt.serve.formats.parser import CallDelta
 from zinc_rt.serve.replies import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
 from zinc_rt.serve.schema import ChatBody
 from zinc_rt.serve.shape import ReplyHead, our_part, says_nothing
-from zinc_rt.serve.text import Piece
+from zinc_rt.serve.text import ChoicePiece
 from zinc_rt.serve.token_texts import chat_logprobs
 
 
@@ -24,7 +24,7 @@ class ChatShape:
         self.answers, self.body, self.head = answers, body, head
         self._told = [False] * len(answers.choices)
 
-    def delta(self, piece: Piece) -> dict[str, Any] | None:
+    def delta(self, piece: ChoicePiece) -> dict[str, Any] | None:
         delta: dict[str, Any] = {}
         if not self._told[piece.index]:
             self._told[piece.index] = True

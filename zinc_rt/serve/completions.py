@@ -10,7 +10,7 @@ from zinc_rt.serve.answers import Answers
 from zinc_rt.serve.replies import TextChoice, TextCompletion, TextLogprobs
 from zinc_rt.serve.schema import CompletionBody
 from zinc_rt.serve.shape import ReplyHead, our_part, says_nothing
-from zinc_rt.serve.text import Piece
+from zinc_rt.serve.text import ChoicePiece
 from zinc_rt.serve.text_logprobs import TextOffsets, text_logprobs
 
 
@@ -25,7 +25,7 @@ class TextShape:
         self._offsets = [TextOffsets(answers.model.core.tokenizer, len(text)) for text in self._echoes]
         self._told = [False] * len(self._echoes)
 
-    def delta(self, piece: Piece) -> dict[str, Any] | None:
+    def delta(self, piece: ChoicePiece) -> dict[str, Any] | None:
         at, text = piece.index, "".join(delta.content for delta in piece.deltas)
         if not self._told[at]:
             self._told[at], text = True, self._echoes[at] + text

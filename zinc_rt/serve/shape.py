@@ -10,7 +10,7 @@ from zinc_rt.serve.answers import Answers
 from zinc_rt.serve.replies import OurPart
 from zinc_rt.serve.schema import SamplingBody, StreamOptions
 from zinc_rt.serve.sse import DONE, PING, PING_SECONDS, event
-from zinc_rt.serve.text import Piece
+from zinc_rt.serve.text import ChoicePiece
 
 PREEMPTED = b": preempted\n\n"
 PROGRESS_SECONDS = 0.1  # how often a prompt's progress is looked at, where it is asked for
@@ -41,7 +41,7 @@ class Shape(Protocol):
     head: ReplyHead
     chunk_object: str
 
-    def delta(self, piece: Piece) -> dict[str, Any] | None:
+    def delta(self, piece: ChoicePiece) -> dict[str, Any] | None:
         """A piece as one of a chunk's choices; None where it says nothing."""
         ...
 
@@ -50,7 +50,7 @@ class Shape(Protocol):
         ...
 
 
-def says_nothing(piece: Piece, body: SamplingBody) -> bool:
+def says_nothing(piece: ChoicePiece, body: SamplingBody) -> bool:
     """Whether a piece without text, as part of a character, is no chunk: nothing else of it was asked for."""
     return piece.finish_reason is None and not piece.logprobs and not body.return_token_ids
 

@@ -54,7 +54,7 @@ def _content(text: str) -> list[Delta]:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChoicePiece:
     """What is new of a choice. `deltas` may lag behind `token_ids`; `finish_reason` comes once, with the last."""
 
     index: int
@@ -87,7 +87,7 @@ class ChoiceText:
     ended: str = ""
     expired: bool = False  # its deadline ended it
 
-    def feed(self, delivered: Delivered) -> Piece | None:
+    def feed(self, delivered: Delivered) -> ChoicePiece | None:
         """What becomes of a delivery; None where nothing of it is new."""
         if self.ended:
             return None
@@ -110,7 +110,7 @@ class ChoiceText:
         for delta in deltas:
             self._take(delta)
         made = tuple(self.token_ids[first:])
-        return Piece(self.index, tuple(deltas), made, tuple(self.logprobs[first:]), self.ended or None)
+        return ChoicePiece(self.index, tuple(deltas), made, tuple(self.logprobs[first:]), self.ended or None)
 
     def _take(self, delta: Delta) -> None:
         self.content += delta.content
