@@ -165,8 +165,8 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         ({"messages": [{"role": "pirate", "content": ""}]}, "messages[0].role", "'system'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///"}}]}]},
-            "messages[0].content[0]",
-            "no address is ever fetched",
+            "messages[0].content[0].type",
+            "wanted 'text'",
         ),
         ({"chat_template_kwargs": {"template": "x"}}, "chat_template_kwargs", "not a name to give"),
     ],

@@ -15,6 +15,7 @@ from zinc_rt.serve.asking import Asker, ask_of, model_of, sampling_of
 from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.chat_completions import ChatShape
 from zinc_rt.serve.completions import TextShape
+from zinc_rt.serve.document import EVENTS
 from zinc_rt.serve.errors import not_offered
 from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.formats.format import Format
@@ -26,6 +27,7 @@ from zinc_rt.serve.server import InferenceServer
 from zinc_rt.serve.shape import ReplyHead, Shape, chunks
 from zinc_rt.serve.sse import EventStream, receiver, unless_gone
 from zinc_rt.serve.text import RawText, TokenReader
+from zinc_rt.serve.tool_use import tool_use
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorReply, "description": "refused"},
@@ -53,21 +55,34 @@ def server_of(request: Request) -> InferenceServer:
     return server
 
 
-@router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
+@router.post(
+    "/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, "content": EVENTS}}
+)
 async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Response:
     model = model_of(server_of(request), body.model)
     core, sampling = model.core, sampling_of(body, model)
-    prompt = await asking.chat_prompt(model, body.messages, body.chat_template_kwargs)
+    tools = tool_use(body)
+    variables = dict(body.chat_template_kwargs or {})
+    if tools.definitions:
+        variables["tools"] = tools.definitions
+    prompt = await asking.chat_prompt(model, body.messages, variables)
     tokenizer = asking.tokenizer_of(model)
 
     def reader() -> TokenReader:
-        return AnswerText(tokenizer, format_of(model), sampling.stop, prompt=prompt.text, silent=core.end_ids)
+        return AnswerText(
+            tokenizer,
+            format_of(model),
+            sampling.stop,
+            tools=tools.schemas,
+            prompt=prompt.text,
+            silent=core.end_ids,
+        )
 
     answers = Answers(model, [ask_of(body, model, prompt.tokens, sampling, by, "messages")], reader)
     return await _reply(request, answers, ChatShape(answers, body, _head("chatcmpl", model)), body)
 
 
-@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
+@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, "content": EVENTS}})
 async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Response:
     model = model_of(server_of(request), body.model)
     core, sampling = model.core, sampling_of(body, model)
