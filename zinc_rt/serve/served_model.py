@@ -98,6 +98,7 @@ class ServedModel:
             deadline_ns,
             core.end_ids,
             session=_session_number(ask.session),
+            mask=ask.grammar,
         )
         self.streams[number] = stream
         self._fresh.append(stream)
