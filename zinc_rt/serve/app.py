@@ -46,7 +46,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """A body that is not what its schema says: 400, never 422."""
     assert isinstance(error, RequestValidationError)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.method in ("POST", "PATCH", "PUT") and kind != "application/json" and not kind.endswith("+json"):
+    of_body = any(each["loc"][:1] == ("body",) for each in error.errors())
+    if of_body and kind != "application/json" and not kind.endswith("+json"):
         return error_response(
             ServeError(
                 415, f"content-type {kind[:64] or '(none)'}: wanted application/json", code="unsupported_type"
