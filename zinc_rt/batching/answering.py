@@ -195,9 +195,8 @@ class Answering(EngineCore):
             replace(asked.sampling, max_tokens=limit, min_tokens=min(asked.sampling.min_tokens, limit)),
             end_tokens=self.end_ids,
         )
-        self.scheduler.submit(request)
+        asked.request = self.scheduler.submit(request)
         self.scheduler.settle()
-        asked.request = self.scheduler.live[asked.number][0]
         self._asked[asked.number] = asked
 
     def _text_out(self, sampling: Sampling) -> TextOut | None:

@@ -145,15 +145,20 @@ class EngineCore:
             raise UsageError("this LLM is closed", next="open another")
 
 
-def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
-    """The pages and state rows that the engine's limits give its model."""
+def pools_of(engine: Engine) -> list[PageGroup]:
+    """A pool of pages for each of the model's page groups, as large as the engine's limits have it."""
     limits = engine.limits
     groups = [
         PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
         for group, spec in enumerate(engine.page_groups)
     ]
-    if not groups:  # nobody looks back: pages are a number that the graph does not read
-        groups = [PageGroup("none", limits.slots * limits.pages_per_slot)]
+    # nobody looks back: pages are a number that the graph does not read
+    return groups or [PageGroup("none", limits.slots * limits.pages_per_slot)]
+
+
+def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
+    """The pages and state rows that the engine's limits give its model."""
+    limits, groups = engine.limits, pools_of(engine)
     rows = limits.recurrent_rows if state_row_bytes(engine.model.graph) else 0
     return KvCache(groups, limits.page_tokens, step_tokens, rows, limits.ctx)
 

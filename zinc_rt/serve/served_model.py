@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zinc_rt.batching.answering import logprob_of
-from zinc_rt.batching.engine_core import EngineCore
+from zinc_rt.batching.engine_core import EngineCore, pools_of
 from zinc_rt.batching.opening import EngineOpener, engine_opener
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.messages import Batch, NewRequest
-from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.request import Request
+from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
-from zinc_rt.serve.config import DeviceSettings, ModelSettings
+from zinc_rt.serve.config import Config, ModelSettings
+from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
+from zinc_rt.serve.quotas import scheduler_tenants
+from zinc_rt.serve.request_ids import RequestIds
 from zinc_rt.serve.requests import Ask, Delivered
 
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
@@ -37,8 +41,12 @@ class ServedModel:
     used_seconds: float = 0.0
     lost: str = ""  # why its device is gone
     streams: dict[int, AnswerStream] = field(default_factory=dict)
+    metrics: ModelMetrics = field(init=False)
+    request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _fresh: deque[AnswerStream] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
 
     @property
     def id(self) -> str:
@@ -82,6 +90,7 @@ class ServedModel:
         stream = AnswerStream(
             number,
             asked,
+            tenant,
             cancel=self._cancel,
             hold=self._hold,
         )
@@ -100,9 +109,9 @@ class ServedModel:
             session=_session_number(ask.session),
         )
         self.streams[number] = stream
-        self._fresh.append(stream)
+        self.request_ids.add(number, ask.request_id)
         try:
-            scheduler.submit(new)
+            stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
         except BaseException:
             del self.streams[number]
             raise
@@ -118,13 +127,12 @@ class ServedModel:
 
     # --- in the engine's thread
 
+    def _tell_end(self, request: Request, times: RequestTimes, now_ns: int) -> None:
+        tenant = self.core.scheduler.tenants[request.tenant].name
+        tell_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
+
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
-        self.core.scheduler.settle()
-        while self._fresh:
-            stream = self._fresh.popleft()
-            if requests := self.core.scheduler.live.get(stream.number):
-                stream.request = requests[0]
         began = time.monotonic()
         batch = self.core.scheduler.step()
         self.used_seconds += (time.monotonic() - began) / self.settings.weight
@@ -137,9 +145,9 @@ class ServedModel:
         rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
         for row, (number, choice, token) in enumerate(rows):
             stream = self.streams.get(number)
-            if stream is None or stream.request is None:
+            if stream is None:
                 continue
-            delivered[stream.request.tenant] += 1
+            delivered[stream.tenant] += 1
             one = None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, stream.ask.sampling)
             logprobs = None if one is None else (one,)
             reason = ended.pop((number, choice), None)
@@ -157,13 +165,12 @@ class ServedModel:
 
 def open_model(
     settings: ModelSettings,
-    device: DeviceSettings,
-    tenants: tuple[Tenant, ...],
-    timeout: float | None,
+    config: Config,
     wake: Callable[[], None],
 ) -> ServedModel:
     """Raises ZincErrors, each with what to do, for a file that cannot be read or run, a tier that cannot be used,
     a context that does not fit."""
+    device = config.device
     opener = engine_opener(
         settings.path,
         device.tier,
@@ -172,11 +179,17 @@ def open_model(
         settings.ctx,
         ordering=device.ordering,
         threads=device.threads,
-        timeout=timeout,
+        timeout=device.step_timeout_s,
+        pages=settings.kv.pages,
+        state_rows=settings.state_rows,
+        unchecked=device.unchecked,
+        simulated=device.simulated,
     )
     engine = opener()
     try:
-        core = EngineCore(engine, tenants, step_tokens=settings.step_tokens, again=opener)
+        step_tokens = settings.step_tokens
+        pages = [group.pages for group in pools_of(engine)]
+        core = EngineCore(engine, scheduler_tenants(config, pages), step_tokens=step_tokens, again=opener)
     except BaseException:
         engine.close()
         raise

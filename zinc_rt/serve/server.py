@@ -20,13 +20,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
+from zinc_rt.serve.tenancy import Tenancy
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class InferenceServer:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.tenancy = Tenancy(config)
         self.models: dict[str, ServedModel] = {}
         self.draining = False
         self.started_at = time.time()
@@ -44,28 +46,59 @@ class InferenceServer:
         self._wake = threading.Event()
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ready: Future[None] = Future()
+        self._opened: Future[None] = Future()
+        self._lost: Future[str] = Future()  # why the device is gone
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._store: LedgerStore | None = None
+        self._unwritten = ""  # why the ledger's last seconds are not in its file
 
     # --- from outside
+
+    @property
+    def store(self) -> LedgerStore | None:
+        """Where the ledgers are kept; None where they are forgotten at the end."""
+        return self._store
 
     def start(self) -> None:
         """Open the models and begin to serve. Raises ZincErrors of what cannot be opened."""
         self._thread.start()
-        self._ready.result()
+        self._opened.result()
 
-    def stop(self) -> None:
-        """End at once: what is still being made is lost, the ledger is written, the device given back."""
+    async def opened(self) -> None:
+        """As `start`, without keeping the event loop from anything meanwhile."""
+        self._thread.start()
+        await asyncio.shield(asyncio.wrap_future(self._opened))
+
+    async def lost(self) -> str:
+        """Returns once the device is gone for good: why."""
+        return await asyncio.shield(asyncio.wrap_future(self._lost))
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """End at once: what is still being made is lost, the ledger is written, the device given back. False where
+        its thread has not ended after `timeout_seconds`.
+
+        Raises OutputError where the ledger could not be written."""
         self._stopping = True
         self._wake.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        ended = not self._thread.is_alive()
+        if ended and self._unwritten:
+            raise OutputError(
+                self._unwritten, next="free the disk, or choose another path: these seconds are not in the file"
+            )
+        return ended
+
+    @property
+    def requests(self) -> int:
+        """How many have not been answered."""
+        return sum(len(model.streams) for model in self.models.values())
 
     async def drain(self, seconds: float) -> bool:
         """Take nothing new and wait for what runs, so long; whether all of it ended. What did not is failed."""
         self.draining = True
         until = time.monotonic() + seconds
-        while self._busy() and time.monotonic() < until:
+        while self.requests and time.monotonic() < until:
             await asyncio.sleep(0.02)
         left = [stream for model in self.models.values() for stream in list(model.streams.values())]
         for stream in left:
@@ -76,6 +109,8 @@ class InferenceServer:
     async def submit(self, ask: Ask) -> AnswerStream:
         """Begin a request. Raises ServeError where it is refused."""
         self._loop = asyncio.get_running_loop()
+        if not self._opened.done():
+            raise unavailable("the models are being loaded", "loading", 5)
         if self.draining:
             raise unavailable("the server is shutting down and takes nothing new", "draining")
         model = self.model(ask.model)
@@ -124,9 +159,9 @@ class InferenceServer:
             self._open()
         except BaseException as error:
             self._close()
-            self._ready.set_exception(error)
+            self._opened.set_exception(error)
             return
-        self._ready.set_result(None)
+        self._opened.set_result(None)
         try:
             while not self._stopping:
                 self._wake.clear()
@@ -139,15 +174,18 @@ class InferenceServer:
 
     def _open(self) -> None:
         config = self.config
-        if config.ledger_path is not None:
-            self._store = LedgerStore(config.ledger_path)  # first: another process may have the file
+        ledger = config.ledger
+        if ledger.path is not None:  # first: another process may have the file
+            self._store = LedgerStore(
+                ledger.path,
+                durability=ledger.durability,
+                on_failure=ledger.on_failure,
+                max_lag_s=ledger.max_lag_s,
+                usage_days=ledger.usage_days,
+            )
         for settings in config.models:
             if settings.loaded:
-                self._add(
-                    open_model(
-                        settings, config.device, config.tenants, config.step_timeout_seconds, self._wake.set
-                    )
-                )
+                self._add(open_model(settings, config, self._wake.set))
 
     def _add(self, model: ServedModel) -> None:
         self.models = {**self.models, model.id: model}
@@ -172,9 +210,9 @@ class InferenceServer:
     def _lose(self, model: ServedModel, error: Exception) -> None:
         said = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
         model.lost = f"the device of {model.id} is lost: {said}"
-        failure = unavailable(model.lost, "device_lost", 10)
-        streams, model.streams = list(model.streams.values()), {}
-        self._in_loop(lambda: _fail(streams, failure))
+        if not self._lost.done():
+            self._lost.set_result(model.lost)
+        self._in_loop(lambda: _fail(model, unavailable(model.lost, "device_lost", 10)))
 
     def _deliver(self, deliveries: Iterable[Delivery]) -> None:
         made = list(deliveries)
@@ -192,18 +230,17 @@ class InferenceServer:
         ]
         return max(0.0, (min(due) - time.monotonic_ns()) / 1e9) if due else None
 
-    def _busy(self) -> bool:
-        return any(model.streams for model in self.models.values())
-
     def _close(self) -> None:
         for model in self.models.values():
             model.core.close()
         if self._store is not None:
-            self._store.close()
+            self._unwritten = self._store.close().degraded
 
 
-def _fail(streams: Iterable[AnswerStream], failure: ServeError) -> None:
-    for stream in streams:
+def _fail(model: ServedModel, failure: ServeError) -> None:
+    """In the event loop, where requests begin: none that the engine's thread did not know of is forgotten."""
+    streams, model.streams = model.streams, {}
+    for stream in streams.values():
         stream.fail(failure)
 
 

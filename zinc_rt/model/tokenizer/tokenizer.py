@@ -212,6 +212,12 @@ class Tokenizer:
         """The id of the token the file spells so."""
         return self._vocabulary.ids.get(token_text)
 
+    def added_id(self, token_text: str) -> int | None:
+        """The id of a token that no ordinary text is cut into, a control or user-defined one; else None."""
+        id = self.id_of(token_text)
+        added = id is not None and self._vocabulary.kinds[id] & (CONTROL | USER_DEFINED)
+        return id if added else None
+
     def is_special(self, id: int) -> bool:
         """Whether the token is a control token or unknown."""
         return bool(self._vocabulary.kinds[self._checked(id)] & (CONTROL | UNKNOWN))

@@ -1,0 +1,20 @@
+"""Qwen 3: <think> reasoning </think>, <tool_call> {"name", "arguments"} </tool_call>.
+
+After https://huggingface.co/Qwen/Qwen3-8B, its chat template.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.json_calls import one_json_call
+
+THINK = ("<think>", "</think>")
+CALL = ("<tool_call>", "</tool_call>")
+
+QWEN3 = Format(
+    "qwen3",
+    fits=lambda template: CALL[0] in template and THINK[1] in template and "<function=" not in template,
+    reasoning=THINK,
+    call=CALL,
+    read=one_json_call,
+)
