@@ -125,7 +125,9 @@ class Tab:
 
     def look(self, *, width: int = 1280, height: int = 800, scheme: str = "light") -> None:
         """The size of the window in CSS pixels, and the colours the system asks for."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def go(self, url: str) -> None:

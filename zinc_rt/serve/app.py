@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from zinc_rt.serve import metrics
+from zinc_rt.serve import metrics, page
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.logs import RequestLog
 from zinc_rt.serve.server import InferenceServer
@@ -20,6 +20,7 @@ def app(server: InferenceServer) -> FastAPI:
     made.state.server = server
     responses: Counter[int] = Counter()
     made.include_router(metrics.router(server, responses))
+    made.include_router(page.router())
 
     @made.exception_handler(ServeError)
     async def refused(request: Request, error: ServeError) -> JSONResponse:

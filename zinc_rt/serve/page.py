@@ -1,4 +1,4 @@
-"""The pages of a browser: one file each, which asks this server for everything else and nobody else for anything."""
+"""The pages of a browser: one file each, which asks this server for everything else, and nobody else."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read(name: str) -> tuple[str, dict[str, str]]:
 
 def policy(page: str) -> str:
     """What a page may do: run its own script and style, named by their hashes, and talk to this server. Trusted
-    Types with no policy: a script that hands a string to the HTML parser fails, so a model's words cannot be markup."""
+    Types without a policy: a script that hands the HTML parser a string fails, so no word of a model is markup."""
     return "; ".join(
         (
             "default-src 'self'",
