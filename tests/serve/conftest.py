@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import openai
 import pytest
 import uvicorn
 from headless_chromium import MISSING, Browser, browser, chromium
@@ -35,6 +36,12 @@ def config(**changes: object) -> Config:
 @pytest.fixture(scope="session")
 def serving() -> Iterator[Serving]:
     yield from running(config())
+
+
+@pytest.fixture
+def client(serving: Serving) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{serving.url}/v1", api_key="none") as made:
+        yield made
 
 
 def running(settings: Config) -> Iterator[Serving]:

@@ -25,6 +25,7 @@ from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config
 from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.model_file import LOOK_SECONDS
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
 from zinc_rt.serve.tenancy import Tenancy
@@ -50,6 +51,7 @@ class InferenceServer:
         self._lost: Future[str] = Future()  # why the device is gone
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._store: LedgerStore | None = None
+        self._look_at = time.monotonic() + LOOK_SECONDS
         self._unwritten = ""  # why the ledger's last seconds are not in its file
 
     # --- from outside
@@ -115,7 +117,7 @@ class InferenceServer:
             raise unavailable("the server is shutting down and takes nothing new", "draining")
         model = self.model(ask.model)
         if model.lost:
-            raise unavailable(model.lost, "device_lost", 10)
+            raise unavailable(model.lost, model.lost_code, 10)
         try:
             stream = model.ask(ask)
         except UsageError as error:
@@ -167,8 +169,12 @@ class InferenceServer:
                 self._wake.clear()
                 while self._calls:
                     self._calls.popleft()()
+                self._look_at_files()
                 if not self._step():
                     self._wake.wait(self._until_due())
+        except Exception as error:  # nobody is to wait for a thread that has ended
+            for model in self.models.values():
+                self._lose(model, error)
         finally:
             self._close()
 
@@ -209,10 +215,25 @@ class InferenceServer:
 
     def _lose(self, model: ServedModel, error: Exception) -> None:
         said = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
-        model.lost = f"the device of {model.id} is lost: {said}"
+        self._end(model, f"the device of {model.id} is lost: {said}", "device_lost")
         if not self._lost.done():
             self._lost.set_result(model.lost)
-        self._in_loop(lambda: _fail(model, unavailable(model.lost, "device_lost", 10)))
+
+    def _end(self, model: ServedModel, why: str, code: str) -> None:
+        """Nobody gets anything of it any more."""
+        model.lost_code, model.lost = code, why
+        self._in_loop(lambda: _fail(model))
+
+    def _look_at_files(self) -> None:
+        """Once a minute: whose file is another now would answer with other weights after the next hang, or does
+        already."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        for model in self.models.values():
+            if not model.lost and (changed := model.file.changed()):
+                self._end(model, changed, "model_changed")
+                model.core.close()
 
     def _deliver(self, deliveries: Iterable[Delivery]) -> None:
         made = list(deliveries)
@@ -223,12 +244,13 @@ class InferenceServer:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(do)
 
-    def _until_due(self) -> float | None:
-        """Seconds until a scheduler has something to do that no message brings."""
+    def _until_due(self) -> float:
+        """Seconds until a scheduler has something to do that no message brings, or files are to be looked at."""
         due = [
             at for model in self.models.values() if not model.lost and (at := model.core.scheduler.next_event())
         ]
-        return max(0.0, (min(due) - time.monotonic_ns()) / 1e9) if due else None
+        due.append(int(self._look_at * 1e9))
+        return max(0.0, (min(due) - time.monotonic_ns()) / 1e9)
 
     def _close(self) -> None:
         for model in self.models.values():
@@ -237,11 +259,11 @@ class InferenceServer:
             self._unwritten = self._store.close().degraded
 
 
-def _fail(model: ServedModel, failure: ServeError) -> None:
+def _fail(model: ServedModel) -> None:
     """In the event loop, where requests begin: none that the engine's thread did not know of is forgotten."""
     streams, model.streams = model.streams, {}
     for stream in streams.values():
-        stream.fail(failure)
+        stream.fail(unavailable(model.lost, model.lost_code, 10))
 
 
 def _put(deliveries: Iterable[Delivery]) -> None:
