@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import openai
 import pytest
 import uvicorn
+from headless_chromium import MISSING, Browser, browser, chromium
 
 from zinc_rt.serve.app import app
 from zinc_rt.serve.config import Config, DeviceSettings, ModelSettings
@@ -36,6 +38,12 @@ def serving() -> Iterator[Serving]:
     yield from running(config())
 
 
+@pytest.fixture
+def client(serving: Serving) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{serving.url}/v1", api_key="none") as made:
+        yield made
+
+
 def running(settings: Config) -> Iterator[Serving]:
     """The server of a configuration while it runs, HTTP and all."""
     server = InferenceServer(settings)
@@ -53,3 +61,12 @@ def running(settings: Config) -> Iterator[Serving]:
     http.should_exit = True
     thread.join()
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[Browser]:
+    program = chromium()
+    if program is None:
+        pytest.skip(MISSING)
+    with browser(program) as made:
+        yield made

@@ -204,9 +204,8 @@ class Answering(EngineCore):
             end_tokens=self.end_ids,
             mask=grammar,
         )
-        self.scheduler.submit(request)
+        asked.request = self.scheduler.submit(request)
         self.scheduler.settle()
-        asked.request = self.scheduler.live[asked.number][0]
         self._asked[asked.number] = asked
 
     def _text_out(self, sampling: Sampling) -> TextOut | None:

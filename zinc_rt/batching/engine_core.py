@@ -9,9 +9,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from zinc_rt.batching.model_runner import ModelRunner
 from zinc_rt.engine import Engine
@@ -26,7 +27,7 @@ from zinc_rt.sched.kv.prefix import Namespace, namespace
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.step_timeline import write_chrome
-from zinc_rt.sched.step_trace import StepRecorder
+from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.sched.usage.ledger import UsageLedger
 
@@ -96,6 +97,10 @@ class EngineCore:
         """What a tenant, by default the first, has used so far: counters by name (docs/ledger.md)."""
         return self.ledger.usage(self.tenants[self.tenant_number(tenant)].name)
 
+    def last_steps(self, count: int) -> StepTrace:
+        """A copy of the last steps' trace; between two steps."""
+        return self._recorder.trace.last(count)
+
     def trace(self, file: str | Path) -> None:
         """Write the last steps as a timeline for chrome://tracing or Perfetto: slots, queues, pages."""
         write_chrome(self._recorder.trace, file)
@@ -138,6 +143,29 @@ class EngineCore:
                 f"{what} needs a tokenizer: {self.no_tokenizer}", next="give prompts as lists of token ids"
             )
         return self.tokenizer
+
+    def chat_text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+        """A conversation, put through the file's own template. `variables` reach the template (enable_thinking,
+        tools, ...). Raises UsageError without a tokenizer, InputError where the template refuses."""
+        from zinc_rt.model.chat import chat_template, render_chat  # Jinja only where somebody chats
+
+        tokenizer = self.needed_tokenizer("a chat")
+        bos, eos = (self._special(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
+        template = chat_template(self.engine.model.gguf.metadata)
+        return render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
+        """The prompt of a conversation, as `chat_text` has it."""
+        return self.encode_chat(self.chat_text(messages, **variables))
+
+    def encode_chat(self, text: str) -> list[int]:
+        """The tokens of a prompt that a template made: most write the first one themselves."""
+        tokenizer = self.needed_tokenizer("a chat")
+        bos = self._special(tokenizer.bos_id)
+        return tokenizer.encode(text, add_special=not (bos and text.startswith(bos)))
+
+    def _special(self, id: int | None) -> str:
+        return "" if id is None else self.needed_tokenizer("a chat").token_text(id)
 
     def check_open(self) -> None:
         """Raises UsageError after `close`."""

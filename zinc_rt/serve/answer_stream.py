@@ -24,13 +24,14 @@ class AnswerStream:
         self,
         number: int,
         ask: Ask,
+        tenant: int,
         *,
         cancel: Callable[[int, str, int | None], None],
         hold: Callable[[int, bool], None],
     ) -> None:
-        self.number, self.ask = number, ask
+        self.number, self.ask, self.tenant = number, ask, tenant
         self.prompt_tokens = len(ask.tokens)
-        self.request: Request | None = None  # the scheduler's, of its first choice, once it has arrived there
+        self.request: Request | None = None  # the scheduler's, of its first choice
         assert ask.sampling.seed is not None
         self.seed = ask.sampling.seed
         self._cancel, self._hold = cancel, hold

@@ -39,7 +39,7 @@ class ServerSettings:
     `idle_s`: how long a connection without a request stays. `connections_per_address`: of those `max_connections`.
     `drain_s`: how long running requests may go on after SIGTERM. `insecure`: without any key, other addresses than
     the loopback's. `strict_parameters`: a parameter that is not known is refused. `metrics_open`: /metrics asks
-    for no key."""
+    for no key. `router_key`: shared with routers, which are told what is cached under it (serve/routing.py)."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -57,11 +57,13 @@ class ServerSettings:
     insecure: Flag = False
     strict_parameters: Flag = True
     metrics_open: Flag = False
+    router_key: Annotated[str, StringConstraints(strict=True, min_length=16)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """As `zinc-rt run` has them. `step_timeout_s`: that one step may take."""
+    """As `zinc-rt run` has them. `step_timeout_s`: that one step may take. `sanitizer`, `facts`: of a simulated
+    device; `unchecked`: a GPU on which pm4-test has not passed."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -70,6 +72,15 @@ class DeviceSettings:
     ordering: str = "canonical-1"
     threads: Whole = 0
     step_timeout_s: Seconds | None = None
+    sanitizer: Literal["off", "fast", "full"] | None = None
+    facts: str | None = None
+    unchecked: Flag = False
+
+    @property
+    def simulated(self) -> dict[str, str]:
+        """What is asked of a simulated device."""
+        asked = {"sanitizer": self.sanitizer, "facts": self.facts}
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +15,18 @@ from zinc_rt.batching.engine_core import EngineCore, pools_of
 from zinc_rt.batching.opening import EngineOpener, engine_opener
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.messages import Batch, NewRequest
+from zinc_rt.sched.request import Request
+from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config, ModelSettings
+from zinc_rt.serve.model_file import ModelFile
+from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
 from zinc_rt.serve.quotas import scheduler_tenants
+from zinc_rt.serve.request_ids import RequestIds
 from zinc_rt.serve.requests import Ask, Delivered
 
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
+LATEST_SECONDS = 1e9  # a deadline beyond is none
 Delivery = tuple[AnswerStream, Delivered]
 
 
@@ -32,13 +38,18 @@ class ServedModel:
     settings: ModelSettings
     opener: EngineOpener
     core: EngineCore
-    digest: str
+    file: ModelFile
     wake: Callable[[], None]  # the engine's thread: there is a message
     used_seconds: float = 0.0
-    lost: str = ""  # why its device is gone
+    lost: str = ""  # why it answers nobody any more
+    lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
+    metrics: ModelMetrics = field(init=False)
+    request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _fresh: deque[AnswerStream] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
 
     @property
     def id(self) -> str:
@@ -57,7 +68,7 @@ class ServedModel:
     def fingerprint(self) -> str:
         """OpenAI's system_fingerprint: of the file, the ordering and the kernels."""
         backend = self.core.engine.backend
-        said = f"{self.digest} {backend.ordering} {backend.kernels.target}"
+        said = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
         return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
     @property
@@ -82,12 +93,13 @@ class ServedModel:
         stream = AnswerStream(
             number,
             asked,
+            tenant,
             cancel=self._cancel,
             hold=self._hold,
         )
         deadline_ns = None
         if ask.deadline_seconds is not None:
-            deadline_ns = time.monotonic_ns() + int(1e9 * ask.deadline_seconds)
+            deadline_ns = time.monotonic_ns() + int(1e9 * min(ask.deadline_seconds, LATEST_SECONDS))
         new = NewRequest(
             number,
             tenant,
@@ -101,9 +113,9 @@ class ServedModel:
             mask=ask.grammar,
         )
         self.streams[number] = stream
-        self._fresh.append(stream)
+        self.request_ids.add(number, ask.request_id)
         try:
-            scheduler.submit(new)
+            stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
         except BaseException:
             del self.streams[number]
             raise
@@ -119,13 +131,12 @@ class ServedModel:
 
     # --- in the engine's thread
 
+    def _tell_end(self, request: Request, times: RequestTimes, now_ns: int) -> None:
+        tenant = self.core.scheduler.tenants[request.tenant].name
+        tell_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
+
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
-        self.core.scheduler.settle()
-        while self._fresh:
-            stream = self._fresh.popleft()
-            if requests := self.core.scheduler.live.get(stream.number):
-                stream.request = requests[0]
         began = time.monotonic()
         batch = self.core.scheduler.step()
         self.used_seconds += (time.monotonic() - began) / self.settings.weight
@@ -138,9 +149,9 @@ class ServedModel:
         rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
         for row, (number, choice, token) in enumerate(rows):
             stream = self.streams.get(number)
-            if stream is None or stream.request is None:
+            if stream is None:
                 continue
-            delivered[stream.request.tenant] += 1
+            delivered[stream.tenant] += 1
             one = None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, stream.ask.sampling)
             logprobs = None if one is None else (one,)
             reason = ended.pop((number, choice), None)
@@ -175,7 +186,10 @@ def open_model(
         timeout=device.step_timeout_s,
         pages=settings.kv.pages,
         state_rows=settings.state_rows,
+        unchecked=device.unchecked,
+        simulated=device.simulated,
     )
+    file = ModelFile.of(Path(opener.gguf.path))
     engine = opener()
     try:
         step_tokens = settings.step_tokens
@@ -184,14 +198,7 @@ def open_model(
     except BaseException:
         engine.close()
         raise
-    return ServedModel(settings, opener, core, _digest(opener.gguf.path), wake)
-
-
-def _digest(path: Path) -> str:
-    """Of a model file: its name, size and first bytes, which hold every tensor's type and place."""
-    with path.open("rb") as file:
-        head = file.read(1 << 20)
-    return hashlib.sha256(f"{path.stat().st_size} ".encode() + head).hexdigest()
+    return ServedModel(settings, opener, core, file, wake)
 
 
 def _session_number(name: str) -> int:

@@ -20,13 +20,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config
 from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.model_file import LOOK_SECONDS
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
+from zinc_rt.serve.tenancy import Tenancy
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ class InferenceServer:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.tenancy = Tenancy(config)
         self.models: dict[str, ServedModel] = {}
         self.draining = False
         self.started_at = time.time()
@@ -44,28 +47,60 @@ class InferenceServer:
         self._wake = threading.Event()
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ready: Future[None] = Future()
+        self._opened: Future[None] = Future()
+        self._lost: Future[str] = Future()  # why the device is gone
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._store: LedgerStore | None = None
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        self._unwritten = ""  # why the ledger's last seconds are not in its file
 
     # --- from outside
+
+    @property
+    def store(self) -> LedgerStore | None:
+        """Where the ledgers are kept; None where they are forgotten at the end."""
+        return self._store
 
     def start(self) -> None:
         """Open the models and begin to serve. Raises ZincErrors of what cannot be opened."""
         self._thread.start()
-        self._ready.result()
+        self._opened.result()
 
-    def stop(self) -> None:
-        """End at once: what is still being made is lost, the ledger is written, the device given back."""
+    async def opened(self) -> None:
+        """As `start`, without keeping the event loop from anything meanwhile."""
+        self._thread.start()
+        await asyncio.shield(asyncio.wrap_future(self._opened))
+
+    async def lost(self) -> str:
+        """Returns once the device is gone for good: why."""
+        return await asyncio.shield(asyncio.wrap_future(self._lost))
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """End at once: what is still being made is lost, the ledger is written, the device given back. False where
+        its thread has not ended after `timeout_seconds`.
+
+        Raises OutputError where the ledger could not be written."""
         self._stopping = True
         self._wake.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        ended = not self._thread.is_alive()
+        if ended and self._unwritten:
+            raise OutputError(
+                self._unwritten, next="free the disk, or choose another path: these seconds are not in the file"
+            )
+        return ended
+
+    @property
+    def requests(self) -> int:
+        """How many have not been answered."""
+        return sum(len(model.streams) for model in self.models.values())
 
     async def drain(self, seconds: float) -> bool:
         """Take nothing new and wait for what runs, so long; whether all of it ended. What did not is failed."""
         self.draining = True
         until = time.monotonic() + seconds
-        while self._busy() and time.monotonic() < until:
+        while self.requests and time.monotonic() < until:
             await asyncio.sleep(0.02)
         left = [stream for model in self.models.values() for stream in list(model.streams.values())]
         for stream in left:
@@ -76,11 +111,13 @@ class InferenceServer:
     async def submit(self, ask: Ask) -> AnswerStream:
         """Begin a request. Raises ServeError where it is refused."""
         self._loop = asyncio.get_running_loop()
+        if not self._opened.done():
+            raise unavailable("the models are being loaded", "loading", 5)
         if self.draining:
             raise unavailable("the server is shutting down and takes nothing new", "draining")
         model = self.model(ask.model)
         if model.lost:
-            raise unavailable(model.lost, "device_lost", 10)
+            raise unavailable(model.lost, model.lost_code, 10)
         try:
             stream = model.ask(ask)
         except UsageError as error:
@@ -124,16 +161,20 @@ class InferenceServer:
             self._open()
         except BaseException as error:
             self._close()
-            self._ready.set_exception(error)
+            self._opened.set_exception(error)
             return
-        self._ready.set_result(None)
+        self._opened.set_result(None)
         try:
             while not self._stopping:
                 self._wake.clear()
                 while self._calls:
                     self._calls.popleft()()
+                self._look_at_files()
                 if not self._step():
                     self._wake.wait(self._until_due())
+        except Exception as error:  # nobody is to wait for a thread that has ended
+            for model in self.models.values():
+                self._lose(model, error)
         finally:
             self._close()
 
@@ -174,10 +215,25 @@ class InferenceServer:
 
     def _lose(self, model: ServedModel, error: Exception) -> None:
         said = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
-        model.lost = f"the device of {model.id} is lost: {said}"
-        failure = unavailable(model.lost, "device_lost", 10)
-        streams, model.streams = list(model.streams.values()), {}
-        self._in_loop(lambda: _fail(streams, failure))
+        self._end(model, f"the device of {model.id} is lost: {said}", "device_lost")
+        if not self._lost.done():
+            self._lost.set_result(model.lost)
+
+    def _end(self, model: ServedModel, why: str, code: str) -> None:
+        """Nobody gets anything of it any more."""
+        model.lost_code, model.lost = code, why
+        self._in_loop(lambda: _fail(model))
+
+    def _look_at_files(self) -> None:
+        """Once a minute: whose file is another now would answer with other weights after the next hang, or does
+        already."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        for model in self.models.values():
+            if not model.lost and (changed := model.file.changed()):
+                self._end(model, changed, "model_changed")
+                model.core.close()
 
     def _deliver(self, deliveries: Iterable[Delivery]) -> None:
         made = list(deliveries)
@@ -188,26 +244,26 @@ class InferenceServer:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(do)
 
-    def _until_due(self) -> float | None:
-        """Seconds until a scheduler has something to do that no message brings."""
+    def _until_due(self) -> float:
+        """Seconds until a scheduler has something to do that no message brings, or files are to be looked at."""
         due = [
             at for model in self.models.values() if not model.lost and (at := model.core.scheduler.next_event())
         ]
-        return max(0.0, (min(due) - time.monotonic_ns()) / 1e9) if due else None
-
-    def _busy(self) -> bool:
-        return any(model.streams for model in self.models.values())
+        due.append(int(self._look_at * 1e9))
+        return max(0.0, (min(due) - time.monotonic_ns()) / 1e9)
 
     def _close(self) -> None:
         for model in self.models.values():
             model.core.close()
         if self._store is not None:
-            self._store.close()
+            self._unwritten = self._store.close().degraded
 
 
-def _fail(streams: Iterable[AnswerStream], failure: ServeError) -> None:
-    for stream in streams:
-        stream.fail(failure)
+def _fail(model: ServedModel) -> None:
+    """In the event loop, where requests begin: none that the engine's thread did not know of is forgotten."""
+    streams, model.streams = model.streams, {}
+    for stream in streams.values():
+        stream.fail(unavailable(model.lost, model.lost_code, 10))
 
 
 def _put(deliveries: Iterable[Delivery]) -> None:
