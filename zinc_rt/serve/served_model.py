@@ -12,7 +12,7 @@ from pathlib import Path
 
 from zinc_rt.batching.answering import logprob_of
 from zinc_rt.batching.engine_core import EngineCore, pools_of
-from zinc_rt.batching.opening import EngineOpener, engine_opener
+from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.messages import Batch, NewRequest
 from zinc_rt.sched.request import Request
@@ -58,6 +58,11 @@ class ServedModel:
     @property
     def ctx(self) -> int:
         return self.core.engine.limits.ctx
+
+    @property
+    def random_weights(self) -> bool:
+        """Whether it ships with the package: nobody trained those, and what they say means nothing."""
+        return Path(self.opener.gguf.path).parent == EMBEDDED
 
     @property
     def deterministic(self) -> bool:
