@@ -12,14 +12,14 @@ from zinc_rt.serve.auth import authenticate
 from zinc_rt.serve.config import ServerSettings
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.server import InferenceServer
-
+from zinc_rt.serve.sse import error_response
 
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})  # one that comes all the same is not read
 
 
 class BoundedBodies:
     """Middleware that has the whole body before the application sees any of it. A key is looked at first: who has
-    none sends no body."""
+    none sends no body. Each answer says how much is left of its tenant's rates."""
 
     def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
         self.app, self.server = app, server
@@ -53,11 +53,18 @@ class BoundedBodies:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                rates = self.server.tenancy.headers(caller.tenant, self.server.models.values())
+                said = [(name.encode(), value.encode()) for name, value in rates.items()]
+                message["headers"] = [*message["headers"], *said]
+            await send(message)
+
         self._running[caller.key] += 1
         try:
-            await self.app(scope, replayed, send)
+            await self.app(scope, replayed, sent)
         finally:
-            self._running[caller.key] -= 1
+            self._running -= Counter((caller.key,))  # who has none is not remembered
 
 
 async def _read(receive: Receive, declared: bytes | None, settings: ServerSettings) -> bytes | None:

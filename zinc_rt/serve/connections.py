@@ -6,8 +6,6 @@ uvicorn bounds none of these by itself: a connection that sends a byte a minute 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,12 +124,12 @@ class BoundedConnection(H11Protocol):
 
 def _answer(error: ServeError) -> bytes:
     """An answer of a connection that has no request, or none that could be read."""
-    body = json.dumps(error.body()).encode()
+    body = error.json()
     lines = [
         f"HTTP/1.1 {error.status} {REASONS[error.status]}",
         "content-type: application/json",
         f"content-length: {len(body)}",
         "connection: close",
-        *([] if error.retry_after_seconds is None else [f"retry-after: {math.ceil(error.retry_after_seconds)}"]),
+        *(f"{name}: {value}" for name, value in error.headers().items()),
     ]
     return "\r\n".join((*lines, "", "")).encode() + body

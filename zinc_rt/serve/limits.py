@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from zinc_rt.sched.bucket import Bucket
 from zinc_rt.sched.tenant import Priority
@@ -17,7 +19,9 @@ from zinc_rt.serve.config import QueueDepths, TenantSettings
 from zinc_rt.serve.config_values import name_of_class
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.requests import Ask
-from zinc_rt.serve.served_model import ServedModel
+
+if TYPE_CHECKING:
+    from zinc_rt.serve.served_model import ServedModel
 
 MINUTE = 60
 JITTER = 0.2  # of a time to wait, so that those who were refused together do not come back together
@@ -79,7 +83,7 @@ def _shorter(ask: Ask, tenant: TenantSettings) -> Ask:
         if prompt >= tenant.max_context:
             raise ServeError(
                 400,
-                f"the prompt has {prompt} tokens, and tenant {tenant.id} may have {tenant.max_context}, answer included",
+                f"the prompt has {prompt}; tenant {tenant.id} may have {tenant.max_context} with its answer",
                 param="messages",
                 code="context_length_exceeded",
             )
@@ -100,7 +104,7 @@ def _check_rates(tenant: TenantSettings, model: ServedModel) -> None:
     for bucket in model.core.scheduler.buckets[number]:
         if bucket is not None and (level := bucket.level(now_ns)) <= 0:
             said = f"tenant {tenant.id} has used its {bucket.rate} tokens a second"
-            raise _limited(said, "rate_limit_exceeded", (1 - level) / bucket.rate)
+            raise limited(said, "rate_limit_exceeded", (1 - level) / bucket.rate)
 
 
 def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel, depths: QueueDepths) -> None:
@@ -111,7 +115,7 @@ def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel
     waiting = scheduler.queues.waiting(number) + model.arriving[number]
     if waiting >= tenant.queue_max + mine:
         said = f"{waiting} requests of tenant {tenant.id} wait already, and {tenant.queue_max} may"
-        raise _limited(said, "quota_exceeded", seconds_for(model, waiting))
+        raise limited(said, "quota_exceeded", seconds_for(model, waiting))
     most = getattr(depths, name_of_class(priority))
     ahead = scheduler.queues.by_class[priority] + model.arriving.total()
     if ahead >= most + free:
@@ -131,23 +135,27 @@ def jittered(seconds: float) -> float:
     return max(1.0, seconds * random.uniform(1 - JITTER, 1 + JITTER))
 
 
-def _limited(said: str, code: str, seconds: float) -> ServeError:
+def limited(said: str, code: str, seconds: float) -> ServeError:
+    """429: the tenant has used up what is its own."""
     return ServeError(429, said, "rate_limit_error", code=code, retry_after_seconds=max(1, math.ceil(seconds)))
 
 
 # --- what each answer says of it
 
 
-def rate_headers(tenant: TenantSettings, rate: RequestRate | None, model: ServedModel | None) -> dict[str, str]:
-    """OpenAI's x-ratelimit-... of a tenant: requests a minute and, on a model, tokens of prompts."""
+def rate_headers(
+    tenant: TenantSettings, rate: RequestRate | None, models: Iterable[ServedModel]
+) -> dict[str, str]:
+    """OpenAI's x-ratelimit-...: a tenant's requests a minute, and its tokens of prompts where fewest are left."""
     found: dict[str, str] = {}
     if rate is not None:
         found |= _headers("requests", rate.per_minute, rate.left, rate.full_in())
-    if model is not None and tenant.prefill_rate is not None:
-        scheduler = model.core.scheduler
-        bucket = scheduler.buckets[model.core.tenant_number(tenant.id)][0]
-        if bucket is not None:
-            level = bucket.level(scheduler.clock_ns())
+    if tenant.prefill_rate is not None:
+        buckets = [(model.core.scheduler, model.core.tenant_number(tenant.id)) for model in models]
+        now_ns = time.monotonic_ns()
+        levels = [(bucket.level(now_ns), bucket) for s, at in buckets if (bucket := s.buckets[at][0]) is not None]
+        if levels:
+            level, bucket = min(levels, key=lambda each: each[0])
             found |= _headers("tokens", bucket.burst, int(max(0, level)), (bucket.burst - level) / bucket.rate)
     return found
 
