@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import openai
 import pytest
+from headless_chromium import MISSING, Browser, browser, chromium
 
 from zinc_rt.serve.app import app
 from zinc_rt.serve.config import Config, DeviceSettings, ModelSettings
@@ -57,3 +58,12 @@ def running(settings: Config) -> Iterator[Serving]:
     http.should_exit = True
     thread.join()
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[Browser]:
+    program = chromium()
+    if program is None:
+        pytest.skip(MISSING)
+    with browser(program) as made:
+        yield made

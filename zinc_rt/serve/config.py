@@ -39,7 +39,8 @@ class ServerSettings:
     `idle_s`: a connection without a request stays so long; `client_timeout_s`: a client may take no bytes of its
     answer for so long; `drain_s`: running requests may go on for so long after SIGTERM. `connections_per_address`:
     of the `max_connections`; `requests_per_key`: at once. `insecure`: without any key, other addresses than the
-    loopback's. `strict_parameters`: one that is not known is refused. `metrics_open`: /metrics asks for no key."""
+    loopback's. `strict_parameters`: one that is not known is refused. `metrics_open`: /metrics asks for no key.
+    `router_key`: shared with routers, which are told what is cached under it (serve/routing.py)."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -58,6 +59,7 @@ class ServerSettings:
     insecure: Flag = False
     strict_parameters: Flag = True
     metrics_open: Flag = False
+    router_key: Annotated[str, StringConstraints(strict=True, min_length=16)] | None = None
 
 
 @dataclass(frozen=True, slots=True)

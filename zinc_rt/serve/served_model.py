@@ -111,6 +111,7 @@ class ServedModel:
             deadline_ns,
             core.end_ids,
             session=_session_number(ask.session),
+            mask=ask.grammar,
         )
         self.streams[number] = stream
         self.request_ids.add(number, ask.request_id)
