@@ -21,6 +21,7 @@ from zinc_rt.sched.messages import Batch, NewRequest
 from zinc_rt.sched.plan import RowLogprobs
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.text import TextOut
 
 Prompt = str | Sequence[int]
@@ -86,10 +87,17 @@ class Answering(EngineCore):
 
     # --- one step after the other
 
-    def submit(self, prompt: Prompt, sampling: Sampling = Sampling(), *, tenant: str = "") -> Asked:  # noqa: B008
+    def submit(
+        self,
+        prompt: Prompt,
+        sampling: Sampling = Sampling(),  # noqa: B008
+        *,
+        tenant: str = "",
+        grammar: TokenMask | None = None,
+    ) -> Asked:
         """Ask without waiting: `step` makes the answers. Raises UsageError as `generate`."""
         asked = self._prepare(prompt, sampling)
-        self._submit(asked, tenant)
+        self._submit(asked, tenant, grammar)
         return asked
 
     def cancel(self, asked: Asked) -> None:
@@ -183,7 +191,7 @@ class Answering(EngineCore):
             if not isinstance(token, Integral) or not 0 <= int(token) < vocab:
                 raise UsageError(f"{where}: token id {token!r} is outside the vocabulary of {vocab}")
 
-    def _submit(self, asked: Asked, tenant: str) -> None:
+    def _submit(self, asked: Asked, tenant: str, grammar: TokenMask | None = None) -> None:
         asked.number = next(self._numbers)
         limit = min(asked.sampling.max_tokens, self.engine.limits.ctx + 1 - len(asked.tokens))
         number = asked.tenant = self.tenant_number(tenant)
@@ -194,6 +202,7 @@ class Answering(EngineCore):
             self.namespace(number),
             replace(asked.sampling, max_tokens=limit, min_tokens=min(asked.sampling.min_tokens, limit)),
             end_tokens=self.end_ids,
+            mask=grammar,
         )
         asked.request = self.scheduler.submit(request)
         self.scheduler.settle()

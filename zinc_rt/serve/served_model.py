@@ -44,6 +44,7 @@ class ServedModel:
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
+    arriving: Counter[int] = field(default_factory=Counter)  # by tenant: asked, and in no queue yet
     metrics: ModelMetrics = field(init=False)
     request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -115,9 +116,11 @@ class ServedModel:
             deadline_ns,
             core.end_ids,
             session=_session_number(ask.session),
+            mask=ask.grammar,
         )
         self.streams[number] = stream
         self.request_ids.add(number, ask.request_id)
+        self.arriving[tenant] += 1
         try:
             stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
         except BaseException:
@@ -142,6 +145,7 @@ class ServedModel:
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
         began = time.monotonic()
+        self.arriving = Counter()  # the step takes them in
         batch = self.core.scheduler.step()
         self.used_seconds += (time.monotonic() - began) / self.settings.weight
         return None if batch is None else self._deliveries(batch)
