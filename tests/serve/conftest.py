@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,11 +9,11 @@ from dataclasses import dataclass
 
 import openai
 import pytest
-import uvicorn
 from headless_chromium import MISSING, Browser, browser, chromium
 
 from zinc_rt.serve.app import app
 from zinc_rt.serve.config import Config, DeviceSettings, ModelSettings
+from zinc_rt.serve.listening import bind, http_server, url_of
 from zinc_rt.serve.server import InferenceServer
 
 MODEL = "qwen3-q"
@@ -48,16 +47,14 @@ def running(settings: Config) -> Iterator[Serving]:
     """The server of a configuration while it runs, HTTP and all."""
     server = InferenceServer(settings)
     server.start()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    http = uvicorn.Server(uvicorn.Config(app(server), host="127.0.0.1", port=port, log_level="warning"))
-    thread = threading.Thread(target=http.run, daemon=True)
+    bound = bind("127.0.0.1", 0)
+    http = http_server(app(server), settings.server)
+    thread = threading.Thread(target=http.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     while not http.started:
         assert thread.is_alive()
         time.sleep(0.01)
-    yield Serving(server, f"http://127.0.0.1:{port}")
+    yield Serving(server, url_of(bound))
     http.should_exit = True
     thread.join()
     server.stop()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from zinc_rt.batching.answering import logprob_of
 from zinc_rt.batching.engine_core import EngineCore, pools_of
-from zinc_rt.batching.opening import EngineOpener, engine_opener
+from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.messages import Batch, NewRequest
 from zinc_rt.sched.request import Request
@@ -44,6 +44,7 @@ class ServedModel:
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
+    arriving: Counter[int] = field(default_factory=Counter)  # by tenant: asked, and in no queue yet
     metrics: ModelMetrics = field(init=False)
     request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -58,6 +59,11 @@ class ServedModel:
     @property
     def ctx(self) -> int:
         return self.core.engine.limits.ctx
+
+    @property
+    def random_weights(self) -> bool:
+        """Whether it ships with the package: nobody trained those, and what they say means nothing."""
+        return Path(self.opener.gguf.path).parent == EMBEDDED
 
     @property
     def deterministic(self) -> bool:
@@ -114,6 +120,7 @@ class ServedModel:
         )
         self.streams[number] = stream
         self.request_ids.add(number, ask.request_id)
+        self.arriving[tenant] += 1
         try:
             stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
         except BaseException:
@@ -138,6 +145,7 @@ class ServedModel:
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
         began = time.monotonic()
+        self.arriving = Counter()  # the step takes them in
         batch = self.core.scheduler.step()
         self.used_seconds += (time.monotonic() - began) / self.settings.weight
         return None if batch is None else self._deliveries(batch)

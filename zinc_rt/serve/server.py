@@ -119,7 +119,7 @@ class InferenceServer:
         if model.lost:
             raise unavailable(model.lost, model.lost_code, 10)
         try:
-            stream = model.ask(ask)
+            stream = model.ask(self.tenancy.allowed(ask, model))
         except UsageError as error:
             raise ServeError(400, str(error)) from error
         self._wake.set()
