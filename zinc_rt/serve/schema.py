@@ -62,6 +62,21 @@ class StreamOptions(Body):
     include_obfuscation: bool | None = None  # OpenAI's; nothing is padded here
 
 
+class ResponseFormat(BaseModel):
+    """OpenAI's; llama.cpp's `schema` beside json_object."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] | None = None
+
+
+STRUCTURE = (  # what says how an answer has to look
+    "response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
+    "grammar", "json_schema",
+)  # fmt: skip
+
+
 class SamplingBody(Body):
     """What a completion of either kind may ask for. Without `model` the first that is resident answers."""
 
@@ -82,6 +97,14 @@ class SamplingBody(Body):
         None, max_length=MAX_BIASES
     )
     ignore_eos: bool | None = None
+    response_format: ResponseFormat | None = None
+    guided_json: dict[str, Any] | str | bool | None = Field(None, description="vLLM's: a JSON schema")
+    guided_regex: str | None = None
+    guided_choice: list[Text] | None = Field(None, min_length=1)
+    guided_grammar: str | None = Field(None, description="vLLM's: Lark, or GBNF where it has ::=")
+    structured_outputs: dict[str, Any] | None = Field(None, description="vLLM's newer names for the same")
+    grammar: str | None = Field(None, description="llama.cpp's: GBNF")
+    json_schema: dict[str, Any] | None = Field(None, description="llama.cpp's")
     cache_salt: Name | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

@@ -14,7 +14,7 @@ from zinc_rt.serve.asking import model_of
 from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.errors import unavailable
 from zinc_rt.serve.keys import Caller
-from zinc_rt.serve.openai import REFUSALS, format_of, server_of
+from zinc_rt.serve.openai import REFUSALS, server_of
 from zinc_rt.serve.served_model import ServedModel
 
 router = APIRouter(responses=REFUSALS)
@@ -90,7 +90,7 @@ async def props(
             "deterministic": of.deterministic,
             "simulated": engine.backend.device.simulated,
             "system_fingerprint": of.fingerprint,
-            "format": format_of(of).name,
+            "format": of.format.name,
         },
     }
 
