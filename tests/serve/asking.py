@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from conftest import MODEL, config
+from embedded_server import MODEL, config
 
 from zinc_rt import LLM, Sampling
 from zinc_rt.serve.requests import Ask

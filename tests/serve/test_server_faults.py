@@ -8,7 +8,7 @@ import time
 
 import pytest
 from asking import Answer, alone, answers, in_server, settled, some_asks
-from conftest import MODEL
+from embedded_server import MODEL
 from faulty_runner import plant
 
 from zinc_rt import Sampling

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,12 +12,13 @@ from pathlib import Path
 from zinc_rt.batching.answering import logprob_of
 from zinc_rt.batching.engine_core import EngineCore, pools_of
 from zinc_rt.batching.opening import EngineOpener, engine_opener
-from zinc_rt.errors import UsageError
-from zinc_rt.sched.messages import Batch, NewRequest
+from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.answer_stream import AnswerStream
-from zinc_rt.serve.config import Config, ModelSettings
+from zinc_rt.serve.config import Config, ModelSettings, QueueDepths
 from zinc_rt.serve.quotas import scheduler_tenants
 from zinc_rt.serve.requests import Ask, Delivered
+from zinc_rt.serve.waiting import Pace, check_room
 
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
 Delivery = tuple[AnswerStream, Delivered]
@@ -27,7 +27,7 @@ Delivery = tuple[AnswerStream, Delivered]
 @dataclass(eq=False)
 class ServedModel:
     """One model on the device. The engine's thread runs its core; `ask` is for the event loop. `used_seconds` of
-    the device, as those of a model of weight 1, decides whose step is next."""
+    the device; `virtual_seconds`, as those of a model of weight 1, decide whose step is next."""
 
     settings: ModelSettings
     opener: EngineOpener
@@ -35,9 +35,11 @@ class ServedModel:
     digest: str
     wake: Callable[[], None]  # the engine's thread: there is a message
     used_seconds: float = 0.0
+    virtual_seconds: float = 0.0
     lost: str = ""  # why its device is gone
     streams: dict[int, AnswerStream] = field(default_factory=dict)
-    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    pace: Pace = field(default_factory=Pace)
+    _asked: int = 0  # requests so far, and the last one's number
 
     @property
     def id(self) -> str:
@@ -68,43 +70,46 @@ class ServedModel:
 
     # --- in the event loop
 
-    def ask(self, ask: Ask) -> AnswerStream:
-        """Begin a request. Raises UsageError for one that can never run."""
+    def ask(self, ask: Ask, depths: QueueDepths) -> AnswerStream:
+        """Begin a request. Raises ServeError where there is no room to wait, UsageError for one that can never
+        run."""
         core, sampling = self.core, ask.sampling.seeded()
+        core.check(ask.tokens, sampling)
         tenant = core.tenant_number(ask.tenant)
-        limit = min(sampling.max_tokens, self.ctx + 1 - len(ask.tokens))
-        if limit < 1:
-            raise UsageError(f"the prompt's {len(ask.tokens)} tokens do not fit the context of {self.ctx}")
-        asked = replace(ask, sampling=sampling)
-        number = next(self._numbers)
         scheduler = core.scheduler
-        stream = AnswerStream(
-            number,
-            asked,
+        check_room(
+            scheduler,
             tenant,
-            cancel=self._cancel,
-            hold=self._hold,
+            max(scheduler.tenants[tenant].priority, ask.priority or Priority.INTERACTIVE),
+            depths,
+            self.pace,
+            arriving=self._asked - scheduler.arrived,
+            deadline_seconds=ask.deadline_seconds,
+            fail_fast=ask.fail_fast,
+        )
+        number = self._asked + 1
+        stream = AnswerStream(
+            number, replace(ask, sampling=sampling), tenant, cancel=self._cancel, hold=self._hold
         )
         deadline_ns = None
         if ask.deadline_seconds is not None:
             deadline_ns = time.monotonic_ns() + int(1e9 * ask.deadline_seconds)
-        new = NewRequest(
-            number,
-            tenant,
-            ask.tokens,
-            core.namespace(tenant, ask.cache_salt),
-            replace(sampling, max_tokens=limit, min_tokens=min(sampling.min_tokens, limit)),
-            ask.priority,
-            deadline_ns,
-            core.end_ids,
-            session=_session_number(ask.session),
-        )
         self.streams[number] = stream
         try:
-            stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
+            stream.request = core.submit_tokens(  # a step may run before it is set: nothing there needs it
+                number,
+                ask.tokens,
+                sampling,
+                tenant=tenant,
+                priority=ask.priority,
+                deadline_ns=deadline_ns,
+                session=_session_number(ask.session),
+                salt=ask.cache_salt,
+            )
         except BaseException:
             del self.streams[number]
             raise
+        self._asked = number
         return stream
 
     def _cancel(self, number: int, reason: str, index: int | None) -> None:
@@ -121,7 +126,9 @@ class ServedModel:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
         began = time.monotonic()
         batch = self.core.scheduler.step()
-        self.used_seconds += (time.monotonic() - began) / self.settings.weight
+        seconds = time.monotonic() - began
+        self.used_seconds += seconds
+        self.virtual_seconds += seconds / self.settings.weight
         return None if batch is None else self._deliveries(batch)
 
     def _deliveries(self, batch: Batch) -> list[Delivery]:
@@ -144,8 +151,8 @@ class ServedModel:
             self.core.ledger.count("tokens_delivered", tenant, count)
         deliveries = [(stream, each) for (number, _), each in made.items() if (stream := self.streams.get(number))]
         for number, _, _ in batch.ended:
-            if number not in self.core.scheduler.live:
-                self.streams.pop(number, None)
+            if number not in self.core.scheduler.live and self.streams.pop(number, None) is not None:
+                self.pace.finished(self.used_seconds)
         return deliveries
 
 
