@@ -31,7 +31,7 @@ from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
 from zinc_rt.sched.recovery import acquit, recover
 from zinc_rt.sched.request import RUNNING, Request, State
-from zinc_rt.sched.state import SchedulerLimits, SchedulerState
+from zinc_rt.sched.state import SchedulerLimits, SchedulerState, StepTimes
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
 
@@ -197,10 +197,11 @@ class Scheduler(SchedulerState):
 
     def step(self) -> Batch | None:
         """Schedule, run, commit. None where there is nothing to compute now."""
+        began_ns = self.clock_ns()
         plan = self.schedule()
         if not plan.tokens:
             return self._without_tokens()
-        started_ns = self.clock_ns()
+        planned_ns = self.clock_ns()
         try:
             drawn = self.runner.collect(self.runner.submit(plan))
         except Exception:
@@ -209,9 +210,12 @@ class Scheduler(SchedulerState):
             if not reopened:
                 raise
             return self._without_tokens() or Batch(self.counts.steps)  # there is more to do now, not later
+        computed_ns = self.clock_ns()
         batch = self.commit(plan, drawn)
-        if self.observer is not None:
-            self.observer.stepped(plan, batch, started_ns, self.clock_ns())
+        if self.observers:
+            times = StepTimes(began_ns, planned_ns, computed_ns, self.clock_ns())
+            for observer in self.observers:
+                observer.stepped(plan, batch, times)
         return batch
 
     def schedule(self) -> StepPlan:

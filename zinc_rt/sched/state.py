@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import lcm
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -66,13 +66,23 @@ class SchedulerCounts:
     failed_steps: int = 0
 
 
+class StepTimes(NamedTuple):
+    """When a step's parts ended, by the scheduler's clock: what is asked for was taken in from `began_ns` on and
+    the step planned, then computed, then taken over."""
+
+    began_ns: int
+    planned_ns: int
+    computed_ns: int
+    ended_ns: int
+
+
 class StepObserver(Protocol):
-    """Who watches steps: `event` as something happens to a request (admit, park, evict, hit, end), `stepped`
-    behind each step."""
+    """Who watches steps: `event` as something happens to a request (arrive, admit, park, evict, hit, end),
+    `stepped` behind each step. Both are called in the middle of it: they are quick, and raise nothing."""
 
     def event(self, what: str, request: Request, amount: int) -> None: ...
 
-    def stepped(self, plan: StepPlan, batch: Batch, started_ns: int, ended_ns: int) -> None: ...
+    def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None: ...
 
 
 Kind = tuple[int, Priority, Priority]  # tenant, class, class it has by its age
@@ -98,7 +108,7 @@ class SchedulerState:
             )
         self.limits, self.cache, self.ledger, self.clock_ns = limits, cache, ledger, clock_ns
         self.tenants: list[Tenant] = list(tenants)
-        self.observer: StepObserver | None = None
+        self.observers: list[StepObserver] = []
         self.now_ns = clock_ns()
         count = len(tenants)
         for number, tenant in enumerate(tenants):
@@ -221,8 +231,8 @@ class SchedulerState:
         """Somebody who watches hears of it, and the ledger where it counts such."""
         if self.ledger is not None and counter:
             self.ledger.count(counter, request.tenant, amount or 1)
-        if self.observer is not None:
-            self.observer.event(what, request, amount)
+        for observer in self.observers:
+            observer.event(what, request, amount)
 
     # --- moves
 

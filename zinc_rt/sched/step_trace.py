@@ -13,7 +13,7 @@ from zinc_rt.ir.slot_record import SlotState
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request
-from zinc_rt.sched.state import SchedulerState
+from zinc_rt.sched.state import SchedulerState, StepTimes
 from zinc_rt.sched.tenant import Priority
 
 STEPS = 4096
@@ -90,23 +90,25 @@ class StepTrace:
 
 
 class StepRecorder:
-    """Records each step of a scheduler from now on: its observer."""
+    """Records each step of a scheduler from now on: an observer of it."""
 
     def __init__(self, scheduler: SchedulerState, *, steps: int = STEPS) -> None:
         groups = [group.name for group in scheduler.cache.groups]
         self._scheduler = scheduler
         self.trace = StepTrace(_names(scheduler), scheduler.limits.slots, groups, steps=steps)
-        scheduler.observer = self
+        scheduler.observers.append(self)
 
     def event(self, what: str, request: Request, amount: int) -> None:
         self.trace.event(self._scheduler.clock_ns(), what, request.number, request.slot, amount)
 
-    def stepped(self, plan: StepPlan, batch: Batch, started_ns: int, ended_ns: int) -> None:
+    def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
         s, trace = self._scheduler, self.trace
         if len(s.tenants) != len(trace.tenants):
             trace.tenants = _names(s)
         prompts, parked = len(plan.prompts), len(s.parked_requests)
-        numbers = StepNumbers(started_ns, ended_ns, plan.tokens, plan.decodes, prompts, plan.rows, parked)
+        numbers = StepNumbers(
+            times.planned_ns, times.ended_ns, plan.tokens, plan.decodes, prompts, plan.rows, parked
+        )
         pools = [pages.pool for pages in s.cache.pools]
         free, idle = [pool.free for pool in pools], [pool.idle for pool in pools]
         trace.record(plan, s.records, numbers, [s.queues.by_class[each] for each in Priority], free, idle)

@@ -13,10 +13,14 @@ from zinc_rt.batching.answering import logprob_of
 from zinc_rt.batching.engine_core import EngineCore, pools_of
 from zinc_rt.batching.opening import EngineOpener, engine_opener
 from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config, ModelSettings, QueueDepths
+from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
 from zinc_rt.serve.quotas import scheduler_tenants
+from zinc_rt.serve.request_ids import RequestIds
 from zinc_rt.serve.requests import Ask, Delivered
 from zinc_rt.serve.waiting import Pace, check_room
 
@@ -38,8 +42,13 @@ class ServedModel:
     virtual_seconds: float = 0.0
     lost: str = ""  # why its device is gone
     streams: dict[int, AnswerStream] = field(default_factory=dict)
+    metrics: ModelMetrics = field(init=False)
+    request_ids: RequestIds = field(default_factory=RequestIds)
     pace: Pace = field(default_factory=Pace)
     _asked: int = 0  # requests so far, and the last one's number
+
+    def __post_init__(self) -> None:
+        self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
 
     @property
     def id(self) -> str:
@@ -95,6 +104,7 @@ class ServedModel:
         if ask.deadline_seconds is not None:
             deadline_ns = time.monotonic_ns() + int(1e9 * ask.deadline_seconds)
         self.streams[number] = stream
+        self.request_ids.add(number, ask.request_id)
         try:
             stream.request = core.submit_tokens(  # a step may run before it is set: nothing there needs it
                 number,
@@ -121,6 +131,10 @@ class ServedModel:
         self.wake()
 
     # --- in the engine's thread
+
+    def _tell_end(self, request: Request, times: RequestTimes, now_ns: int) -> None:
+        tenant = self.core.scheduler.tenants[request.tenant].name
+        tell_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
 
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""

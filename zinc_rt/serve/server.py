@@ -31,6 +31,7 @@ from zinc_rt.serve.endings import failure
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
+from zinc_rt.serve.tenancy import Tenancy
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class InferenceServer:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.tenancy = Tenancy(config)
         self.models: dict[str, ServedModel] = {}
         self.draining = False
         self.started_at = time.time()
@@ -54,6 +56,11 @@ class InferenceServer:
         self._unwritten = ""  # why the ledger's last seconds are not in its file
 
     # --- from outside
+
+    @property
+    def store(self) -> LedgerStore | None:
+        """Where the ledgers are kept; None where they are forgotten at the end."""
+        return self._store
 
     def start(self) -> None:
         """Open the models and begin to serve. Raises ZincErrors of what cannot be opened."""
@@ -116,7 +123,8 @@ class InferenceServer:
             raise ServeError(400, error.message, code="context_length_exceeded") from error
         except UsageError as error:
             raise ServeError(400, str(error)) from error
-        if model.lost:  # now or before: if later, the stream is told
+        if model.lost:  # until now: if later, the stream is told
+            model.streams.pop(stream.number, None)
             raise failure("device_lost", model.lost)
         self._wake.set()
         return stream
