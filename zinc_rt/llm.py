@@ -151,16 +151,6 @@ class LLM(Answering):
         template (enable_thinking, tools, ...)."""
         return self.generate([self.chat_tokens(messages, **variables)], sampling, tenant=tenant)
 
-    def chat_tokens(self, messages: Sequence[Message], **variables: Any) -> list[int]:
-        """The prompt that `chat` makes of a conversation."""
-        from zinc_rt.model.chat import chat_template, render_chat
-
-        tokenizer = self.needed_tokenizer("a chat")
-        bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
-        template = chat_template(self.engine.model.gguf.metadata)
-        text = render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
-        return tokenizer.encode(text, add_special=not (bos and text.startswith(bos)))
-
 
 def _prompts(prompts: str | Sequence[Prompt] | Sequence[int]) -> list[Prompt]:
     """A list of prompts, also where one alone was given."""

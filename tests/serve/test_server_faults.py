@@ -4,7 +4,11 @@ told what, and that nothing is left behind."""
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from asking import Answer, alone, answers, in_server, settled, some_asks
@@ -12,13 +16,14 @@ from embedded_server import MODEL
 from faulty_runner import plant
 
 from zinc_rt import Sampling
-from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.batching.opening import model_file
 from zinc_rt.sched.messages import NewRequest
 from zinc_rt.sched.request import Request
-from zinc_rt.sched.tenant import Tenant
 from zinc_rt.serve import answer_stream
+from zinc_rt.serve import server as server_module
+from zinc_rt.serve.config import ModelSettings, TenantSettings
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.requests import Ask, Delivered
 from zinc_rt.serve.server import InferenceServer
 
 ASKS = some_asks(6, 5)
@@ -205,8 +210,8 @@ def test_more_than_all_pages_is_waited_for(wanted: list[list[Answer]]) -> None:
         await settled(server)
         return got
 
-    keeper = Tenant("keeper", pages=(PageQuota(reserved=50),))  # of 64, which nobody else gets
-    assert in_server(main, tenants=(Tenant("default"), keeper)) == [*alone(big), *wanted]
+    keeper = TenantSettings(id="keeper", kv_reserved=50)  # of 64, which nobody else gets
+    assert in_server(main, tenants=(TenantSettings(id="default"), keeper)) == [*alone(big), *wanted]
 
 
 def test_a_wall_clock_that_jumps_is_not_looked_at(
@@ -225,3 +230,61 @@ def test_a_wall_clock_that_jumps_is_not_looked_at(
         return got
 
     assert in_server(main) == wanted
+
+
+def test_a_file_that_changed_on_disk_ends_its_model_and_a_touched_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"{MODEL}.gguf"
+    shutil.copy(model_file(MODEL), path)
+    monkeypatch.setattr(server_module, "LOOK_SECONDS", 0.01)
+
+    async def main(server: InferenceServer) -> None:
+        async with await server.submit(LONG) as stream:
+            os.utime(path)
+            assert sum([len(each.token_ids) async for some in stream for each in some]) == 100
+        running = await server.submit(LONG)
+        await anext(running)
+        whole = bytearray(path.read_bytes())
+        whole[-1000] ^= 1  # a weight
+        other = path.with_name("other")
+        other.write_bytes(whole)
+        other.rename(path)
+        with pytest.raises(ServeError, match="changed on disk while it was served") as told:
+            await collected(running)
+        assert (told.value.status, told.value.code) == (503, "model_changed")
+        with pytest.raises(ServeError, match="changed on disk"):
+            await server.submit(LONG)
+
+    model = ModelSettings(MODEL, str(path), ctx=256, slots=4)
+    in_server(main, models=(model,))
+
+
+async def collected(stream: answer_stream.AnswerStream) -> list[Delivered]:
+    return [each async for delivered in stream for each in delivered]
+
+
+def test_a_thread_that_ends_by_mistake_leaves_nobody_waiting() -> None:
+    async def main(server: InferenceServer) -> None:
+        running = [await server.submit(LONG) for _ in range(6)]
+        await anext(running[0])
+        server.model(MODEL).core.scheduler.next_event = lambda: 1 / 0  # type: ignore[method-assign, assignment]
+        for stream in running:
+            with pytest.raises(ServeError, match="division by zero"):
+                await collected(stream)
+        assert "division" in await server.lost()
+        with pytest.raises(ServeError):
+            await server.submit(LONG)
+
+    in_server(main)
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e300])
+def test_a_deadline_beyond_all_clocks_is_none(seconds: float) -> None:
+    async def main(server: InferenceServer) -> None:
+        streams = [await server.submit(replace(LONG, deadline_seconds=seconds)) for _ in range(2)]
+        await asyncio.sleep(0.05)  # it has waited for its timers
+        for stream in streams:
+            assert (await collected(stream))[-1].finish_reason == "length"
+
+    in_server(main)

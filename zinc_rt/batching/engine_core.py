@@ -9,11 +9,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 from zinc_rt.batching.model_runner import ModelRunner
 from zinc_rt.engine import Engine
@@ -207,6 +208,29 @@ class EngineCore:
                 f"{what} needs a tokenizer: {self.no_tokenizer}", next="give prompts as lists of token ids"
             )
         return self.tokenizer
+
+    def chat_text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+        """A conversation, put through the file's own template. `variables` reach the template (enable_thinking,
+        tools, ...). Raises UsageError without a tokenizer, InputError where the template refuses."""
+        from zinc_rt.model.chat import chat_template, render_chat  # Jinja only where somebody chats
+
+        tokenizer = self.needed_tokenizer("a chat")
+        bos, eos = (self._special(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
+        template = chat_template(self.engine.model.gguf.metadata)
+        return render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
+        """The prompt of a conversation, as `chat_text` has it."""
+        return self.encode_chat(self.chat_text(messages, **variables))
+
+    def encode_chat(self, text: str) -> list[int]:
+        """The tokens of a prompt that a template made: most write the first one themselves."""
+        tokenizer = self.needed_tokenizer("a chat")
+        bos = self._special(tokenizer.bos_id)
+        return tokenizer.encode(text, add_special=not (bos and text.startswith(bos)))
+
+    def _special(self, id: int | None) -> str:
+        return "" if id is None else self.needed_tokenizer("a chat").token_text(id)
 
     def check_open(self) -> None:
         """Raises UsageError after `close`."""

@@ -1,33 +1,98 @@
-"""The ASGI application over a InferenceServer: its routes, and how failures are told."""
+"""The ASGI application over an InferenceServer: its routes, and how failures are told."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from zinc_rt.serve import metrics
-from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve import metrics, native, openai
+from zinc_rt.serve.errors import ServeError, of_validation
 from zinc_rt.serve.logs import RequestLog
 from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.sse import ClientGone, error_response
 
 
 def app(server: InferenceServer) -> FastAPI:
     """FastAPI's application; `app.state.server` is the server."""
     made = FastAPI(title="ZINC_RT", docs_url=None, redoc_url=None)
     made.state.server = server
+    made.include_router(openai.router)
+    made.include_router(native.router)
     responses: Counter[int] = Counter()
     made.include_router(metrics.router(server, responses))
-
-    @made.exception_handler(ServeError)
-    async def refused(request: Request, error: ServeError) -> JSONResponse:
-        return JSONResponse(error.body(), error.status)
-
-    @made.get("/health")
-    async def health() -> dict[str, Any]:
-        return {"status": "ok"}
-
+    made.add_middleware(DeviceHeader, server=server)
+    made.add_exception_handler(ServeError, _refused)
+    made.add_exception_handler(RequestValidationError, _invalid)
+    made.add_exception_handler(HTTPException, _not_found)
+    made.add_exception_handler(ClientGone, _gone)
+    made.add_exception_handler(Exception, _failed)
     made.add_middleware(RequestLog, responses=responses)  # the outermost: added last
     return made
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServeError)
+    return error_response(error)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A body that is not what its schema says: 400, never 422."""
+    assert isinstance(error, RequestValidationError)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method in ("POST", "PATCH", "PUT") and kind != "application/json" and not kind.endswith("+json"):
+        return error_response(
+            ServeError(
+                415, f"content-type {kind[:64] or '(none)'}: wanted application/json", code="unsupported_type"
+            )
+        )
+    return error_response(of_validation(error.errors()))
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """A path or a method that is not there."""
+    assert isinstance(error, HTTPException)
+    said = {
+        404: f"no such path: {request.method} {request.url.path[:128]}",
+        405: f"{request.url.path[:128]} does not take {request.method}",
+    }.get(error.status_code, str(error.detail))
+    made = error_response(
+        ServeError(error.status_code, said, code="not_found" if error.status_code == 404 else None)
+    )
+    made.headers.update(error.headers or {})
+    return made
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it; logs do
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A mistake of ours. The traceback is the log's."""
+    id = request.state.request_id
+    said = f"something went wrong here; the server's log says what, under request {id}"
+    made = error_response(ServeError(500, said, "server_error", code="internal_error"))
+    made.headers["x-request-id"] = id  # outside of the middleware
+    return made
+
+
+class DeviceHeader:
+    """Says with every answer where a simulated device computes: no number from here may pass for hardware's."""
+
+    def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
+        self.app, self.server = app, server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._simulated():
+                message["headers"] = [*message["headers"], (b"x-zinc-rt-device", b"simulated")]
+            await send(message)
+
+        await self.app(scope, receive, sent)
+
+    def _simulated(self) -> bool:
+        return any(model.core.engine.backend.device.simulated for model in self.server.models.values())

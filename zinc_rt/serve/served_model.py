@@ -18,6 +18,7 @@ from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config, ModelSettings, QueueDepths
+from zinc_rt.serve.model_file import ModelFile
 from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
 from zinc_rt.serve.quotas import scheduler_tenants
 from zinc_rt.serve.request_ids import RequestIds
@@ -25,6 +26,7 @@ from zinc_rt.serve.requests import Ask, Delivered
 from zinc_rt.serve.waiting import Pace, check_room
 
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
+LATEST_SECONDS = 1e9  # a deadline beyond is none
 Delivery = tuple[AnswerStream, Delivered]
 
 
@@ -36,11 +38,12 @@ class ServedModel:
     settings: ModelSettings
     opener: EngineOpener
     core: EngineCore
-    digest: str
+    file: ModelFile
     wake: Callable[[], None]  # the engine's thread: there is a message
     used_seconds: float = 0.0
     virtual_seconds: float = 0.0
-    lost: str = ""  # why its device is gone
+    lost: str = ""  # why it answers nobody any more
+    lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
     metrics: ModelMetrics = field(init=False)
     request_ids: RequestIds = field(default_factory=RequestIds)
@@ -67,7 +70,7 @@ class ServedModel:
     def fingerprint(self) -> str:
         """OpenAI's system_fingerprint: of the file, the ordering and the kernels."""
         backend = self.core.engine.backend
-        said = f"{self.digest} {backend.ordering} {backend.kernels.target}"
+        said = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
         return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
     @property
@@ -102,7 +105,7 @@ class ServedModel:
         )
         deadline_ns = None
         if ask.deadline_seconds is not None:
-            deadline_ns = time.monotonic_ns() + int(1e9 * ask.deadline_seconds)
+            deadline_ns = time.monotonic_ns() + int(1e9 * min(ask.deadline_seconds, LATEST_SECONDS))
         self.streams[number] = stream
         self.request_ids.add(number, ask.request_id)
         try:
@@ -192,6 +195,7 @@ def open_model(
         unchecked=device.unchecked,
         simulated=device.simulated,
     )
+    file = ModelFile.of(Path(opener.gguf.path))
     engine = opener()
     try:
         step_tokens = settings.step_tokens
@@ -200,14 +204,7 @@ def open_model(
     except BaseException:
         engine.close()
         raise
-    return ServedModel(settings, opener, core, _digest(opener.gguf.path), wake)
-
-
-def _digest(path: Path) -> str:
-    """Of a model file: its name, size and first bytes, which hold every tensor's type and place."""
-    with path.open("rb") as file:
-        head = file.read(1 << 20)
-    return hashlib.sha256(f"{path.stat().st_size} ".encode() + head).hexdigest()
+    return ServedModel(settings, opener, core, file, wake)
 
 
 def _session_number(name: str) -> int:

@@ -29,6 +29,7 @@ from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config
 from zinc_rt.serve.endings import failure
 from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.model_file import LOOK_SECONDS
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
 from zinc_rt.serve.tenancy import Tenancy
@@ -53,6 +54,7 @@ class InferenceServer:
         self._lost: Future[str] = Future()  # why the device is gone
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._store: LedgerStore | None = None
+        self._look_at = time.monotonic() + LOOK_SECONDS
         self._unwritten = ""  # why the ledger's last seconds are not in its file
 
     # --- from outside
@@ -125,7 +127,7 @@ class InferenceServer:
             raise ServeError(400, str(error)) from error
         if model.lost:  # until now: if later, the stream is told
             model.streams.pop(stream.number, None)
-            raise failure("device_lost", model.lost)
+            raise unavailable(model.lost, model.lost_code, 10)
         self._wake.set()
         return stream
 
@@ -173,8 +175,12 @@ class InferenceServer:
                 self._wake.clear()
                 while self._calls:
                     self._calls.popleft()()
+                self._look_at_files()
                 if not self._step():
                     self._wake.wait(self._until_due())
+        except Exception as error:  # nobody is to wait for a thread that has ended
+            for model in self.models.values():
+                self._lose(model, error)
         finally:
             self._close()
 
@@ -215,13 +221,28 @@ class InferenceServer:
 
     def _lose(self, model: ServedModel, error: Exception) -> None:
         said = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
-        model.lost = f"the device of {model.id} is lost: {said}"
+        self._end(model, f"the device of {model.id} is lost: {said}", "device_lost")
         if not self._lost.done():
             self._lost.set_result(model.lost)
-        refusal = failure("device_lost", model.lost)
-        for stream in list(model.streams.values()):
-            _call_soon(stream.loop, partial(stream.fail, refusal))
+
+    def _end(self, model: ServedModel, why: str, code: str) -> None:
+        """Nobody gets anything of it any more."""
+        model.lost_code, model.lost = code, why
+        streams = list(model.streams.values())  # one that comes meanwhile finds it lost, in `submit`
         model.streams.clear()
+        for stream in streams:
+            _call_soon(stream.loop, partial(stream.fail, unavailable(why, code, 10)))
+
+    def _look_at_files(self) -> None:
+        """Once a minute: whose file is another now would answer with other weights after the next hang, or does
+        already."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        for model in self.models.values():
+            if not model.lost and (changed := model.file.changed()):
+                self._end(model, changed, "model_changed")
+                model.core.close()
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Into the event loop of each stream, which is one, by one call."""
@@ -229,12 +250,13 @@ class InferenceServer:
         for loop in loops:
             _call_soon(loop, partial(_put, [each for each in deliveries if each[0].loop is loop]))
 
-    def _until_due(self) -> float | None:
-        """Seconds until a scheduler has something to do that no message brings."""
+    def _until_due(self) -> float:
+        """Seconds until a scheduler has something to do that no message brings, or files are to be looked at."""
         due = [
             at for model in self.models.values() if not model.lost and (at := model.core.scheduler.next_event())
         ]
-        return max(0.0, (min(due) - time.monotonic_ns()) / 1e9) if due else None
+        due.append(int(self._look_at * 1e9))
+        return max(0.0, (min(due) - time.monotonic_ns()) / 1e9)
 
     def _close(self) -> None:
         for model in self.models.values():

@@ -1,0 +1,151 @@
+"""OpenAI's endpoints: completions of both kinds and models."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from zinc_rt.serve import asking
+from zinc_rt.serve.answers import Answers
+from zinc_rt.serve.asking import Asker, ask_of, model_of, sampling_of
+from zinc_rt.serve.auth import Inference
+from zinc_rt.serve.chat_completions import ChatShape
+from zinc_rt.serve.completions import TextShape
+from zinc_rt.serve.errors import not_offered
+from zinc_rt.serve.formats.answer_text import AnswerText
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.table import choose, named
+from zinc_rt.serve.replies import ChatCompletion, ErrorReply, ModelList, ModelReply, TextCompletion
+from zinc_rt.serve.schema import ChatBody, CompletionBody, SamplingBody
+from zinc_rt.serve.served_model import ServedModel
+from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.shape import ReplyHead, Shape, chunks
+from zinc_rt.serve.sse import EventStream, receiver, unless_gone
+from zinc_rt.serve.text import RawText, TokenReader
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorReply, "description": "refused"},
+    "5XX": {"model": ErrorReply, "description": "failed"},
+}
+router = APIRouter(responses=REFUSALS)
+
+
+def asker(request: Request, by: Inference) -> Asker:
+    """Who asks, and what the headers say of it."""
+    headers = request.headers
+    return Asker(
+        by,
+        request.state.request_id,
+        headers.get("x-session-id", "")[:256],
+        asking.header_milliseconds(headers, "x-request-timeout-ms"),
+    )
+
+
+AskedBy = Annotated[Asker, Depends(asker)]
+
+
+def server_of(request: Request) -> InferenceServer:
+    server: InferenceServer = request.app.state.server
+    return server
+
+
+@router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
+async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Response:
+    model = model_of(server_of(request), body.model)
+    core, sampling = model.core, sampling_of(body, model)
+    prompt = await asking.chat_prompt(model, body.messages, body.chat_template_kwargs)
+    tokenizer = asking.tokenizer_of(model)
+
+    def reader() -> TokenReader:
+        return AnswerText(tokenizer, format_of(model), sampling.stop, prompt=prompt.text, silent=core.end_ids)
+
+    answers = Answers(model, [ask_of(body, model, prompt.tokens, sampling, by, "messages")], reader)
+    return await _reply(request, answers, ChatShape(answers, body, _head("chatcmpl", model)), body)
+
+
+@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
+async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Response:
+    model = model_of(server_of(request), body.model)
+    core, sampling = model.core, sampling_of(body, model)
+    prompts = await asking.text_prompts(model, body)
+
+    def reader() -> TokenReader:
+        return RawText(core.tokenizer, sampling.stop, core.end_ids)
+
+    asks = [ask_of(body, model, prompt.tokens, sampling, by, "prompt") for prompt in prompts]
+    answers = Answers(model, asks, reader)
+    echoes = [prompt.text if body.echo else "" for prompt in prompts]
+    return await _reply(request, answers, TextShape(answers, body, _head("cmpl", model), echoes), body)
+
+
+async def _reply(request: Request, answers: Answers, shape: Shape, body: SamplingBody) -> Response:
+    begun = await answers.begin(server_of(request))
+    if body.stream:
+        return EventStream(chunks(begun, shape, body))
+    await unless_gone(receiver(request), begun.finish())
+    return JSONResponse(shape.whole())
+
+
+def format_of(model: ServedModel) -> Format:
+    """How a model writes reasoning and calls: as the configuration says, else by its template."""
+    if model.settings.format is not None:
+        return named(model.settings.format)
+    template = model.core.engine.model.gguf.metadata.get("tokenizer.chat_template")
+    return choose(template if isinstance(template, str) else None)
+
+
+def _head(kind: str, model: ServedModel) -> ReplyHead:
+    return ReplyHead(f"{kind}-{secrets.token_hex(12)}", int(time.time()), model.id, model.fingerprint)
+
+
+@router.get("/v1/models")
+async def models(request: Request, by: Inference) -> ModelList:
+    server = server_of(request)
+    return {"object": "list", "data": [_model(server, each) for each in server.models.values()]}
+
+
+@router.get("/v1/models/{id:path}")
+async def model(request: Request, id: str, by: Inference) -> ModelReply:
+    server = server_of(request)
+    return _model(server, server.model(id))
+
+
+def _model(server: InferenceServer, model: ServedModel) -> ModelReply:
+    engine = model.core.engine
+    return {
+        "id": model.id,
+        "object": "model",
+        "created": int(server.started_at),
+        "owned_by": "zinc_rt",
+        "max_model_len": model.ctx,
+        "zinc_rt": {
+            "loaded": True,
+            "ctx": model.ctx,
+            "slots": engine.limits.slots,
+            "tier": engine.backend.spec.tier,
+            "ordering": engine.backend.ordering,
+            "deterministic": model.deterministic,
+            "simulated": engine.backend.device.simulated,
+            "architecture": engine.model.gguf.architecture,
+        },
+    }
+
+
+@router.api_route("/v1/responses", methods=["GET", "POST"], include_in_schema=False)
+@router.api_route("/v1/responses/{rest:path}", methods=["GET", "POST", "DELETE"], include_in_schema=False)
+async def responses(rest: str = "") -> None:
+    raise not_offered("the Responses API", "POST /v1/chat/completions answers the same")
+
+
+@router.api_route("/v1/audio/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
+async def audio(rest: str) -> None:
+    raise not_offered("audio", "the models here read and write text; POST /v1/chat/completions")
+
+
+@router.api_route("/v1/images/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
+async def images(rest: str) -> None:
+    raise not_offered("making images", "the models here read and write text; POST /v1/chat/completions")
