@@ -31,7 +31,7 @@ from zinc_rt.sched.request import Request
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.step_timeline import write_chrome
-from zinc_rt.sched.step_trace import StepRecorder
+from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import UsageLedger
 
@@ -104,6 +104,10 @@ class EngineCore:
     def usage(self, tenant: str = "") -> Counter[str]:
         """What a tenant, by default the first, has used so far: counters by name (docs/ledger.md)."""
         return self.ledger.usage(self.tenants[self.tenant_number(tenant)].name)
+
+    def last_steps(self, count: int) -> StepTrace:
+        """A copy of the last steps' trace; between two steps."""
+        return self._recorder.trace.last(count)
 
     def trace(self, file: str | Path) -> None:
         """Write the last steps as a timeline for chrome://tracing or Perfetto: slots, queues, pages."""

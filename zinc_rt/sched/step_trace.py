@@ -18,6 +18,7 @@ from zinc_rt.sched.tenant import Priority
 
 STEPS = 4096
 EVENTS_A_STEP = 16  # kept on average
+_ARRAYS = ("numbers", "waiting", "free", "idle", "request", "choice", "tenant", "epoch", "phase")  # a row a step
 
 
 class StepNumbers(NamedTuple):
@@ -48,6 +49,7 @@ class StepTrace:
 
     def __init__(self, tenants: Sequence[str], slots: int, groups: Sequence[str], *, steps: int = STEPS) -> None:
         self.tenants, self.groups, self.count = tuple(tenants), tuple(groups), 0
+        self.before = 0  # steps before the first that was ever counted here
         self.numbers = np.zeros((steps, len(StepNumbers._fields)), np.int64)
         self.waiting = np.zeros((steps, len(Priority)), np.int32)  # by class
         self.free = np.zeros((steps, len(groups)), np.int32)  # pages that hold nothing, by group
@@ -81,6 +83,17 @@ class StepTrace:
     def event(self, at_ns: int, what: str, request: int, slot: int = -1, amount: int = 0) -> None:
         """Note what happened; `amount`: of tokens or pages, 0 where it has none."""
         self.events.append(StepEvent(at_ns, what, request, slot, amount))
+
+    def last(self, steps: int) -> StepTrace:
+        """A copy of so many steps, the last, and of what happened since the first of them began."""
+        kept = self.kept[max(0, len(self.kept) - steps) :]
+        made = StepTrace(self.tenants, self.phase.shape[1], self.groups, steps=max(1, len(kept)))
+        for name in _ARRAYS:
+            getattr(made, name)[: len(kept)] = getattr(self, name)[kept]
+        made.count, made.before = len(kept), self.count - len(kept)
+        since = int(made.numbers[0, 0]) if len(kept) < self.count else 0
+        made.events.extend(event for event in tuple(self.events) if event.at_ns >= since)
+        return made
 
     @property
     def kept(self) -> np.ndarray:

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from zinc_rt.serve import metrics, native, openai
+from zinc_rt.serve import metrics, native, openai, routing, trace
 from zinc_rt.serve.errors import ServeError, of_validation
 from zinc_rt.serve.logs import RequestLog
 from zinc_rt.serve.server import InferenceServer
@@ -25,6 +25,8 @@ def app(server: InferenceServer) -> FastAPI:
     made.include_router(native.router)
     responses: Counter[int] = Counter()
     made.include_router(metrics.router(server, responses))
+    made.include_router(trace.router(server))
+    made.include_router(routing.router(server))
     made.add_middleware(DeviceHeader, server=server)
     made.add_exception_handler(ServeError, _refused)
     made.add_exception_handler(RequestValidationError, _invalid)

@@ -39,7 +39,7 @@ class ServerSettings:
     `idle_s`: how long a connection without a request stays. `connections_per_address`: of those `max_connections`.
     `drain_s`: how long running requests may go on after SIGTERM. `insecure`: without any key, other addresses than
     the loopback's. `strict_parameters`: a parameter that is not known is refused. `metrics_open`: /metrics asks
-    for no key."""
+    for no key. `router_key`: shared with routers, which are told what is cached under it (serve/routing.py)."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -57,6 +57,7 @@ class ServerSettings:
     insecure: Flag = False
     strict_parameters: Flag = True
     metrics_open: Flag = False
+    router_key: Annotated[str, StringConstraints(strict=True, min_length=16)] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,16 @@ from zinc_rt.serve.errors import ServeError, unavailable
 DEADLINE = "deadline"
 FINISHED = frozenset({"stop", "length"})
 _FAILED = {  # the scheduler's reason -> what a client is told
-    DEADLINE: (504, "the request's deadline passed before its answer was there", "timeout_error"),
-    "client_too_slow": (408, "the answer was not read for so long that it was given up", "timeout_error"),
-    "logits_not_finite": (500, "the model computed logits that are no numbers", "server_error"),
-    "device_hang": (500, "each step that the request was in failed, also where it was alone", "server_error"),
+    DEADLINE: (504, "the deadline passed before the answer was there", "timeout_error"),
+    "client_too_slow": (408, "nobody read the answer for too long", "timeout_error"),
+    "logits_not_finite": (
+        500, "the model computed something that is no number; zinc-rt validate says in which layer", "server_error"
+    ),
+    "sampler_no_candidate": (500, "what was asked for leaves no token to draw", "server_error"),
+    "device_hang": (500, "each step that the request was in hung, at last with nobody else in it", "server_error"),
     "quota_lowered": (429, "the tenant's quota was lowered below what the request needs", "rate_limit_error"),
     "tenant_removed": (403, "the tenant was removed while the request ran", "permission_error"),
-}
+}  # fmt: skip
 _UNAVAILABLE = {
     "device_lost": "the device is lost",
     "draining": "the server is shutting down",

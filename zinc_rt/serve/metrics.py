@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.usage.ledger import RESERVED
+from zinc_rt.serve.auth import needs
 from zinc_rt.serve.histogram import Histogram
 from zinc_rt.serve.model_metrics import ModelMetrics
 from zinc_rt.serve.served_model import ServedModel
@@ -32,7 +33,7 @@ GAUGES: dict[str, tuple[str, Callable[[Scheduler], float]]] = {
         "Choices of requests that have a slot.",
         lambda s: s.limits.slots - len(s.slots.free),
     ),
-    "vllm:num_requests_waiting": ("Requests that wait for a slot.", lambda s: sum(s.queues.by_class)),
+    "vllm:num_requests_waiting": ("Requests that wait for a slot.", lambda s: sum(s.queues.by_class.values())),
     "vllm:kv_cache_usage_perc": (
         "The fullest page group's pages in use, as a fraction; those that only the cache has are free.",
         lambda s: max(group.pool.used / group.pool.count for group in s.cache.pools),
@@ -267,8 +268,8 @@ def registry(server: InferenceServer, responses: Mapping[int, int]) -> Collector
 
 
 def router(server: InferenceServer, responses: Mapping[int, int]) -> APIRouter:
-    """GET /metrics."""
-    made = APIRouter()
+    """GET /metrics, for keys of scope admin unless the configuration opens it to all."""
+    made = APIRouter(dependencies=[] if server.config.server.metrics_open else [Depends(needs("admin"))])
     kept = registry(server, responses)
 
     @made.get("/metrics", include_in_schema=False)
