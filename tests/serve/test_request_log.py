@@ -32,7 +32,7 @@ def lines(log: ServerLog, out: io.StringIO) -> list[dict[str, Any]]:
 
 
 async def ask(
-    app: Any, *, headers: tuple[tuple[bytes, bytes], ...] = (), gone: bool = False
+    app: Any, *, headers: tuple[tuple[bytes, bytes], ...] = (), gone: bool = False, path: str = "/v1/x"
 ) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
 
@@ -42,7 +42,7 @@ async def ask(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/v1/x", "query_string": b"a=secret", "headers": headers}
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"a=secret", "headers": headers}
     await app(scope, receive, send)
     return sent
 
@@ -136,6 +136,13 @@ def test_what_is_below_the_level_is_not_written() -> None:
     asyncio.run(ask(RequestLog(answers)))
     logging.getLogger("uvicorn.error").warning("uvicorn's")
     assert [line["event"] for line in lines(log, out)] == ["uvicorn's"]
+
+
+def test_what_monitors_ask_all_day_is_not_written() -> None:
+    out = io.StringIO()
+    log = ServerLog("info", out)
+    asyncio.run(ask(RequestLog(answers), path="/metrics"))
+    assert not lines(log, out)
 
 
 def test_ids_of_long_ago_are_forgotten() -> None:

@@ -20,6 +20,7 @@ from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import RowLogprobs
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.text import TextOut
 
 Prompt = str | Sequence[int]
@@ -85,10 +86,17 @@ class Answering(EngineCore):
 
     # --- one step after the other
 
-    def submit(self, prompt: Prompt, sampling: Sampling = Sampling(), *, tenant: str = "") -> Asked:  # noqa: B008
+    def submit(
+        self,
+        prompt: Prompt,
+        sampling: Sampling = Sampling(),  # noqa: B008
+        *,
+        tenant: str = "",
+        grammar: TokenMask | None = None,
+    ) -> Asked:
         """Ask without waiting: `step` makes the answers. Raises UsageError as `generate`."""
         asked = self._prepare(prompt, sampling)
-        self._submit(asked, tenant)
+        self._submit(asked, tenant, grammar)
         return asked
 
     def cancel(self, asked: Asked) -> None:
@@ -154,10 +162,12 @@ class Answering(EngineCore):
         answers = [Answer(index, self._text_out(sampling), self.end_ids) for index in range(sampling.n)]
         return Asked(0, tokens, sampling.seeded(), answers)
 
-    def _submit(self, asked: Asked, tenant: str) -> None:
+    def _submit(self, asked: Asked, tenant: str, grammar: TokenMask | None = None) -> None:
         asked.number = next(self._numbers)
         asked.tenant = self.tenant_number(tenant)
-        asked.request = self.submit_tokens(asked.number, asked.tokens, asked.sampling, tenant=asked.tenant)
+        asked.request = self.submit_tokens(
+            asked.number, asked.tokens, asked.sampling, tenant=asked.tenant, mask=grammar
+        )
         self.scheduler.settle()
         self._asked[asked.number] = asked
 

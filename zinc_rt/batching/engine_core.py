@@ -33,6 +33,7 @@ from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.step_timeline import write_chrome
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import Priority, Tenant
+from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger import UsageLedger
 
 EVERYBODY = Tenant("default")
@@ -186,6 +187,7 @@ class EngineCore:
         deadline_ns: int | None = None,
         session: int = 0,
         salt: str = "",
+        mask: TokenMask | None = None,
     ) -> Request:
         """Ask the scheduler for what was checked, as `number`, which nobody has; `sampling` with a seed. From any
         thread. At most as much is made as the context has room for. Raises UsageError where the tenant's quotas
@@ -202,6 +204,7 @@ class EngineCore:
                 deadline_ns,
                 self.end_ids,
                 session=session,
+                mask=mask,
             )
         )
 

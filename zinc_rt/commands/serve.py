@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from zinc_rt.arguments import Parser, add_models
@@ -73,11 +74,12 @@ def _serve(arguments: argparse.Namespace) -> int:
     _check_installed()
     from zinc_rt.serve.app import app
     from zinc_rt.serve.listening import bind, listen, url_of
+    from zinc_rt.serve.logs import ServerLog
     from zinc_rt.serve.server import InferenceServer
 
     began = time.monotonic()
     config = _config(arguments)
-    with bind(config.server.host, config.server.port) as bound:
+    with bind(config.server.host, config.server.port) as bound, closing(ServerLog(config.log.level)):
         server = InferenceServer(config)
         sys.setswitchinterval(SWITCH_SECONDS)
 

@@ -48,8 +48,11 @@ def _hand_over(s: SchedulerState, plan: StepPlan) -> None:
     plan.bias_of.clear()
     for slot in plan.bound:
         request = slots.requests[slot]
+        plan.mask_of.pop(slot, None)
         if request is None:
             continue
+        if request.mask is not None:
+            plan.mask_of[slot] = request.mask
         if request.sampling.penalised:
             plan.counts_of[slot] = slots.history[slot, : request.length].copy()
         if request.sampling.logit_bias:

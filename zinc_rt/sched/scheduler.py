@@ -267,9 +267,10 @@ class Scheduler(SchedulerState):
         ends, requests = end_tokens_of(sampling, new.end_tokens), []
         for choice in range(new.choice, new.choice + sampling.n):
             row = record_of(new, sampling, priority, choice)
+            mask = None if new.mask is None else new.mask.fork()
             request = Request(
                 new.number, new.tenant, priority, tokens, len(tokens) - new.made, sampling, new.within, digests,
-                row, self.now_ns, choice, new.session, new.deadline_ns, ends, new.capsule,
+                row, self.now_ns, choice, new.session, new.deadline_ns, ends, new.capsule, mask,
             )  # fmt: skip
             requests.append(request)
         return requests

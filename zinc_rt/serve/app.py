@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from zinc_rt.serve import metrics, native, openai, routing, trace
+from zinc_rt.serve import metrics, native, openai, page, routing, trace
 from zinc_rt.serve.errors import ServeError, of_validation
 from zinc_rt.serve.logs import RequestLog
 from zinc_rt.serve.server import InferenceServer
@@ -27,6 +27,7 @@ def app(server: InferenceServer) -> FastAPI:
     made.include_router(metrics.router(server, responses))
     made.include_router(trace.router(server))
     made.include_router(routing.router(server))
+    made.include_router(page.router())
     made.add_middleware(DeviceHeader, server=server)
     made.add_exception_handler(ServeError, _refused)
     made.add_exception_handler(RequestValidationError, _invalid)
@@ -46,7 +47,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """A body that is not what its schema says: 400, never 422."""
     assert isinstance(error, RequestValidationError)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.method in ("POST", "PATCH", "PUT") and kind != "application/json" and not kind.endswith("+json"):
+    of_body = any(each["loc"][:1] == ("body",) for each in error.errors())
+    if of_body and kind != "application/json" and not kind.endswith("+json"):
         return error_response(
             ServeError(
                 415, f"content-type {kind[:64] or '(none)'}: wanted application/json", code="unsupported_type"

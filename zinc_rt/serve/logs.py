@@ -28,6 +28,9 @@ KEPT_LINES = 10_000  # that wait to be written
 CLOSE_SECONDS = 2.0
 GONE = 499  # nginx's: the client went before there was a response; it is only ever logged
 PATH_CHARACTERS = 200
+POLLED = frozenset(
+    {"/health", "/metrics", "/ready", "/slots", "/v1/admin/routing"}
+)  # a line of these is for debug
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -146,7 +149,7 @@ class RequestLog:
             self._tell(scope, said, {"request_id": id, "ms": took_ms, "client": client[0], **about}, gone=gone)
 
     def _tell(self, scope: Message, status: int, about: dict[str, Any], *, gone: bool) -> None:
-        level = logging.ERROR if status in (500, 503) else logging.INFO
+        level = logging.ERROR if status == 500 else logging.DEBUG if scope["path"] in POLLED else logging.INFO
         if LOGGER.isEnabledFor(level):
             line = {"method": scope["method"], "path": scope["path"][:PATH_CHARACTERS], "status": status, **about}
             if gone:

@@ -118,6 +118,7 @@ class ServedModel:
                 deadline_ns=deadline_ns,
                 session=_session_number(ask.session),
                 salt=ask.cache_salt,
+                mask=ask.grammar,
             )
         except BaseException:
             del self.streams[number]

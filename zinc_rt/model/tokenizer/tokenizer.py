@@ -133,11 +133,14 @@ class Tokenizer:
             engine = SPM(vocabulary, add_space_prefix=_space_prefix(model, metadata))
         return cls(model, vocabulary, engine, pre=pre, metadata=metadata)
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = True, continues: bool = False
+    ) -> list[int]:
         """Token ids of `text`.
 
         `add_special` adds the tokens the file wants at the start and end. `parse_special` turns the texts of
-        control tokens into those tokens; user-defined tokens are always found. InputError for lone surrogates.
+        control tokens into those tokens; user-defined tokens are always found. `continues`: other text stands
+        before it, so that no space is put in front. InputError for lone surrogates.
         """
         try:
             text.encode()
@@ -149,7 +152,7 @@ class Tokenizer:
         ids: list[int] = []
         if add_special and self.add_bos and self.bos_id is not None:
             ids.append(self.bos_id)
-        after_special = True
+        after_special = not continues
         for fragment in self._partitioner.split(text, parse_special=parse_special):
             if isinstance(fragment, int):
                 ids.append(fragment)

@@ -1,0 +1,275 @@
+"""Whatever is drawn, an answer follows its grammar; what cannot be compiled is told why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Counts
+
+from zinc_rt import LLM, Sampling
+from zinc_rt.batching.opening import model_file
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.grammar import Grammar, GrammarCompiler
+from zinc_rt.serve.grammar_spec import GrammarSpec, grammar_asked
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "maximum": 150, "minimum": 0},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}  # fmt: skip
+GBNF = 'root ::= item ("," item)*\nitem ::= "\\u00e9" [a-c]{1,3}\n'
+MOVES = ["e4", "d4", "Nf3"]
+WIDE = json.dumps({"properties": {f"k{n}": {"type": "string"} for n in range(20000)}})
+
+
+def spec(kind: Any, value: object) -> GrammarSpec:
+    return GrammarSpec(kind, value if isinstance(value, str) else json.dumps(value))
+
+
+@pytest.fixture(scope="module", params=["qwen3-q", "gemma4-q", "sentencepiece"])
+def compiler(request: pytest.FixtureRequest) -> GrammarCompiler:
+    tokenizer = Tokenizer.from_metadata(read_gguf(model_file(request.param)).metadata)
+    return GrammarCompiler(tokenizer, tokenizer.vocab_size, ("<think>", "</think>"))
+
+
+def allowed(grammar: Grammar) -> list[int]:
+    bits = np.unpackbits(grammar.mask().view(np.uint8), bitorder="little")
+    return [int(id) for id in np.flatnonzero(bits)]
+
+
+def walk(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int = 400) -> str:
+    """An answer drawn at random, but for end tokens while there is another choice."""
+    random, made = np.random.default_rng(seed), []
+    while not grammar.complete and len(made) < most:
+        ids = [id for id in allowed(grammar) if id not in compiler.tokenizer.eog_ids]
+        if not ids:
+            break
+        token = int(random.choice(ids))
+        grammar.accept(token)
+        assert grammar.failure == ""
+        made.append(token)
+    return b"".join(map(compiler.tokenizer.piece_bytes, made)).decode(
+        errors="ignore"
+    )  # cut at `most`, maybe inside a character
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_random_walk_makes_what_the_schema_wants(compiler: GrammarCompiler, seed: int) -> None:
+    person = json.loads(walk(compiler.compile(spec("json_schema", PERSON)), compiler, seed))
+    assert set(person) == {"name", "age"} and len(person["name"]) <= 12 and 0 <= person["age"] <= 150
+
+
+def test_regex_choice_lark_and_gbnf(compiler: GrammarCompiler) -> None:
+    assert re.fullmatch("[ab]{3,5}-x", walk(compiler.compile(spec("regex", "[ab]{3,5}-x")), compiler, 0))
+    assert walk(compiler.compile(spec("choice", MOVES)), compiler, 0) in MOVES
+    assert walk(compiler.compile(spec("lark", 'start: "[" /[0-9]{2}/ "]"')), compiler, 0)[0] == "["
+    made = walk(compiler.compile(spec("gbnf", GBNF)), compiler, 0, most=30)
+    assert re.match("é[a-c]{1,3}(,é|$)", made), made
+
+
+def test_end_tokens_are_allowed_when_the_grammar_accepts_and_only_then(compiler: GrammarCompiler) -> None:
+    ends = compiler.tokenizer.eog_ids
+    grammar = compiler.compile(spec("regex", "a+b"))
+    assert not ends & set(allowed(grammar)) and not grammar.accepting
+    for token in compiler.tokenizer.encode("ab", add_special=False, continues=True):
+        grammar.accept(token)
+    assert grammar.complete and grammar.accepting
+    assert set(allowed(grammar)) <= set(ends)
+
+
+def test_what_was_accepted_can_be_taken_back_and_forks_go_their_own_way(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile(spec("json_schema", PERSON))
+    before = allowed(grammar)
+    fork = grammar.fork()
+    token = before[0]
+    grammar.accept(token)
+    assert allowed(fork) == before != allowed(grammar)
+    grammar.rollback(1)
+    assert allowed(grammar) == before
+    assert json.loads(walk(fork, compiler, 5))
+
+
+def test_a_grammar_may_begin_behind_reasoning(compiler: GrammarCompiler) -> None:
+    encode, ends = compiler.tokenizer.encode, compiler.tokenizer.eog_ids
+    grammar = compiler.compile(spec("choice", MOVES), after="</think>")
+    assert not ends & set(allowed(grammar))  # an answer does not end in its reasoning
+    for token in encode("well, </think", add_special=False, continues=True):
+        grammar.accept(token)
+        assert len(allowed(grammar)) > 400
+    grammar.rollback(1)
+    for token in encode(" then </think>", add_special=False, continues=True):
+        grammar.accept(token)
+    assert walk(grammar, compiler, 1) in MOVES
+
+
+def test_reasoning_may_be_opened_by_the_answer_itself() -> None:
+    tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, ("<think>", "</think>"))
+    think, close = tokenizer.added_id("<think>"), tokenizer.added_id("</think>")
+    assert think is not None and close is not None
+    grammar = compiler.compile(spec("choice", MOVES), after="</think>", opens="<think>")
+    assert think in allowed(grammar)
+    assert walk(grammar.fork(), compiler, 1).removeprefix("<think>")
+    grammar.accept(think)
+    grammar.accept(5)
+    grammar.accept(close)
+    assert think not in allowed(grammar) and walk(grammar, compiler, 1) in MOVES
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        ("json_schema", '{"type": "objct"}', "objct"),
+        ("json_schema", "{", "EOF"),
+        ("json_schema", '{"$ref": "http://127.0.0.1:1/x"}', "not present"),
+        ("json_schema", '{"items":' * 3000 + "{}" + "}" * 3000, "recursion"),
+        ("json_schema", WIDE, "too large"),
+        ("regex", "(", "regex"),
+        ("regex", "(" * 100000, "regex"),
+        ("regex", "a" * (1 << 20) + "b", "more than"),
+        ("lark", "start: x", "unknown name"),
+        ("gbnf", "root ::= " + "(" * 20000, ""),
+        ("gbnf", 'rot ::= "a"', "root"),
+        ("gbnf", "root ::= " + '"a" ' * 20000, "more than"),
+    ],
+)  # fmt: skip
+def test_bombs_and_mistakes_are_refused_with_the_reason(kind: Any, text: str, said: str) -> None:
+    tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
+    with pytest.raises(ServeError) as refused:
+        asyncio.run(compiler.compile_in_time(GrammarSpec(kind, text, "guided")))
+    assert refused.value.status == 400 and refused.value.param == "guided"
+    assert said in refused.value.message, refused.value.message
+
+
+def test_a_grammar_that_takes_too_long_to_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
+    monkeypatch.setattr("zinc_rt.serve.grammar.COMPILE_SECONDS", 0.01)
+    monkeypatch.setattr(GrammarCompiler, "compile", lambda *args, **options: time.sleep(0.2))
+    with pytest.raises(ServeError, match="takes longer"):
+        asyncio.run(compiler.compile_in_time(spec("regex", "a")))
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({}, None),
+        ({"response_format": {"type": "text"}, "grammar": ""}, None),
+        ({"response_format": {"type": "json_object"}}, "json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": PERSON}}}, "json_schema"),
+        ({"guided_json": json.dumps(PERSON)}, "json_schema"),
+        ({"guided_regex": "a+"}, "regex"),
+        ({"guided_choice": MOVES}, "choice"),
+        ({"guided_grammar": 'start: "a"'}, "lark"),
+        ({"grammar": GBNF}, "gbnf"),
+        ({"structured_outputs": {"regex": "a"}}, "regex"),
+        ({"json_schema": PERSON}, "json_schema"),
+    ],
+)  # fmt: skip
+def test_every_name_for_a_grammar_is_read(body: dict[str, Any], kind: str | None) -> None:
+    asked = grammar_asked(body)
+    assert (asked and asked.kind) == kind
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"response_format": {"type": "xml"}}, "wanted 'text', 'json_object'"),
+        ({"response_format": {"type": "json_schema"}}, "json_schema wants"),
+        ({"guided_choice": []}, "list of texts"),
+        ({"guided_regex": 3}, "a text"),
+        ({"guided_json": 3}, "JSON schema"),
+        ({"structured_outputs": []}, "an object"),
+        ({"guided_regex": "a", "grammar": GBNF}, "guided_regex and grammar"),
+    ],
+)
+def test_a_malformed_wish_is_refused_by_name(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(ServeError, match=said):
+        grammar_asked(body)
+
+
+# --- on a device
+
+SHORT = {
+    "type": "object",
+    "properties": {"move": {"enum": MOVES}, "n": {"type": "integer", "minimum": 0, "maximum": 999}},
+    "required": ["move", "n"],
+    "additionalProperties": False,
+}
+SAMPLINGS = (Sampling(max_tokens=60), Sampling(max_tokens=60, temperature=1.0, seed=3, n=2, logit_bias={7: 5.0}))
+FREE = Sampling(max_tokens=20, ignore_eos=True)
+
+
+def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tuple[int, ...], str]]:
+    """Of two prompts, greedy and drawn, with one beside them that has no grammar."""
+    with LLM(model, tier=tier, device=device, slots=4, ctx=96) as llm:
+        assert llm.tokenizer is not None
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("json_schema", SHORT))
+        free = llm.submit([9, 8, 7], FREE)
+        made = [one for each in SAMPLINGS for one in llm.generate([[5, 6, 7], [11, 12]], each, grammar=grammar)]
+        assert free.done
+        assert tuple(free.answers[0].token_ids) == llm.generate([[9, 8, 7]], FREE)[0].token_ids
+        return [(each.text, each.token_ids, each.finish_reason) for each in made]
+
+
+@pytest.mark.parametrize(("model", "slow"), [("qwen3-q", False), ("qwen35moe-q", True), ("gemma4-q", True)])
+def test_random_weights_follow_a_schema_on_every_tier(model: str, slow: bool, slow_counts: Counts) -> None:
+    if slow and not slow_counts(0, 1):
+        pytest.skip("the full run tries this model, too: --slow")
+    made = answers(model, "t_cpu")
+    assert len(made) == 6
+    for text, tokens, reason in made:
+        assert reason == ("length" if len(tokens) == 60 else "stop")
+        if reason == "stop":
+            assert json.loads(text).keys() == {"move", "n"}
+    assert any(reason == "stop" for _, _, reason in made)
+    assert made == answers(model, "t_cpu_native")
+    if slow_counts(0, 1):
+        assert made == answers(model, "t1", "sim")
+
+
+def test_a_request_whose_grammar_fails_ends_alone_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LLM("qwen3-q", tier="t_cpu", slots=2, ctx=64) as llm:
+        assert llm.tokenizer is not None
+        compiler = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab)
+        beside = llm.submit([9, 8, 7], FREE)
+        grammar = compiler.compile(spec("regex", "[a-z]{30}"))
+        monkeypatch.setattr("zinc_rt.serve.grammar.MASK_CPU_SECONDS", -1.0)
+        assert llm.generate([[5, 6]], Sampling(), grammar=grammar)[0].finish_reason == "grammar_too_slow"
+        monkeypatch.undo()
+        one = compiler.compile(spec("regex", "a"))
+        never = Sampling(min_tokens=2, stop_token_ids=tuple(allowed(one)))  # all it allows would end it too early
+        assert llm.generate([[5, 6]], never, grammar=one)[0].finish_reason == "sampler_no_candidate"
+        while not beside.done:
+            llm.step()
+        assert beside.answers[0].ended == "length"
+
+
+def test_a_parked_and_evicted_answer_goes_on_in_its_grammar() -> None:
+    with LLM("qwen3-q", tier="t_cpu", slots=2, ctx=96) as llm:
+        assert llm.tokenizer is not None
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("json_schema", SHORT))
+        wanted = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
+        asked, steps = llm.submit([5, 6, 7], SAMPLINGS[0], grammar=grammar), 0
+        while not asked.done:
+            llm.step()
+            steps += 1
+            for request in list(llm.scheduler.running()):
+                if steps % 5 == 0:
+                    llm.scheduler.evict(request)
+                elif steps % 3 == 0:
+                    llm.scheduler.park(request)
+        assert tuple(asked.answers[0].token_ids) == wanted
