@@ -283,7 +283,6 @@ class Scheduler(SchedulerState):
         if not self.busy(tenant):
             self.service.lift(tenant, (t for t in range(len(self.tenants)) if self.busy(t)))
         self.live[first.number] = requests
-        self.arrived += 1
         for request in requests:
             request.arrived_ns = self.now_ns
             self.tell("arrive", request, counter="requests_accepted")

@@ -124,7 +124,6 @@ class SchedulerState:
         self.candidates = Candidates(self.queues, self.key, count)
         self.pins = SessionPins(cache, limits.session_ttl_ns)
         self.live: dict[int, list[Request]] = {}
-        self.arrived = 0  # requests so far
         self.aside: dict[Request, None] = {}  # held so long that they lost their slot: they wait for their reader
         self.parked_requests: dict[Request, None] = {}
         self.prefilling: list[Request] = []

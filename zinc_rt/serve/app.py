@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zinc_rt.serve import metrics, native, openai, page, routing, trace
+from zinc_rt.serve.bodies import BoundedBodies
 from zinc_rt.serve.errors import ServeError, of_validation
 from zinc_rt.serve.logs import RequestLog
 from zinc_rt.serve.server import InferenceServer
@@ -28,6 +29,7 @@ def app(server: InferenceServer) -> FastAPI:
     made.include_router(trace.router(server))
     made.include_router(routing.router(server))
     made.include_router(page.router())
+    made.add_middleware(BoundedBodies, server=server)
     made.add_middleware(DeviceHeader, server=server)
     made.add_exception_handler(ServeError, _refused)
     made.add_exception_handler(RequestValidationError, _invalid)

@@ -130,6 +130,7 @@ def _model(server: InferenceServer, model: ServedModel) -> ModelReply:
             "ordering": engine.backend.ordering,
             "deterministic": model.deterministic,
             "simulated": engine.backend.device.simulated,
+            "random_weights": model.random_weights,
             "architecture": engine.model.gguf.architecture,
         },
     }

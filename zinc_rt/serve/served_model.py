@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,19 +12,17 @@ from pathlib import Path
 
 from zinc_rt.batching.answering import logprob_of
 from zinc_rt.batching.engine_core import EngineCore, pools_of
-from zinc_rt.batching.opening import EngineOpener, engine_opener
+from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.request import Request
-from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
-from zinc_rt.serve.config import Config, ModelSettings, QueueDepths
+from zinc_rt.serve.config import Config, ModelSettings
 from zinc_rt.serve.model_file import ModelFile
 from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
 from zinc_rt.serve.quotas import scheduler_tenants
 from zinc_rt.serve.request_ids import RequestIds
 from zinc_rt.serve.requests import Ask, Delivered
-from zinc_rt.serve.waiting import Pace, check_room
 
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
 LATEST_SECONDS = 1e9  # a deadline beyond is none
@@ -45,10 +44,10 @@ class ServedModel:
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
+    arriving: Counter[int] = field(default_factory=Counter)  # by tenant: asked, and in no queue yet
     metrics: ModelMetrics = field(init=False)
     request_ids: RequestIds = field(default_factory=RequestIds)
-    pace: Pace = field(default_factory=Pace)
-    _asked: int = 0  # requests so far, and the last one's number
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
         self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
@@ -60,6 +59,11 @@ class ServedModel:
     @property
     def ctx(self) -> int:
         return self.core.engine.limits.ctx
+
+    @property
+    def random_weights(self) -> bool:
+        """Whether it ships with the package: nobody trained those, and what they say means nothing."""
+        return Path(self.opener.gguf.path).parent == EMBEDDED
 
     @property
     def deterministic(self) -> bool:
@@ -82,24 +86,13 @@ class ServedModel:
 
     # --- in the event loop
 
-    def ask(self, ask: Ask, depths: QueueDepths) -> AnswerStream:
-        """Begin a request. Raises ServeError where there is no room to wait, UsageError for one that can never
-        run."""
+    def ask(self, ask: Ask) -> AnswerStream:
+        """Begin a request. Raises UsageError for one that can never run."""
         core, sampling = self.core, ask.sampling.seeded()
         core.check(ask.tokens, sampling)
         tenant = core.tenant_number(ask.tenant)
         scheduler = core.scheduler
-        check_room(
-            scheduler,
-            tenant,
-            max(scheduler.tenants[tenant].priority, ask.priority or Priority.INTERACTIVE),
-            depths,
-            self.pace,
-            arriving=self._asked - scheduler.arrived,
-            deadline_seconds=ask.deadline_seconds,
-            fail_fast=ask.fail_fast,
-        )
-        number = self._asked + 1
+        number = next(self._numbers)
         stream = AnswerStream(
             number, replace(ask, sampling=sampling), tenant, cancel=self._cancel, hold=self._hold
         )
@@ -108,6 +101,7 @@ class ServedModel:
             deadline_ns = time.monotonic_ns() + int(1e9 * min(ask.deadline_seconds, LATEST_SECONDS))
         self.streams[number] = stream
         self.request_ids.add(number, ask.request_id)
+        self.arriving[tenant] += 1
         try:
             stream.request = core.submit_tokens(  # a step may run before it is set: nothing there needs it
                 number,
@@ -123,7 +117,6 @@ class ServedModel:
         except BaseException:
             del self.streams[number]
             raise
-        self._asked = number
         return stream
 
     def _cancel(self, number: int, reason: str, index: int | None) -> None:
@@ -143,6 +136,7 @@ class ServedModel:
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
         began = time.monotonic()
+        self.arriving = Counter()  # the step takes them in
         batch = self.core.scheduler.step()
         seconds = time.monotonic() - began
         self.used_seconds += seconds
@@ -169,8 +163,8 @@ class ServedModel:
             self.core.ledger.count("tokens_delivered", tenant, count)
         deliveries = [(stream, each) for (number, _), each in made.items() if (stream := self.streams.get(number))]
         for number, _, _ in batch.ended:
-            if number not in self.core.scheduler.live and self.streams.pop(number, None) is not None:
-                self.pace.finished(self.used_seconds)
+            if number not in self.core.scheduler.live:
+                self.streams.pop(number, None)
         return deliveries
 
 

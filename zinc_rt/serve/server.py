@@ -120,7 +120,7 @@ class InferenceServer:
             raise failure("draining")
         model = self.model(ask.model)
         try:
-            stream = model.ask(ask, self.config.queue)
+            stream = model.ask(self.tenancy.allowed(ask, model))
         except ContextExceeded as error:
             raise ServeError(400, error.message, code="context_length_exceeded") from error
         except UsageError as error:
