@@ -114,7 +114,6 @@ class ServedModel:
         core, sampling = self.core, ask.sampling.seeded()
         core.check(ask.tokens, sampling)
         tenant = core.tenant_number(ask.tenant)
-        scheduler = core.scheduler
         number = next(self._numbers)
         stream = AnswerStream(
             number, replace(ask, sampling=sampling), tenant, cancel=self._cancel, hold=self._hold
