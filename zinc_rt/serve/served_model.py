@@ -8,7 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zinc_rt.batching.answering import logprob_of
 from zinc_rt.batching.engine_core import EngineCore, pools_of
@@ -19,11 +21,16 @@ from zinc_rt.sched.request import Request
 from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config, ModelSettings
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.table import choose, named
 from zinc_rt.serve.model_file import ModelFile
 from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
 from zinc_rt.serve.quotas import scheduler_tenants
 from zinc_rt.serve.request_ids import RequestIds
 from zinc_rt.serve.requests import Ask, Delivered
+
+if TYPE_CHECKING:
+    from zinc_rt.serve.grammar import GrammarCompiler
 
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
 LATEST_SECONDS = 1e9  # a deadline beyond is none
@@ -69,6 +76,22 @@ class ServedModel:
     def deterministic(self) -> bool:
         """Whether an answer is the same whoever else asks."""
         return self.core.engine.backend.ordering in DETERMINISTIC
+
+    @cached_property
+    def format(self) -> Format:
+        """How it writes reasoning and calls: as the configuration says, else by its template."""
+        if self.settings.format is not None:
+            return named(self.settings.format)
+        template = self.core.engine.model.gguf.metadata.get("tokenizer.chat_template")
+        return choose(template if isinstance(template, str) else None)
+
+    @cached_property
+    def grammars(self) -> GrammarCompiler:
+        """Raises UsageError without a tokenizer."""
+        from zinc_rt.serve.grammar import GrammarCompiler  # llguidance only where it is asked for
+
+        tokenizer = self.core.needed_tokenizer("a grammar")
+        return GrammarCompiler(tokenizer, self.core.engine.model.vocab, self.format.marks)
 
     @property
     def fingerprint(self) -> str:
