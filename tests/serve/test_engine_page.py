@@ -79,7 +79,7 @@ def test_it_shows_slots_queues_pages_and_tenants(page: Tab) -> None:
     assert page.text("h2").split("\n") == ["m", "simulated", "random weights", "t1"]
     shown = tiles(page)
     assert shown["Running"] == "1 of 2 slots"
-    assert shown["Waiting"] == "7 – parked 5 interactive · 2 standard · – batch"
+    assert shown["Waiting"] == "7 – parked 5 interactive · 2 standard"
     assert shown["KV pages in use"] == "30 of 64, 10 cached"
     assert shown["Prefix cache"] == "75 % of prompts" and shown["First token"] == "≤ 500 ms p95"
     rows = page.ask("[...document.querySelectorAll('tbody tr')].map(each => each.innerText.split('\\t'))")
@@ -143,9 +143,21 @@ def test_both_pages_of_a_server_that_works(chrome: Browser, serving: Serving) ->
         body = chat.ask("({...request(chat.turns.slice(0, 1)), seed: chat.turns[1].seed})")
         whole = asked(serving.url, {**body, "stream": False, "stream_options": None})
         assert whole["choices"][0]["message"]["content"] == said["content"] != ""
+        chat.click("#max_tokens")
+        chat.ask("document.activeElement.select()")
+        chat.type("200")
+        chat.ask("at('prompt').focus()")
+        chat.type("Go on")
+        chat.press("Enter")
+        chat.until("chat.turns.at(-1).content")
+        chat.press("Escape")
+        chat.until("!running")
         engine.go(f"{serving.url}/engine")
         engine.until("document.querySelector('.tile')")
         assert engine.text("h2").split("\n")[0] == MODEL
+        engine.until(
+            "document.querySelector('.tile .value').innerText.startsWith('0 ')"
+        )  # nobody makes it any more
         assert chat.complaints == []
 
 
