@@ -6,6 +6,7 @@ prefix cache, for the answer behind it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -14,7 +15,7 @@ import numpy as np
 
 from zinc_rt.batching.completion import TokenLogprob
 from zinc_rt.sampling import Sampling
-from zinc_rt.serve.answers import failure_of
+from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.server import InferenceServer
 
@@ -41,6 +42,18 @@ class ForcedTokens:
         return type(self)(self.tokens, self.taken)
 
 
+async def all_prompt_logprobs(
+    server: InferenceServer, asks: Sequence[Ask], top: int
+) -> list[list[TokenLogprob | int]]:
+    """Of each prompt's tokens, with `top` rivals. Raises ServeError where a request fails, and ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(prompt_logprobs(server, ask, top)) for ask in asks]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
 async def prompt_logprobs(server: InferenceServer, ask: Ask, top: int) -> list[TokenLogprob | int]:
     """Of each of its prompt's tokens, with `top` rivals; the first is a bare id, as nothing stands before it.
     Raises ServeError where the request fails."""
@@ -54,6 +67,7 @@ async def prompt_logprobs(server: InferenceServer, ask: Ask, top: int) -> list[T
         async for deliveries in stream:
             for delivered in deliveries:
                 scored += delivered.logprobs or ()
-                if delivered.finish_reason not in (None, "length"):
-                    raise failure_of(delivered.finish_reason)
+    if len(scored) < len(ask.tokens):  # a tenant may be held to shorter answers
+        said = f"the prompt's {len(ask.tokens)} tokens are more than this tenant's answers may have"
+        raise ServeError(400, f"echo: {said}, and its logprobs are drawn as one", param="echo")
     return scored
