@@ -35,11 +35,12 @@ REFUSES_UNKNOWN = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """`header_s`, `body_s`: a request's headers, and then its body, are there after so long, or it is refused;
-    `idle_s`: how long a connection without a request stays. `connections_per_address`: of those `max_connections`.
-    `drain_s`: how long running requests may go on after SIGTERM. `insecure`: without any key, other addresses than
-    the loopback's. `strict_parameters`: a parameter that is not known is refused. `metrics_open`: /metrics asks
-    for no key. `router_key`: shared with routers, which are told what is cached under it (serve/routing.py)."""
+    """`header_s`, `body_s`: a request's headers, and then its body, are there after so long, or it is refused.
+    `idle_s`: a connection without a request stays so long; `client_timeout_s`: a client may take no bytes of its
+    answer for so long; `drain_s`: running requests may go on for so long after SIGTERM. `connections_per_address`:
+    of the `max_connections`; `requests_per_key`: at once. `insecure`: without any key, other addresses than the
+    loopback's. `strict_parameters`: one that is not known is refused. `metrics_open`: /metrics asks for no key.
+    `router_key`: shared with routers, which are told what is cached under it (serve/routing.py)."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -49,9 +50,10 @@ class ServerSettings:
     header_s: Seconds = 10.0
     body_s: Seconds = 30.0
     idle_s: Seconds = 75.0
+    client_timeout_s: Seconds = 30.0
     max_connections: Count = 1024
     connections_per_address: Count = 256
-    requests_per_key: Count = 1024  # at once
+    requests_per_key: Count = 1024
     drain_s: Annotated[float, Ge(0), Le(1e7)] = 30.0
     cors: tuple[str, ...] = ()
     insecure: Flag = False
