@@ -1,4 +1,4 @@
-"""What other people's clients need of us: their checks are there, and a tokenizer in Hugging Face's files is ours."""
+"""What other people's clients need: a check each, and the tokenizer in files of Hugging Face that cut as we do."""
 
 from __future__ import annotations
 
