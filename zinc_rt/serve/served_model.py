@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from zinc_rt.batching.answering import logprob_of
 from zinc_rt.batching.engine_core import EngineCore, pools_of
 from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
-from zinc_rt.errors import UsageError
-from zinc_rt.sched.messages import Batch, NewRequest
+from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.request import Request
 from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
@@ -40,7 +39,7 @@ Delivery = tuple[AnswerStream, Delivered]
 @dataclass(eq=False)
 class ServedModel:
     """One model on the device. The engine's thread runs its core; `ask` is for the event loop. `used_seconds` of
-    the device, as those of a model of weight 1, decides whose step is next."""
+    the device; `virtual_seconds`, as those of a model of weight 1, decide whose step is next."""
 
     settings: ModelSettings
     opener: EngineOpener
@@ -48,6 +47,7 @@ class ServedModel:
     file: ModelFile
     wake: Callable[[], None]  # the engine's thread: there is a message
     used_seconds: float = 0.0
+    virtual_seconds: float = 0.0
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
@@ -112,40 +112,30 @@ class ServedModel:
     def ask(self, ask: Ask) -> AnswerStream:
         """Begin a request. Raises UsageError for one that can never run."""
         core, sampling = self.core, ask.sampling.seeded()
+        core.check(ask.tokens, sampling)
         tenant = core.tenant_number(ask.tenant)
-        limit = min(sampling.max_tokens, self.ctx + 1 - len(ask.tokens))
-        if limit < 1:
-            raise UsageError(f"the prompt's {len(ask.tokens)} tokens do not fit the context of {self.ctx}")
-        asked = replace(ask, sampling=sampling)
         number = next(self._numbers)
-        scheduler = core.scheduler
         stream = AnswerStream(
-            number,
-            asked,
-            tenant,
-            cancel=self._cancel,
-            hold=self._hold,
+            number, replace(ask, sampling=sampling), tenant, cancel=self._cancel, hold=self._hold
         )
         deadline_ns = None
         if ask.deadline_seconds is not None:
             deadline_ns = time.monotonic_ns() + int(1e9 * min(ask.deadline_seconds, LATEST_SECONDS))
-        new = NewRequest(
-            number,
-            tenant,
-            ask.tokens,
-            core.namespace(tenant, ask.cache_salt),
-            replace(sampling, max_tokens=limit, min_tokens=min(sampling.min_tokens, limit)),
-            ask.priority,
-            deadline_ns,
-            core.end_ids,
-            session=_session_number(ask.session),
-            mask=ask.grammar,
-        )
         self.streams[number] = stream
         self.request_ids.add(number, ask.request_id)
         self.arriving[tenant] += 1
         try:
-            stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
+            stream.request = core.submit_tokens(  # a step may run before it is set: nothing there needs it
+                number,
+                ask.tokens,
+                sampling,
+                tenant=tenant,
+                priority=ask.priority,
+                deadline_ns=deadline_ns,
+                session=_session_number(ask.session),
+                salt=ask.cache_salt,
+                mask=ask.grammar,
+            )
         except BaseException:
             del self.streams[number]
             raise
@@ -170,7 +160,9 @@ class ServedModel:
         began = time.monotonic()
         self.arriving = Counter()  # the step takes them in
         batch = self.core.scheduler.step()
-        self.used_seconds += (time.monotonic() - began) / self.settings.weight
+        seconds = time.monotonic() - began
+        self.used_seconds += seconds
+        self.virtual_seconds += seconds / self.settings.weight
         return None if batch is None else self._deliveries(batch)
 
     def _deliveries(self, batch: Batch) -> list[Delivery]:
