@@ -112,7 +112,9 @@ def _known(kind: type[Any], place: Place) -> Iterator[str]:
             hint = get_type_hints(at).get(step)
             at = next((each for each in _inside(hint) if is_dataclass(each)), None)
     if is_dataclass(at):
-        yield from ("class" if each.name == "priority" else each.name for each in fields(at) if each.name != "file")
+        yield from (
+            "class" if each.name == "priority" else each.name for each in fields(at) if each.name != "file"
+        )
 
 
 def _inside(hint: Any) -> Iterator[Any]:

@@ -73,7 +73,10 @@ def allowed(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: QueueD
         )
     ask = _shorter(ask, tenant)
     _check_rates(tenant, model)
-    _check_queues(tenant, tenant.priority if ask.priority is None else ask.priority, model, depths)
+    priority = tenant.priority if ask.priority is None else ask.priority
+    _check_queues(tenant, priority, model, depths)
+    if ask.fail_fast and ask.deadline_seconds is not None:
+        _check_wait(ask.deadline_seconds, priority, model)
     return ask
 
 
@@ -121,6 +124,21 @@ def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel
     if ahead >= most + free:
         said = f"{ahead} requests of class {name_of_class(priority)} wait already, and {most} may"
         raise unavailable(said, "overloaded", jittered(seconds_for(model, ahead)))
+
+
+def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel) -> None:
+    """For a request that would rather fail than wait beyond its deadline."""
+    queues = model.core.scheduler.queues
+    ahead = sum(queues.by_class[each] for each in Priority if each <= priority) + model.arriving.total()
+    wait = seconds_for(model, ahead) if ahead else 0.0
+    if wait > deadline_seconds:
+        raise ServeError(
+            504,
+            f"the wait is some {wait:.1f} s, and the deadline {deadline_seconds:g} s",
+            "timeout_error",
+            code="deadline_exceeded",
+            retry_after_seconds=jittered(wait),
+        )
 
 
 def seconds_for(model: ServedModel, requests: int) -> float:

@@ -11,7 +11,7 @@ from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.serve.config import Config, TenantSettings
 from zinc_rt.serve.config_checks import largest_reserve, tenant_problems
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.quotas import scheduler_tenants
+from zinc_rt.serve.quotas import page_quota, scheduler_tenants
 from zinc_rt.serve.server import InferenceServer
 
 Tenants = tuple[TenantSettings, ...]
@@ -31,7 +31,7 @@ async def change(server: InferenceServer, do: Callable[[Config], Config]) -> Non
         known = [group.id for group in now.groups]  # a group keeps its number, which its cached pages go by
         groups = (*now.groups, *(group for group in config.groups if group.id not in known))
         config = replace(config, groups=groups)
-        _check(config)
+        _check(config, now, _pools(server))
         try:
             await server.call(lambda: _configure([each.core.scheduler for each in server.models.values()], config))
         except UsageError as error:
@@ -39,15 +39,26 @@ async def change(server: InferenceServer, do: Callable[[Config], Config]) -> Non
         server.tenancy.replace(config)
 
 
-def _check(config: Config) -> None:
-    for tenant in config.tenants:
+def _check(config: Config, before: Config, pools: Sequence[int]) -> None:
+    """`pools`: pages of each, in all models."""
+    for tenant in sorted(config.tenants, key=lambda each: each in before.tenants):  # who changed is told first
         for name, said in tenant_problems(config, tenant):
             raise ServeError(400, f"{name}: {said}", param=name)
         for name, most in largest_reserve(config, tenant):
-            value = getattr(tenant, name)
-            raise _contradicts(
-                f"{name}: {value}: tenant {tenant.id} can have at most {most} beside the others", name
-            )
+            raise _too_much(tenant, name, most)
+        for pages in pools:
+            room = pages - sum(page_quota(each, pages).reserved for each in config.tenants if each is not tenant)
+            if page_quota(tenant, pages).reserved > max(0, room):
+                raise _too_much(tenant, "kv_reserved", f"{max(0, room)} of {pages} pages")
+
+
+def _too_much(tenant: TenantSettings, name: str, most: object) -> ServeError:
+    said = f"{name}: {getattr(tenant, name)}: tenant {tenant.id} can have at most {most} beside the others"
+    return _contradicts(said, name)
+
+
+def _pools(server: InferenceServer) -> list[int]:
+    return [pages for model in server.models.values() for pages in _pages(model.core.scheduler)]
 
 
 def _contradicts(said: str, param: str | None = None) -> ServeError:

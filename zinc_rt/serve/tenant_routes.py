@@ -166,7 +166,7 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
         ]
         return {"object": "list", "data": data}
 
-    @made.get("/{id}/sessions/{session}")
+    @made.get("/{id}/sessions/{session:path}")
     async def session(id: str, session: str) -> dict[str, Any]:
         known = (await sessions(id))["data"]
         found: dict[str, Any] | None = next((each for each in known if each["id"] == session), None)
@@ -174,7 +174,7 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
             raise _no_session(id, session)
         return found
 
-    @made.delete("/{id}/sessions/{session}")
+    @made.delete("/{id}/sessions/{session:path}")
     async def unpin(id: str, session: str) -> dict[str, Any]:
         """Its pages are cache like any other."""
         tenancy.tenant(id)

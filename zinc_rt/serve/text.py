@@ -85,7 +85,6 @@ class ChoiceText:
     reasoning_content: str = ""
     tool_calls: list[ToolCallText] = field(default_factory=list)
     ended: str = ""
-    expired: bool = False  # its deadline ended it
 
     def feed(self, delivered: Delivered) -> ChoicePiece | None:
         """What becomes of a delivery; None where nothing of it is new."""
@@ -101,8 +100,7 @@ class ChoiceText:
                 self.ended = "stop"
                 break
         if not self.ended and (reason := delivered.finish_reason):
-            self.expired = reason == "deadline"
-            self.ended = "length" if self.expired else reason
+            self.ended = reason
         if self.ended:
             deltas += self.reader.close(cut=self.ended == "length")
             if self.reader.calls and self.ended == "stop":
