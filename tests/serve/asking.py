@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from conftest import MODEL, config
+from embedded_server import MODEL, config
 
 from zinc_rt import LLM, Sampling
+from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.server import InferenceServer
 
@@ -26,14 +27,21 @@ class Answer:
 
 
 async def answers(server: InferenceServer, ask: Ask) -> list[Answer]:
-    """Every choice of a request, read to its end."""
+    """Every choice of a request, read to its end; the code of its error is the reason of those that were
+    open. Raises ServeError where the server is to blame."""
     made = [Answer() for _ in range(ask.sampling.n)]
     async with await server.submit(ask) as stream:
-        async for delivered in stream:
-            for each in delivered:
-                assert not made[each.index].finish_reason, "nothing comes behind the end"
-                made[each.index].tokens += each.token_ids
-                made[each.index].finish_reason = each.finish_reason or ""
+        try:
+            async for delivered in stream:
+                for each in delivered:
+                    assert not made[each.index].finish_reason, "nothing comes behind the end"
+                    made[each.index].tokens += each.token_ids
+                    made[each.index].finish_reason = each.finish_reason or ""
+        except ServeError as error:
+            if error.status == 503:
+                raise
+            for one in made:
+                one.finish_reason = one.finish_reason or error.code or ""
     return made
 
 

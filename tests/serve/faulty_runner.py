@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.usage.ledger import RunnerCounts
@@ -14,18 +16,18 @@ from zinc_rt.serve.server import InferenceServer
 
 
 class FaultyRunner:
-    """The model's own runner, but for what a test plants: `fails`, whether a step of that number with those
-    requests in it comes back; `comes_back`, whether the device does after that; `nan`, requests whose logits are
-    no numbers from their n-th token on; `seconds`, how much longer each step takes."""
+    """The model's own runner, but for what a test plants: `fails`, whether a step of that number, with those in
+    it (their records), does not come back; `comes_back`, whether the device does after that; `nan`, whose logits
+    are no numbers; `seconds`, how much longer each step takes. `seen`: the requests of each step."""
 
     def __init__(self, model: ServedModel) -> None:
         self.model, self.real = model, model.core.scheduler.runner
-        self.fails: Callable[[int, set[int]], bool] = lambda step, requests: False
+        self.fails: Callable[[int, np.ndarray], bool] = lambda step, records: False
         self.comes_back = True
-        self.nan: dict[int, int] = {}
+        self.nan: Callable[[np.void], bool] = lambda record: False
         self.seconds = 0.0
         self.steps = self.reopened = 0
-        self.seen: list[set[int]] = []  # who was in which step
+        self.seen: list[set[int]] = []
 
     @property
     def counts(self) -> RunnerCounts:
@@ -37,15 +39,15 @@ class FaultyRunner:
     def collect(self, handle: Any) -> Drawn:
         plan, running = handle
         records = self.model.core.scheduler.records
+        there = records[np.unique(plan.slot[: plan.tokens])]
         self.steps += 1
-        self.seen.append(set(records["request"][plan.slot[: plan.tokens]].tolist()))
+        self.seen.append(set(there["request"].tolist()))
         time.sleep(self.seconds)
-        if self.fails(self.steps, self.seen[-1]):
+        if self.fails(self.steps, there):
             raise DeadlineMissed("the step did not come back")
         drawn = self.real.collect(running)
         for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):
-            record = records[slot]
-            if int(record["generated"]) >= self.nan.get(int(record["request"]), 1 << 30):
+            if self.nan(records[slot]):
                 drawn.nonfinite[row] = 7
         return drawn
 

@@ -49,7 +49,7 @@ def listening_site() -> Iterator[ScriptedSite]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     made = ScriptedSite(f"http://127.0.0.1:{port}/")
-    http = uvicorn.Server(uvicorn.Config(scripted(made), port=port, log_level="critical"))
+    http = uvicorn.Server(uvicorn.Config(scripted(made), port=port, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=http.run, daemon=True)
     thread.start()
     while not http.started:

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,7 @@ def test_a_tool_call_is_shown_and_its_result_sent_back(page: Tab, script: Script
     page.click(f"{LAST} .call + button")
     page.until("chat.turns.length === 4 && !running")
     assert script.asked[1]["tools"] == [{"type": "function", "function": {"name": "weather"}}]
+    assert script.asked[1]["tool_choice"] == "auto"
     assert script.asked[1]["messages"][1:] == [
         {
             "role": "assistant",
@@ -380,6 +382,28 @@ def test_everything_that_can_be_used_has_a_name_for_a_screen_reader(page: Tab, s
         if not node["ignored"] and node["role"]["value"] in roles and not node["name"]["value"].strip()
     ]
     assert unnamed == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["", "engine"])
+def test_every_colour_can_be_read_on_every_ground(page: Tab, site: ScriptedSite, scheme: str, path: str) -> None:
+    """A contrast of 4.5 and more, WCAG's AA."""
+    page.look(scheme=scheme)
+    page.go(site.url + path)
+    for ink, ground in (*product(("ink", "soft", "accent", "bad"), ("paper", "panel")), ("bad", "bad-paper")):
+        lighter, darker = sorted((luminance(page, ink), luminance(page, ground)), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (ink, ground)
+    page.complaints.clear()  # of what the engine page finds nothing at
+
+
+def luminance(page: Tab, name: str) -> float:
+    """WCAG's relative one, of a colour of the page's palette."""
+    rgb = page.ask(
+        f"(e => {{ e.style.color = 'var(--{name})'; document.body.append(e); const c = getComputedStyle(e).color;"
+        " e.remove(); return c.match(/[0-9]+/g).map(Number) })(document.createElement('i'))"
+    )
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (each / 255 for each in rgb)]
+    return sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

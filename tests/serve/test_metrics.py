@@ -8,7 +8,7 @@ from collections import Counter
 import httpx
 import numpy as np
 import pytest
-from conftest import MODEL, Serving
+from embedded_server import MODEL, Serving
 from prometheus_client.parser import text_string_to_metric_families
 from ticking_scheduler import run, scheduler_of
 

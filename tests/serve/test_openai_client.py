@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from typing import Any
 
 import openai
@@ -165,8 +167,8 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         ({"messages": [{"role": "pirate", "content": ""}]}, "messages[0].role", "'system'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///"}}]}]},
-            "messages[0].content[0]",
-            "no address is ever fetched",
+            "messages[0].content[0].type",
+            "wanted 'text'",
         ),
         ({"chat_template_kwargs": {"template": "x"}}, "chat_template_kwargs", "not a name to give"),
     ],
@@ -238,3 +240,82 @@ def test_answers_are_those_of_generate(client: openai.OpenAI) -> None:
             assert made.choices[at].text == completion.text
             assert made.choices[at].model_extra["token_ids"] == list(completion.token_ids) == tokens[at]  # type: ignore[index]
             assert made.choices[at].finish_reason == completion.finish_reason
+
+
+SCHEMA: Any = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}, "rain": {"type": "boolean"}},
+    "required": ["city", "rain"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_follows_a_json_schema(client: openai.OpenAI, stream: bool) -> None:
+    format: Any = {"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA, "strict": True}}
+    ask = {**GREEDY, "max_tokens": 100, "temperature": 1.0, "seed": 5, "n": 2, "response_format": format}
+    if stream:
+        texts = ["", ""]
+        for chunk in client.chat.completions.create(**ask, stream=True):
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+    else:
+        texts = [choice.message.content or "" for choice in client.chat.completions.create(**ask).choices]
+    for text in texts:
+        made = json.loads(text)
+        assert (
+            set(made) == {"city", "rain"} and made["city"] in ("Rome", "Oslo") and isinstance(made["rain"], bool)
+        )
+
+
+def test_completions_follow_a_regular_expression_and_a_choice(client: openai.OpenAI) -> None:
+    ask: Any = {"model": MODEL, "prompt": ["hello", "world"], "max_tokens": 20, "temperature": 1.0}
+    made = client.completions.create(**ask, extra_body={"guided_regex": "[0-9]{3}-[a-c]"})
+    assert all(re.fullmatch("[0-9]{3}-[a-c]", choice.text) for choice in made.choices)
+    assert [choice.finish_reason for choice in made.choices] == ["stop", "stop"]
+    made = client.completions.create(**ask, extra_body={"guided_choice": ["yes", "no"]})
+    assert {choice.text for choice in made.choices} <= {"yes", "no"}
+
+
+def test_a_grammar_that_is_none_is_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="guided_regex"):
+        client.chat.completions.create(**GREEDY, extra_body={"guided_regex": "["})
+
+
+def test_an_echoed_prompt_has_the_logprobs_of_reading_it(client: openai.OpenAI) -> None:
+    ask: Any = {"model": MODEL, "temperature": 0, "logprobs": 2, "max_tokens": 5}
+    plain = client.completions.create(**ask, prompt="hello world").choices[0]
+    echoed = client.completions.create(**ask, prompt="hello world", echo=True).choices[0]
+    assert plain.logprobs is not None and echoed.logprobs is not None
+    tokens, values = echoed.logprobs.tokens or [], echoed.logprobs.token_logprobs or []
+    assert echoed.text == "hello world" + plain.text and "".join(tokens[:-5]) == "hello world"
+    assert tokens[-5:] == plain.logprobs.tokens and values[-5:] == plain.logprobs.token_logprobs
+    assert values[0] is None and (echoed.logprobs.top_logprobs or [])[0] is None
+    # A token that was drawn greedily and is then read has the logprob it was drawn with.
+    again = client.completions.create(
+        model=MODEL, prompt=[104, 101, 108, *range(40, 60)], temperature=0, logprobs=2, max_tokens=4,
+        extra_body={"return_token_ids": True},
+    ).choices[0]  # fmt: skip
+    made = again.model_extra["token_ids"]  # type: ignore[index]
+    read = client.completions.create(
+        model=MODEL, prompt=[104, 101, 108, *range(40, 60), *made], logprobs=2, max_tokens=0, echo=True
+    )
+    assert read.choices[0].logprobs is not None and again.logprobs is not None
+    assert read.choices[0].logprobs.token_logprobs[-4:] == again.logprobs.token_logprobs  # type: ignore[index]
+    assert read.choices[0].logprobs.top_logprobs[-4:] == again.logprobs.top_logprobs  # type: ignore[index]
+    assert read.usage is not None and read.usage.completion_tokens == 0
+    assert read.choices[0].finish_reason == "length"
+
+
+def test_echoes_stream_and_come_for_each_choice(client: openai.OpenAI) -> None:
+    ask: Any = {"model": MODEL, "prompt": ["ab", "cd"], "max_tokens": 3, "n": 2, "logprobs": 0, "echo": True}
+    texts, tokens = [""] * 4, [0] * 4
+    for chunk in client.completions.create(**ask, stream=True, seed=1):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            assert choice.logprobs is not None and choice.logprobs.tokens is not None
+            tokens[choice.index] += len(choice.logprobs.tokens)
+    assert [text[:2] for text in texts] == ["ab", "ab", "cd", "cd"]
+    whole = client.completions.create(**ask, seed=1)
+    assert [choice.text for choice in whole.choices] == texts
+    assert tokens == [len(choice.logprobs.tokens or []) for choice in whole.choices if choice.logprobs]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,21 @@ from zinc_rt.runner import Runner
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import Namespace, namespace
+from zinc_rt.sched.messages import NewRequest
+from zinc_rt.sched.request import Request
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.step_timeline import write_chrome
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
-from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.tenant import Priority, Tenant
+from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger import UsageLedger
 
 EVERYBODY = Tenant("default")
+
+
+class ContextExceeded(UsageError):
+    """A prompt has more tokens than the context."""
 
 
 class EngineCore:
@@ -128,13 +137,84 @@ class EngineCore:
     def namespace(self, tenant: int, salt: str = "") -> Namespace:
         """Whose cached prefixes a tenant's requests may use: its own and its group's, with a salt only those of
         the same salt."""
-        pages = self.scheduler.tenants[tenant].pages
-        group = next((f"group {quota.group}" for quota in pages if quota.group is not None), "")
-        owner = group or f"tenant {self.scheduler.tenants[tenant].name}"
-        secret = self._secrets.setdefault(owner, secrets.token_bytes(32))
+        secret = self._secrets.setdefault(self._owner(tenant), secrets.token_bytes(32))
         limits, backend = self.engine.limits, self.engine.backend
         path = str(self.engine.model.gguf.path)
         return namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
+
+    def forget_cache(self, tenant: int) -> None:
+        """Nothing that was computed so far for the tenant, or for its group, is found again: its pages are taken
+        as others need them."""
+        self._secrets.pop(self._owner(tenant), None)
+
+    def _owner(self, tenant: int) -> str:
+        """Whose secret a tenant's prefixes are under."""
+        known = self.scheduler.tenants[tenant]
+        group = next((f"group {quota.group}" for quota in known.pages if quota.group is not None), "")
+        return group or f"tenant {known.name}"
+
+    # --- what is asked
+
+    def check(self, tokens: Sequence[object], sampling: Sampling) -> None:
+        """Check a prompt, as ids, and what is asked of its answer: UsageError for what can never be served,
+        ContextExceeded for a prompt that is too long."""
+        sampling.check()
+        limits = self.engine.limits
+        if sampling.n > limits.slots:
+            raise UsageError(
+                f"n {sampling.n}: each answer needs a slot, and there are {limits.slots}",
+                next=f"ask for at most {limits.slots}, or open the model with more slots",
+            )
+        if sampling.stop:
+            self.needed_tokenizer("a stop string")
+        if not tokens:
+            raise UsageError("the prompt has no tokens", next="give a longer one")
+        self._check_ids("the prompt", tokens)
+        if len(tokens) > limits.ctx:
+            raise ContextExceeded(
+                f"the prompt's {len(tokens)} tokens do not fit the context of {limits.ctx}",
+                next="give a larger ctx, or fewer tokens",
+            )
+        self._check_ids("logit_bias", sampling.logit_bias)
+        self._check_ids("stop_token_ids", sampling.stop_token_ids)
+
+    def _check_ids(self, where: str, tokens: Iterable[object]) -> None:
+        vocab = self.engine.model.vocab
+        for token in tokens:
+            if not isinstance(token, Integral) or not 0 <= int(token) < vocab:
+                raise UsageError(f"{where}: token id {token!r} is outside the vocabulary of {vocab}")
+
+    def submit_tokens(
+        self,
+        number: int,
+        tokens: Sequence[int],
+        sampling: Sampling,
+        *,
+        tenant: int = 0,
+        priority: Priority | None = None,
+        deadline_ns: int | None = None,
+        session: int = 0,
+        salt: str = "",
+        mask: TokenMask | None = None,
+    ) -> Request:
+        """Ask the scheduler for what was checked, as `number`, which nobody has; `sampling` with a seed. From any
+        thread. At most as much is made as the context has room for. Raises UsageError where the tenant's quotas
+        can never hold it."""
+        limit = min(sampling.max_tokens, self.engine.limits.ctx + 1 - len(tokens))
+        return self.scheduler.submit(
+            NewRequest(
+                number,
+                tenant,
+                tokens,
+                self.namespace(tenant, salt),
+                replace(sampling, max_tokens=limit, min_tokens=min(sampling.min_tokens, limit)),
+                priority,
+                deadline_ns,
+                self.end_ids,
+                session=session,
+                mask=mask,
+            )
+        )
 
     def needed_tokenizer(self, what: str) -> Tokenizer:
         """Raises UsageError where the file has none that can be read."""

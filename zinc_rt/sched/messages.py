@@ -60,7 +60,8 @@ def record_of(new: NewRequest, sampling: Sampling, priority: Priority, choice: i
     """The request's slot record, i32 [64], but for what its slot decides."""
     records = free_records(1)
     record = records[0]
-    record["tenant"], record["request"], record["session"] = new.tenant, new.number, new.session
+    record["tenant"], record["request"] = new.tenant, new.number
+    record["session"] = new.session & 0xFFFF_FFFF  # for who reads a record; pins go by the whole number
     record["priority"] = priority
     record["prompt_len"], record["limit"] = len(new.tokens) - new.made, sampling.max_tokens
     record["generated"], record["min_tokens"] = new.made, sampling.min_tokens

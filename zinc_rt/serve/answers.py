@@ -8,27 +8,13 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from zinc_rt.sched.request import State
 from zinc_rt.serve.answer_stream import AnswerStream
-from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.endings import DEADLINE, failure
 from zinc_rt.serve.replies import UsageReply
 from zinc_rt.serve.requests import Ask, Delivered
 from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
 from zinc_rt.serve.text import ChoicePiece, ChoiceText, TokenReader
-
-PREEMPTED = frozenset({State.PARKED, State.EVICTED})
-ENDED = frozenset({"stop", "length"})
-FAILURES = {  # what ends a request early, as the scheduler calls it: status, sentence, type
-    "deadline": (504, "the deadline passed before the answer was there", "timeout_error"),
-    "logits_not_finite": (
-        500, "the model computed something that is no number; zinc-rt validate says in which layer", "server_error"
-    ),
-    "sampler_no_candidate": (500, "what was asked for leaves no token to draw", "server_error"),
-    "device_hang": (500, "the step of this request hung, twice, with nobody else in it", "server_error"),
-    "device_lost": (503, "the device is lost", "service_unavailable_error"),
-    "client_too_slow": (408, "nobody read the answer for too long", "timeout_error"),
-}  # fmt: skip
 
 
 class Answers:
@@ -37,10 +23,13 @@ class Answers:
     Choices are numbered through: prompt p's choice c is p * n + c. What is left when the block ends is cancelled.
     """
 
-    def __init__(self, model: ServedModel, asks: Sequence[Ask], reader: Callable[[], TokenReader]) -> None:
+    def __init__(
+        self, model: ServedModel, asks: Sequence[Ask], reader: Callable[[], TokenReader], *, shown: bool = True
+    ) -> None:
+        """`reader`: a new one for a choice. Without `shown` what is made is left out: only the prompts count."""
         self.model, self.asks = model, asks
         self.quiet_seconds: float | None = None
-        self.choices = [ChoiceText(at, reader()) for at in range(sum(ask.sampling.n for ask in asks))]
+        self.choices = [ChoiceText(at, reader(), shown) for at in range(sum(ask.sampling.n for ask in asks))]
         self.streams: list[AnswerStream] = []
         self._begun = AsyncExitStack()
         self._pumps: list[asyncio.Task[None]] = []
@@ -101,25 +90,16 @@ class Answers:
 
     def _pieces(self, at: int, deliveries: Sequence[Delivered]) -> list[ChoicePiece]:
         pieces, stream = [], self.streams[at]
+        if stream.expired and self.quiet_seconds is None:  # nobody has seen anything of it
+            raise failure(DEADLINE)
         for delivered in deliveries:
             choice = self.choices[at * stream.ask.sampling.n + delivered.index]
-            self._check(delivered, choice)
             piece = choice.feed(delivered)
             if piece is not None:
                 pieces.append(piece)
                 if choice.ended and delivered.finish_reason is None:
                     stream.cancel("stop", index=delivered.index)
         return pieces
-
-    def _check(self, delivered: Delivered, choice: ChoiceText) -> None:
-        reason = delivered.finish_reason
-        if reason is None or reason in ENDED or choice.ended:
-            return
-        if reason == "deadline" and choice.token_ids and self.quiet_seconds is not None:
-            return  # a stream that has sent text ends as one that is too long
-        status, message, kind = FAILURES.get(reason, (500, f"the request ended early: {reason}", "server_error"))
-        code = "deadline_exceeded" if reason == "deadline" else reason
-        raise ServeError(status, message, kind, code=code, retry_after_seconds=10 if status == 503 else None)
 
     async def finish(self) -> Self:
         """Wait for all of it."""
@@ -136,8 +116,7 @@ class Answers:
     @property
     def preempted(self) -> bool:
         """Whether one of them has lost its place to another, and goes on later."""
-        requests = [stream.request for stream in self.streams]
-        return any(request is not None and request.state in PREEMPTED for request in requests)
+        return any(stream.preempted for stream in self.streams)
 
     @property
     def seed(self) -> int:
@@ -145,7 +124,7 @@ class Answers:
 
     @property
     def expired(self) -> bool:
-        return any(choice.expired for choice in self.choices)
+        return any(stream.expired for stream in self.streams)
 
     def usage(self) -> UsageReply:
         """So far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib.metadata import version
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -10,7 +11,21 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from zinc_rt.serve import metrics, native, openai, page, routing, trace
+from zinc_rt.serve import (
+    admin,
+    embeddings,
+    metrics,
+    native,
+    openai,
+    page,
+    routing,
+    slot_state,
+    tenant_routes,
+    trace,
+    usage_routes,
+)
+from zinc_rt.serve.bodies import BoundedBodies
+from zinc_rt.serve.document import document
 from zinc_rt.serve.errors import ServeError, of_validation
 from zinc_rt.serve.logs import RequestLog
 from zinc_rt.serve.server import InferenceServer
@@ -19,15 +34,19 @@ from zinc_rt.serve.sse import ClientGone, error_response
 
 def app(server: InferenceServer) -> FastAPI:
     """FastAPI's application; `app.state.server` is the server."""
-    made = FastAPI(title="ZINC_RT", docs_url=None, redoc_url=None)
+    made = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
+    made.openapi = lambda: document(made, server)  # type: ignore[method-assign]
     made.state.server = server
-    made.include_router(openai.router)
-    made.include_router(native.router)
+    for room in (openai, embeddings, native, slot_state):
+        made.include_router(room.router)
     responses: Counter[int] = Counter()
     made.include_router(metrics.router(server, responses))
     made.include_router(trace.router(server))
     made.include_router(routing.router(server))
+    for each in (tenant_routes, usage_routes, admin):
+        made.include_router(each.router(server))
     made.include_router(page.router())
+    made.add_middleware(BoundedBodies, server=server)
     made.add_middleware(DeviceHeader, server=server)
     made.add_exception_handler(ServeError, _refused)
     made.add_exception_handler(RequestValidationError, _invalid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,8 +82,6 @@ async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]
     prompt: Any = body.prompt
     alone = isinstance(prompt, str) or bool(prompt and isinstance(prompt[0], int))
     prompts: Sequence[str | list[int]] = [prompt] if alone else prompt
-    if not prompts:
-        raise ServeError(400, "prompt: wanted a text, token ids, or a list of either; it is empty", param="prompt")
     texts = any(isinstance(each, str) for each in prompts)
     tokenizer = tokenizer_of(model) if texts or body.echo else None
 
@@ -99,21 +98,30 @@ async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]
 
 
 def template_message(message: Message, at: int) -> dict[str, Any]:
-    """A message as templates know them: its content one text. Raises ServeError 400 for a part that is no text:
-    nothing is ever fetched."""
+    """A message as templates know them: its content one text. Raises ServeError 400."""
     made = message.model_dump(exclude_unset=True)
     made["role"] = "system" if message.role == "developer" else message.role
     if isinstance(message.content, list):
-        for place, part in enumerate(message.content):
-            if part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise ServeError(
-                    400,
-                    f"messages[{at}].content[{place}]: wanted a part of type text; "
-                    "images, files and sounds are not taken, and no address is ever fetched",
-                    param=f"messages[{at}].content[{place}]",
-                )
-        made["content"] = "\n".join(part["text"] for part in message.content)
+        made["content"] = "\n".join(part.text for part in message.content)
+    if isinstance(calls := made.get("tool_calls"), list):
+        made["tool_calls"] = [_template_call(call, f"messages[{at}].tool_calls") for call in calls]
     return made
+
+
+def _template_call(call: Any, param: str) -> dict[str, Any]:
+    """A call of an earlier turn: templates want its arguments as an object, not as the text that clients have."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ServeError(400, f"{param}: wanted calls, each with a function that has a name", param=param)
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+    if not isinstance(arguments, dict):
+        raise ServeError(400, f"{param}: arguments that are no JSON object", param=param)
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling:

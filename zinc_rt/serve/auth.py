@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
+from starlette.requests import HTTPConnection
 
 from zinc_rt.serve.config import Scope, ServerSettings
 from zinc_rt.serve.config_checks import is_loopback
@@ -24,24 +25,29 @@ EVERYTHING: frozenset[Scope] = frozenset({"inference", "usage", "admin"})
 _bearer = HTTPBearer(auto_error=False, scheme_name="key", description="A tenant's key: zrt_ID_SECRET")
 
 
-async def caller(
-    request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
-) -> Caller:
+def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
     """Raises ServeError 401 without a key that is known, 403 where another site's page asks through a browser."""
-    tenancy: Tenancy = request.app.state.server.tenancy
-    if not tenancy.keys:
-        _from_here(request, tenancy.config.server)
-        local = request.client is None or is_loopback(request.client.host)
-        scopes = EVERYTHING if local else EVERYTHING - {"admin"}
-        return Caller(tenancy.config.tenants[0].id, "", scopes)
-    if bearer is None:
+    if not tenancy.locked:
+        _from_here(connection, tenancy.config.server)
+        local = connection.client is None or is_loopback(connection.client.host)
+        return Caller(tenancy.config.tenants[0].id, "", EVERYTHING if local else EVERYTHING - {"admin"})
+    scheme, _, key = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key:
         raise _unknown("no key: send it as `Authorization: Bearer zrt_...`")
-    found = tenancy.keys.caller(bearer.credentials)
+    found = tenancy.keys.caller(key.strip())
     if found is None:
         raise _unknown("this key is not known here")
     if tenancy.keys.expired(found.key):
         raise _unknown(f"key {found.key} has expired")
     return found
+
+
+async def caller(request: Request, documented: Annotated[object, Depends(_bearer)] = None) -> Caller:
+    """Who asks, as `authenticate` has it; of a request with a body once, before that was read."""
+    known: Caller | None = getattr(request.state, "caller", None)
+    if known is None:
+        known = request.state.caller = authenticate(request, request.app.state.server.tenancy)
+    return known
 
 
 def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
@@ -70,11 +76,11 @@ def _unknown(message: str) -> ServeError:
     return ServeError(401, message, code="invalid_api_key")
 
 
-def _from_here(request: Request, settings: ServerSettings) -> None:
+def _from_here(connection: HTTPConnection, settings: ServerSettings) -> None:
     """Without keys the loopback is the lock: a page of another site must not reach through a visitor's browser, by
     a form it posts (Origin) or a name of its own that it points here (Host)."""
-    host = request.headers.get("host", "")
-    origin = request.headers.get("origin")
+    host = connection.headers.get("host", "")
+    origin = connection.headers.get("origin")
     if not settings.insecure and not is_loopback(_name(host)):
         raise ServeError(403, f"Host {host[:80]!r} is not this machine", "permission_error", code="foreign_host")
     if origin is not None and origin.partition("//")[2] != host and origin not in settings.cors:

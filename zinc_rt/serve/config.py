@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Strict, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Strict, StringConstraints, WithJsonSchema
 
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.config_values import auto, class_named, name_of_class, page_count, pages_or_auto, utc_time
@@ -28,18 +28,24 @@ Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za
 ModelName = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
 Pages = Annotated[int | float, BeforeValidator(page_count)]  # pages, or a share of them from 0.0 to 1.0
 Scope = Literal["inference", "usage", "admin"]
-Class = Annotated[Priority, BeforeValidator(class_named), PlainSerializer(name_of_class)]
+Class = Annotated[
+    Priority,
+    BeforeValidator(class_named),
+    PlainSerializer(name_of_class),
+    WithJsonSchema({"type": "string", "enum": [name_of_class(each) for each in Priority]}),
+]
 
 REFUSES_UNKNOWN = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """`header_s`, `body_s`: a request's headers, and then its body, are there after so long, or it is refused;
-    `idle_s`: how long a connection without a request stays. `connections_per_address`: of those `max_connections`.
-    `drain_s`: how long running requests may go on after SIGTERM. `insecure`: without any key, other addresses than
-    the loopback's. `strict_parameters`: a parameter that is not known is refused. `metrics_open`: /metrics asks
-    for no key. `router_key`: shared with routers, which are told what is cached under it (serve/routing.py)."""
+    """`header_s`, `body_s`: a request's headers, and then its body, are there after so long, or it is refused.
+    `idle_s`: a connection without a request stays so long; `client_timeout_s`: a client may take no bytes of its
+    answer for so long; `drain_s`: running requests may go on for so long after SIGTERM. `connections_per_address`:
+    of the `max_connections`; `requests_per_key`: at once. `insecure`: without any key, other addresses than the
+    loopback's. `strict_parameters`: one that is not known is refused. `metrics_open`: /metrics asks for no key.
+    `router_key`: shared with routers, which are told what is cached under it (serve/routing.py)."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -49,9 +55,10 @@ class ServerSettings:
     header_s: Seconds = 10.0
     body_s: Seconds = 30.0
     idle_s: Seconds = 75.0
+    client_timeout_s: Seconds = 30.0
     max_connections: Count = 1024
     connections_per_address: Count = 256
-    requests_per_key: Count = 1024  # at once
+    requests_per_key: Count = 1024
     drain_s: Annotated[float, Ge(0), Le(1e7)] = 30.0
     cors: tuple[str, ...] = ()
     insecure: Flag = False
@@ -236,7 +243,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A server's whole configuration."""
+    """A server's whole configuration. `file`: where it was read."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -251,6 +258,7 @@ class Config:
     ledger: LedgerSettings = LedgerSettings()
     log: LogSettings = LogSettings()
     version: Literal[1] = 1
+    file: str | None = None
 
     @classmethod
     def for_model(

@@ -63,8 +63,10 @@ def of_usage(error: UsageError, parameters: Sequence[str]) -> ServeError:
 
 
 def of_validation(errors: Sequence[dict[str, Any]]) -> ServeError:
-    """400 for a body that is not what its schema says; of several faults the first is told."""
-    first = errors[0]
+    """400 for a body that is not what its schema says. Of several faults the first is told; of the ways in which a
+    value fits none of its types, that which came the furthest."""
+    begin = _param(errors[0]["loc"])
+    first = max((each for each in errors if _param(each["loc"]).startswith(begin)), key=lambda e: len(e["loc"]))
     kind, place = first["type"], _param(first["loc"])
     if kind == "json_invalid":
         return ServeError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
@@ -81,13 +83,11 @@ def of_validation(errors: Sequence[dict[str, Any]]) -> ServeError:
 
 
 def _param(location: Sequence[int | str]) -> str:
-    """messages[0].content of ("body", "messages", 0, "content", "str"): what follows a union's tag is left out."""
+    """messages[0].content of ("body", "messages", 0, "content", "str"): the tags of unions are left out."""
     name = ""
     for part in location[1:]:
         if isinstance(part, int):
             name += f"[{part}]"
-        elif part in _TYPE_TAGS or not part.isidentifier() or not part.islower():
-            break
-        else:
+        elif part not in _TYPE_TAGS and part.isidentifier() and part.islower():
             name += f".{part}" if name else part
     return name

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
 
 from zinc_rt.errors import ZincError
 from zinc_rt.serve.config import ServerSettings
+from zinc_rt.serve.connections import HEADER_BYTES, BoundedConnection, OpenConnections
 from zinc_rt.serve.server import InferenceServer
 
 INTERRUPTED = 130
@@ -39,7 +42,9 @@ def http_server(app: FastAPI, settings: ServerSettings) -> HttpServer:
     return HttpServer(
         uvicorn.Config(
             app,
-            http="h11",
+            http=partial(BoundedConnection, limits=OpenConnections(settings)),  # type: ignore[arg-type]
+            h11_max_incomplete_event_size=HEADER_BYTES,
+            timeout_keep_alive=math.ceil(settings.idle_s),
             ws="none",
             lifespan="off",
             log_config=None,

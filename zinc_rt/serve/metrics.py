@@ -17,7 +17,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from zinc_rt.sched.kv.pool import Pool
 from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.tenant import Priority
 from zinc_rt.sched.usage.ledger import RESERVED
 from zinc_rt.serve.auth import needs
 from zinc_rt.serve.histogram import Histogram
@@ -198,6 +200,10 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         "zinc_rt_step_seconds", "A step's parts: planned, computed, taken over.", labels=["model_name", "phase"]
     )
     hangs = CounterMetricFamily("zinc_rt_hangs", "Steps that failed or did not come back.", labels=["model_name"])
+    waiting = GaugeMetricFamily(
+        "zinc_rt_waiting", "Requests that wait for a slot.", labels=["model_name", "priority"]
+    )
+    pages = GaugeMetricFamily("zinc_rt_kv_pages", "Pages of all groups.", labels=["model_name", "owner"])
     rows = GaugeMetricFamily("zinc_rt_state_rows", "Rows of recurrent state.", labels=["model_name", "owner"])
     findings = CounterMetricFamily(
         "zinc_rt_device_findings", "What the simulated device found wrong.", labels=["model_name"]
@@ -207,12 +213,24 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         for phase, histogram in model.metrics.step.items():
             _add_histogram(step, [model.id, phase], histogram)
         hangs.add_metric([model.id], scheduler.counts.failed_steps)
+        for priority in Priority:
+            waiting.add_metric([model.id, priority.name.lower()], scheduler.queues.by_class[priority])
+        for owner, count in _owners(group.pool for group in scheduler.cache.pools).items():
+            pages.add_metric([model.id, owner], count)
         if (pool := scheduler.cache.rows) is not None:
-            for owner, count in (("request", pool.used), ("cache", pool.idle), ("free", pool.free)):
+            for owner, count in _owners([pool]).items():
                 rows.add_metric([model.id, owner], count)
         if (instrument := model.core.engine.backend.instrument) is not None:
             findings.add_metric([model.id], len(instrument.findings()))
-    yield from (step, hangs, rows, findings)
+    yield from (step, hangs, waiting, pages, rows, findings)
+
+
+def _owners(pools: Iterable[Pool]) -> dict[str, int]:
+    """How many of them requests use, only the cache has, and nobody has."""
+    owners = Counter(request=0, cache=0, free=0)
+    for pool in pools:
+        owners.update(request=pool.used, cache=pool.idle, free=pool.free)
+    return owners
 
 
 def _tenant_families(

@@ -49,9 +49,7 @@ async def tokenize(request: Request, body: TokenizeBody, by: Inference) -> Token
             variables["add_generation_prompt"] = body.add_generation_prompt
         tokens = (await chat_prompt(model, body.messages, variables)).tokens
     else:
-        text = body.prompt if body.content is None else body.content
-        if text is None:
-            raise ServeError(400, "content: required, or prompt, or messages", param="content")
+        text = (body.prompt if body.content is None else body.content) or ""
         if body.content is not None:  # llama.cpp's default
             add_special = bool(body.add_special)
         parse = True if body.parse_special is None else body.parse_special

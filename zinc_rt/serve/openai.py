@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -14,18 +15,20 @@ from zinc_rt.serve.answers import Answers
 from zinc_rt.serve.asking import Asker, ask_of, model_of, sampling_of
 from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.chat_completions import ChatShape
-from zinc_rt.serve.completions import TextShape
+from zinc_rt.serve.completions import Echo, TextShape
+from zinc_rt.serve.document import EVENTS
 from zinc_rt.serve.errors import not_offered
 from zinc_rt.serve.formats.answer_text import AnswerText
-from zinc_rt.serve.formats.format import Format
-from zinc_rt.serve.formats.table import choose, named
+from zinc_rt.serve.prompt_logprobs import all_prompt_logprobs
 from zinc_rt.serve.replies import ChatCompletion, ErrorReply, ModelList, ModelReply, TextCompletion
 from zinc_rt.serve.schema import ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
 from zinc_rt.serve.shape import ReplyHead, Shape, chunks
 from zinc_rt.serve.sse import EventStream, receiver, unless_gone
+from zinc_rt.serve.structured import grammar_of
 from zinc_rt.serve.text import RawText, TokenReader
+from zinc_rt.serve.tool_use import tool_use
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorReply, "description": "refused"},
@@ -53,21 +56,36 @@ def server_of(request: Request) -> InferenceServer:
     return server
 
 
-@router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
+@router.post(
+    "/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, "content": EVENTS}}
+)
 async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Response:
     model = model_of(server_of(request), body.model)
     core, sampling = model.core, sampling_of(body, model)
-    prompt = await asking.chat_prompt(model, body.messages, body.chat_template_kwargs)
+    tools = tool_use(body)
+    variables = dict(body.chat_template_kwargs or {})
+    if tools.definitions:
+        variables["tools"] = tools.definitions
+    prompt = await asking.chat_prompt(model, body.messages, variables)
     tokenizer = asking.tokenizer_of(model)
+    grammar = await grammar_of(body, model, model.format, prompt.text)
 
     def reader() -> TokenReader:
-        return AnswerText(tokenizer, format_of(model), sampling.stop, prompt=prompt.text, silent=core.end_ids)
+        return AnswerText(
+            tokenizer,
+            model.format,
+            sampling.stop,
+            tools=tools.schemas,
+            prompt=prompt.text,
+            silent=core.end_ids,
+        )
 
-    answers = Answers(model, [ask_of(body, model, prompt.tokens, sampling, by, "messages")], reader)
+    ask = replace(ask_of(body, model, prompt.tokens, sampling, by, "messages"), grammar=grammar)
+    answers = Answers(model, [ask], reader)
     return await _reply(request, answers, ChatShape(answers, body, _head("chatcmpl", model)), body)
 
 
-@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
+@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, "content": EVENTS}})
 async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Response:
     model = model_of(server_of(request), body.model)
     core, sampling = model.core, sampling_of(body, model)
@@ -76,9 +94,17 @@ async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Re
     def reader() -> TokenReader:
         return RawText(core.tokenizer, sampling.stop, core.end_ids)
 
-    asks = [ask_of(body, model, prompt.tokens, sampling, by, "prompt") for prompt in prompts]
-    answers = Answers(model, asks, reader)
-    echoes = [prompt.text if body.echo else "" for prompt in prompts]
+    grammar = await grammar_of(body, model)
+    asks = [
+        replace(ask_of(body, model, prompt.tokens, sampling, by, "prompt"), grammar=grammar and grammar.fork())
+        for prompt in prompts
+    ]
+    answers = Answers(model, asks, reader, shown=body.max_tokens != 0)
+    echoes = [Echo(prompt.text) for prompt in prompts] if body.echo else []
+    if body.echo and body.logprobs is not None:
+        scores = all_prompt_logprobs(server_of(request), asks, body.logprobs)
+        scored = await unless_gone(receiver(request), scores)
+        echoes = [replace(echo, logprobs=each) for echo, each in zip(echoes, scored, strict=True)]
     return await _reply(request, answers, TextShape(answers, body, _head("cmpl", model), echoes), body)
 
 
@@ -88,14 +114,6 @@ async def _reply(request: Request, answers: Answers, shape: Shape, body: Samplin
         return EventStream(chunks(begun, shape, body))
     await unless_gone(receiver(request), begun.finish())
     return JSONResponse(shape.whole())
-
-
-def format_of(model: ServedModel) -> Format:
-    """How a model writes reasoning and calls: as the configuration says, else by its template."""
-    if model.settings.format is not None:
-        return named(model.settings.format)
-    template = model.core.engine.model.gguf.metadata.get("tokenizer.chat_template")
-    return choose(template if isinstance(template, str) else None)
 
 
 def _head(kind: str, model: ServedModel) -> ReplyHead:
@@ -130,6 +148,7 @@ def _model(server: InferenceServer, model: ServedModel) -> ModelReply:
             "ordering": engine.backend.ordering,
             "deterministic": model.deterministic,
             "simulated": engine.backend.device.simulated,
+            "random_weights": model.random_weights,
             "architecture": engine.model.gguf.architecture,
         },
     }

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from pydantic_core import PydanticCustomError
 
 from zinc_rt.sampling import (
+    LEAST_REPETITION,
     MAX_BIASES,
     MAX_CHOICES,
     MAX_LOGPROBS,
@@ -22,7 +23,10 @@ from zinc_rt.sampling import (
     MAX_TOP_K,
 )
 
+MAX_TOOLS = 128
+Text = Annotated[str, StringConstraints(min_length=1)]
 Count = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
+Tokens = Annotated[list[Count], Field(min_length=1)]
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_BYTES)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Name = Annotated[str, StringConstraints(max_length=256)]
@@ -58,6 +62,21 @@ class StreamOptions(Body):
     include_obfuscation: bool | None = None  # OpenAI's; nothing is padded here
 
 
+class ResponseFormat(BaseModel):
+    """OpenAI's; llama.cpp's `schema` beside json_object."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] | None = None
+
+
+STRUCTURE = (  # what says how an answer has to look
+    "response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
+    "grammar", "json_schema",
+)  # fmt: skip
+
+
 class SamplingBody(Body):
     """What a completion of either kind may ask for. Without `model` the first that is resident answers."""
 
@@ -73,11 +92,19 @@ class SamplingBody(Body):
     stop_token_ids: Annotated[list[Count], Field(max_length=MAX_STOP_TOKENS)] | None = None
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    repetition_penalty: float | None = Field(None, gt=0, le=2)
+    repetition_penalty: float | None = Field(None, ge=LEAST_REPETITION, le=2)
     logit_bias: dict[Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")], Bias] | None = Field(
         None, max_length=MAX_BIASES
     )
     ignore_eos: bool | None = None
+    response_format: ResponseFormat | None = None
+    guided_json: dict[str, Any] | str | bool | None = Field(None, description="vLLM's: a JSON schema")
+    guided_regex: str | None = None
+    guided_choice: list[Text] | None = Field(None, min_length=1)
+    guided_grammar: str | None = Field(None, description="vLLM's: Lark, or GBNF where it has ::=")
+    structured_outputs: dict[str, Any] | None = Field(None, description="vLLM's newer names for the same")
+    grammar: str | None = Field(None, description="llama.cpp's: GBNF")
+    json_schema: dict[str, Any] | None = Field(None, description="llama.cpp's")
     cache_salt: Name | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -97,12 +124,21 @@ class SamplingBody(Body):
 class CompletionBody(SamplingBody):
     """POST /v1/completions. `prompt`: a text or token ids, or a list of either."""
 
-    prompt: str | list[Count] | list[str] | list[list[Count]]
+    prompt: Text | Annotated[list[Count] | list[Text] | list[Tokens], Field(min_length=1)]
     max_tokens: Count | None = None
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     best_of: int | None = Field(None, ge=1, le=MAX_CHOICES)
     suffix: Literal[""] | None = None
+
+
+class TextPart(BaseModel):
+    """A part of a message. Images, sounds and files are not taken: no address is ever fetched."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    type: Literal["text"]
+    text: str
 
 
 class Message(BaseModel):
@@ -111,7 +147,40 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[dict[str, Any]] | None = None
+    content: str | list[TextPart] | None = None
+
+
+class FunctionDefinition(BaseModel):
+    """A function that the model may call. `parameters`: the JSON schema of its arguments."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolDefinition(BaseModel):
+    """Of a request's `tools`."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class FunctionName(Body):
+    """Of a tool choice."""
+
+    name: Name
+
+
+class NamedToolChoice(Body):
+    """This function is to be called."""
+
+    type: Literal["function"]
+    function: FunctionName
 
 
 class ChatBody(SamplingBody):
@@ -122,6 +191,9 @@ class ChatBody(SamplingBody):
     max_completion_tokens: int | None = Field(None, ge=1, le=(1 << 31) - 1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    tools: Annotated[list[ToolDefinition], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    parallel_tool_calls: bool | None = Field(None, description="false: the first call ends the answer")
     chat_template_kwargs: dict[str, Any] | None = None
 
 

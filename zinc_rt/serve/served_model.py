@@ -8,22 +8,28 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zinc_rt.batching.answering import logprob_of
 from zinc_rt.batching.engine_core import EngineCore, pools_of
-from zinc_rt.batching.opening import EngineOpener, engine_opener
-from zinc_rt.errors import UsageError
-from zinc_rt.sched.messages import Batch, NewRequest
+from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
+from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.request import Request
 from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config, ModelSettings
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.table import choose, named
 from zinc_rt.serve.model_file import ModelFile
 from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
 from zinc_rt.serve.quotas import scheduler_tenants
 from zinc_rt.serve.request_ids import RequestIds
 from zinc_rt.serve.requests import Ask, Delivered
+
+if TYPE_CHECKING:
+    from zinc_rt.serve.grammar import GrammarCompiler
 
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
 LATEST_SECONDS = 1e9  # a deadline beyond is none
@@ -33,7 +39,7 @@ Delivery = tuple[AnswerStream, Delivered]
 @dataclass(eq=False)
 class ServedModel:
     """One model on the device. The engine's thread runs its core; `ask` is for the event loop. `used_seconds` of
-    the device, as those of a model of weight 1, decides whose step is next."""
+    the device; `virtual_seconds`, as those of a model of weight 1, decide whose step is next."""
 
     settings: ModelSettings
     opener: EngineOpener
@@ -41,9 +47,11 @@ class ServedModel:
     file: ModelFile
     wake: Callable[[], None]  # the engine's thread: there is a message
     used_seconds: float = 0.0
+    virtual_seconds: float = 0.0
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
+    arriving: Counter[int] = field(default_factory=Counter)  # by tenant: asked, and in no queue yet
     metrics: ModelMetrics = field(init=False)
     request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -60,9 +68,30 @@ class ServedModel:
         return self.core.engine.limits.ctx
 
     @property
+    def random_weights(self) -> bool:
+        """Whether it ships with the package: nobody trained those, and what they say means nothing."""
+        return Path(self.opener.gguf.path).parent == EMBEDDED
+
+    @property
     def deterministic(self) -> bool:
         """Whether an answer is the same whoever else asks."""
         return self.core.engine.backend.ordering in DETERMINISTIC
+
+    @cached_property
+    def format(self) -> Format:
+        """How it writes reasoning and calls: as the configuration says, else by its template."""
+        if self.settings.format is not None:
+            return named(self.settings.format)
+        template = self.core.engine.model.gguf.metadata.get("tokenizer.chat_template")
+        return choose(template if isinstance(template, str) else None)
+
+    @cached_property
+    def grammars(self) -> GrammarCompiler:
+        """Raises UsageError without a tokenizer."""
+        from zinc_rt.serve.grammar import GrammarCompiler  # llguidance only where it is asked for
+
+        tokenizer = self.core.needed_tokenizer("a grammar")
+        return GrammarCompiler(tokenizer, self.core.engine.model.vocab, self.format.marks)
 
     @property
     def fingerprint(self) -> str:
@@ -83,39 +112,30 @@ class ServedModel:
     def ask(self, ask: Ask) -> AnswerStream:
         """Begin a request. Raises UsageError for one that can never run."""
         core, sampling = self.core, ask.sampling.seeded()
+        core.check(ask.tokens, sampling)
         tenant = core.tenant_number(ask.tenant)
-        limit = min(sampling.max_tokens, self.ctx + 1 - len(ask.tokens))
-        if limit < 1:
-            raise UsageError(f"the prompt's {len(ask.tokens)} tokens do not fit the context of {self.ctx}")
-        asked = replace(ask, sampling=sampling)
         number = next(self._numbers)
-        scheduler = core.scheduler
         stream = AnswerStream(
-            number,
-            asked,
-            tenant,
-            cancel=self._cancel,
-            hold=self._hold,
+            number, replace(ask, sampling=sampling), tenant, cancel=self._cancel, hold=self._hold
         )
         deadline_ns = None
         if ask.deadline_seconds is not None:
             deadline_ns = time.monotonic_ns() + int(1e9 * min(ask.deadline_seconds, LATEST_SECONDS))
-        new = NewRequest(
-            number,
-            tenant,
-            ask.tokens,
-            core.namespace(tenant, ask.cache_salt),
-            replace(sampling, max_tokens=limit, min_tokens=min(sampling.min_tokens, limit)),
-            ask.priority,
-            deadline_ns,
-            core.end_ids,
-            session=_session_number(ask.session),
-            mask=ask.grammar,
-        )
         self.streams[number] = stream
         self.request_ids.add(number, ask.request_id)
+        self.arriving[tenant] += 1
         try:
-            stream.request = scheduler.submit(new)  # a step may run before it is set: nothing there needs it
+            stream.request = core.submit_tokens(  # a step may run before it is set: nothing there needs it
+                number,
+                ask.tokens,
+                sampling,
+                tenant=tenant,
+                priority=ask.priority,
+                deadline_ns=deadline_ns,
+                session=session_number(ask.session),
+                salt=ask.cache_salt,
+                mask=ask.grammar,
+            )
         except BaseException:
             del self.streams[number]
             raise
@@ -138,8 +158,11 @@ class ServedModel:
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
         began = time.monotonic()
+        self.arriving = Counter()  # the step takes them in
         batch = self.core.scheduler.step()
-        self.used_seconds += (time.monotonic() - began) / self.settings.weight
+        seconds = time.monotonic() - began
+        self.used_seconds += seconds
+        self.virtual_seconds += seconds / self.settings.weight
         return None if batch is None else self._deliveries(batch)
 
     def _deliveries(self, batch: Batch) -> list[Delivery]:
@@ -201,6 +224,6 @@ def open_model(
     return ServedModel(settings, opener, core, file, wake)
 
 
-def _session_number(name: str) -> int:
+def session_number(name: str) -> int:
     """Of a session's name: a positive i64, 0 for none."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "little") | 1 if name else 0

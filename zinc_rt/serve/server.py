@@ -16,14 +16,18 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
+from zinc_rt.batching.engine_core import ContextExceeded
 from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config
+from zinc_rt.serve.endings import failure
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.model_file import LOOK_SECONDS
 from zinc_rt.serve.requests import Ask
@@ -46,7 +50,6 @@ class InferenceServer:
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = threading.Event()
         self._stopping = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._opened: Future[None] = Future()
         self._lost: Future[str] = Future()  # why the device is gone
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -105,23 +108,26 @@ class InferenceServer:
         left = [stream for model in self.models.values() for stream in list(model.streams.values())]
         for stream in left:
             stream.cancel("draining")
-            stream.fail(unavailable("the server is shutting down", "draining"))
+        while self.requests and not self._lost.done():
+            await asyncio.sleep(0.01)  # a step at most
         return not left
 
     async def submit(self, ask: Ask) -> AnswerStream:
         """Begin a request. Raises ServeError where it is refused."""
-        self._loop = asyncio.get_running_loop()
         if not self._opened.done():
             raise unavailable("the models are being loaded", "loading", 5)
         if self.draining:
-            raise unavailable("the server is shutting down and takes nothing new", "draining")
+            raise failure("draining")
         model = self.model(ask.model)
-        if model.lost:
-            raise unavailable(model.lost, model.lost_code, 10)
         try:
-            stream = model.ask(ask)
+            stream = model.ask(self.tenancy.allowed(ask, model))
+        except ContextExceeded as error:
+            raise ServeError(400, error.message, code="context_length_exceeded") from error
         except UsageError as error:
             raise ServeError(400, str(error)) from error
+        if model.lost:  # until now: if later, the stream is told
+            model.streams.pop(stream.number, None)
+            raise unavailable(model.lost, model.lost_code, 10)
         self._wake.set()
         return stream
 
@@ -191,7 +197,7 @@ class InferenceServer:
             )
         for settings in config.models:
             if settings.loaded:
-                self._add(open_model(settings, config, self._wake.set))
+                self._add(open_model(settings, self.tenancy.config, self._wake.set))
 
     def _add(self, model: ServedModel) -> None:
         self.models = {**self.models, model.id: model}
@@ -200,7 +206,7 @@ class InferenceServer:
 
     def _step(self) -> bool:
         """A step of the model whose turn it is. False where none has anything to compute now."""
-        for model in sorted(self.models.values(), key=lambda each: each.used_seconds):
+        for model in sorted(self.models.values(), key=lambda each: each.virtual_seconds):
             if model.lost or not model.pending:
                 continue
             try:
@@ -222,7 +228,10 @@ class InferenceServer:
     def _end(self, model: ServedModel, why: str, code: str) -> None:
         """Nobody gets anything of it any more."""
         model.lost_code, model.lost = code, why
-        self._in_loop(lambda: _fail(model))
+        streams = list(model.streams.values())  # one that comes meanwhile finds it lost, in `submit`
+        model.streams.clear()
+        for stream in streams:
+            _call_soon(stream.loop, partial(stream.fail, unavailable(why, code, 10)))
 
     def _look_at_files(self) -> None:
         """Once a minute: whose file is another now would answer with other weights after the next hang, or does
@@ -235,14 +244,11 @@ class InferenceServer:
                 self._end(model, changed, "model_changed")
                 model.core.close()
 
-    def _deliver(self, deliveries: Iterable[Delivery]) -> None:
-        made = list(deliveries)
-        if made:
-            self._in_loop(lambda: _put(made))
-
-    def _in_loop(self, do: Callable[[], object]) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(do)
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Into the event loop of each stream, which is one, by one call."""
+        loops = {stream.loop for stream, _ in deliveries}
+        for loop in loops:
+            _call_soon(loop, partial(_put, [each for each in deliveries if each[0].loop is loop]))
 
     def _until_due(self) -> float:
         """Seconds until a scheduler has something to do that no message brings, or files are to be looked at."""
@@ -259,11 +265,9 @@ class InferenceServer:
             self._unwritten = self._store.close().degraded
 
 
-def _fail(model: ServedModel) -> None:
-    """In the event loop, where requests begin: none that the engine's thread did not know of is forgotten."""
-    streams, model.streams = model.streams, {}
-    for stream in streams.values():
-        stream.fail(unavailable(model.lost, model.lost_code, 10))
+def _call_soon(loop: asyncio.AbstractEventLoop, do: Callable[[], object]) -> None:
+    with suppress(RuntimeError):  # it is closed: its clients are gone
+        loop.call_soon_threadsafe(do)
 
 
 def _put(deliveries: Iterable[Delivery]) -> None:

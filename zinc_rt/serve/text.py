@@ -79,20 +79,20 @@ class ChoiceText:
 
     index: int
     reader: TokenReader
+    shown: bool = True  # else nothing of it is wanted but its end
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     content: str = ""
     reasoning_content: str = ""
     tool_calls: list[ToolCallText] = field(default_factory=list)
     ended: str = ""
-    expired: bool = False  # its deadline ended it
 
     def feed(self, delivered: Delivered) -> ChoicePiece | None:
         """What becomes of a delivery; None where nothing of it is new."""
         if self.ended:
             return None
         first, deltas = len(self.token_ids), list[Delta]()
-        for at, token in enumerate(delivered.token_ids):
+        for at, token in enumerate(delivered.token_ids if self.shown else ()):
             self.token_ids.append(token)
             if delivered.logprobs is not None:
                 self.logprobs.append(delivered.logprobs[at])
@@ -101,8 +101,7 @@ class ChoiceText:
                 self.ended = "stop"
                 break
         if not self.ended and (reason := delivered.finish_reason):
-            self.expired = reason == "deadline"
-            self.ended = "length" if self.expired else reason
+            self.ended = reason
         if self.ended:
             deltas += self.reader.close(cut=self.ended == "length")
             if self.reader.calls and self.ended == "stop":
