@@ -5,10 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from zinc_rt.serve.formats.lark import Lark
+from zinc_rt.serve.formats.lark import Lark
 
 Tools = Mapping[str, Mapping[str, Any]]  # by a function's name, the JSON schema of its arguments
 

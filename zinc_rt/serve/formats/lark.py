@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.serve.formats.format import Tools
 
 WHITE_SPACE = r"( |\n{1,2}[ \t]{0,20})?"  # between JSON's tokens, where a model writes JSON: bounded
 
 ANY_TEXT = "/(?s:.*)/"
 
+Schemas = Mapping[str, Mapping[str, Any]]  # of arguments, by function
 WriteCall = Callable[["Lark", str, Mapping[str, Any]], str]
 
 
@@ -65,7 +65,7 @@ class Lark:
         return f"%llguidance {{}}\nstart: {start}\n{rules}\n"
 
 
-def any_call(lark: Lark, tools: Tools, write: WriteCall) -> str:
+def any_call(lark: Lark, tools: Schemas, write: WriteCall) -> str:
     """A call of any of the tools."""
     return lark.rule(" | ".join(write(lark, name, schema) for name, schema in tools.items()))
 
