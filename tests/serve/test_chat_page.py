@@ -212,6 +212,7 @@ def test_a_tool_call_is_shown_and_its_result_sent_back(page: Tab, script: Script
     page.click(f"{LAST} .call + button")
     page.until("chat.turns.length === 4 && !running")
     assert script.asked[1]["tools"] == [{"type": "function", "function": {"name": "weather"}}]
+    assert script.asked[1]["tool_choice"] == "auto"
     assert script.asked[1]["messages"][1:] == [
         {
             "role": "assistant",
