@@ -280,3 +280,42 @@ def test_completions_follow_a_regular_expression_and_a_choice(client: openai.Ope
 def test_a_grammar_that_is_none_is_refused(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="guided_regex"):
         client.chat.completions.create(**GREEDY, extra_body={"guided_regex": "["})
+
+
+def test_an_echoed_prompt_has_the_logprobs_of_reading_it(client: openai.OpenAI) -> None:
+    ask: Any = {"model": MODEL, "temperature": 0, "logprobs": 2, "max_tokens": 5}
+    plain = client.completions.create(**ask, prompt="hello world").choices[0]
+    echoed = client.completions.create(**ask, prompt="hello world", echo=True).choices[0]
+    assert plain.logprobs is not None and echoed.logprobs is not None
+    tokens, values = echoed.logprobs.tokens or [], echoed.logprobs.token_logprobs or []
+    assert echoed.text == "hello world" + plain.text and "".join(tokens[:-5]) == "hello world"
+    assert tokens[-5:] == plain.logprobs.tokens and values[-5:] == plain.logprobs.token_logprobs
+    assert values[0] is None and (echoed.logprobs.top_logprobs or [])[0] is None
+    # A token that was drawn greedily and is then read has the logprob it was drawn with.
+    again = client.completions.create(
+        model=MODEL, prompt=[104, 101, 108, *range(40, 60)], temperature=0, logprobs=2, max_tokens=4,
+        extra_body={"return_token_ids": True},
+    ).choices[0]  # fmt: skip
+    made = again.model_extra["token_ids"]  # type: ignore[index]
+    read = client.completions.create(
+        model=MODEL, prompt=[104, 101, 108, *range(40, 60), *made], logprobs=2, max_tokens=0, echo=True
+    )
+    assert read.choices[0].logprobs is not None and again.logprobs is not None
+    assert read.choices[0].logprobs.token_logprobs[-4:] == again.logprobs.token_logprobs  # type: ignore[index]
+    assert read.choices[0].logprobs.top_logprobs[-4:] == again.logprobs.top_logprobs  # type: ignore[index]
+    assert read.usage is not None and read.usage.completion_tokens == 0
+    assert read.choices[0].finish_reason == "length"
+
+
+def test_echoes_stream_and_come_for_each_choice(client: openai.OpenAI) -> None:
+    ask: Any = {"model": MODEL, "prompt": ["ab", "cd"], "max_tokens": 3, "n": 2, "logprobs": 0, "echo": True}
+    texts, tokens = [""] * 4, [0] * 4
+    for chunk in client.completions.create(**ask, stream=True, seed=1):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            assert choice.logprobs is not None and choice.logprobs.tokens is not None
+            tokens[choice.index] += len(choice.logprobs.tokens)
+    assert [text[:2] for text in texts] == ["ab", "ab", "cd", "cd"]
+    whole = client.completions.create(**ask, seed=1)
+    assert [choice.text for choice in whole.choices] == texts
+    assert tokens == [len(choice.logprobs.tokens or []) for choice in whole.choices if choice.logprobs]

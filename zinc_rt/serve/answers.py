@@ -23,10 +23,13 @@ class Answers:
     Choices are numbered through: prompt p's choice c is p * n + c. What is left when the block ends is cancelled.
     """
 
-    def __init__(self, model: ServedModel, asks: Sequence[Ask], reader: Callable[[], TokenReader]) -> None:
+    def __init__(
+        self, model: ServedModel, asks: Sequence[Ask], reader: Callable[[], TokenReader], *, shown: bool = True
+    ) -> None:
+        """`reader`: a new one for a choice. Without `shown` what is made is left out: only the prompts count."""
         self.model, self.asks = model, asks
         self.quiet_seconds: float | None = None
-        self.choices = [ChoiceText(at, reader()) for at in range(sum(ask.sampling.n for ask in asks))]
+        self.choices = [ChoiceText(at, reader(), shown) for at in range(sum(ask.sampling.n for ask in asks))]
         self.streams: list[AnswerStream] = []
         self._begun = AsyncExitStack()
         self._pumps: list[asyncio.Task[None]] = []

@@ -81,9 +81,7 @@ class ChatShape:
     def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> ChatLogprobs | None:
         if not self.body.logprobs:
             return None
-        core = self.answers.model.core
-        shown = [each for each in logprobs if each.token_id not in core.end_ids]
-        return {"content": chat_logprobs(core.tokenizer, shown), "refusal": None}
+        return {"content": chat_logprobs(self.answers.model.core.tokenizer, logprobs), "refusal": None}
 
 
 def _call_delta(call: CallDelta) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from zinc_rt.serve.answers import Answers
 from zinc_rt.serve.asking import Asker, ask_of, model_of, sampling_of
 from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.chat_completions import ChatShape
-from zinc_rt.serve.completions import TextShape
+from zinc_rt.serve.completions import Echo, TextShape
 from zinc_rt.serve.document import EVENTS
 from zinc_rt.serve.errors import not_offered
 from zinc_rt.serve.formats.answer_text import AnswerText
+from zinc_rt.serve.prompt_logprobs import all_prompt_logprobs
 from zinc_rt.serve.replies import ChatCompletion, ErrorReply, ModelList, ModelReply, TextCompletion
 from zinc_rt.serve.schema import ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.served_model import ServedModel
@@ -98,8 +99,12 @@ async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Re
         replace(ask_of(body, model, prompt.tokens, sampling, by, "prompt"), grammar=grammar and grammar.fork())
         for prompt in prompts
     ]
-    answers = Answers(model, asks, reader)
-    echoes = [prompt.text if body.echo else "" for prompt in prompts]
+    answers = Answers(model, asks, reader, shown=body.max_tokens != 0)
+    echoes = [Echo(prompt.text) for prompt in prompts] if body.echo else []
+    if body.echo and body.logprobs is not None:
+        scores = all_prompt_logprobs(server_of(request), asks, body.logprobs)
+        scored = await unless_gone(receiver(request), scores)
+        echoes = [replace(echo, logprobs=each) for echo, each in zip(echoes, scored, strict=True)]
     return await _reply(request, answers, TextShape(answers, body, _head("cmpl", model), echoes), body)
 
 

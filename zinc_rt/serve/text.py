@@ -79,6 +79,7 @@ class ChoiceText:
 
     index: int
     reader: TokenReader
+    shown: bool = True  # else nothing of it is wanted but its end
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     content: str = ""
@@ -91,7 +92,7 @@ class ChoiceText:
         if self.ended:
             return None
         first, deltas = len(self.token_ids), list[Delta]()
-        for at, token in enumerate(delivered.token_ids):
+        for at, token in enumerate(delivered.token_ids if self.shown else ()):
             self.token_ids.append(token)
             if delivered.logprobs is not None:
                 self.logprobs.append(delivered.logprobs[at])

@@ -25,7 +25,11 @@ class TextOffsets:
     def take(self, id: int) -> int:
         """Where this one begins; the next begins behind it."""
         begin = self.offset
-        if self._decoder is not None:
+        if (
+            self.tokenizer is not None
+            and self._decoder is not None
+            and not (begin == 0 and id == self.tokenizer.bos_id)
+        ):  # which no text shows
             self.offset += len(self._decoder.feed(id))
         return begin
 
