@@ -137,13 +137,21 @@ class EngineCore:
     def namespace(self, tenant: int, salt: str = "") -> Namespace:
         """Whose cached prefixes a tenant's requests may use: its own and its group's, with a salt only those of
         the same salt."""
-        pages = self.scheduler.tenants[tenant].pages
-        group = next((f"group {quota.group}" for quota in pages if quota.group is not None), "")
-        owner = group or f"tenant {self.scheduler.tenants[tenant].name}"
-        secret = self._secrets.setdefault(owner, secrets.token_bytes(32))
+        secret = self._secrets.setdefault(self._owner(tenant), secrets.token_bytes(32))
         limits, backend = self.engine.limits, self.engine.backend
         path = str(self.engine.model.gguf.path)
         return namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
+
+    def forget_cache(self, tenant: int) -> None:
+        """Nothing that was computed so far for the tenant, or for its group, is found again: its pages are taken
+        as others need them."""
+        self._secrets.pop(self._owner(tenant), None)
+
+    def _owner(self, tenant: int) -> str:
+        """Whose secret a tenant's prefixes are under."""
+        known = self.scheduler.tenants[tenant]
+        group = next((f"group {quota.group}" for quota in known.pages if quota.group is not None), "")
+        return group or f"tenant {known.name}"
 
     # --- what is asked
 

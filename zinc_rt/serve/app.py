@@ -10,7 +10,19 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from zinc_rt.serve import embeddings, metrics, native, openai, page, routing, slot_state, trace
+from zinc_rt.serve import (
+    admin,
+    embeddings,
+    metrics,
+    native,
+    openai,
+    page,
+    routing,
+    slot_state,
+    tenant_routes,
+    trace,
+    usage_routes,
+)
 from zinc_rt.serve.bodies import BoundedBodies
 from zinc_rt.serve.document import document
 from zinc_rt.serve.errors import ServeError, of_validation
@@ -31,6 +43,8 @@ def app(server: InferenceServer) -> FastAPI:
     made.include_router(metrics.router(server, responses))
     made.include_router(trace.router(server))
     made.include_router(routing.router(server))
+    for each in (tenant_routes, usage_routes, admin):
+        made.include_router(each.router(server))
     made.include_router(page.router())
     made.add_middleware(BoundedBodies, server=server)
     made.add_middleware(ReplyHeaders, server=server)

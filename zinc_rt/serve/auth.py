@@ -27,7 +27,7 @@ _bearer = HTTPBearer(auto_error=False, scheme_name="key", description="A tenant'
 
 def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
     """Raises ServeError 401 without a key that is known, 403 where another site's page asks through a browser."""
-    if not tenancy.keys:
+    if not tenancy.locked:
         _from_here(connection, tenancy.config.server)
         local = connection.client is None or is_loopback(connection.client.host)
         return Caller(tenancy.config.tenants[0].id, "", EVERYTHING if local else EVERYTHING - {"admin"})

@@ -29,7 +29,7 @@ class BoundedBodies:
         if scope["type"] != "http" or scope["method"] in WITHOUT_BODY:
             await self.app(scope, receive, send)
             return
-        headers, settings = dict(scope["headers"]), self.server.config.server
+        headers, settings = dict(scope["headers"]), self.server.tenancy.config.server
         try:
             caller = authenticate(HTTPConnection(scope), self.server.tenancy)
             scope.setdefault("state", {})["caller"] = caller

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Strict, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Strict, StringConstraints, WithJsonSchema
 
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.config_values import auto, class_named, name_of_class, page_count, pages_or_auto, utc_time
@@ -28,7 +28,12 @@ Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za
 ModelName = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
 Pages = Annotated[int | float, BeforeValidator(page_count)]  # pages, or a share of them from 0.0 to 1.0
 Scope = Literal["inference", "usage", "admin"]
-Class = Annotated[Priority, BeforeValidator(class_named), PlainSerializer(name_of_class)]
+Class = Annotated[
+    Priority,
+    BeforeValidator(class_named),
+    PlainSerializer(name_of_class),
+    WithJsonSchema({"type": "string", "enum": [name_of_class(each) for each in Priority]}),
+]
 
 REFUSES_UNKNOWN = ConfigDict(extra="forbid")
 
@@ -238,7 +243,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A server's whole configuration."""
+    """A server's whole configuration. `file`: where it was read."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -253,6 +258,7 @@ class Config:
     ledger: LedgerSettings = LedgerSettings()
     log: LogSettings = LogSettings()
     version: Literal[1] = 1
+    file: str | None = None
 
     @classmethod
     def for_model(

@@ -83,26 +83,32 @@ def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[st
 
 
 def _guarantees(config: Config) -> Iterator[Said]:
-    """What is promised to all together, on each model."""
-    for model in config.models:
-        asking = [(number, each) for number, each in enumerate(config.tenants) if _may_ask(each, model)]
-        slots = sum(each.slots_guaranteed for _, each in asking)
-        if slots > model.slots:
-            last = next(number for number, each in reversed(asking) if each.slots_guaranteed)
-            yield (
-                ("tenants", last, "slots_guaranteed"),
-                f"tenants: slots_guaranteed are {slots} together, and model {model.id} has {model.slots} slots",
-            )
-    reserved = sum(each.kv_reserved for each in config.tenants if isinstance(each.kv_reserved, float))
-    if reserved > 1 + 1e-9:
-        last = next(n for n in reversed(range(len(config.tenants))) if config.tenants[n].kv_reserved)
-        yield (
-            ("tenants", last, "kv_reserved"),
-            f"tenants: kv_reserved are {reserved:.4g} of all pages together: wanted at most 1.0",
-        )
+    """What is promised to all together, told of the last who is promised any."""
+    for at, tenant in reversed(list(enumerate(config.tenants))):
+        if found := list(largest_reserve(config, tenant)):
+            for name, most in found:
+                said = f"{getattr(tenant, name)}: at most {most} fits beside what others are promised"
+                yield ("tenants", at, name), f"tenants.{at}.{name}: {said}"
+            return
 
 
-def _may_ask(tenant: TenantSettings, model: ModelSettings) -> bool:
+def largest_reserve(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, int | float]]:
+    """What is promised to the tenant and cannot be kept beside the others' promises: the setting, and the largest
+    value that could."""
+    others = [each for each in config.tenants if each.id != tenant.id]
+    rooms = [
+        model.slots - sum(each.slots_guaranteed for each in others if may_ask(each, model))
+        for model in config.models
+        if may_ask(tenant, model)
+    ]
+    if tenant.slots_guaranteed > (room := max(0, min(rooms, default=0))):
+        yield "slots_guaranteed", room
+    left = 1 - sum(each.kv_reserved for each in others if isinstance(each.kv_reserved, float))
+    if isinstance(tenant.kv_reserved, float) and tenant.kv_reserved > left + 1e-9:
+        yield "kv_reserved", max(0.0, round(left, 6))
+
+
+def may_ask(tenant: TenantSettings, model: ModelSettings) -> bool:
     return tenant.models is None or model.id in tenant.models
 
 

@@ -41,8 +41,10 @@ def parse_config(text: str, name: str) -> Config:
         wrong = wrong or [(1, "no settings: models: [{id: NAME, path: M.gguf}] is the least")]
     else:
         config, errors = checked(Config, marked.value)
-        if config is not None:
-            config = _with_defaults(config, marked.value)
+        if "file" in marked.value:  # the one field that is no setting
+            errors = [*errors, (("file",), f"file: no such setting; there are {', '.join(_known(Config, ()))}")]
+        elif config is not None:
+            config = replace(_with_defaults(config, marked.value), file=name)
             errors = contradictions(config)
         wrong = wrong + [(marked.line(place), said) for place, said in errors]
     if wrong or config is None:
@@ -110,7 +112,9 @@ def _known(kind: type[Any], place: Place) -> Iterator[str]:
             hint = get_type_hints(at).get(step)
             at = next((each for each in _inside(hint) if is_dataclass(each)), None)
     if is_dataclass(at):
-        yield from ("class" if each.name == "priority" else each.name for each in fields(at))
+        yield from (
+            "class" if each.name == "priority" else each.name for each in fields(at) if each.name != "file"
+        )
 
 
 def _inside(hint: Any) -> Iterator[Any]:

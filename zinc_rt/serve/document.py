@@ -15,7 +15,7 @@ EVENTS = {"text/event-stream": {"schema": {"type": "string", "description": "chu
 def document(app: FastAPI, server: InferenceServer) -> dict[str, Any]:
     """Of /openapi.json."""
     made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    if not server.tenancy.keys:
+    if not server.tenancy.locked:
         made["components"].pop("securitySchemes", None)
         for operations in made["paths"].values():
             for operation in operations.values():

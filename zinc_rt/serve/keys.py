@@ -60,6 +60,9 @@ class Keyring:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._rows
+
     def caller(self, text: str) -> Caller | None:
         """Who has this key; None for nobody. An expired key still has an owner: see `expired`."""
         prefix, _, rest = text.partition("_")

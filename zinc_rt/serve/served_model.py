@@ -132,7 +132,7 @@ class ServedModel:
                 tenant=tenant,
                 priority=ask.priority,
                 deadline_ns=deadline_ns,
-                session=_session_number(ask.session),
+                session=session_number(ask.session),
                 salt=ask.cache_salt,
                 mask=ask.grammar,
             )
@@ -224,6 +224,6 @@ def open_model(
     return ServedModel(settings, opener, core, file, wake)
 
 
-def _session_number(name: str) -> int:
+def session_number(name: str) -> int:
     """Of a session's name: a positive i64, 0 for none."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "little") | 1 if name else 0

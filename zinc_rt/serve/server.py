@@ -197,7 +197,7 @@ class InferenceServer:
             )
         for settings in config.models:
             if settings.loaded:
-                self._add(open_model(settings, config, self._wake.set))
+                self._add(open_model(settings, self.tenancy.config, self._wake.set))
 
     def _add(self, model: ServedModel) -> None:
         self.models = {**self.models, model.id: model}
