@@ -61,7 +61,7 @@ class ModelMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory:
+class MemoryBudget:
     """What there is: `where` in words; 0 bytes where nobody knows before the device is opened."""
 
     where: str
@@ -80,7 +80,7 @@ class TenantShare:
     most_tokens: int
 
 
-def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemory, DeviceMemory]:
+def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemory, MemoryBudget]:
     """Raises ZincErrors for a file that cannot be read, a tier that cannot be used, settings no model can have."""
     opener = engine_opener(
         settings.path, device.tier, device.device, settings.slots, settings.ctx, ordering=device.ordering,
@@ -119,16 +119,16 @@ def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemor
     return made, memory_of(opener.choice)
 
 
-def memory_of(choice: Choice) -> DeviceMemory:
+def memory_of(choice: Choice) -> MemoryBudget:
     """Of the device behind a tier. A simulated one lives in this machine's memory."""
     if choice.gpu is not None and choice.gpu.node is not None and not choice.simulated:
-        return DeviceMemory(f"VRAM of {choice.gpu.name}", choice.gpu.node.vram_bytes)
+        return MemoryBudget(f"VRAM of {choice.gpu.name}", choice.gpu.node.vram_bytes)
     if choice.simulated or not (choice.spec.simulable or choice.spec.lists_devices):
-        return DeviceMemory("this machine's memory", psutil.virtual_memory().total)
-    return DeviceMemory(f"the memory of {choice.tier}'s device", 0)
+        return MemoryBudget("this machine's memory", psutil.virtual_memory().total)
+    return MemoryBudget(f"the memory of {choice.tier}'s device", 0)
 
 
-def check_fits(models: Iterable[ModelMemory], memory: DeviceMemory) -> None:
+def check_fits(models: Iterable[ModelMemory], memory: MemoryBudget) -> None:
     """Raises InputError where all together exceed what there is."""
     wanted = sum(model.total_bytes for model in models)
     if memory.total_bytes and wanted > memory.total_bytes:
