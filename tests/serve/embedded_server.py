@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from zinc_rt.serve.app import app
 from zinc_rt.serve.config import Config, DeviceSettings, ModelSettings
-from zinc_rt.serve.listening import bind, http_server, url_of
+from zinc_rt.serve.listening import HttpServer, bind, http_server, url_of
 from zinc_rt.serve.server import InferenceServer
 
 MODEL = "qwen3-q"
@@ -21,6 +21,13 @@ class Serving:
 
     server: InferenceServer
     url: str
+    http: HttpServer
+
+    @property
+    def handled(self) -> int:
+        """How many connections are open, and requests in a handler."""
+        state = self.http.server_state
+        return len(state.connections) + len(state.tasks)
 
 
 def config(**changes: object) -> Config:
@@ -39,7 +46,7 @@ def running(settings: Config) -> Iterator[Serving]:
         while not http.started:
             assert thread.is_alive()
             time.sleep(0.01)
-        yield Serving(server, url_of(bound))
+        yield Serving(server, url_of(bound), http)
         http.should_exit = True
         thread.join()
     server.stop()

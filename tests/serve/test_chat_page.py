@@ -263,6 +263,8 @@ def test_nothing_a_model_says_runs(page: Tab, script: Script) -> None:
             f"# {HOSTILE}",
             f"- {HOSTILE}",
             f"| {HOSTILE} | b |\n|---|---|\n| {HOSTILE} | d |",
+            "> " * 3000 + "- " * 3000,
+            "x" + "`" * 3000 + "[" * 3000,
             "[a](javascript:document.title='owned') [b](data:text/html,owned) ![c](https://example.org/leak.png)",
         )
     )

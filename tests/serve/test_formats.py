@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,3 +117,26 @@ def test_a_name_that_is_no_format_is_told_those_there_are() -> None:
     with pytest.raises(UsageError, match="no format is called 'qwen'"):
         named("qwen")
     assert choose(None).name == choose("{{ messages }}").name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("signs", "name"),
+    [
+        ("<think> </think> <tool_call> <tools>", "qwen3"),
+        ("<think> </think> <tool_call> <function=f> <parameter=p>", "qwen3-xml"),
+        ("<tools> <tool_call>", "hermes"),
+        ("<|tool_call>call: <|channel>", "gemma4"),
+        ("<|start_header_id|> tools parameters <|eot_id|>", "llama3-json"),
+        ("[INST] [AVAILABLE_TOOLS] [TOOL_CALLS]", "mistral"),
+        ("[INST] [TOOL_CALLS] [ARGS]", "mistral-args"),
+        ("<|im_start|>", "plain"),
+    ],
+)
+def test_a_template_tells_its_family(signs: str, name: str) -> None:
+    assert choose(signs).name == name
+
+
+def test_mistral_ids_are_what_its_templates_take() -> None:
+    parser = AnswerParser(named("mistral"), tools=TOOLS)
+    deltas = parser.feed('[TOOL_CALLS][{"name": "now", "arguments": {}}]') + parser.close()
+    assert re.fullmatch("[a-zA-Z0-9]{9}", deltas[0].tool_calls[0].id or "")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ from zinc_rt.batching.opening import model_file
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.formats.answer_text import AnswerText
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.parser import Delta
+from zinc_rt.serve.formats.table import FORMATS, demanded_calls, named
 from zinc_rt.serve.grammar import Grammar, GrammarCompiler
 from zinc_rt.serve.grammar_spec import GrammarSpec, grammar_asked
 
@@ -49,17 +54,24 @@ def allowed(grammar: Grammar) -> list[int]:
     return [int(id) for id in np.flatnonzero(bits)]
 
 
-def walk(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int = 400) -> str:
-    """An answer drawn at random, but for end tokens while there is another choice."""
-    random, made = np.random.default_rng(seed), []
-    while not grammar.complete and len(made) < most:
+def drawn(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int) -> Iterator[int]:
+    """Tokens drawn at random, end tokens only where there is no other choice: then it is over."""
+    random = np.random.default_rng(seed)
+    for _ in range(most):
+        if grammar.complete:
+            break
         ids = [id for id in allowed(grammar) if id not in compiler.tokenizer.eog_ids]
         if not ids:
             break
         token = int(random.choice(ids))
         grammar.accept(token)
         assert grammar.failure == ""
-        made.append(token)
+        yield token
+
+
+def walk(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int = 400) -> str:
+    """The text of such an answer."""
+    made = drawn(grammar, compiler, seed, most)
     return b"".join(map(compiler.tokenizer.piece_bytes, made)).decode(
         errors="ignore"
     )  # cut at `most`, maybe inside a character
@@ -273,3 +285,94 @@ def test_a_parked_and_evicted_answer_goes_on_in_its_grammar() -> None:
                 elif steps % 3 == 0:
                     llm.scheduler.park(request)
         assert tuple(asked.answers[0].token_ids) == wanted
+
+
+# --- calls that are demanded
+
+PLACE = {"type": "object", "properties": {"street": {"type": "string"}, "of": {"$ref": "#/$defs/place"}}}
+TOOLS: dict[str, Any] = {
+    "weather": {
+        "$defs": {"place": PLACE},
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "integer", "minimum": 0, "maximum": 99},
+            "units": {"enum": ["metric", "imperial"]},
+            "exact": {"type": ["boolean", "null"]},
+            "near": {"$ref": "#/$defs/place"},
+            "places": {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "boolean"}]}},
+        },
+        "required": ["city", "units"],
+        "additionalProperties": False,
+    },
+    "now": {"type": "object", "properties": {}, "additionalProperties": False},
+}
+FAMILIES = [format for format in FORMATS if format.demand is not None]
+
+
+@pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_demanded_call_is_one_its_own_parser_reads(compiler: GrammarCompiler, format: Format, seed: int) -> None:
+    tools = TOOLS if seed else {"now": TOOLS["now"]}
+    tokenizer = compiler.tokenizer
+    grammar = compiler.compile(demanded_calls(format, tokenizer, tools, many=seed > 2))
+    tokens = list(drawn(grammar, compiler, seed, 1500))
+    if not grammar.accepting:
+        return  # a text that found no end
+    made = AnswerText(tokenizer, format, tools=TOOLS)
+    deltas = [delta for token in tokens for delta in made.feed(token)] + made.close()
+    assert made.error is None and made.calls >= 1
+    assert "".join(delta.content for delta in deltas) == ""
+    names = [call.name for delta in deltas for call in delta.tool_calls if call.name]
+    for name, call in zip(names, arguments_of(deltas), strict=True):
+        assert set(call) <= set(TOOLS[name]["properties"])
+        if name == "weather":
+            assert isinstance(call["city"], str) and call["units"] in ("metric", "imperial")
+            assert isinstance(call.get("days", 0), int) and call.get("exact") in (None, True, False)
+
+
+def arguments_of(deltas: list[Delta]) -> list[dict[str, Any]]:
+    texts: list[str] = []
+    for call in (call for delta in deltas for call in delta.tool_calls):
+        texts += [""] * (call.index == len(texts))
+        texts[call.index] += call.arguments
+    return [json.loads(text) for text in texts]
+
+
+def test_a_format_without_calls_can_have_none_demanded(compiler: GrammarCompiler) -> None:
+    with pytest.raises(ServeError, match="plain"):
+        demanded_calls(named("plain"), compiler.tokenizer, TOOLS, many=True)
+
+
+_JSON = '{"name": "weather", "arguments": {"city": "if a < b: </b>", "days": 2, "units": "metric"}}'
+CANONICAL = {  # as the template of each family writes the call of an earlier turn
+    "qwen3": f"<tool_call>\n{_JSON}\n</tool_call>",
+    "hermes": f"<tool_call>\n{_JSON}\n</tool_call>",
+    "mistral": f"[TOOL_CALLS][{_JSON}]",
+    "mistral-args": '[TOOL_CALLS]weather[ARGS]{"city": "if a < b: </b>", "days": 2, "units": "metric"}',
+    "llama3-json": _JSON.replace("arguments", "parameters"),
+    "qwen3-xml": "<tool_call>\n<function=weather>\n<parameter=city>\nif a < b: </b>\n</parameter>\n"
+    "<parameter=days>\n2\n</parameter>\n<parameter=units>\nmetric\n</parameter>\n</function>\n</tool_call>",
+    "gemma4": '<|tool_call>call:weather{city:<|"|>if a < b: </b><|"|>,days:2,units:<|"|>metric<|"|>}<tool_call|>',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
+def test_what_the_family_writes_is_what_its_grammar_takes(compiler: GrammarCompiler, format: Format) -> None:
+    tokenizer, text = compiler.tokenizer, CANONICAL[format.name]
+    grammar = compiler.compile(demanded_calls(format, tokenizer, TOOLS, many=True))
+    made = AnswerText(tokenizer, format, tools=TOOLS)
+    deltas: list[Delta] = []
+    for token in tokenizer.encode(text, add_special=False, continues=True):
+        grammar.accept(token)
+        assert grammar.failure == ""
+        deltas += made.feed(token)
+    assert grammar.accepting
+    deltas += made.close()
+    assert arguments_of(deltas) == [{"city": "if a < b: </b>", "days": 2, "units": "metric"}]
+    strange = text.replace("metric", "kelvin")
+    other = compiler.compile(demanded_calls(format, tokenizer, TOOLS, many=True))
+    for token in tokenizer.encode(strange, add_special=False, continues=True):
+        if not other.failure:
+            other.accept(token)
+    assert other.failure == "grammar_failed"

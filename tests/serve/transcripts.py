@@ -70,6 +70,98 @@ def _qwen_thinking(format: str) -> list[Transcript]:
     ]
 
 
+def _qwen_xml() -> list[Transcript]:
+    def call(inside: str) -> str:
+        return f"<tool_call>\n<function=weather>\n{inside}</function>\n</tool_call>"
+
+    def parameter(key: str, text: str) -> str:
+        return f"<parameter={key}>\n{text}\n</parameter>\n"
+
+    format, now = "qwen3-xml", "<tool_call>\n<function=now>\n</function>\n</tool_call>"
+    typed = parameter("city", "12") + parameter("days", "12") + parameter("exact", "True")
+    nested = parameter("places", '["a", "b"]') + parameter("near", '{"x": [1.5, null]}')
+    several = parameter("city", "if a < b:\n  </b>\n")
+    odd = parameter("days", "soon") + parameter("new", "1")
+    return [
+        Transcript(format, call(typed), calls=(("weather", '{"city": "12", "days": 12, "exact": true}'),)),
+        Transcript(
+            format, call(nested), calls=(("weather", '{"places": ["a", "b"], "near": {"x": [1.5, null]}}'),)
+        ),
+        Transcript(format, call(several), calls=(("weather", r'{"city": "if a < b:\n  </b>\n"}'),)),
+        Transcript(format, call(odd), calls=(("weather", '{"days": "soon", "new": "1"}'),)),
+        Transcript(format, f"Let me see.\n{now}\n{now}", "Let me see.", calls=(("now", "{}"), ("now", "{}"))),
+        Transcript(format, f"<think>\nI call.\n{now}", reasoning="I call.", calls=(("now", "{}"),)),
+        Transcript(format, call("and more"), call("and more"), error="more than parameters"),
+        Transcript(format, "<tool_call>now</tool_call>", "<tool_call>now</tool_call>", error="<function=NAME>"),
+        Transcript(format, "<tool_call>\n<function=weather>\n<param", error="cut", cut=True),
+        *_qwen_thinking(format),
+    ]
+
+
+def _gemma() -> list[Transcript]:
+    def call(inside: str) -> str:
+        return f"<|tool_call>call:weather{{{inside}}}<tool_call|>"
+
+    format = "gemma4"
+    text = '<|"|>a, {b}: [c]<|"|>'
+    words = call('city:<|"|>x')
+    return [
+        Transcript(format, "Hello.", "Hello."),
+        Transcript(format, "<|channel>thought\nHm.\n<channel|>Hello.", "Hello.", "Hm."),
+        Transcript(format, "<|channel>thought\n<channel|>Hello.", "Hello."),
+        Transcript(format, "<|channel>th", reasoning="th"),
+        Transcript(format, "<|channel>other\nx<channel|>y", "y", "other\nx"),
+        Transcript(
+            format, call(f"city:{text},days:2"), calls=(("weather", '{"city": "a, {b}: [c]", "days": 2}'),)
+        ),
+        Transcript(
+            format,
+            call('near:{<|"|>k<|"|>:[1.5,true,null,{}]},places:[]'),
+            calls=(("weather", '{"near": {"k": [1.5, true, null, {}]}, "places": []}'),),
+        ),
+        Transcript(format, 2 * "<|tool_call>call:now{}<tool_call|>", calls=(("now", "{}"), ("now", "{}"))),
+        Transcript(format, call("city:Ulm"), call("city:Ulm"), error="'Ulm' is no value"),
+        Transcript(format, words, words, error="without end"),
+        Transcript(format, call("near:" + 99 * "["), call("near:" + 99 * "["), error="too deep"),
+        Transcript(format, "<|tool_call>call:weather{ci", error="cut", cut=True),
+        Transcript(
+            format, "a <|tool_call>now()<tool_call|>", "a <|tool_call>now()<tool_call|>", error="call:NAME"
+        ),
+    ]
+
+
+def _llama() -> list[Transcript]:
+    format, call = "llama3-json", '{"name": "weather", "parameters": {"city": "Ulm"}}'
+    weather = ("weather", '{"city": "Ulm"}')
+    return [
+        Transcript(format, "Hello {you}.", "Hello {you}."),
+        Transcript(format, call, calls=(weather,)),
+        Transcript(format, f" {call} ", calls=(weather,)),
+        Transcript(format, f"<|python_tag|>{call}", calls=(weather,)),
+        Transcript(format, f"{call}; {call}", calls=(weather, weather)),
+        Transcript(format, '{"name": "Ada", "parameters": {}}', '{"name": "Ada", "parameters": {}}'),
+        Transcript(format, '{"answer": 42}', '{"answer": 42}'),
+        Transcript(format, "{not JSON", "{not JSON"),
+        Transcript(format, "<|python_tag|>print(1)", "<|python_tag|>print(1)", error="no JSON"),
+        Transcript(format, '{"name": "weather", "para', error="cut", cut=True),
+    ]
+
+
+def _mistral(format: str) -> list[Transcript]:
+    weather, now = '{"name": "weather", "arguments": {"city": "Ulm"}}', '{"name": "now", "arguments": {}}'
+    both = (("weather", '{"city": "Ulm"}'), ("now", "{}"))
+    return [
+        Transcript(format, "Hello.", "Hello."),
+        Transcript(format, f"[TOOL_CALLS] [{weather}, {now}]", calls=both),
+        Transcript(format, f"I look. [TOOL_CALLS][{now}]", "I look.", calls=(both[1],)),
+        Transcript(format, '[TOOL_CALLS]weather[ARGS]{"city": "Ulm"}[TOOL_CALLS]now[ARGS]{}', calls=both),
+        Transcript(format, '[TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{"city": "Ulm"}', calls=(both[0],)),
+        Transcript(format, "[TOOL_CALLS]weather", "[TOOL_CALLS]weather", error="no JSON"),
+        Transcript(format, "[TOOL_CALLS]now[ARGS][]", "[TOOL_CALLS]now[ARGS][]", error="an object"),
+        Transcript(format, f"[TOOL_CALLS][{weather}, {{", error="cut", cut=True),
+    ]
+
+
 TRANSCRIPTS = [
     Transcript("plain", " <think>x</think> <tool_call>{}\n", " <think>x</think> <tool_call>{}\n"),
     *_json_calls("hermes"),
@@ -83,4 +175,10 @@ TRANSCRIPTS = [
         calls=(("now", "{}"),),
     ),
     Transcript("qwen3", "<think>a <tool_call> b</think>c", "c", "a <tool_call> b"),
-]  # fmt: skip
+    *_qwen_xml(),
+    *_gemma(),
+    *_llama(),
+    *_mistral("mistral"),
+    *_mistral("mistral-args"),
+    Transcript("mistral-args", "[THINK]Hm.[/THINK]Hello.", "Hello.", "Hm."),
+]

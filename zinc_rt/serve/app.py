@@ -9,7 +9,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zinc_rt.serve import (
     admin,
@@ -27,6 +26,7 @@ from zinc_rt.serve import (
 from zinc_rt.serve.bodies import BoundedBodies
 from zinc_rt.serve.document import document
 from zinc_rt.serve.errors import ServeError, of_validation
+from zinc_rt.serve.headers import ReplyHeaders
 from zinc_rt.serve.logs import RequestLog
 from zinc_rt.serve.server import InferenceServer
 from zinc_rt.serve.sse import ClientGone, error_response
@@ -47,7 +47,7 @@ def app(server: InferenceServer) -> FastAPI:
         made.include_router(each.router(server))
     made.include_router(page.router())
     made.add_middleware(BoundedBodies, server=server)
-    made.add_middleware(DeviceHeader, server=server)
+    made.add_middleware(ReplyHeaders, server=server)
     made.add_exception_handler(ServeError, _refused)
     made.add_exception_handler(RequestValidationError, _invalid)
     made.add_exception_handler(HTTPException, _not_found)
@@ -101,21 +101,3 @@ async def _failed(request: Request, error: Exception) -> Response:
     made = error_response(ServeError(500, said, "server_error", code="internal_error"))
     made.headers["x-request-id"] = id  # outside of the middleware
     return made
-
-
-class DeviceHeader:
-    """Says with every answer where a simulated device computes: no number from here may pass for hardware's."""
-
-    def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
-        self.app, self.server = app, server
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._simulated():
-                message["headers"] = [*message["headers"], (b"x-zinc-rt-device", b"simulated")]
-            await send(message)
-
-        await self.app(scope, receive, sent)
-
-    def _simulated(self) -> bool:
-        return any(model.core.engine.backend.device.simulated for model in self.server.models.values())

@@ -7,6 +7,7 @@ nearest known name is told. `strict_parameters: false` drops unknown ones instea
 from __future__ import annotations
 
 import difflib
+from contextvars import ContextVar
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -32,6 +33,9 @@ Bias = Annotated[float, Field(ge=-100, le=100)]
 Name = Annotated[str, StringConstraints(max_length=256)]
 
 
+STRICT = ContextVar("strict_parameters", default=True)  # the server's word, where a body has none
+
+
 class Body(BaseModel):
     """What is not declared is refused by name."""
 
@@ -42,7 +46,7 @@ class Body(BaseModel):
     def _names(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        strict = data.get("strict_parameters", True) is not False
+        strict = data.get("strict_parameters", STRICT.get()) is not False
         known = {name: value for name, value in data.items() if name in cls.model_fields}
         if strict and len(known) != len(data):
             name = next(name for name in data if name not in cls.model_fields)

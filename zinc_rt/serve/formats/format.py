@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.serve.formats.lark import Lark
+
 Tools = Mapping[str, Mapping[str, Any]]  # by a function's name, the JSON schema of its arguments
 
 
@@ -49,7 +51,8 @@ class Format:
     `reasoning` and `call`: the marks in front and behind; "" behind: until the next mark in front, or the end.
     `inner`: marks that count inside a call. `reasoning_title`: what stands before the reasoning itself.
     `call_ends_reasoning`: a call may follow reasoning that was never closed. `bare`: an answer that begins with {
-    is a call without a mark. `read`: the inside of a call; raises MalformedCall.
+    is a call without a mark. `read`: the inside of a call; raises MalformedCall. `demand`: a Lark rule
+    body for a call of one of the tools, or several; None: none can be demanded.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Format:
     call_ends_reasoning: bool = False
     bare: bool = False
     read: Callable[[Sequence[Part], Tools], list[ToolCall]] = no_calls
+    demand: Callable[[Lark, Tools, bool], str] | None = None
     call_id: Callable[[], str] = call_id
 
     @property

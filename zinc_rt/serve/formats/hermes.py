@@ -6,7 +6,13 @@ After https://github.com/NousResearch/Hermes-Function-Calling.
 from __future__ import annotations
 
 from zinc_rt.serve.formats.format import Format
-from zinc_rt.serve.formats.json_calls import one_json_call
+from zinc_rt.serve.formats.json_calls import demand_marked, one_json_call
 from zinc_rt.serve.formats.qwen3 import CALL
 
-HERMES = Format("hermes", fits=lambda template: CALL[0] in template, call=CALL, read=one_json_call)
+HERMES = Format(
+    "hermes",
+    fits=lambda template: CALL[0] in template,
+    call=CALL,
+    read=one_json_call,
+    demand=demand_marked(CALL),
+)

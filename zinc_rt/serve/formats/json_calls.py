@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from zinc_rt.serve.formats.format import MalformedCall, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.lark import Lark, any_call, repeated
 
 
 def read_json(text: str) -> Any:
@@ -21,6 +22,23 @@ def read_json(text: str) -> Any:
         raise MalformedCall("the JSON is nested too deep") from None
     except json.JSONDecodeError as error:
         raise MalformedCall(f"no JSON: {error}") from None
+
+
+def read_values(text: str, *, separator: str) -> list[Any]:
+    """Several JSON values. Raises MalformedCall."""
+    decoder, at, values = json.JSONDecoder(), 0, list[Any]()
+    while text[at:].strip():
+        at += len(text) - at - len(text[at:].lstrip())
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise MalformedCall(f"no JSON: {error}") from None
+        values.append(read_json(text[at:end]))
+        rest = text[end:].lstrip()
+        if rest and not rest.startswith(separator):
+            raise MalformedCall("text behind the call")
+        at = len(text) - len(rest.removeprefix(separator))
+    return values
 
 
 def write_json(value: Any) -> str:
@@ -46,3 +64,22 @@ def call_of(value: Any) -> ToolCall:
 def one_json_call(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     """Of formats that mark each call."""
     return [call_of(read_json(text_of(parts)))]
+
+
+def json_call(lark: Lark, name: str, schema: Mapping[str, Any], *, key: str = "arguments") -> str:
+    """A rule for the object of a call."""
+    head = lark.text(f'{{"name": {write_json(name)}, "{key}": ')
+    return f"{head} {lark.json(schema)} {lark.text('}')}"
+
+
+def demand_marked(marks: tuple[str, str]) -> Callable[[Lark, Tools, bool], str]:
+    """Calls as objects between marks, each on lines of its own."""
+
+    def demand(lark: Lark, tools: Tools, many: bool) -> str:
+        line = lark.text("\n")
+        call = lark.rule(
+            f"{lark.mark(marks[0])} {line} {any_call(lark, tools, json_call)} {line} {lark.mark(marks[1])}"
+        )
+        return repeated(call, line, many=many)
+
+    return demand

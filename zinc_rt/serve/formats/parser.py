@@ -57,6 +57,7 @@ class AnswerParser:
         self._made: list[Delta] = []
         self._call: list[Part] = []  # the inside of the call that is being made
         self._call_mark = ""  # what it began with
+        self._before_call = ""  # white space in front of that
         self._title = ""  # of reasoning, still to come
         self._titled = ""  # what came of it
         self._leading = False  # white space is dropped until text comes
@@ -160,8 +161,9 @@ class AnswerParser:
     # --- calls
 
     def _begin_call(self, mark: str) -> None:
+        before = self._trailing if self._place is _Place.CONTENT else ""
         self._enter(_Place.CALL)
-        self._call, self._call_mark = [], mark
+        self._call, self._call_mark, self._before_call = [], mark, before
 
     def _end_call(self, mark: str, *, cut: bool = False) -> None:
         inside, self._call = self._call, []
@@ -169,12 +171,12 @@ class AnswerParser:
         try:
             calls = self._format.read(inside, self._tools)
         except MalformedCall as error:
-            if cut and self._call_mark:
+            if cut and (self._call_mark or any(f'"{name}"' in text_of(inside) for name in self._tools)):
                 self.error = "the answer was cut inside a tool call"
                 return
             if self._call_mark:
                 self.error = str(error)
-            self._deliver(f"{self._call_mark}{text_of(inside)}{mark}")
+            self._deliver(f"{self._before_call}{self._call_mark}{text_of(inside)}{mark}")
             return
         for call in calls:
             self._call_made(call)

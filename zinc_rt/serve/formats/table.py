@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from zinc_rt.errors import UsageError
-from zinc_rt.serve.formats.format import Format
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.formats.format import Format, Tools
+from zinc_rt.serve.formats.gemma4 import GEMMA4
 from zinc_rt.serve.formats.hermes import HERMES
+from zinc_rt.serve.formats.lark import Lark
+from zinc_rt.serve.formats.llama3_json import LLAMA3_JSON
+from zinc_rt.serve.formats.mistral import MISTRAL, MISTRAL_ARGS
 from zinc_rt.serve.formats.plain import PLAIN
 from zinc_rt.serve.formats.qwen3 import QWEN3
+from zinc_rt.serve.formats.qwen3_xml import QWEN3_XML
+from zinc_rt.serve.grammar_spec import GrammarSpec
 
-FORMATS: tuple[Format, ...] = (QWEN3, HERMES, PLAIN)
+FORMATS: tuple[Format, ...] = (GEMMA4, QWEN3_XML, QWEN3, MISTRAL_ARGS, MISTRAL, LLAMA3_JSON, HERMES, PLAIN)
 
 
 def choose(template: str | None) -> Format:
@@ -22,3 +30,14 @@ def named(name: str) -> Format:
     if found is None:
         raise UsageError(f"no format is called {name!r}", next=f"one of {', '.join(f.name for f in FORMATS)}")
     return found
+
+
+def demanded_calls(format: Format, tokenizer: Tokenizer, tools: Tools, *, many: bool) -> GrammarSpec:
+    """A grammar in the family's own syntax for an answer that is a call of one of the tools, or several. Raises
+    ServeError 400 where the format has no calls."""
+    if format.demand is None:
+        raise ServeError(
+            400, f"tool_choice: this model's format, {format.name}, has no tool calls", param="tool_choice"
+        )
+    lark = Lark(tokenizer)
+    return GrammarSpec("lark", lark.source(format.demand(lark, tools, many)), "tools")
