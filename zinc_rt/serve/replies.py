@@ -155,4 +155,3 @@ class TemplateReply(TypedDict):
 
 class StatusReply(TypedDict):
     status: str
-    reasons: NotRequired[list[str]]
