@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zinc_rt.arguments import Parser, add_models
