@@ -48,6 +48,9 @@ class ServedModel:
     wake: Callable[[], None]  # the engine's thread: there is a message
     used_seconds: float = 0.0
     virtual_seconds: float = 0.0
+    was_busy: bool = False  # when a turn was last taken
+    used_at: float = 0.0  # when somebody last asked, by the monotonic clock
+    leaving: bool = False  # it takes nothing new
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
@@ -111,7 +114,7 @@ class ServedModel:
 
     def ask(self, ask: Ask) -> AnswerStream:
         """Begin a request. Raises UsageError for one that can never run."""
-        core, sampling = self.core, ask.sampling.seeded()
+        core, sampling, self.used_at = self.core, ask.sampling.seeded(), time.monotonic()
         core.check(ask.tokens, sampling)
         tenant = core.tenant_number(ask.tenant)
         number = next(self._numbers)
