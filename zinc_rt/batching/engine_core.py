@@ -58,9 +58,9 @@ class EngineCore:
         classes: Classes = CLASSES,
         client_timeout_seconds: float = 30.0,
     ) -> None:
-        """`step_tokens`: the most of a step, where the engine's limit is not it. `again` opens such an engine,
-        anew, after a step that did not come back; None: then all is over. `client_timeout_seconds`: how long a request
-        lives that nobody reads."""
+        """`step_tokens`: the most of a step, where the engine's limit is not it. `again` opens such an engine
+        anew, after a step that did not come back; None: then all is over. `client_timeout_seconds`: so long a
+        request lives that nobody reads."""
         limits, gguf = engine.limits, engine.model.gguf
         self.engine = engine
         self.tokenizer, self.no_tokenizer = _tokenizer(gguf)
