@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zinc_rt.arguments import Parser, add_models
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 EMBEDDED = "qwen3-q"  # where no model is given: a small one that ships with the package
 HOST, PORT, SLOTS = "127.0.0.1", 8080, 8
 SWITCH_SECONDS = 0.0005  # threads take turns as often: a step's end is not to wait for an event loop's turn
+IN_THE_FILE = (
+    "model", "ledger", "slots", "ctx", "tier", "device", "sanitizer", "facts", "unchecked", "ordering", "timeout",
+    "threads",
+)  # fmt: skip
 EXAMPLES = """\
 Without --config there is one tenant, no key, and only this machine can ask. docs/serving.md has everything else.
 
@@ -137,6 +142,19 @@ def _config(arguments: argparse.Namespace) -> Config:
         ),
         ledger=LedgerSettings(path=arguments.ledger),
     )
+
+
+def _from_file(arguments: argparse.Namespace) -> Config:
+    """The file's, but for an address that was given."""
+    from zinc_rt.serve.config_file import read_config
+
+    for name in IN_THE_FILE:
+        if getattr(arguments, name) not in (None, False, "auto"):
+            flag = f"--{name}"
+            raise UsageError(f"{flag}: {arguments.config} says that", next=f"leave out {flag}, or --config")
+    config = read_config(arguments.config)
+    given = {name: getattr(arguments, name) for name in ("host", "port") if getattr(arguments, name) is not None}
+    return replace(config, server=replace(config.server, **given))
 
 
 def _describe(server: InferenceServer) -> None:

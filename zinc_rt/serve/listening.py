@@ -146,5 +146,6 @@ async def _serve(
 async def _drain(server: InferenceServer, say: Callable[[str], None]) -> None:
     seconds = server.config.server.drain_s
     if running := server.requests:
-        say(f"draining  {running} requests, at most {seconds:g} s; a second signal ends at once")
+        count = f"{running} request{'s' * (running > 1)}"
+        say(f"draining  {count}, at most {seconds:g} s; a second signal ends at once")
     await server.drain(seconds)
