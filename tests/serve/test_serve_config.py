@@ -10,10 +10,10 @@ import pytest
 
 from zinc_rt.errors import InputError
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.tenant import Priority
+from zinc_rt.sched.tenant import CLASSES, Priority, floors
 from zinc_rt.serve.config import Config, TenantLimits
 from zinc_rt.serve.config_file import parse_config, read_config
-from zinc_rt.serve.quotas import scheduler_tenants
+from zinc_rt.serve.quotas import scheduler_classes, scheduler_tenants
 
 DIGEST = "0123456789abcdef" * 4
 WHOLE = f"""\
@@ -155,6 +155,12 @@ def test_tenants_as_a_schedulers_on_a_model_with_so_many_pages() -> None:
     small = replace(config.tenants[1], kv_reserved=3, kv_max=0.25, decode_rate=50)
     (bob,) = scheduler_tenants(replace(config, tenants=(small,)), [100])
     assert bob.pages == (PageQuota(3, 25, None),) and bob.decode == (50, 50)
+
+
+def test_classes_as_a_schedulers() -> None:
+    classes = scheduler_classes(parse_config(LEAST + "classes: {standard: {age_s: 5, floor_slots: 2}}", "f.yaml"))
+    assert classes[Priority.BATCH] == CLASSES[Priority.BATCH]
+    assert (classes[Priority.STANDARD].age_ns, floors(4, classes)[Priority.STANDARD]) == (5 * 10**9, 2)
 
 
 def test_a_model_alone_is_a_configuration() -> None:
