@@ -7,10 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,3 +75,54 @@ def test_what_cannot_be_opened_ends_it_with_a_sentence(words: tuple[str, ...], s
     done = subprocess.run([*LINE, *words], capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2
     assert said in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_configuration_is_served_and_what_it_says_is_not_said_again(tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(
+        "version: 1\nserver: {port: 1}\ndevice: {tier: t_cpu, threads: 1}\n"
+        "models: [{id: small, path: qwen3-q, slots: 2}]\n"
+    )
+    line = [sys.executable, "-m", "zinc_rt.cli", "serve", "--config", str(file), "--port", "0"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[1]
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=SECONDS) as answer:
+            assert [model["id"] for model in json.load(answer)["data"]] == ["small"]
+    finally:
+        process.kill()
+        process.communicate()
+    done = subprocess.run([*line, "--slots", "3"], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 2 and "--slots beside --config" in done.stderr
+    file.write_text("version: 1\nmodels: [{id: a, pth: x}]\n")
+    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 2 and "serve.yaml:2: " in done.stderr and "path" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_runs_at_sigterm_is_answered_and_nothing_new_is_taken() -> None:
+    with serving("--ctx", "256") as (process, url):
+        body = {"model": "qwen3-q", "prompt": [5, 6], "max_tokens": 150, "ignore_eos": True, "stream": True}
+        with post(f"{url}/v1/completions", body) as answer:
+            assert answer.readline().startswith(b"data: ")
+            process.send_signal(signal.SIGTERM)
+            rest = answer.read()
+        assert rest.rstrip().endswith(b"data: [DONE]")
+        _, said = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, said
+        assert "draining  1 request," in said
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with serving("--ctx", "4096") as (process, url):
+        body = {"model": "qwen3-q", "prompt": [5], "max_tokens": 4000, "ignore_eos": True, "stream": True}
+        with post(f"{url}/v1/completions", body) as answer:
+            assert answer.readline().startswith(b"data: ")
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            while not process.stderr.readline().startswith("draining"):
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=SECONDS)
+        assert process.returncode == 130

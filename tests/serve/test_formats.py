@@ -73,6 +73,16 @@ def test_without_tools_a_call_is_content() -> None:
     assert parts_of(parser.feed(text) + parser.close()) == (text, "", ())
 
 
+@pytest.mark.parametrize(
+    "case", [case for case in TRANSCRIPTS if len(case.calls) > 1], ids=lambda case: case.format
+)
+def test_where_one_call_is_wanted_nothing_comes_behind_it(case: Transcript) -> None:
+    for pieces in ([case.text], list(case.text)):
+        parser = AnswerParser(named(case.format), tools=TOOLS, one_call=True)
+        deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.close()
+        assert parts_of(deltas) == (case.content, case.reasoning, case.calls[:1])
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)

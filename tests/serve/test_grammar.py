@@ -21,7 +21,7 @@ from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.formats.format import Format
 from zinc_rt.serve.formats.parser import Delta
-from zinc_rt.serve.formats.table import FORMATS, demanded_calls, named
+from zinc_rt.serve.formats.table import FORMATS, demanded_calls, named, strict_calls
 from zinc_rt.serve.grammar import Grammar, GrammarCompiler
 from zinc_rt.serve.grammar_spec import GrammarSpec, grammar_asked
 
@@ -371,8 +371,26 @@ def test_what_the_family_writes_is_what_its_grammar_takes(compiler: GrammarCompi
     deltas += made.close()
     assert arguments_of(deltas) == [{"city": "if a < b: </b>", "days": 2, "units": "metric"}]
     strange = text.replace("metric", "kelvin")
-    other = compiler.compile(demanded_calls(format, tokenizer, TOOLS, many=True))
-    for token in tokenizer.encode(strange, add_special=False, continues=True):
-        if not other.failure:
-            other.accept(token)
-    assert other.failure == "grammar_failed"
+    assert not takes(compiler, demanded_calls(format, tokenizer, TOOLS, many=True), strange)
+
+
+def takes(compiler: GrammarCompiler, spec: GrammarSpec, text: str) -> bool:
+    """Whether a text is an answer of the grammar."""
+    grammar = compiler.compile(spec)
+    for token in compiler.tokenizer.encode(text, add_special=False, continues=True):
+        if not grammar.failure and not grammar.complete:
+            grammar.accept(token)
+    return grammar.accepting and not grammar.failure
+
+
+@pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
+def test_strict_tools_leave_text_free_and_hold_every_call(compiler: GrammarCompiler, format: Format) -> None:
+    spec, call = strict_calls(format, compiler.tokenizer, TOOLS), CANONICAL[format.name]
+    strange = call.replace("metric", "kelvin")
+    assert takes(compiler, spec, "Hello, <b>you</b>.") and takes(compiler, spec, call)
+    assert not takes(compiler, spec, strange)
+    if not format.bare:  # there a call is the whole answer
+        assert takes(compiler, spec, f"I look.\n{call}")
+        assert not takes(compiler, spec, f"I look.\n{strange}")
+    if format.between is not None:
+        assert takes(compiler, spec, f"{call}\n{call}\nDone.") and not takes(compiler, spec, f"{call}\n{strange}")

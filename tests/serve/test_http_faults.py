@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import resource
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +21,9 @@ from support import Counts
 
 from zinc_rt import Sampling
 from zinc_rt.sched.request import Request
+from zinc_rt.serve import answer_stream
 from zinc_rt.serve.answer_stream import AnswerStream
+from zinc_rt.serve.config import ServerSettings
 from zinc_rt.serve.requests import Ask
 
 ASKS = some_asks(6, 9)
@@ -173,3 +177,75 @@ def test_connections_that_vanish_leave_nothing(
 
     asyncio.run(mix(serving.url, [short, *ASKS, *[LONG] * 6]))  # every size of a step has been there
     asyncio.run(main())
+
+
+# --- clients that stay
+
+
+def test_clients_that_read_nothing_give_way_and_are_cut_off(
+    wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First their slots, then their pages and connections. Kernels buffer much: what they are sent is long."""
+    monkeypatch.setattr(answer_stream, "HELD_TOKENS", 4)
+    body = {**body_of(LONG, stream=True), "max_tokens": 240, "logprobs": 5}
+
+    async def stalled(url: str) -> socket.socket:
+        host, port = url.removeprefix("http://").split(":")
+        made = socket.socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        made.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(made, (host, int(port)))
+        await loop.sock_sendall(made, post_bytes(body))
+        return made
+
+    async def main(serving: Serving) -> None:
+        scheduler = serving.server.model(MODEL).core.scheduler
+        object.__setattr__(scheduler.limits, "hold_ns", 20_000_000)
+        sockets = [await stalled(serving.url) for _ in range(4)]  # a slot each
+        while scheduler.counts.parked < 4:
+            await asyncio.sleep(0.01)
+        assert await mix(serving.url, ASKS) == wanted
+        while serving.handled:
+            await asyncio.sleep(0.01)
+        await settled(serving.server)
+        assert serving.server.model(MODEL).core.usage()["requests_cancelled.client_gone"] == 4
+        for each in sockets:
+            each.close()
+
+    for serving in running(config(server=ServerSettings(client_timeout_s=2.0))):
+        for pipe in serving.http.servers:
+            for listening in pipe.sockets:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        asyncio.run(asyncio.wait_for(main(serving), 60))
+
+
+def test_idle_connections_cost_nobody_anything(slow_counts: Counts, wanted: list[list[Answer]]) -> None:
+    count = slow_counts(200, 1000)
+    handles = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(handles[1], max(handles[0], 4096)), handles[1]))
+
+    async def main(serving: Serving) -> None:
+        assert await mix(serving.url, ASKS) == wanted
+        scheduler, memory = serving.server.model(MODEL).core.scheduler, psutil.Process().memory_info().rss
+        steps = scheduler.counts.steps
+        host, port = serving.url.removeprefix("http://").split(":")
+        idle = [await asyncio.open_connection(host, int(port)) for _ in range(count)]
+        while serving.handled < count:
+            await asyncio.sleep(0.01)
+        assert scheduler.counts.steps == steps, "nothing is computed for them"
+        assert psutil.Process().memory_info().rss < 1.05 * memory + 64_000 * count  # both ends of each are here
+        assert await mix(serving.url, ASKS) == wanted
+        for _, writer in idle:
+            writer.close()
+        while serving.handled:
+            await asyncio.sleep(0.01)
+        await settled(serving.server)
+
+    try:
+        for serving in running(config(server=ServerSettings(max_connections=2000))):
+            before = len([*Path("/proc/self/fd").iterdir()])
+            asyncio.run(asyncio.wait_for(main(serving), 120))
+            assert len([*Path("/proc/self/fd").iterdir()]) <= before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, handles)

@@ -10,10 +10,10 @@ import pytest
 
 from zinc_rt.errors import InputError
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.tenant import Priority
+from zinc_rt.sched.tenant import CLASSES, Priority, floors
 from zinc_rt.serve.config import Config, TenantLimits
 from zinc_rt.serve.config_file import parse_config, read_config
-from zinc_rt.serve.quotas import scheduler_tenants
+from zinc_rt.serve.quotas import scheduler_classes, scheduler_tenants
 
 DIGEST = "0123456789abcdef" * 4
 WHOLE = f"""\
@@ -108,9 +108,9 @@ tenants:
         "f.yaml:6: tenants.0.slots_guaranteed: 4, and slots_max is 3: wanted at most that",
         "f.yaml:7: tenants.1.decode_burst: needs decode_rate beside it",
         "f.yaml:7: tenants.1.kv_reserved: 0.7, and kv_max is 0.5: wanted at most that",
+        "f.yaml:7: tenants.1.kv_reserved: 0.7: at most 0.3 fits beside what others are promised",
         "f.yaml:7: tenants.1.models: no model 'q': wanted some of m, m",
         "f.yaml:7: tenants.1.on_limit: reject needs prefill_rate or decode_rate: there is no rate to be over",
-        "f.yaml:7: tenants: kv_reserved are 1.4 of all pages together: wanted at most 1.0",
         "f.yaml:8: tenants.2.id: 'bob' is there twice: wanted another name",
     ]
 
@@ -122,7 +122,7 @@ tenants:
         (LEAST + "server: {port: 1\n", "f.yaml:3: "),
         (LEAST + "server: {}\nserver: {}", "f.yaml:3: server is there twice: line 2 has it too"),
         (LEAST + "tenants: [{id: a, slots_guaranteed: 3}, {id: b, slots_guaranteed: 2}]",
-         "are 5 together, and model m has 4"),
+         "tenants.1.slots_guaranteed: 2: at most 1 fits beside"),
         (LEAST + "tenants: [&a {id: a, models: [*a]}]", "an alias inside of what it names"),
         (LEAST + "tenants: [{<<: {id: a}}]", "merge keys (<<) are not read"),
         (LEAST + "log: !!python/object/apply:os.system [ls]", "f.yaml:2: log: ['ls']: wanted settings"),
@@ -155,6 +155,12 @@ def test_tenants_as_a_schedulers_on_a_model_with_so_many_pages() -> None:
     small = replace(config.tenants[1], kv_reserved=3, kv_max=0.25, decode_rate=50)
     (bob,) = scheduler_tenants(replace(config, tenants=(small,)), [100])
     assert bob.pages == (PageQuota(3, 25, None),) and bob.decode == (50, 50)
+
+
+def test_classes_as_a_schedulers() -> None:
+    classes = scheduler_classes(parse_config(LEAST + "classes: {standard: {age_s: 5, floor_slots: 2}}", "f.yaml"))
+    assert classes[Priority.BATCH] == CLASSES[Priority.BATCH]
+    assert (classes[Priority.STANDARD].age_ns, floors(4, classes)[Priority.STANDARD]) == (5 * 10**9, 2)
 
 
 def test_a_model_alone_is_a_configuration() -> None:

@@ -32,7 +32,7 @@ from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.step_timeline import write_chrome
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
-from zinc_rt.sched.tenant import Priority, Tenant
+from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, Tenant
 from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger import UsageLedger
 
@@ -55,9 +55,12 @@ class EngineCore:
         *,
         step_tokens: int = 0,
         again: Callable[[], Engine] | None = None,
+        classes: Classes = CLASSES,
+        client_timeout_seconds: float = 30.0,
     ) -> None:
         """`step_tokens`: the most of a step, where the engine's limit is not it. `again` opens such an engine
-        anew, after a step that did not come back; None: then all is over."""
+        anew, after a step that did not come back; None: then all is over. `client_timeout_seconds`: so long a
+        request lives that nobody reads."""
         limits, gguf = engine.limits, engine.model.gguf
         self.engine = engine
         self.tokenizer, self.no_tokenizer = _tokenizer(gguf)
@@ -71,7 +74,13 @@ class EngineCore:
         renew = None if again is None else self._renew
         self.runner = ModelRunner(engine.runner, end_ids=sorted(self.end_ids), renew=renew)
         self.scheduler = Scheduler(
-            SchedulerLimits(limits.slots, limits.ctx, step_tokens),
+            SchedulerLimits(
+                limits.slots,
+                limits.ctx,
+                step_tokens,
+                client_timeout_ns=int(client_timeout_seconds * SECOND_NS),
+                classes=classes,
+            ),
             tenants,
             cache,
             self.runner,

@@ -4,7 +4,7 @@ admitted, who gives way, what a step computes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import lcm
 from typing import NamedTuple, Protocol
@@ -29,6 +29,7 @@ from zinc_rt.sched.tenant import (
     BANDS,
     CLASSES,
     SECOND_NS,
+    Classes,
     Priority,
     Tenant,
     check_tenants,
@@ -55,6 +56,7 @@ class SchedulerLimits:
     client_timeout_ns: int = 30 * SECOND_NS
     session_ttl_ns: int = 1800 * SECOND_NS
     check_every: int = 256
+    classes: Classes = field(default_factory=lambda: CLASSES)
 
 
 @dataclass(slots=True)
@@ -137,7 +139,7 @@ class SchedulerState:
         self.several = 0  # tenants with more than one slot
         self.kinds: dict[Kind, dict[Request, None]] = {}
         self.running_by_class = dict.fromkeys(Priority, 0)
-        self.floors = floors(limits.slots)
+        self.floors = floors(limits.slots, limits.classes)
         self.counts = SchedulerCounts()
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
         self.made: StepMade | None = None
@@ -168,7 +170,7 @@ class SchedulerState:
         weights = {
             (number, priority): tenant.weight_units * row.weight
             for number, tenant in enumerate(self.tenants)
-            for priority, row in CLASSES.items()
+            for priority, row in self.limits.classes.items()
         }
         whole = lcm(*weights.values()) if weights else 1
         self._factors = {kind: whole // weight for kind, weight in weights.items()}
@@ -222,7 +224,7 @@ class SchedulerState:
             self.bound[tenant] >= self.tenants[tenant].slots_guaranteed and not self.below_floor(request),
             int(request.effective),
             self.share(tenant, request.priority),
-            -band(request, self.now_ns),
+            -band(request, self.now_ns, self.limits.classes),
             request.number,
         )
 
@@ -247,13 +249,13 @@ class SchedulerState:
 
     def _watch_age(self, request: Request) -> None:
         """A band of waiting later, if it waits so long, it is older."""
-        later = self.now_ns + CLASSES[request.priority].age_ns
+        later = self.now_ns + self.limits.classes[request.priority].age_ns
         self.timers.at(later, partial(self._older, request), partial(waits_since, request, request.queued_ns))
 
     def _older(self, request: Request) -> None:
         """Its key falls with each band that it waits; behind the last it goes up a class,
         once its tenant has no slot."""
-        aged = band(request, self.now_ns) >= BANDS
+        aged = band(request, self.now_ns, self.limits.classes) >= BANDS
         if aged:  # who has slots is served: a flood's own waiters are not to go up and past other tenants
             self.queues.lift(request, climbs=not self.bound[request.tenant])
         if not aged or (request.priority and not request.lifted):

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from zinc_rt.serve import (
@@ -48,6 +49,8 @@ def app(server: InferenceServer) -> FastAPI:
     made.include_router(page.router())
     made.add_middleware(BoundedBodies, server=server)
     made.add_middleware(ReplyHeaders, server=server)
+    if origins := server.config.server.cors:
+        made.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
     made.add_exception_handler(ServeError, _refused)
     made.add_exception_handler(RequestValidationError, _invalid)
     made.add_exception_handler(HTTPException, _not_found)

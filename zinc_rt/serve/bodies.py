@@ -19,7 +19,7 @@ WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})  # one that comes all the s
 
 class BoundedBodies:
     """Middleware that has the whole body before the application sees any of it. A key is looked at first: who has
-    none sends no body. Each answer says how much is left of its tenant's rates."""
+    none sends no body."""
 
     def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
         self.app, self.server = app, server
@@ -53,16 +53,9 @@ class BoundedBodies:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                rates = self.server.tenancy.headers(caller.tenant, self.server.models.values())
-                said = [(name.encode(), value.encode()) for name, value in rates.items()]
-                message["headers"] = [*message["headers"], *said]
-            await send(message)
-
         self._running[caller.key] += 1
         try:
-            await self.app(scope, replayed, sent)
+            await self.app(scope, replayed, send)
         finally:
             self._running -= Counter((caller.key,))  # who has none is not remembered
 

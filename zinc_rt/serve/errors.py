@@ -39,9 +39,9 @@ class ServeError(Exception):
         return json.dumps(self.body()).encode()
 
     def headers(self) -> dict[str, str]:
-        """Retry-After, in whole seconds, where trying again may help."""
-        wait = self.retry_after_seconds
-        return {} if wait is None else {"retry-after": str(max(1, math.ceil(wait)))}
+        """Retry-After, in whole seconds, where trying again may help; how to be known, for who is not."""
+        found, wait = {"www-authenticate": "Bearer"} if self.status == 401 else {}, self.retry_after_seconds
+        return found if wait is None else {**found, "retry-after": str(max(1, math.ceil(wait)))}
 
 
 def unavailable(message: str, code: str, retry_after_seconds: float = 1.0) -> ServeError:

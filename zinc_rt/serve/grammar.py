@@ -17,8 +17,8 @@ import llguidance
 import numpy as np
 
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.grammar_spec import GrammarSpec, source_of
+from zinc_rt.serve.grammar_source import source_of
+from zinc_rt.serve.grammar_spec import GrammarSpec
 
 COMPILE_SECONDS = 1.0
 MASK_CPU_SECONDS = 0.05  # that one mask may take
@@ -198,9 +198,3 @@ class GrammarCompiler:
         if self._vocabulary is None:
             self._vocabulary = GrammarVocabulary(self.tokenizer, self.vocab, self.special)
         return self._vocabulary
-
-
-def refused_for(failure: str) -> ServeError:
-    """What a client is told of a grammar that failed while the answer was made."""
-    said = "a mask took too long: simplify the grammar" if failure == "grammar_too_slow" else failure
-    return ServeError(400, f"the grammar cannot be followed: {said}", code=failure.partition(":")[0])

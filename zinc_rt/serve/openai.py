@@ -26,7 +26,7 @@ from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
 from zinc_rt.serve.shape import ReplyHead, Shape, chunks
 from zinc_rt.serve.sse import EventStream, receiver, unless_gone
-from zinc_rt.serve.structured import grammar_of
+from zinc_rt.serve.structured import chat_grammar, text_grammar
 from zinc_rt.serve.text import RawText, TokenReader
 from zinc_rt.serve.tool_use import tool_use
 
@@ -68,7 +68,7 @@ async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Res
         variables["tools"] = tools.definitions
     prompt = await asking.chat_prompt(model, body.messages, variables)
     tokenizer = asking.tokenizer_of(model)
-    grammar = await grammar_of(body, model, model.format, prompt.text)
+    grammar = await chat_grammar(body, model, tools, prompt.text)
 
     def reader() -> TokenReader:
         return AnswerText(
@@ -78,6 +78,7 @@ async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Res
             tools=tools.schemas,
             prompt=prompt.text,
             silent=core.end_ids,
+            one_call=not tools.many,
         )
 
     ask = replace(ask_of(body, model, prompt.tokens, sampling, by, "messages"), grammar=grammar)
@@ -94,7 +95,7 @@ async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Re
     def reader() -> TokenReader:
         return RawText(core.tokenizer, sampling.stop, core.end_ids)
 
-    grammar = await grammar_of(body, model)
+    grammar = await text_grammar(body, model)
     asks = [
         replace(ask_of(body, model, prompt.tokens, sampling, by, "prompt"), grammar=grammar and grammar.fork())
         for prompt in prompts

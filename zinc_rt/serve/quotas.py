@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.tenant import SECOND_NS, Tenant
+from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, PriorityClass, Tenant
 from zinc_rt.serve.config import Config, TenantLimits, TenantSettings
+from zinc_rt.serve.config_values import name_of_class
 
 
 def scheduler_tenants(config: Config, pages: Sequence[int]) -> tuple[Tenant, ...]:
@@ -31,6 +33,17 @@ def scheduler_tenant(tenant: TenantSettings, pages: Sequence[int], groups: dict[
         tenant.session_pin_pages,
         None if tenant.cache_ttl_s is None else int(tenant.cache_ttl_s * SECOND_NS),
     )
+
+
+def scheduler_classes(config: Config) -> Classes:
+    """The classes as a scheduler has them, with what the configuration says otherwise."""
+    found: dict[Priority, PriorityClass] = {}
+    for priority, row in CLASSES.items():
+        said = getattr(config.classes, name_of_class(priority))
+        age_ns = row.age_ns if said.age_s is None else int(said.age_s * SECOND_NS)
+        floor_slots = row.floor_slots if said.floor_slots is None else said.floor_slots
+        found[priority] = replace(row, age_ns=age_ns, floor_slots=floor_slots)
+    return found
 
 
 def page_quota(limits: TenantLimits, pages: int, group: int | None = None) -> PageQuota:

@@ -17,7 +17,10 @@ from zinc_rt.serve.tenancy import Tenancy
 from zinc_rt.serve.tenant_changes import change
 
 AT_START = ("device", "ledger", "log", "classes")  # sections that are read once
-ADDRESS = ("host", "port", "max_connections", "connections_per_address", "header_s", "idle_s")  # of `server`
+ADDRESS = (  # of `server`
+    "host", "port", "max_connections", "connections_per_address", "header_s", "idle_s", "client_timeout_s", "cors",
+    "strict_parameters", "metrics_open", "router_key",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from zinc_rt.serve.formats.format import Format
 from zinc_rt.serve.formats.table import choose, named
 from zinc_rt.serve.model_file import ModelFile
 from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
-from zinc_rt.serve.quotas import scheduler_tenants
+from zinc_rt.serve.quotas import scheduler_classes, scheduler_tenants
 from zinc_rt.serve.request_ids import RequestIds
 from zinc_rt.serve.requests import Ask, Delivered
 
@@ -48,6 +48,9 @@ class ServedModel:
     wake: Callable[[], None]  # the engine's thread: there is a message
     used_seconds: float = 0.0
     virtual_seconds: float = 0.0
+    was_busy: bool = False  # when a turn was last taken
+    used_at: float = 0.0  # when somebody last asked, by the monotonic clock
+    leaving: bool = False  # it takes nothing new
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
@@ -100,6 +103,14 @@ class ServedModel:
         said = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
         return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
+    def findings(self) -> str:
+        """What a simulated device found wrong, in a sentence: such answers are not to be trusted."""
+        instrument = self.core.engine.backend.instrument
+        found = instrument.findings() if instrument is not None else []
+        if not found:
+            return ""
+        return f"the simulated device of {self.id} found {len(found)} mistakes, the first: {found[0].text}"
+
     @property
     def pending(self) -> bool:
         """Whether somebody asked and has not been answered, or a message or a timer is due."""
@@ -111,7 +122,7 @@ class ServedModel:
 
     def ask(self, ask: Ask) -> AnswerStream:
         """Begin a request. Raises UsageError for one that can never run."""
-        core, sampling = self.core, ask.sampling.seeded()
+        core, sampling, self.used_at = self.core, ask.sampling.seeded(), time.monotonic()
         core.check(ask.tokens, sampling)
         tenant = core.tenant_number(ask.tenant)
         number = next(self._numbers)
@@ -215,9 +226,14 @@ def open_model(
     file = ModelFile.of(Path(opener.gguf.path))
     engine = opener()
     try:
-        step_tokens = settings.step_tokens
-        pages = [group.pages for group in pools_of(engine)]
-        core = EngineCore(engine, scheduler_tenants(config, pages), step_tokens=step_tokens, again=opener)
+        core = EngineCore(
+            engine,
+            scheduler_tenants(config, [group.pages for group in pools_of(engine)]),
+            step_tokens=settings.step_tokens,
+            again=opener,
+            classes=scheduler_classes(config),
+            client_timeout_seconds=config.server.client_timeout_s,
+        )
     except BaseException:
         engine.close()
         raise

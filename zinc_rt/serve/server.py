@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from zinc_rt.batching.engine_core import ContextExceeded
 from zinc_rt.errors import OutputError, UsageError, ZincError
@@ -33,6 +33,7 @@ from zinc_rt.serve.model_file import LOOK_SECONDS
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
 from zinc_rt.serve.tenancy import Tenancy
+from zinc_rt.serve.turns import by_turn
 
 T = TypeVar("T")
 
@@ -47,7 +48,8 @@ class InferenceServer:
         self.models: dict[str, ServedModel] = {}
         self.draining = False
         self.started_at = time.time()
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._ended = False  # the engine's thread runs nothing any more
         self._wake = threading.Event()
         self._stopping = False
         self._opened: Future[None] = Future()
@@ -94,6 +96,14 @@ class InferenceServer:
             )
         return ended
 
+    def degraded(self) -> list[str]:
+        """What is wrong while it goes on serving, a sentence each. May wait for a simulated device."""
+        found = [model.lost for model in self.models.values()]
+        found += [model.findings() for model in self.models.values() if not model.lost]
+        if self._store is not None:
+            found.append(self._store.health().degraded)
+        return [sentence for sentence in found if sentence]
+
     @property
     def requests(self) -> int:
         """How many have not been answered."""
@@ -118,7 +128,11 @@ class InferenceServer:
             raise unavailable("the models are being loaded", "loading", 5)
         if self.draining:
             raise failure("draining")
+        if self._store is not None and (why := self._store.refuses()):
+            raise unavailable(why, "ledger", 10)
         model = self.model(ask.model)
+        if model.leaving:
+            raise failure("model_unloaded")
         try:
             stream = model.ask(self.tenancy.allowed(ask, model))
         except ContextExceeded as error:
@@ -144,17 +158,23 @@ class InferenceServer:
     def call(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a function in the engine's thread, between two steps."""
         future: Future[T] = Future()
-
-        def run() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(function())
-                except BaseException as error:
-                    future.set_exception(error)
-
-        self._calls.append(run)
+        self._calls.append((future, function))
         self._wake.set()
+        if self._ended:
+            self._run_calls()
         return asyncio.wrap_future(future)
+
+    def _run_calls(self) -> None:
+        while self._calls:
+            future, function = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                if self._ended:
+                    raise failure("draining")
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
 
     def wake(self) -> None:
         """There is something new in a scheduler's mailbox."""
@@ -173,14 +193,12 @@ class InferenceServer:
         try:
             while not self._stopping:
                 self._wake.clear()
-                while self._calls:
-                    self._calls.popleft()()
+                self._run_calls()
                 self._look_at_files()
                 if not self._step():
                     self._wake.wait(self._until_due())
         except Exception as error:  # nobody is to wait for a thread that has ended
-            for model in self.models.values():
-                self._lose(model, error)
+            self._lose("the server", error)
         finally:
             self._close()
 
@@ -197,33 +215,40 @@ class InferenceServer:
             )
         for settings in config.models:
             if settings.loaded:
-                self._add(open_model(settings, self.tenancy.config, self._wake.set))
+                self.add(open_model(settings, self.tenancy.config, self._wake.set))
 
-    def _add(self, model: ServedModel) -> None:
+    def add(self, model: ServedModel) -> None:
+        """From now on it is resident."""
         self.models = {**self.models, model.id: model}
         if self._store is not None:
             self._store.add(model.id, model.core.ledger)
 
+    def remove(self, model: ServedModel) -> None:
+        """It is resident no longer, and what it held is given back."""
+        self.models = {id: other for id, other in self.models.items() if other is not model}
+        self._end(model, f"{model.id} was unloaded", "model_unloaded")
+        model.core.close()
+
     def _step(self) -> bool:
         """A step of the model whose turn it is. False where none has anything to compute now."""
-        for model in sorted(self.models.values(), key=lambda each: each.virtual_seconds):
-            if model.lost or not model.pending:
-                continue
+        for model in by_turn(self.models.values()):
             try:
                 deliveries = model.step()
             except Exception as error:  # the device did not come back
-                self._lose(model, error)
+                self._lose(f"the device of {model.id}", error)
                 return True
             if deliveries is not None:
                 self._deliver(deliveries)
                 return True
         return False
 
-    def _lose(self, model: ServedModel, error: Exception) -> None:
+    def _lose(self, what: str, error: Exception) -> None:
         said = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
-        self._end(model, f"the device of {model.id} is lost: {said}", "device_lost")
+        why = f"{what} is lost: {said}"
+        for each in self.models.values():  # they share the device, and this process is to end
+            self._end(each, why, "device_lost")
         if not self._lost.done():
-            self._lost.set_result(model.lost)
+            self._lost.set_result(why)
 
     def _end(self, model: ServedModel, why: str, code: str) -> None:
         """Nobody gets anything of it any more."""
@@ -259,6 +284,8 @@ class InferenceServer:
         return max(0.0, (min(due) - time.monotonic_ns()) / 1e9)
 
     def _close(self) -> None:
+        self._ended = True
+        self._run_calls()
         for model in self.models.values():
             model.core.close()
         if self._store is not None:

@@ -13,11 +13,14 @@ from zinc_rt.serve.schema import ChatBody, NamedToolChoice
 @dataclass(frozen=True, slots=True)
 class ToolUse:
     """`definitions`: as templates want them. `schemas`: of the arguments, by function. `must`: functions of which
-    one has to be called, none where that is free."""
+    one has to be called, none where that is free. `many`: whether several calls may be made; `strict`: whether all
+    that are made keep to their schemas."""
 
     definitions: list[dict[str, Any]]
     schemas: Tools
     must: tuple[str, ...] = ()
+    many: bool = True
+    strict: bool = False
 
 
 def tool_use(body: ChatBody) -> ToolUse:
@@ -41,4 +44,6 @@ def tool_use(body: ChatBody) -> ToolUse:
                 param="tool_choice",
             )
         must = (choice.function.name,)
-    return ToolUse([tool.model_dump(exclude_unset=True) for tool in tools], schemas, must)
+    definitions = [tool.model_dump(exclude_unset=True) for tool in tools]
+    many = body.parallel_tool_calls is not False and not isinstance(choice, NamedToolChoice)
+    return ToolUse(definitions, schemas, must, many, any(tool.function.strict for tool in tools))

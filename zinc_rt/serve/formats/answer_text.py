@@ -11,7 +11,8 @@ from zinc_rt.text import TextOut
 
 
 class AnswerText:
-    """One choice of a chat. `stopped`: the stop string that ended it; `calls` and `error` as its parser has them.
+    """One choice of a chat. `stopped`: the stop string, or the one call, that ended it; `calls` and `error` as its
+    parser has them.
 
         made = AnswerText(tokenizer, format, sampling.stop, tools=tools, prompt=prompt_text)
         for token in delivered.token_ids: deltas += made.feed(token)
@@ -29,17 +30,22 @@ class AnswerText:
         tools: Tools | None = None,
         prompt: str = "",
         silent: Container[int] | None = None,
+        one_call: bool = False,
     ) -> None:
-        """`silent`: tokens that are not shown, by default those that end an answer."""
+        """`silent`: tokens that are not shown, by default those that end an answer. `one_call`: the first ends
+        it."""
         ids = ((tokenizer.added_id(mark), mark) for mark in format.marks)
         self._marks = {id: mark for id, mark in ids if id is not None}
         self._silent = tokenizer.eog_ids if silent is None else silent
         self._text = TextOut(tokenizer.stream_decoder(), stops)
-        self._parser = AnswerParser(format, tools=tools, prompt=prompt, special=set(self._marks.values()))
+        self._one_call = one_call
+        self._parser = AnswerParser(
+            format, tools=tools, prompt=prompt, special=set(self._marks.values()), one_call=one_call
+        )
 
     @property
     def stopped(self) -> str | None:
-        return self._text.stopped
+        return "" if self._one_call and self.calls else self._text.stopped
 
     @property
     def calls(self) -> int:
@@ -51,7 +57,7 @@ class AnswerText:
 
     def feed(self, token: int) -> list[Delta]:
         """What a token makes certain; nothing behind a stop string."""
-        if self._text.stopped is not None or token in self._silent:
+        if self.stopped is not None or token in self._silent:
             return []
         mark = self._marks.get(token)
         if mark is None:

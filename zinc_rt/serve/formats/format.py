@@ -52,7 +52,8 @@ class Format:
     `inner`: marks that count inside a call. `reasoning_title`: what stands before the reasoning itself.
     `call_ends_reasoning`: a call may follow reasoning that was never closed. `bare`: an answer that begins with {
     is a call without a mark. `read`: the inside of a call; raises MalformedCall. `demand`: a Lark rule
-    body for a call of one of the tools, or several; None: none can be demanded.
+    body for what stands behind the mark in front, a call of one of the tools, or a list of several; None: none can
+    be demanded. `between`: what stands between two such; None: there is one.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Format:
     bare: bool = False
     read: Callable[[Sequence[Part], Tools], list[ToolCall]] = no_calls
     demand: Callable[[Lark, Tools, bool], str] | None = None
+    between: str | None = None
     call_id: Callable[[], str] = call_id
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 
 from zinc_rt.serve.formats.format import Format, MalformedCall, Mark, Part, ToolCall, Tools
 from zinc_rt.serve.formats.json_calls import read_json, write_json
-from zinc_rt.serve.formats.lark import Lark, any_call, object_members, repeated
+from zinc_rt.serve.formats.lark import Lark, any_call, object_members
 
 QUOTE = '<|"|>'
 CALL = ("<|tool_call>", "<tool_call|>")
@@ -214,8 +214,7 @@ def _write_call(lark: Lark, name: str, schema: Mapping[str, Any]) -> str:
 
 def demand(lark: Lark, tools: Tools, many: bool) -> str:
     """As the template writes calls of earlier turns."""
-    call = lark.rule(f"{lark.mark(CALL[0])} {any_call(lark, tools, _write_call)} {lark.mark(CALL[1])}")
-    return repeated(call, "", many=many)
+    return f"{any_call(lark, tools, _write_call)} {lark.mark(CALL[1])}"
 
 
 GEMMA4 = Format(
@@ -227,4 +226,5 @@ GEMMA4 = Format(
     reasoning_title="thought",
     read=read,
     demand=demand,
+    between="",
 )

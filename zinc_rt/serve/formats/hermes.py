@@ -6,7 +6,7 @@ After https://github.com/NousResearch/Hermes-Function-Calling.
 from __future__ import annotations
 
 from zinc_rt.serve.formats.format import Format
-from zinc_rt.serve.formats.json_calls import demand_marked, one_json_call
+from zinc_rt.serve.formats.json_calls import demand_lines, one_json_call
 from zinc_rt.serve.formats.qwen3 import CALL
 
 HERMES = Format(
@@ -14,5 +14,6 @@ HERMES = Format(
     fits=lambda template: CALL[0] in template,
     call=CALL,
     read=one_json_call,
-    demand=demand_marked(CALL),
+    demand=demand_lines(CALL[1]),
+    between="\n",
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from zinc_rt.serve.formats.format import MalformedCall, Part, ToolCall, Tools, text_of
-from zinc_rt.serve.formats.lark import Lark, any_call, repeated
+from zinc_rt.serve.formats.lark import Lark, any_call
 
 
 def read_json(text: str) -> Any:
@@ -72,14 +72,11 @@ def json_call(lark: Lark, name: str, schema: Mapping[str, Any], *, key: str = "a
     return f"{head} {lark.json(schema)} {lark.text('}')}"
 
 
-def demand_marked(marks: tuple[str, str]) -> Callable[[Lark, Tools, bool], str]:
-    """Calls as objects between marks, each on lines of its own."""
+def demand_lines(end: str) -> Callable[[Lark, Tools, bool], str]:
+    """A call as an object on a line of its own, and the mark behind."""
 
     def demand(lark: Lark, tools: Tools, many: bool) -> str:
         line = lark.text("\n")
-        call = lark.rule(
-            f"{lark.mark(marks[0])} {line} {any_call(lark, tools, json_call)} {line} {lark.mark(marks[1])}"
-        )
-        return repeated(call, line, many=many)
+        return f"{line} {any_call(lark, tools, json_call)} {line} {lark.mark(end)}"
 
     return demand

@@ -11,7 +11,9 @@ from typing import Any
 
 from zinc_rt.model.tokenizer import Tokenizer
 
-WHITE_SPACE = r"( |\n{1,2}[ \t]{0,20})?"  # between JSON's tokens, where a model writes JSON: bounded
+# Between JSON's tokens: llama.cpp's rule (common/json-schema-to-grammar.cpp, SPACE_RULE). Unbounded, a model may
+# go on with blanks until its limit.
+WHITE_SPACE = r"( |\n{1,2}[ \t]{0,20})?"
 
 ANY_TEXT = "/(?s:.*)/"
 
@@ -58,6 +60,13 @@ class Lark:
         name = f"until{len(self._rules)}"
         self._rules[f"{name}[suffix={self.text(end)}]"] = ANY_TEXT
         return name
+
+    def free(self, *, without: str) -> str:
+        """Any text in which a mark does not occur."""
+        if self._tokenizer.added_id(without) is not None:
+            return self.rule(ANY_TEXT, name="ANY")
+        letters = "".join(f"\\x{ord(letter):02x}" for letter in without)
+        return self.rule(f"{ANY_TEXT} & ~/(?s:.*){letters}(?s:.*)/", name="FREE")
 
     def source(self, start: str) -> str:
         """The whole grammar."""

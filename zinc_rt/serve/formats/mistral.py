@@ -41,15 +41,15 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
 
 def demand_list(lark: Lark, tools: Tools, many: bool) -> str:
     calls = repeated(any_call(lark, tools, json_call), lark.text(", "), many=many)
-    return f"{lark.mark(TOOL_CALLS)} {lark.text('[')} {calls} {lark.text(']')}"
+    return f"{lark.text('[')} {calls} {lark.text(']')}"
 
 
 def _named_call(lark: Lark, name: str, schema: Mapping[str, Any]) -> str:
-    return lark.rule(f"{lark.mark(TOOL_CALLS)} {lark.text(name)} {lark.mark(ARGS)} {lark.json(schema)}")
+    return lark.rule(f"{lark.text(name)} {lark.mark(ARGS)} {lark.json(schema)}")
 
 
 def demand_named(lark: Lark, tools: Tools, many: bool) -> str:
-    return repeated(any_call(lark, tools, _named_call), "", many=many)
+    return any_call(lark, tools, _named_call)
 
 
 MISTRAL_ARGS = Format(
@@ -60,6 +60,7 @@ MISTRAL_ARGS = Format(
     inner=(ARGS, CALL_ID),
     read=read,
     demand=demand_named,
+    between="",
     call_id=call_id,
 )
 MISTRAL = Format(

@@ -44,13 +44,21 @@ class AnswerParser:
     """One answer. `calls`: how many were made; `error`: why something that looked like one was none."""
 
     def __init__(
-        self, format: Format, *, tools: Tools | None = None, prompt: str = "", special: Container[str] = ()
+        self,
+        format: Format,
+        *,
+        tools: Tools | None = None,
+        prompt: str = "",
+        special: Container[str] = (),
+        one_call: bool = False,
     ) -> None:
         """`tools`: without any, marks of calls are text. `prompt`: its end says whether the answer begins with
-        reasoning. `special`: marks that come through `mark` alone, since they are tokens of their own."""
+        reasoning. `special`: marks that come through `mark` alone, since they are tokens of their own. `one_call`:
+        nothing comes behind the first."""
         self.calls = 0
         self.error: str | None = None
         self._format = format
+        self._one_call = one_call
         self._tools = tools or {}
         self._scanner = MarkScanner(mark for mark in format.marks if mark not in special)
         self._place = _Place.CONTENT
@@ -140,6 +148,7 @@ class AnswerParser:
         kept = text.rstrip()
         self._trailing = text[len(kept) :]
         if self._format.bare and self._tools and not self._began and kept.lstrip().startswith("{"):
+            self._trailing = ""
             self._begin_call("")
             self._call.append(text)
             return
@@ -182,13 +191,21 @@ class AnswerParser:
             self._call_made(call)
 
     def _call_made(self, call: ToolCall) -> None:
+        if self._done:
+            return
         index, self.calls = self.calls, self.calls + 1
         self._made.append(Delta(tool_calls=(CallDelta(index, self._format.call_id(), call.name),)))
         self._made.append(Delta(tool_calls=(CallDelta(index, arguments=call.arguments),)))
 
     # --- what is made of it
 
+    @property
+    def _done(self) -> bool:
+        return self._one_call and self.calls > 0
+
     def _deliver(self, text: str) -> None:
+        if self._done:
+            return
         self._began = True
         reasoning = self._place is _Place.REASONING
         self._made.append(Delta(reasoning_content=text) if reasoning else Delta(text))

@@ -6,7 +6,7 @@ After https://huggingface.co/Qwen/Qwen3-8B, its chat template.
 from __future__ import annotations
 
 from zinc_rt.serve.formats.format import Format
-from zinc_rt.serve.formats.json_calls import demand_marked, one_json_call
+from zinc_rt.serve.formats.json_calls import demand_lines, one_json_call
 
 THINK = ("<think>", "</think>")
 CALL = ("<tool_call>", "</tool_call>")
@@ -17,5 +17,6 @@ QWEN3 = Format(
     reasoning=THINK,
     call=CALL,
     read=one_json_call,
-    demand=demand_marked(CALL),
+    demand=demand_lines(CALL[1]),
+    between="\n",
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from zinc_rt.serve.formats.format import Format, MalformedCall, Part, ToolCall, Tools, text_of
 from zinc_rt.serve.formats.json_calls import read_json, write_json
-from zinc_rt.serve.formats.lark import Lark, any_call, repeated
+from zinc_rt.serve.formats.lark import Lark, any_call
 from zinc_rt.serve.formats.qwen3 import CALL, THINK
 
 LINE, END = "\n", "\n</parameter>"
@@ -105,10 +105,7 @@ def _value(lark: Lark, schema: Mapping[str, Any] | bool, whole: Mapping[str, Any
 def demand(lark: Lark, tools: Tools, many: bool) -> str:
     """As the template writes calls of earlier turns."""
     line = lark.text(LINE)
-    call = lark.rule(
-        f"{lark.mark(CALL[0])} {line} {any_call(lark, tools, _write_call)} {line} {lark.mark(CALL[1])}"
-    )
-    return repeated(call, line, many=many)
+    return f"{line} {any_call(lark, tools, _write_call)} {line} {lark.mark(CALL[1])}"
 
 
 QWEN3_XML = Format(
@@ -119,4 +116,5 @@ QWEN3_XML = Format(
     call_ends_reasoning=True,
     read=read,
     demand=demand,
+    between=LINE,
 )
