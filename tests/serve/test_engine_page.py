@@ -159,7 +159,9 @@ def test_both_pages_of_a_server_that_works(chrome: Browser, serving: Serving) ->
         engine.until(
             "document.querySelector('.tile .value').innerText.startsWith('0 ')"
         )  # nobody makes it any more
-        assert chat.complaints == []
+        assert engine.count("section:first-of-type tbody tr") == 4  # slots
+        assert engine.text("section:last-of-type tbody th") == "default"
+        assert chat.complaints == [] and engine.complaints == []
 
 
 def asked(url: str, body: dict[str, object]) -> dict[str, list[dict[str, dict[str, str]]]]:

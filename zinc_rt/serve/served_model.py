@@ -104,6 +104,14 @@ class ServedModel:
         said = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
         return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
+    def findings(self) -> str:
+        """What a simulated device found wrong, in a sentence: such answers are not to be trusted."""
+        instrument = self.core.engine.backend.instrument
+        found = instrument.findings() if instrument is not None else []
+        if not found:
+            return ""
+        return f"the simulated device of {self.id} found {len(found)} mistakes, the first: {found[0].text}"
+
     @property
     def pending(self) -> bool:
         """Whether somebody asked and has not been answered, or a message or a timer is due."""
