@@ -15,6 +15,7 @@ from zinc_rt.serve import (
     admin,
     embeddings,
     metrics,
+    model_routes,
     native,
     openai,
     page,
@@ -38,7 +39,7 @@ def app(server: InferenceServer) -> FastAPI:
     made = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
     made.openapi = lambda: document(made, server)  # type: ignore[method-assign]
     made.state.server = server
-    for room in (openai, embeddings, native, slot_state):
+    for room in (openai, model_routes, embeddings, native, slot_state):
         made.include_router(room.router)
     responses: Counter[int] = Counter()
     made.include_router(metrics.router(server, responses))
