@@ -111,6 +111,7 @@ tenants:
         "f.yaml:7: tenants.1.kv_reserved: 0.7: at most 0.3 fits beside what others are promised",
         "f.yaml:7: tenants.1.models: no model 'q': wanted some of m, m",
         "f.yaml:7: tenants.1.on_limit: reject needs prefill_rate or decode_rate: there is no rate to be over",
+        "f.yaml:7: tenants.1.slots_guaranteed: 1: at most 0 fits beside what others are promised",
         "f.yaml:8: tenants.2.id: 'bob' is there twice: wanted another name",
     ]
 
