@@ -18,7 +18,7 @@ from zinc_rt.serve.app import app
 from zinc_rt.serve.config import LedgerSettings, ModelSettings
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.memory_plan import ModelMemory
-from zinc_rt.serve.model_loader import Room, room_for
+from zinc_rt.serve.model_loader import ModelLoader, Room, room_for
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
@@ -60,7 +60,7 @@ def test_a_model_comes_beside_another_and_goes_again(tmp_path: Any) -> None:
             assert gone.json() == {"id": "mixed", "object": "model", "deleted": True}
             with pytest.raises(ServeError, match="no model is called 'mixed'"):
                 await answers(server, mixed)
-            await server.loader.load("mixed")
+            assert (await client.post("/v1/models/load", json={"model": "mixed"})).status_code == 200
             assert await answers(server, mixed) == both[1]
             wrong = await client.post("/v1/models/load", json={"model": "../etc/passwd"})
             assert wrong.status_code in (400, 404)
@@ -75,7 +75,7 @@ def test_who_is_being_answered_has_time_to_end_and_then_is_told() -> None:
     async def main(server: InferenceServer) -> None:
         async with await server.submit(Ask("dense", (5,), LONG)) as stream:
             await anext(stream)
-            unloading = asyncio.ensure_future(server.loader.unload("dense", 0.0))
+            unloading = asyncio.ensure_future(ModelLoader(server).unload("dense", 0.0))
             with pytest.raises(ServeError, match="unloaded") as caught:
                 async for _ in stream:
                     pass

@@ -6,16 +6,13 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from zinc_rt.errors import ZincError
 from zinc_rt.serve.config import ModelSettings
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.memory_plan import MemoryBudget, ModelMemory, plan_of
 from zinc_rt.serve.served_model import ServedModel, open_model
-
-if TYPE_CHECKING:
-    from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.server import InferenceServer
 
 UNLOAD_SECONDS = 30.0  # that what runs on a model may go on before it goes
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 
 from zinc_rt.serve.auth import Admin, Inference
 from zinc_rt.serve.config import ModelSettings
-from zinc_rt.serve.model_loader import Room
+from zinc_rt.serve.model_loader import ModelLoader, Room
 from zinc_rt.serve.openai import REFUSALS, server_of
 from zinc_rt.serve.replies import ModelDeleted, ModelList, ModelReply
 from zinc_rt.serve.schema import LoadBody
@@ -14,6 +14,11 @@ from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
 
 router = APIRouter(responses=REFUSALS)
+
+
+def loader_of(request: Request) -> ModelLoader:
+    loader: ModelLoader = request.app.state.loader
+    return loader
 
 
 @router.get("/v1/models")
@@ -25,7 +30,7 @@ async def models(request: Request, by: Inference) -> ModelList:
         "object": "list",
         "data": [
             *(_resident(server, each) for each in server.models.values()),
-            *[_absent(server, each, await server.loader.room(each)) for each in absent],
+            *[_absent(server, each, await loader_of(request).room(each)) for each in absent],
         ],
     }
 
@@ -35,21 +40,20 @@ async def model(request: Request, id: str, by: Inference) -> ModelReply:
     server = server_of(request)
     if id in server.models:
         return _resident(server, server.models[id])
-    settings = server.loader.settings(id)
-    return _absent(server, settings, await server.loader.room(settings))
+    settings = loader_of(request).settings(id)
+    return _absent(server, settings, await loader_of(request).room(settings))
 
 
 @router.post("/v1/models/load")
 async def load(request: Request, body: LoadBody, by: Admin) -> ModelReply:
     """Make a model of the configuration resident. Others that are not pinned go where there is no room."""
-    server = server_of(request)
-    return _resident(server, await server.loader.load(body.model))
+    return _resident(server_of(request), await loader_of(request).load(body.model))
 
 
 @router.delete("/v1/models/{id:path}")
 async def unload(request: Request, id: str, by: Admin) -> ModelDeleted:
     """Let what runs on a model end, and give back what it holds. It stays in the configuration."""
-    await server_of(request).loader.unload(id)
+    await loader_of(request).unload(id)
     return {"id": id, "object": "model", "deleted": True}
 
 

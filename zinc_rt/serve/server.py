@@ -30,7 +30,6 @@ from zinc_rt.serve.config import Config
 from zinc_rt.serve.endings import failure
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.model_file import LOOK_SECONDS
-from zinc_rt.serve.model_loader import ModelLoader
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import Delivery, ServedModel, open_model
 from zinc_rt.serve.tenancy import Tenancy
@@ -47,7 +46,6 @@ class InferenceServer:
         self.config = config
         self.tenancy = Tenancy(config)
         self.models: dict[str, ServedModel] = {}
-        self.loader = ModelLoader(self)
         self.draining = False
         self.started_at = time.time()
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
