@@ -18,7 +18,7 @@ from zinc_rt.serve.app import app
 from zinc_rt.serve.config import LedgerSettings, ModelSettings
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.memory_plan import ModelMemory
-from zinc_rt.serve.model_loader import ModelLoader, Room, room_for
+from zinc_rt.serve.model_loader import LoadingRoom, ModelLoader, room_for
 from zinc_rt.serve.requests import Ask
 from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
@@ -116,14 +116,14 @@ def fakes(*models: FakeModel) -> list[ServedModel]:
 @pytest.mark.parametrize(
     ("size", "whole", "room"),
     [
-        (40, 100, Room(4096, 40)),
-        (50, 100, Room(4096, 50, ("old",))),
-        (70, 100, Room(4096, 70, ("old", "busy"))),
-        (85, 100, Room(4096, 85, (), 5)),
-        (85, 0, Room(4096, 85)),
+        (40, 100, LoadingRoom(4096, 40)),
+        (50, 100, LoadingRoom(4096, 50, ("old",))),
+        (70, 100, LoadingRoom(4096, 70, ("old", "busy"))),
+        (85, 100, LoadingRoom(4096, 85, (), 5)),
+        (85, 0, LoadingRoom(4096, 85)),
     ],
 )
-def test_the_least_recently_used_goes_and_nobody_pinned(size: int, whole: int, room: Room) -> None:
+def test_the_least_recently_used_goes_and_nobody_pinned(size: int, whole: int, room: LoadingRoom) -> None:
     free = SimpleNamespace(pinned=False)
     resident = fakes(
         FakeModel("busy", 1.0, {1: object()}, free),

@@ -18,7 +18,7 @@ UNLOAD_SECONDS = 30.0  # that what runs on a model may go on before it goes
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LoadingRoom:
     """Whether a model that is not resident would fit. `unloads`: which would go for it; `missing_bytes`: what is
     lacking even so; `unusable`: why it cannot be opened at all."""
 
@@ -54,17 +54,17 @@ class ModelLoader:
             )
         return known[id]
 
-    async def room(self, settings: ModelSettings) -> Room:
+    async def room(self, settings: ModelSettings) -> LoadingRoom:
         """For a model that is not resident."""
         return await asyncio.to_thread(self._room, settings)
 
-    def _room(self, settings: ModelSettings) -> Room:
+    def _room(self, settings: ModelSettings) -> LoadingRoom:
         resident = list(self._server.models.values())
         try:
             planned, memory = self._plan(settings)
             sizes = {model.id: self._plan(model.settings)[0].total_bytes for model in resident}
         except ZincError as error:
-            return Room(unusable=error.message)
+            return LoadingRoom(unusable=error.message)
         return room_for(planned, memory.total_bytes, resident, sizes)
 
     def _plan(self, settings: ModelSettings) -> tuple[ModelMemory, MemoryBudget]:
@@ -121,7 +121,9 @@ class ModelLoader:
         await server.call(lambda: server.remove(model))
 
 
-def room_for(planned: ModelMemory, whole: int, resident: Sequence[ServedModel], sizes: Mapping[str, int]) -> Room:
+def room_for(
+    planned: ModelMemory, whole: int, resident: Sequence[ServedModel], sizes: Mapping[str, int]
+) -> LoadingRoom:
     """Who goes for a model on `whole` bytes, 0: unknown, and taken for enough. Idle ones go first."""
     missing = planned.total_bytes + sum(sizes[model.id] for model in resident) - whole if whole else 0
     gone: list[str] = []
@@ -131,7 +133,7 @@ def room_for(planned: ModelMemory, whole: int, resident: Sequence[ServedModel], 
         if not model.settings.pinned:
             gone.append(model.id)
             missing -= sizes[model.id]
-    return Room(planned.ctx, planned.total_bytes, tuple(gone) if missing <= 0 else (), max(0, missing))
+    return LoadingRoom(planned.ctx, planned.total_bytes, tuple(gone) if missing <= 0 else (), max(0, missing))
 
 
 def _conflict(said: str, code: str) -> ServeError:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 
 from zinc_rt.serve.auth import Admin, Inference
 from zinc_rt.serve.config import ModelSettings
-from zinc_rt.serve.model_loader import ModelLoader, Room
+from zinc_rt.serve.model_loader import LoadingRoom, ModelLoader
 from zinc_rt.serve.openai import REFUSALS, server_of
 from zinc_rt.serve.replies import ModelDeleted, ModelList, ModelReply
 from zinc_rt.serve.schema import LoadBody
@@ -79,7 +79,7 @@ def _resident(server: InferenceServer, model: ServedModel) -> ModelReply:
     }
 
 
-def _absent(server: InferenceServer, settings: ModelSettings, room: Room) -> ModelReply:
+def _absent(server: InferenceServer, settings: ModelSettings, room: LoadingRoom) -> ModelReply:
     return {
         "id": settings.id,
         "object": "model",
