@@ -319,3 +319,31 @@ def test_echoes_stream_and_come_for_each_choice(client: openai.OpenAI) -> None:
     whole = client.completions.create(**ask, seed=1)
     assert [choice.text for choice in whole.choices] == texts
     assert tokens == [len(choice.logprobs.tokens or []) for choice in whole.choices if choice.logprobs]
+
+
+PLACES = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "weather", "description": "now", "parameters": PLACES}},
+    {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}},
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "said"),
+    [
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "moon"}}},
+            "tool_choice",
+            "no function is called",
+        ),
+        ({"tools": None, "tool_choice": "required"}, "tool_choice", "there are no tools"),
+        ({"tools": [TOOLS[0], TOOLS[0]]}, "tools", "the same name"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "pattern"),
+    ],
+)
+def test_what_is_wrong_with_tools_is_named(
+    client: openai.OpenAI, change: dict[str, Any], param: str, said: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=said) as caught:
+        client.chat.completions.create(**{**GREEDY, "tools": TOOLS, **change})
+    assert caught.value.param == param
