@@ -347,3 +347,28 @@ def test_what_is_wrong_with_tools_is_named(
     with pytest.raises(openai.BadRequestError, match=said) as caught:
         client.chat.completions.create(**{**GREEDY, "tools": TOOLS, **change})
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"", 400, "the body is missing"),
+        (b"null", 400, "wanted a JSON object"),
+        (b'{"messages":', 400, "not JSON"),
+        (b"[" * 100_000, 400, "cannot be read"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", 400, "cannot be read"),
+        (b'{"messages": [{"role": "user", "content": "\xff"}]}', 400, "cannot be read"),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', 400, "lone surrogate"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "\\ud800": 1}', 400, "unknown parameter"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', 400, "finite"),
+    ],
+)
+def test_bodies_that_are_none_are_400(client: openai.OpenAI, body: bytes, status: int, said: str) -> None:
+    headers = {"content-type": "application/json"}
+    reply = client._client.post("chat/completions", content=body, headers=headers)
+    assert reply.status_code == status and said in reply.json()["error"]["message"]
+
+
+def test_a_body_that_says_it_is_no_json_is_415(client: openai.OpenAI) -> None:
+    reply = client._client.post("chat/completions", content=b"messages=hello")
+    assert reply.status_code == 415 and "wanted application/json" in reply.json()["error"]["message"]
