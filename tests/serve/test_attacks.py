@@ -129,6 +129,7 @@ def test_a_grammar_that_explodes_ends_and_stops_nobody(guarded: Serving, grammar
     assert answer.status_code in (200, 400), answer.text[:300]
     assert len(answer.content) < 10_000
     assert complete(guarded, "alice", [8, 9]) == 0
+    assert guarded.server.model(MODEL).lost == ""
 
 
 def complete(serving: Serving, name: str, prompt: list[int]) -> Any:
