@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import MODEL, Serving
+from fastapi.responses import JSONResponse
 from headless_chromium import Browser, Tab, tab
 from scripted_api import Script, ScriptedSite, listening_site
 
@@ -106,6 +107,23 @@ def test_what_a_key_may_not_see_is_said(page: Tab, script: Script) -> None:
     assert page.text(".problem") == "/v1/tenants: no path v1/tenants"
     assert page.count("section") == 1
     page.complaints.clear()  # of the 404
+
+
+def test_a_path_that_a_key_does_not_open_is_not_asked_for_ever(page: Tab, script: Script) -> None:
+    refusal = JSONResponse({"error": {"message": "admin is needed"}}, 403)
+    script.pages["v1/tenants"] = refusal
+    page.until("document.querySelector('.problem')")
+    assert page.text(".problem") == "/v1/tenants: admin is needed"
+    page.fetched.clear()
+    page.until("moments.length > 4")
+    assert any(url.endswith("/metrics") for url in page.fetched)
+    assert not any(url.endswith("/v1/tenants") for url in page.fetched)
+    script.pages["v1/tenants"] = {"data": [TENANT]}
+    page.click("#key")
+    page.type("an admin's")
+    page.press("Enter")
+    page.until("document.querySelectorAll('section').length === 2")
+    page.complaints.clear()  # of the 403
 
 
 def test_names_run_nothing(page: Tab, script: Script) -> None:

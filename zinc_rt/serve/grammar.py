@@ -8,6 +8,7 @@ choices, Lark and GBNF grammars. llguidance says which tokens may follow.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -135,20 +136,21 @@ class GrammarVocabulary:
         bits = np.ones(32 * self.words, np.uint8)
         bits[ends] = 0
         self.free = np.packbits(bits, bitorder="little").view(np.int32)  # all but end tokens
-        wrapper = llguidance.TokenizerWrapper(_Tokens(tokenizer, special))
+        wrapper = llguidance.TokenizerWrapper(_Tokens(tokenizer, vocab, special))
         self.llguidance = llguidance.LLTokenizer(wrapper, n_vocab=vocab, eos_token=ends or None)
 
 
 class _Tokens:
-    """What llguidance asks of a tokenizer."""
+    """What llguidance asks of a tokenizer. Models may have more logits than there are tokens: the rest are no
+    text."""
 
-    def __init__(self, tokenizer: Tokenizer, special: Iterable[str]) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab: int, special: Iterable[str]) -> None:
         ids = range(tokenizer.vocab_size)
         added = {tokenizer.added_id(text) for text in special} - {None}
         self._tokenizer = tokenizer
         self.eos_token_id = min(tokenizer.eog_ids, default=0)
         self.bos_token_id = tokenizer.bos_id
-        self.tokens = [tokenizer.piece_bytes(id) for id in ids]
+        self.tokens = [tokenizer.piece_bytes(id) for id in ids] + [b""] * (vocab - len(ids))
         self.special_token_ids = [id for id in ids if tokenizer.is_special(id) or id in added]
 
     def __call__(self, text: bytes) -> list[int]:
@@ -163,6 +165,7 @@ class GrammarCompiler:
     vocab: int
     special: tuple[str, ...] = ()
     _vocabulary: GrammarVocabulary | None = None
+    _building: threading.Lock = field(default_factory=threading.Lock)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "grammar"))
     _limits: llguidance.LLParserLimits = field(
         default_factory=lambda: llguidance.LLParserLimits(verbose_errors=False)
@@ -176,12 +179,13 @@ class GrammarCompiler:
         opening = self.tokenizer.added_id(opens) if opens else None
         if opens and opening is None:
             after = ""  # its text is no token, and the grammar does not begin so
-        grammar = Grammar(matcher, vocabulary, after=after, opens=NO_TOKEN if opening is None else opening)
-        if not matcher.is_error():
-            Grammar(matcher.deep_copy(), vocabulary).mask()  # the first is the slowest
         if matcher.is_error():
             raise spec.refused(matcher.get_error())
-        return grammar
+        first = Grammar(matcher.deep_copy(), vocabulary)
+        first.mask()  # the slowest
+        if first.failure:
+            raise spec.refused(f"no token can be found to begin with: {first.failure}")
+        return Grammar(matcher, vocabulary, after=after, opens=NO_TOKEN if opening is None else opening)
 
     async def compile_in_time(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
         """`compile` outside the event loop, for COMPILE_SECONDS at most: what takes longer is refused, too."""
@@ -191,10 +195,12 @@ class GrammarCompiler:
         try:
             return await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
         except TimeoutError:
+            compiled.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
             raise spec.refused(f"it takes longer than {COMPILE_SECONDS:g} s to compile") from None
 
     def vocabulary(self) -> GrammarVocabulary:
         """The model's, built when it is first wanted."""
-        if self._vocabulary is None:
-            self._vocabulary = GrammarVocabulary(self.tokenizer, self.vocab, self.special)
-        return self._vocabulary
+        with self._building:
+            if self._vocabulary is None:
+                self._vocabulary = GrammarVocabulary(self.tokenizer, self.vocab, self.special)
+            return self._vocabulary
