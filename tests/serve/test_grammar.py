@@ -226,12 +226,7 @@ def test_a_malformed_wish_is_refused_by_name(body: dict[str, Any], said: str) ->
 
 # --- on a device
 
-SHORT = {
-    "type": "object",
-    "properties": {"move": {"enum": MOVES}, "n": {"type": "integer", "minimum": 0, "maximum": 999}},
-    "required": ["move", "n"],
-    "additionalProperties": False,
-}
+SHORT = r'\{"move": "(e4|d4|Nf3)", "n": [0-9]{1,3}\}'
 SAMPLINGS = (Sampling(max_tokens=36), Sampling(max_tokens=36, temperature=1.0, seed=3, n=2, logit_bias={7: 5.0}))
 FREE = Sampling(max_tokens=20, ignore_eos=True)
 
@@ -240,7 +235,7 @@ def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tupl
     """Of two prompts, greedy and drawn, with one beside them that has no grammar."""
     with LLM(model, tier=tier, device=device, slots=4, ctx=96) as llm:
         assert llm.tokenizer is not None
-        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("json_schema", SHORT))
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
         free = llm.submit([9, 8, 7], FREE)
         made = [one for each in SAMPLINGS for one in llm.generate([[5, 6, 7], [11, 12]], each, grammar=grammar)]
         assert free.done
@@ -249,7 +244,7 @@ def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tupl
 
 
 @pytest.mark.parametrize(("model", "slow"), [("qwen3-q", False), ("qwen35moe-q", True), ("gemma4-q", True)])
-def test_random_weights_follow_a_schema_on_every_tier(model: str, slow: bool, slow_counts: Counts) -> None:
+def test_random_weights_follow_a_grammar_on_every_tier(model: str, slow: bool, slow_counts: Counts) -> None:
     if slow and not slow_counts(0, 1):
         pytest.skip("the full run tries this model, too: --slow")
     made = answers(model, "t_cpu")
@@ -284,7 +279,7 @@ def test_a_request_whose_grammar_fails_ends_alone_and_says_why(monkeypatch: pyte
 def test_a_parked_and_evicted_answer_goes_on_in_its_grammar() -> None:
     with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
         assert llm.tokenizer is not None
-        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("json_schema", SHORT))
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
         wanted = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
         asked, steps = llm.submit([5, 6, 7], SAMPLINGS[0], grammar=grammar), 0
         while not asked.done:
@@ -302,7 +297,7 @@ def test_a_parked_and_evicted_answer_goes_on_in_its_grammar() -> None:
 def test_a_step_that_fails_costs_a_grammar_no_token(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
         assert llm.tokenizer is not None
-        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("json_schema", SHORT))
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
         wanted = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
         real, steps = Runner.collect, [0]
 
