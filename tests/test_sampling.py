@@ -41,7 +41,7 @@ def test_the_defaults_and_the_ends_of_every_range_are_accepted() -> None:
         ({"stop_token_ids": range(9)}, "stop_token_ids 9: wanted 8 ids or fewer"),
         ({"presence_penalty": 2.1}, "presence_penalty 2.1: wanted -2 to 2"),
         ({"frequency_penalty": -2.1}, "frequency_penalty -2.1: wanted -2 to 2"),
-        ({"repetition_penalty": 0}, "repetition_penalty 0: wanted more than 0, at most 2"),
+        ({"repetition_penalty": 0}, "repetition_penalty 0: wanted 1e-06 to 2"),
         ({"logit_bias": {3: 101}}, "wanted 300 ids or fewer, each -100 to 100"),
         ({"logit_bias": {-3: 1}}, "wanted 300 ids or fewer"),
         ({"logprobs": 21}, "logprobs 21: wanted 0 to 20"),

@@ -22,6 +22,7 @@ from zinc_rt.batching.opening import engine_opener
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 
 Message = Mapping[str, Any]
@@ -97,10 +98,12 @@ class LLM(Answering):
         sampling: Sampling | Sequence[Sampling] = Sampling(),  # noqa: B008  # it is a value
         *,
         tenant: str = "",
+        grammar: TokenMask | None = None,
     ) -> list[Completion]:
         """Answer all prompts, texts or lists of token ids: n Completions for each, in their order.
 
-        `sampling`: of all, or one for each. Raises UsageError, with nothing begun, for a prompt or a value that
+        `sampling`: of all, or one for each. `grammar`: what each answer has to follow (`zinc_rt.serve.grammar`).
+        Raises UsageError, with nothing begun, for a prompt or a value that
         cannot be served, and what the device raises where a step fails.
         """
         whole = _prompts(prompts)
@@ -112,14 +115,21 @@ class LLM(Answering):
         asked = [self._prepare(prompt, one) for prompt, one in zip(whole, each, strict=True)]
         try:
             for one in asked:
-                self._submit(one, tenant)
+                self._submit(one, tenant, grammar)
             while not all(one.done for one in asked):
                 self.step()
         finally:
             self._abandon(asked)
         return [completion for one in asked for completion in one.completions()]
 
-    def stream(self, prompt: Prompt, sampling: Sampling = Sampling(), *, tenant: str = "") -> Iterator[TextPiece]:  # noqa: B008
+    def stream(
+        self,
+        prompt: Prompt,
+        sampling: Sampling = Sampling(),  # noqa: B008
+        *,
+        tenant: str = "",
+        grammar: TokenMask | None = None,
+    ) -> Iterator[TextPiece]:
         """The answer piece by piece as it is made, with n > 1 the answers' pieces in turns. Dropping the iterator
         cancels what is left."""
         asked = self._prepare(prompt, sampling)
@@ -127,7 +137,7 @@ class LLM(Answering):
         def pieces() -> Iterator[TextPiece]:
             live = list(asked.answers)
             try:
-                self._submit(asked, tenant)
+                self._submit(asked, tenant, grammar)
                 while live:
                     fresh = [piece for answer in live if (piece := answer.piece()) is not None]
                     if not fresh:
@@ -145,21 +155,12 @@ class LLM(Answering):
         sampling: Sampling = Sampling(),  # noqa: B008
         *,
         tenant: str = "",
+        grammar: TokenMask | None = None,
         **variables: Any,
     ) -> list[Completion]:
         """Answer a conversation, put through the file's own template: n Completions. `variables` reach the
         template (enable_thinking, tools, ...)."""
-        return self.generate([self.chat_tokens(messages, **variables)], sampling, tenant=tenant)
-
-    def chat_tokens(self, messages: Sequence[Message], **variables: Any) -> list[int]:
-        """The prompt that `chat` makes of a conversation."""
-        from zinc_rt.model.chat import chat_template, render_chat
-
-        tokenizer = self.needed_tokenizer("a chat")
-        bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
-        template = chat_template(self.engine.model.gguf.metadata)
-        text = render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
-        return tokenizer.encode(text, add_special=not (bos and text.startswith(bos)))
+        return self.generate([self.chat_tokens(messages, **variables)], sampling, tenant=tenant, grammar=grammar)
 
 
 def _prompts(prompts: str | Sequence[Prompt] | Sequence[int]) -> list[Prompt]:

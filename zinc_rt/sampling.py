@@ -16,6 +16,7 @@ MAX_STOPS, MAX_STOP_BYTES = 4, 1024
 MAX_STOP_TOKENS = 8  # a slot record has room for so many
 MAX_BIASES = 300
 MAX_LOGPROBS = 20
+LEAST_REPETITION = 1e-6  # a float32 logit that is divided by it stays finite
 MAX_TOP_K = (1 << 24) - 1  # a float32 holds every count up to here
 
 
@@ -89,8 +90,8 @@ class Sampling:
         )
         yield "presence_penalty", "-2 to 2", _within(self.presence_penalty, -2, 2)
         yield "frequency_penalty", "-2 to 2", _within(self.frequency_penalty, -2, 2)
-        repetition = _within(self.repetition_penalty, 0, 2) and self.repetition_penalty > 0
-        yield "repetition_penalty", "more than 0, at most 2; 1 is off", repetition
+        repetition = _within(self.repetition_penalty, LEAST_REPETITION, 2)
+        yield "repetition_penalty", f"{LEAST_REPETITION:g} to 2; 1 is off", repetition
         biases = all(_count(token, 0) and _within(bias, -100, 100) for token, bias in self.logit_bias.items())
         yield (
             "logit_bias",

@@ -40,6 +40,7 @@ LINES = {
     "pm4-test": "",
     "replay": "LOG --tiers t1",
     "run": "--model MODEL --tokens 1,2 --max-tokens 2",
+    "serve": "--model MODEL --port 0",
     "validate": "--model MODEL --tiers t1,t_cpu",
     "vulkan-test": "",
 }

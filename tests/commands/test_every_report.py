@@ -53,6 +53,7 @@ STATUS = {"pass", "fail", "skip", "flake", "blocked"}
 VERDICT = {"PASS": 0, "FAIL": 1, "NOTHING RAN": 77}
 NO_REPORT = {
     "sim": "serves until it is stopped: nothing is judged",
+    "serve": "serves until it is stopped: nothing is judged",
     "completion": "prints a script for a shell",
     "asm": "makes files, as a compiler does: errors are all it says",
     "vulkan": "makes files, as a compiler does",

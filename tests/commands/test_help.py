@@ -10,8 +10,19 @@ from importlib.metadata import entry_points
 
 import pytest
 
-NAMES = ("run", "inspect", "logits", "tokenize")
-HEAVY = ("numpy", "gguf", "jinja2", "rich", "shtab")
+NAMES = ("run", "inspect", "logits", "tokenize", "serve")
+HEAVY = (
+    "numpy",
+    "gguf",
+    "jinja2",
+    "rich",
+    "shtab",
+    "fastapi",
+    "uvicorn",
+    "pydantic",
+    "prometheus_client",
+    "llguidance",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,7 +15,7 @@ from zinc_rt.ir.slot_record import RECORD, SlotState
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.scheduler import NewRequest
-from zinc_rt.sched.step_timeline import chrome_events, write_chrome
+from zinc_rt.sched.step_timeline import chrome_events, timeline, write_chrome
 from zinc_rt.sched.step_trace import StepNumbers, StepRecorder, StepTrace
 from zinc_rt.sched.tenant import Tenant
 
@@ -122,3 +122,30 @@ def test_a_scheduler_that_is_watched_shows_its_requests_and_what_befell_them() -
     assert slots == {"desk 1", "team 2", "team 3", "desk 4", "team 5", "team 6"}
     seen = Counter(event.what for event in trace.events)
     assert seen["arrive"] == seen["end"] == 6 and seen["admit"] >= 6 and seen["hit"]
+
+
+def test_the_last_steps_are_a_timeline_of_their_own() -> None:
+    trace = traced(ROWS, steps=3)
+    trace.event(10**9 + 2 * MS, "admit", 1, slot=0)
+    trace.event(10**9 + 7 * MS, "end", 3, slot=0)
+    last = trace.last(2)
+    assert [name for name, thread, *_ in shown(last) if thread == 1] == ["step 2", "step 3"]
+    assert shown(last, "i") == [("end", 10, 3000.0, 0.0)]
+    assert timeline(last)["otherData"] == {"steps": 4, "steps_kept": 2}
+    assert not shown(traced([]).last(5))
+    everything = [shown(trace.last(99), phase) for phase in "XiC"]
+    assert everything == [shown(trace, phase) for phase in "XiC"]
+
+
+def test_a_request_is_a_span_and_called_what_its_asker_calls_it() -> None:
+    trace = traced(ROWS)
+    for at, what in ((0, "arrive"), (2, "admit"), (5, "end")):
+        trace.event(10**9 + at * MS, what, 1)
+    events = list(chrome_events(trace, lambda number: "req-a" if number == 1 else ""))
+    spans = [(e["ph"], e["name"], e["ts"]) for e in events if e.get("cat") == "request"]
+    assert spans == [
+        ("b", "req-a", 0.0), ("e", "req-a", 5000.0), ("b", "waits", 0.0), ("e", "waits", 2000.0),
+        ("b", "runs", 2000.0), ("e", "runs", 5000.0),
+    ]  # fmt: skip
+    ids = {e["args"].get("request_id") for e in events if e.get("args", {}).get("request") == 1}
+    assert ids == {"req-a"} and not any("request_id" in e.get("args", {}) for e in events if e["name"] == "bob 2")

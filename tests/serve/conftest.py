@@ -1,34 +1,15 @@
-"""A server with an embedded model on a free port of the loopback, for the tests of a worker."""
+"""A server with an embedded model, for the tests of a worker."""
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import openai
 import pytest
-import uvicorn
+from embedded_server import MODEL, Serving, config, running
+from headless_chromium import MISSING, Browser, browser, chromium
 
-from zinc_rt.serve.app import app
-from zinc_rt.serve.config import Config, DeviceSettings, ModelSettings
-from zinc_rt.serve.server import InferenceServer
-
-MODEL = "qwen3-q"
-
-
-@dataclass(frozen=True)
-class Serving:
-    """A running server and where it listens."""
-
-    server: InferenceServer
-    url: str
-
-
-def config(**changes: object) -> Config:
-    model = ModelSettings(MODEL, MODEL, ctx=256, slots=4)
-    return Config(**{"models": (model,), "device": DeviceSettings("t_cpu", threads=1), **changes})  # type: ignore[arg-type]
+__all__ = ["MODEL", "Serving", "config", "running", "serving"]
 
 
 @pytest.fixture(scope="session")
@@ -36,20 +17,16 @@ def serving() -> Iterator[Serving]:
     yield from running(config())
 
 
-def running(settings: Config) -> Iterator[Serving]:
-    """The server of a configuration while it runs, HTTP and all."""
-    server = InferenceServer(settings)
-    server.start()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    http = uvicorn.Server(uvicorn.Config(app(server), host="127.0.0.1", port=port, log_level="warning"))
-    thread = threading.Thread(target=http.run, daemon=True)
-    thread.start()
-    while not http.started:
-        assert thread.is_alive()
-        time.sleep(0.01)
-    yield Serving(server, f"http://127.0.0.1:{port}")
-    http.should_exit = True
-    thread.join()
-    server.stop()
+@pytest.fixture
+def client(serving: Serving) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{serving.url}/v1", api_key="none") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[Browser]:
+    program = chromium()
+    if program is None:
+        pytest.skip(MISSING)
+    with browser(program) as made:
+        yield made

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from conftest import MODEL, config
+from embedded_server import MODEL, config
 
 from zinc_rt import LLM, Sampling
 from zinc_rt.serve.errors import ServeError

@@ -9,18 +9,18 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral
+from dataclasses import dataclass
 
 from zinc_rt.batching.completion import Answer, Completion, TokenLogprob
 from zinc_rt.batching.engine_core import EngineCore
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.messages import Batch, NewRequest
+from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import RowLogprobs
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.text import TextOut
 
 Prompt = str | Sequence[int]
@@ -86,10 +86,17 @@ class Answering(EngineCore):
 
     # --- one step after the other
 
-    def submit(self, prompt: Prompt, sampling: Sampling = Sampling(), *, tenant: str = "") -> Asked:  # noqa: B008
+    def submit(
+        self,
+        prompt: Prompt,
+        sampling: Sampling = Sampling(),  # noqa: B008
+        *,
+        tenant: str = "",
+        grammar: TokenMask | None = None,
+    ) -> Asked:
         """Ask without waiting: `step` makes the answers. Raises UsageError as `generate`."""
         asked = self._prepare(prompt, sampling)
-        self._submit(asked, tenant)
+        self._submit(asked, tenant, grammar)
         return asked
 
     def cancel(self, asked: Asked) -> None:
@@ -145,59 +152,23 @@ class Answering(EngineCore):
         self.check_open()
         if not isinstance(sampling, Sampling):
             raise UsageError(f"sampling {sampling!r:.60}: wanted a Sampling")
-        sampling.check()
-        limits = self.engine.limits
-        if sampling.n > limits.slots:
-            raise UsageError(
-                f"n {sampling.n}: each answer needs a slot, and there are {limits.slots}",
-                next=f"ask for at most {limits.slots}, or open the LLM with more slots",
-            )
-        if sampling.stop:
-            self.needed_tokenizer("a stop string")
         if not isinstance(prompt, str | Iterable):
             raise UsageError(f"prompt {prompt!r:.60}: wanted a text or a list of token ids")
         if isinstance(prompt, str):
             tokens = self.needed_tokenizer("a text prompt").encode(prompt)
         else:
             tokens = list(prompt)
-        self._check_tokens(tokens)
-        self._check_ids("logit_bias", sampling.logit_bias)
-        self._check_ids("stop_token_ids", sampling.stop_token_ids)
+        self.check(tokens, sampling)
         answers = [Answer(index, self._text_out(sampling), self.end_ids) for index in range(sampling.n)]
         return Asked(0, tokens, sampling.seeded(), answers)
 
-    def _check_tokens(self, tokens: list[int]) -> None:
-        ctx = self.engine.limits.ctx
-        if not tokens:
-            raise UsageError("the prompt has no tokens", next="give a longer one")
-        self._check_ids("the prompt", tokens)
-        if len(tokens) > ctx:
-            raise UsageError(
-                f"the prompt's {len(tokens)} tokens do not fit the context of {ctx}",
-                next="give a larger ctx, or fewer tokens",
-            )
-
-    def _check_ids(self, where: str, tokens: Iterable[object]) -> None:
-        vocab = self.engine.model.vocab
-        for token in tokens:
-            if not isinstance(token, Integral) or not 0 <= int(token) < vocab:
-                raise UsageError(f"{where}: token id {token!r} is outside the vocabulary of {vocab}")
-
-    def _submit(self, asked: Asked, tenant: str) -> None:
+    def _submit(self, asked: Asked, tenant: str, grammar: TokenMask | None = None) -> None:
         asked.number = next(self._numbers)
-        limit = min(asked.sampling.max_tokens, self.engine.limits.ctx + 1 - len(asked.tokens))
-        number = asked.tenant = self.tenant_number(tenant)
-        request = NewRequest(
-            asked.number,
-            number,
-            asked.tokens,
-            self.namespace(number),
-            replace(asked.sampling, max_tokens=limit, min_tokens=min(asked.sampling.min_tokens, limit)),
-            end_tokens=self.end_ids,
+        asked.tenant = self.tenant_number(tenant)
+        asked.request = self.submit_tokens(
+            asked.number, asked.tokens, asked.sampling, tenant=asked.tenant, mask=grammar
         )
-        self.scheduler.submit(request)
         self.scheduler.settle()
-        asked.request = self.scheduler.live[asked.number][0]
         self._asked[asked.number] = asked
 
     def _text_out(self, sampling: Sampling) -> TextOut | None:

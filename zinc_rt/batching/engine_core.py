@@ -9,9 +9,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 from zinc_rt.batching.model_runner import ModelRunner
 from zinc_rt.engine import Engine
@@ -23,14 +26,21 @@ from zinc_rt.runner import Runner
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import Namespace, namespace
+from zinc_rt.sched.messages import NewRequest
+from zinc_rt.sched.request import Request
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.step_timeline import write_chrome
-from zinc_rt.sched.step_trace import StepRecorder
-from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.step_trace import StepRecorder, StepTrace
+from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, Tenant
+from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger import UsageLedger
 
 EVERYBODY = Tenant("default")
+
+
+class ContextExceeded(UsageError):
+    """A prompt has more tokens than the context."""
 
 
 class EngineCore:
@@ -45,9 +55,12 @@ class EngineCore:
         *,
         step_tokens: int = 0,
         again: Callable[[], Engine] | None = None,
+        classes: Classes = CLASSES,
+        client_timeout_seconds: float = 30.0,
     ) -> None:
         """`step_tokens`: the most of a step, where the engine's limit is not it. `again` opens such an engine
-        anew, after a step that did not come back; None: then all is over."""
+        anew, after a step that did not come back; None: then all is over. `client_timeout_seconds`: so long a
+        request lives that nobody reads."""
         limits, gguf = engine.limits, engine.model.gguf
         self.engine = engine
         self.tokenizer, self.no_tokenizer = _tokenizer(gguf)
@@ -61,7 +74,13 @@ class EngineCore:
         renew = None if again is None else self._renew
         self.runner = ModelRunner(engine.runner, end_ids=sorted(self.end_ids), renew=renew)
         self.scheduler = Scheduler(
-            SchedulerLimits(limits.slots, limits.ctx, step_tokens),
+            SchedulerLimits(
+                limits.slots,
+                limits.ctx,
+                step_tokens,
+                client_timeout_ns=int(client_timeout_seconds * SECOND_NS),
+                classes=classes,
+            ),
             tenants,
             cache,
             self.runner,
@@ -96,6 +115,10 @@ class EngineCore:
         """What a tenant, by default the first, has used so far: counters by name (docs/ledger.md)."""
         return self.ledger.usage(self.tenants[self.tenant_number(tenant)].name)
 
+    def last_steps(self, count: int) -> StepTrace:
+        """A copy of the last steps' trace; between two steps."""
+        return self._recorder.trace.last(count)
+
     def trace(self, file: str | Path) -> None:
         """Write the last steps as a timeline for chrome://tracing or Perfetto: slots, queues, pages."""
         write_chrome(self._recorder.trace, file)
@@ -123,13 +146,84 @@ class EngineCore:
     def namespace(self, tenant: int, salt: str = "") -> Namespace:
         """Whose cached prefixes a tenant's requests may use: its own and its group's, with a salt only those of
         the same salt."""
-        pages = self.scheduler.tenants[tenant].pages
-        group = next((f"group {quota.group}" for quota in pages if quota.group is not None), "")
-        owner = group or f"tenant {self.scheduler.tenants[tenant].name}"
-        secret = self._secrets.setdefault(owner, secrets.token_bytes(32))
+        secret = self._secrets.setdefault(self._owner(tenant), secrets.token_bytes(32))
         limits, backend = self.engine.limits, self.engine.backend
         path = str(self.engine.model.gguf.path)
         return namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
+
+    def forget_cache(self, tenant: int) -> None:
+        """Nothing that was computed so far for the tenant, or for its group, is found again: its pages are taken
+        as others need them."""
+        self._secrets.pop(self._owner(tenant), None)
+
+    def _owner(self, tenant: int) -> str:
+        """Whose secret a tenant's prefixes are under."""
+        known = self.scheduler.tenants[tenant]
+        group = next((f"group {quota.group}" for quota in known.pages if quota.group is not None), "")
+        return group or f"tenant {known.name}"
+
+    # --- what is asked
+
+    def check(self, tokens: Sequence[object], sampling: Sampling) -> None:
+        """Check a prompt, as ids, and what is asked of its answer: UsageError for what can never be served,
+        ContextExceeded for a prompt that is too long."""
+        sampling.check()
+        limits = self.engine.limits
+        if sampling.n > limits.slots:
+            raise UsageError(
+                f"n {sampling.n}: each answer needs a slot, and there are {limits.slots}",
+                next=f"ask for at most {limits.slots}, or open the model with more slots",
+            )
+        if sampling.stop:
+            self.needed_tokenizer("a stop string")
+        if not tokens:
+            raise UsageError("the prompt has no tokens", next="give a longer one")
+        self._check_ids("the prompt", tokens)
+        if len(tokens) > limits.ctx:
+            raise ContextExceeded(
+                f"the prompt's {len(tokens)} tokens do not fit the context of {limits.ctx}",
+                next="give a larger ctx, or fewer tokens",
+            )
+        self._check_ids("logit_bias", sampling.logit_bias)
+        self._check_ids("stop_token_ids", sampling.stop_token_ids)
+
+    def _check_ids(self, where: str, tokens: Iterable[object]) -> None:
+        vocab = self.engine.model.vocab
+        for token in tokens:
+            if not isinstance(token, Integral) or not 0 <= int(token) < vocab:
+                raise UsageError(f"{where}: token id {token!r} is outside the vocabulary of {vocab}")
+
+    def submit_tokens(
+        self,
+        number: int,
+        tokens: Sequence[int],
+        sampling: Sampling,
+        *,
+        tenant: int = 0,
+        priority: Priority | None = None,
+        deadline_ns: int | None = None,
+        session: int = 0,
+        salt: str = "",
+        mask: TokenMask | None = None,
+    ) -> Request:
+        """Ask the scheduler for what was checked, as `number`, which nobody has; `sampling` with a seed. From any
+        thread. At most as much is made as the context has room for. Raises UsageError where the tenant's quotas
+        can never hold it."""
+        limit = min(sampling.max_tokens, self.engine.limits.ctx + 1 - len(tokens))
+        return self.scheduler.submit(
+            NewRequest(
+                number,
+                tenant,
+                tokens,
+                self.namespace(tenant, salt),
+                replace(sampling, max_tokens=limit, min_tokens=min(sampling.min_tokens, limit)),
+                priority,
+                deadline_ns,
+                self.end_ids,
+                session=session,
+                mask=mask,
+            )
+        )
 
     def needed_tokenizer(self, what: str) -> Tokenizer:
         """Raises UsageError where the file has none that can be read."""
@@ -139,21 +233,49 @@ class EngineCore:
             )
         return self.tokenizer
 
+    def chat_text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+        """A conversation, put through the file's own template. `variables` reach the template (enable_thinking,
+        tools, ...). Raises UsageError without a tokenizer, InputError where the template refuses."""
+        from zinc_rt.model.chat import chat_template, render_chat  # Jinja only where somebody chats
+
+        tokenizer = self.needed_tokenizer("a chat")
+        bos, eos = (self._special(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
+        template = chat_template(self.engine.model.gguf.metadata)
+        return render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
+        """The prompt of a conversation, as `chat_text` has it."""
+        return self.encode_chat(self.chat_text(messages, **variables))
+
+    def encode_chat(self, text: str) -> list[int]:
+        """The tokens of a prompt that a template made: most write the first one themselves."""
+        tokenizer = self.needed_tokenizer("a chat")
+        bos = self._special(tokenizer.bos_id)
+        return tokenizer.encode(text, add_special=not (bos and text.startswith(bos)))
+
+    def _special(self, id: int | None) -> str:
+        return "" if id is None else self.needed_tokenizer("a chat").token_text(id)
+
     def check_open(self) -> None:
         """Raises UsageError after `close`."""
         if self._closed:
             raise UsageError("this LLM is closed", next="open another")
 
 
-def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
-    """The pages and state rows that the engine's limits give its model."""
+def pools_of(engine: Engine) -> list[PageGroup]:
+    """A pool of pages for each of the model's page groups, as large as the engine's limits have it."""
     limits = engine.limits
     groups = [
         PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
         for group, spec in enumerate(engine.page_groups)
     ]
-    if not groups:  # nobody looks back: pages are a number that the graph does not read
-        groups = [PageGroup("none", limits.slots * limits.pages_per_slot)]
+    # nobody looks back: pages are a number that the graph does not read
+    return groups or [PageGroup("none", limits.slots * limits.pages_per_slot)]
+
+
+def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
+    """The pages and state rows that the engine's limits give its model."""
+    limits, groups = engine.limits, pools_of(engine)
     rows = limits.recurrent_rows if state_row_bytes(engine.model.graph) else 0
     return KvCache(groups, limits.page_tokens, step_tokens, rows, limits.ctx)
 

@@ -109,6 +109,7 @@ class ModelRunner:
             state_target=plan.state_target[:sequences],
             logit_row=plan.logit_row[:rows],
         )
+        self._sampler.begin(plan)
         return StepRunning(plan, self.runner.submit(block), begun_ns)
 
     def _collect(self, running: StepRunning) -> Drawn:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from zinc_rt.devices import Choice, choose_tier, open_backend
 from zinc_rt.engine import Engine, default_ctx
@@ -45,20 +47,26 @@ def engine_opener(
     ordering: str = "canonical-1",
     threads: int = 0,
     timeout: float | None = None,
+    pages: tuple[int, ...] | None = None,
+    state_rows: int | None = None,
+    unchecked: bool = False,
+    simulated: Mapping[str, Any] | None = None,
 ) -> EngineOpener:
-    """What is checked of a model and a device before anything is opened; parameters as LLM has them. Raises
-    UsageError, UnsupportedError or InputError, each with what to do."""
+    """What is checked of a model and a device before anything is opened; parameters as LLM has them, `pages` and
+    `state_rows` as SequenceLimits, None for what all slots can use, `unchecked` as choose_tier; `simulated`: what
+    is asked of a simulated device. Raises UsageError, UnsupportedError or InputError, each with what to do."""
     if not 1 <= slots <= MAX_SLOTS:
         raise UsageError(f"slots {slots}: wanted 1 to {MAX_SLOTS}")
     if timeout is not None and not timeout > 0:
         raise UsageError(f"timeout {timeout}: wanted seconds, more than 0")
-    choice = choose_tier(tier, device, ordering=ordering)
+    choice = choose_tier(tier, device, ordering=ordering, unchecked=unchecked, **(simulated or {}))
     gguf = read_gguf(model_file(model))
     if not gguf.tensors:
         raise InputError(
             f"{gguf.path}: a vocabulary only, without tensors to compute with", next="use a whole model"
         )
-    limits = SequenceLimits(default_ctx(gguf, ctx), slots, state_rows=2 * slots + 1, rows=slots)
+    rows = 2 * slots + 1 if state_rows is None else state_rows
+    limits = SequenceLimits(default_ctx(gguf, ctx), slots, pages=pages, state_rows=rows, rows=slots)
     return EngineOpener(gguf, choice, limits, ordering, threads, timeout)
 
 

@@ -7,6 +7,7 @@ to the device: a step that only wants likeliest tokens never does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, Sam
 from zinc_rt.resident import Variant
 from zinc_rt.runner import Runner, StepBlock
 from zinc_rt.sampling import Sampling
-from zinc_rt.sched.plan import Drawn, RowLogprobs, StepPlan
+from zinc_rt.sched.plan import NO_CANDIDATE, Drawn, RowLogprobs, StepPlan
+from zinc_rt.sched.token_mask import TokenMask
 
 NEEDS_SAMPLING = SlotFlag.PENALTIES | SlotFlag.BIAS | SlotFlag.MASK | SlotFlag.LOGPROBS
 TOPS = (0, 5, 20)  # alternatives that a graph has; a request gets the first of them
@@ -35,6 +37,9 @@ class RowSampler:
         self._to_count: dict[int, np.ndarray] = {}  # slot -> counts that are not on the device
         self._bias_id = np.zeros((len(records), BIASES), np.int32)
         self._bias_value = np.zeros((len(records), BIASES), np.float32)
+        self._mask = np.zeros((len(records), -(-vocab // 32)), np.int32)
+        self._masking: Future[None] | None = None  # fills it, while the model's graph runs
+        self._helper = ThreadPoolExecutor(1, "masks")
 
     def learn(self, plan: StepPlan) -> None:
         """Note what a step's newly bound slots bring."""
@@ -47,6 +52,19 @@ class RowSampler:
             ids = sorted(bias)
             self._bias_id[slot, : len(ids)] = ids
             self._bias_value[slot, : len(ids)] = [bias[id] for id in ids]
+
+    def begin(self, plan: StepPlan) -> None:
+        """The step is about to run: what its rows may draw is found out meanwhile."""
+        masks = [plan.mask_of[slot] for slot in self._masked(plan)]
+        self._masking = self._helper.submit(_fill_masks, masks, self._mask) if masks else None
+
+    def _masked(self, plan: StepPlan) -> list[int]:
+        """The slots whose rows have a mask, in the rows' order."""
+        if not plan.mask_of:
+            return []
+        rows = plan.row_slot[: plan.rows]
+        slots: list[int] = rows[self._records["flags"][rows] & SlotFlag.MASK != 0].tolist()
+        return slots
 
     def needed(self, plan: StepPlan) -> bool:
         """Whether a row wants more than its likeliest token."""
@@ -65,10 +83,14 @@ class RowSampler:
         where nothing can be drawn."""
         rows = plan.row_slot[: plan.rows]
         biased = bool((self._records["flags"][rows] & SlotFlag.BIAS != 0).any())
-        form = self._form(int(self._records["logprobs"][rows].max()), biased=biased)
+        masked = self._masked(plan)
+        form = self._form(int(self._records["logprobs"][rows].max()), biased=biased, masked=len(masked))
         variant, block = self._variant(forward, form)
         stored = sorted(self._to_store)
         self._fill(block, plan, rows, stored)
+        if self._masking is not None:
+            self._masking.result()
+        self._fill_masked(block, rows, masked)
         for slot, counts in self._to_count.items():
             variant.write(COUNTS, counts, offset_bytes=4 * self._vocab * slot)
         handle = self._runner.submit(block)
@@ -76,7 +98,8 @@ class RowSampler:
         self._to_count.clear()
         self._runner.collect(handle)
         tokens = variant.read("sample.token", handle.counts).copy()
-        wrong = np.where(tokens < 0, np.maximum(nonfinite, 0), -1).astype(np.int32)
+        why = np.where(nonfinite < 0, NO_CANDIDATE, nonfinite)
+        wrong = np.where(tokens < 0, why, -1).astype(np.int32)
         return Drawn(tokens, wrong, self._logprobs(variant, handle.counts))
 
     def stored(self) -> tuple[np.ndarray, list[int]] | None:
@@ -95,12 +118,14 @@ class RowSampler:
         if not plain or asked >= 0:
             self._variant(forward, self._form(asked, biased=bool(sampling.logit_bias)))
 
-    def _form(self, asked: int, *, biased: bool) -> SampleForm:
-        """`asked`: the most alternatives to a token, -1 for no log-probabilities."""
+    def _form(self, asked: int, *, biased: bool, masked: int = 0) -> SampleForm:
+        """`asked`: the most alternatives to a token, -1 for no log-probabilities. `masked`: rows with a mask."""
         top = None if asked < 0 else min(self._vocab, next(top for top in TOPS if top >= asked))
         slots = len(self._records)
+        masks = min(slots, 1 << (masked - 1).bit_length()) if masked else 0  # a few sizes, not one for each count
+        ends = len(self._end_ids)
         return SampleForm(
-            self._vocab, slots, penalty_rows=slots, bias_rows=slots * biased, top=top, ends=len(self._end_ids)
+            self._vocab, slots, penalty_rows=slots, bias_rows=slots * biased, mask_rows=masks, top=top, ends=ends
         )
 
     def _fill(self, block: StepBlock, plan: StepPlan, rows: np.ndarray, stored: list[int]) -> None:
@@ -119,6 +144,13 @@ class RowSampler:
         views["sample.end_id"][:] = self._end_ids
         if "sample.bias_id" in views:
             views["sample.bias_id"][:], views["sample.bias_value"][:] = self._bias_id, self._bias_value
+
+    def _fill_masked(self, block: StepBlock, rows: np.ndarray, masked: list[int]) -> None:
+        if not masked:
+            return
+        views, place = block.views, {slot: at for at, slot in enumerate(masked)}
+        views["sample.mask"][: len(masked)] = self._mask[: len(masked)]
+        views["sample.mask_row"][: len(rows)] = [place.get(slot, -1) for slot in rows.tolist()]
 
     def _counted(self, tokens: np.ndarray, prompt: int) -> np.ndarray:
         counts = np.bincount(tokens[prompt:], minlength=self._vocab).astype(np.uint32)
@@ -145,3 +177,8 @@ class RowSampler:
             variant = resident.build(graph, key, replays, given={LOGITS: forward.buffer(LOGITS)})
             known = self._variants[id(forward), form] = (variant, StepBlock(variant))
         return known
+
+
+def _fill_masks(masks: Sequence[TokenMask], words: np.ndarray) -> None:
+    for mask, row in zip(masks, words, strict=False):
+        mask.fill(row)

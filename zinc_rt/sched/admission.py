@@ -174,7 +174,7 @@ def _row_for(s: SchedulerState, request: Request, loser: Request | None) -> bool
 def _wants_to_collect(s: SchedulerState, request: Request) -> None:
     """Behind its first band pages that come free are set aside for it: passing ends. One does so at a time, of the
     highest class that wants to."""
-    if request.capsule is not None or band(request, s.now_ns) < 1:
+    if request.capsule is not None or band(request, s.now_ns, s.limits.classes) < 1:
         return
     if s.collector is None or request.effective < s.collector.effective:
         s.stop_collecting()

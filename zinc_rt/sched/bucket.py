@@ -24,10 +24,16 @@ class Bucket:
             raise ValueError(f"a bucket fills and holds something, not {self.rate} a second up to {self.burst}")
         self.level_parts = self.burst * NS
 
+    def _parts(self, now_ns: int) -> int:
+        return min(self.burst * NS, self.level_parts + self.rate * max(0, now_ns - self.filled_ns))
+
     def _fill(self, now_ns: int) -> None:
-        elapsed = max(0, now_ns - self.filled_ns)
-        self.level_parts = min(self.burst * NS, self.level_parts + self.rate * elapsed)
+        self.level_parts = self._parts(now_ns)
         self.filled_ns = max(self.filled_ns, now_ns)
+
+    def level(self, now_ns: int) -> float:
+        """Tokens in it. Changes nothing, so any thread may look."""
+        return self._parts(now_ns) / NS
 
     def allows(self, now_ns: int) -> bool:
         """Whether anything may be admitted."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from zinc_rt.sched.forking import begin_choices, fork_choices
 from zinc_rt.sched.messages import Batch
-from zinc_rt.sched.plan import Drawn, StepPiece, StepPlan
+from zinc_rt.sched.plan import NO_CANDIDATE, Drawn, StepPiece, StepPlan
 from zinc_rt.sched.planning import checkpoints
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState
@@ -25,15 +25,18 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
         _commit_decodes(s, plan, tokens)
     row = plan.decodes
     for piece in plan.prompts:
-        _commit_prompt(s, piece, int(tokens[row]) if piece.draws else -1, nonfinite=piece.draws and row in bad)
+        wrong = _why_bad(drawn, row) if piece.draws and row in bad else ""
+        _commit_prompt(s, piece, int(tokens[row]) if piece.draws else -1, wrong)
         row += piece.draws
     for row in bad:
         if row < plan.decodes:
-            _fail(s, _decoder(s, plan, row))
+            _fail(s, _decoder(s, plan, row), _why_bad(drawn, row))
     for row in s.ends.rows(tokens):
         request = _decoder(s, plan, row) if row < plan.decodes else drew[row - plan.decodes]
         if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[row])):
             s.end(request, State.FINISHED, "stop")
+    if plan.mask_of:
+        _advance_masks(s, plan, tokens, drew)
     _attend(s, plan, drew)
     if s.ledger is not None and s.made is not None:
         s.ledger.add(s.made, device)
@@ -59,6 +62,10 @@ def _begin_accounts(s: SchedulerState) -> None:
 
 def _all_finite(drawn: Drawn) -> bool:
     return not len(drawn.nonfinite) or int(np.maximum.reduce(drawn.nonfinite)) < 0
+
+
+def _why_bad(drawn: Drawn, row: int) -> str:
+    return "sampler_no_candidate" if drawn.nonfinite[row] == NO_CANDIDATE else "logits_not_finite"
 
 
 def _decoder(s: SchedulerState, plan: StepPlan, row: int) -> Request | None:
@@ -132,13 +139,13 @@ def _turn_page(s: SchedulerState, request: Request) -> None:
 # --- prompts
 
 
-def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, *, nonfinite: bool) -> None:
+def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str) -> None:
     request, first, last = piece.request, piece.first, piece.last
     holding, slot = request.holding, request.slot
     assert holding is not None
     _charge_prompt(s, request, first, last, piece.draws)
-    if nonfinite:
-        _fail(s, request)
+    if wrong:
+        _fail(s, request, wrong)
         return
     row = request.row
     row[POSITION] = last
@@ -183,8 +190,23 @@ def _charge_prompt(s: SchedulerState, request: Request, first: int, last: int, d
 # --- what does not go on
 
 
-def _fail(s: SchedulerState, request: Request | None) -> None:
-    """Its logits are no numbers: nothing of this step counts as its own, and nothing of it is cached."""
+def _advance_masks(s: SchedulerState, plan: StepPlan, tokens: np.ndarray, drew: list[Request]) -> None:
+    """Masks learn what was drawn; who is complete ends, who cannot go on fails."""
+    for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):
+        if slot not in plan.mask_of:
+            continue
+        request = _decoder(s, plan, row) if row < plan.decodes else drew[row - plan.decodes]
+        if request is None or request.state in TERMINAL or request.mask is None:
+            continue
+        request.mask.accept(int(tokens[row]))
+        if request.mask.failure:
+            s.end(request, State.FAILED, request.mask.failure)
+        elif request.mask.complete:
+            s.end(request, State.FINISHED, "stop")
+
+
+def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:
+    """Nothing could be drawn for it: nothing of this step counts as its own, and nothing of it is cached."""
     if request is None:
         return
     if s.made is not None:
@@ -195,7 +217,7 @@ def _fail(s: SchedulerState, request: Request | None) -> None:
         request.row[GENERATED] -= 1
     assert request.holding is not None
     request.holding.spoilt = True
-    s.end(request, State.FAILED, "logits_not_finite")
+    s.end(request, State.FAILED, reason)
 
 
 def _batch(s: SchedulerState, plan: StepPlan, drawn: Drawn, drew: list[Request], bad: list[int]) -> Batch:

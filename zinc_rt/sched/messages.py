@@ -13,6 +13,7 @@ from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.prefix import Namespace
 from zinc_rt.sched.plan import RowLogprobs
 from zinc_rt.sched.tenant import Priority
+from zinc_rt.sched.token_mask import TokenMask
 
 _NO_NUMBERS = np.empty(0, np.int64)
 _NO_CHOICES = np.empty(0, np.int8)
@@ -23,7 +24,8 @@ _NO_TOKENS = np.empty(0, np.int32)
 class NewRequest:
     """A request as it arrives; `sampling.n` choices of it are made. `digests`: of its prompt's pages, computed by
     whoever submits it; `end_tokens`: the model's own. The last `made` of `tokens` were made before, by the request
-    that `capsule` was taken of, as its `choice`. `session`: a number, 0 for none."""
+    that `capsule` was taken of, as its `choice`. `session`: a number, 0 for none. `mask`: of its answers, as
+    far as `made` goes; each choice gets a fork."""
 
     number: int
     tenant: int
@@ -38,6 +40,7 @@ class NewRequest:
     capsule: Capsule | None = None
     made: int = 0
     choice: int = 0  # of the first
+    mask: TokenMask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ def record_of(new: NewRequest, sampling: Sampling, priority: Priority, choice: i
     """The request's slot record, i32 [64], but for what its slot decides."""
     records = free_records(1)
     record = records[0]
-    record["tenant"], record["request"], record["session"] = new.tenant, new.number, new.session
+    record["tenant"], record["request"] = new.tenant, new.number
+    record["session"] = new.session & 0xFFFF_FFFF  # for who reads a record; pins go by the whole number
     record["priority"] = priority
     record["prompt_len"], record["limit"] = len(new.tokens) - new.made, sampling.max_tokens
     record["generated"], record["min_tokens"] = new.made, sampling.min_tokens
@@ -76,6 +80,7 @@ def record_of(new: NewRequest, sampling: Sampling, priority: Priority, choice: i
         (SlotFlag.GREEDY, sampling.greedy),
         (SlotFlag.PENALTIES, sampling.penalised),
         (SlotFlag.BIAS, bool(sampling.logit_bias)),
+        (SlotFlag.MASK, new.mask is not None),
         (SlotFlag.LOGPROBS, sampling.logprobs is not None),
         (SlotFlag.IGNORE_END, sampling.ignore_eos),
     ):

@@ -9,6 +9,9 @@ import numpy as np
 from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
+from zinc_rt.sched.token_mask import TokenMask
+
+NO_CANDIDATE = 0x7FFFFFFF  # in `Drawn.nonfinite`: all logits are numbers, and the request allows none of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class RowLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a step drew, i32 [rows] each; `nonfinite`: the first logit that is not a number, -1 where all are."""
+    """What a step drew, i32 [rows] each; `nonfinite`: the first logit that is not a number, or NO_CANDIDATE; -1
+    for a token that was drawn."""
 
     tokens: np.ndarray
     nonfinite: np.ndarray
@@ -75,6 +79,9 @@ class StepPlan:
     copies: list[PageCopy] = field(default_factory=list)  # to be done before the step
     counts_of: dict[int, np.ndarray] = field(default_factory=dict)  # penalised slot just bound: its tokens so far
     bias_of: dict[int, dict[int, float]] = field(default_factory=dict)  # biased slot just bound: what to add
+    mask_of: dict[int, TokenMask] = field(
+        default_factory=dict
+    )  # masked slot, bound now or before: what is allowed
     prompts: list[StepPiece] = field(default_factory=list)
     decode_set: DecodeSet | None = None
 

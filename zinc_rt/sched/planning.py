@@ -10,7 +10,7 @@ from zinc_rt.sched.plan import StepPiece, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
 from zinc_rt.sched.state import SchedulerState
-from zinc_rt.sched.tenant import BANDS, CLASSES, Priority
+from zinc_rt.sched.tenant import BANDS, Priority
 
 LEFT_OUT = 8  # steps without a page until a decode is parked
 AGED_PART = 8  # one in so many prompt tokens of a step goes to an aged prompt of a lower class
@@ -48,8 +48,11 @@ def _hand_over(s: SchedulerState, plan: StepPlan) -> None:
     plan.bias_of.clear()
     for slot in plan.bound:
         request = slots.requests[slot]
+        plan.mask_of.pop(slot, None)
         if request is None:
             continue
+        if request.mask is not None:
+            plan.mask_of[slot] = request.mask
         if request.sampling.penalised:
             plan.counts_of[slot] = slots.history[slot, : request.length].copy()
         if request.sampling.logit_bias:
@@ -151,7 +154,7 @@ def _aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | None:
         request
         for request in prompts
         if request.effective > prompts[0].effective
-        and s.now_ns - request.ran_ns >= BANDS * CLASSES[request.priority].age_ns
+        and s.now_ns - request.ran_ns >= BANDS * s.limits.classes[request.priority].age_ns
     ]
     return min(behind, key=lambda request: (request.ran_ns, request.number), default=None)
 

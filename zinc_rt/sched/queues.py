@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Iterator
 
 from zinc_rt.sched.request import Request
-from zinc_rt.sched.tenant import BANDS, CLASSES, Priority
+from zinc_rt.sched.tenant import BANDS, Classes, Priority
 
 _Queue = deque[tuple[int, Request]]  # with the ticket under which it stands there
 
 
-def band(request: Request, now_ns: int) -> int:
+def band(request: Request, now_ns: int, classes: Classes) -> int:
     """How long it has waited, in bands of its class, at most BANDS."""
-    return min(BANDS, (now_ns - request.queued_ns) // CLASSES[request.priority].age_ns)
+    return min(BANDS, (now_ns - request.queued_ns) // classes[request.priority].age_ns)
 
 
 def waits_since(request: Request, queued_ns: int) -> bool:
@@ -85,7 +85,7 @@ class WaitingQueues:
         if not self._counts[tenant]:
             return None
         queues = self._queues[tenant]
-        for priority in CLASSES:
+        for priority in Priority:
             queue = queues.get(priority)
             while queue:
                 ticket, request = queue[0]

@@ -13,6 +13,7 @@ from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import Holding
 from zinc_rt.sched.kv.prefix import Namespace
 from zinc_rt.sched.tenant import Priority
+from zinc_rt.sched.token_mask import TokenMask
 
 POSITION, GENERATED, LAST_TOKEN = column("position"), column("generated"), column("last_token")
 
@@ -69,6 +70,7 @@ class Request:
     deadline_ns: int | None = None
     end_tokens: frozenset[int] = frozenset()  # each ends its answer
     capsule: Capsule | None = None  # what it goes on from
+    mask: TokenMask | None = None  # what may be drawn; it has seen all tokens that were made
     state: State = State.WAITING
     held_ns: int | None = None  # since when nobody reads what it makes: it is left out
     slot: int = -1

@@ -31,7 +31,7 @@ from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
 from zinc_rt.sched.recovery import acquit, recover
 from zinc_rt.sched.request import RUNNING, Request, State
-from zinc_rt.sched.state import SchedulerLimits, SchedulerState
+from zinc_rt.sched.state import SchedulerLimits, SchedulerState, StepTimes
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
 
@@ -109,14 +109,15 @@ class Scheduler(SchedulerState):
             return f"{placed} tokens never fit the pages this tenant may have: at most {fits} do"
         return ""
 
-    def submit(self, new: NewRequest) -> None:
-        """From any thread. Raises UsageError for what can never run. Whatever takes time is done here, not in a
-        step."""
+    def submit(self, new: NewRequest) -> Request:
+        """Its first choice, to be looked at; from any thread. Raises UsageError for what can never run. Whatever
+        takes time is done here, not in a step."""
         new.sampling.check()
         if why := self.refuse(new):
             raise UsageError(f"request {new.number}: {why}")
         requests = self._requests_of(new)
         self._mailbox.append(lambda: self._arrive(requests))
+        return requests[0]
 
     def cancel(self, number: int, reason: str = "cancelled", *, choice: int | None = None) -> None:
         """From any thread; takes effect at the next step boundary. `choice`: only that one."""
@@ -196,10 +197,11 @@ class Scheduler(SchedulerState):
 
     def step(self) -> Batch | None:
         """Schedule, run, commit. None where there is nothing to compute now."""
+        began_ns = self.clock_ns()
         plan = self.schedule()
         if not plan.tokens:
             return self._without_tokens()
-        started_ns = self.clock_ns()
+        planned_ns = self.clock_ns()
         try:
             drawn = self.runner.collect(self.runner.submit(plan))
         except Exception:
@@ -208,9 +210,12 @@ class Scheduler(SchedulerState):
             if not reopened:
                 raise
             return self._without_tokens() or Batch(self.counts.steps)  # there is more to do now, not later
+        computed_ns = self.clock_ns()
         batch = self.commit(plan, drawn)
-        if self.observer is not None:
-            self.observer.stepped(plan, batch, started_ns, self.clock_ns())
+        if self.observers:
+            times = StepTimes(began_ns, planned_ns, computed_ns, self.clock_ns())
+            for observer in self.observers:
+                observer.stepped(plan, batch, times)
         return batch
 
     def schedule(self) -> StepPlan:
@@ -262,9 +267,10 @@ class Scheduler(SchedulerState):
         ends, requests = end_tokens_of(sampling, new.end_tokens), []
         for choice in range(new.choice, new.choice + sampling.n):
             row = record_of(new, sampling, priority, choice)
+            mask = None if new.mask is None else new.mask.fork()
             request = Request(
                 new.number, new.tenant, priority, tokens, len(tokens) - new.made, sampling, new.within, digests,
-                row, self.now_ns, choice, new.session, new.deadline_ns, ends, new.capsule,
+                row, self.now_ns, choice, new.session, new.deadline_ns, ends, new.capsule, mask,
             )  # fmt: skip
             requests.append(request)
         return requests

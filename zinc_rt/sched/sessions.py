@@ -75,6 +75,17 @@ class SessionPins:
                 release_table(pool, table, tenant)
             self._cache.unname(pin.row)
 
+    def drop_all(self, tenant: int) -> None:
+        """All of the tenant's sessions."""
+        for owner, session in list(self._pins):
+            if owner == tenant:
+                self.drop(owner, session)
+
+    def pages_of(self, tenant: int, session: int) -> int:
+        """How many pages are kept for the session now."""
+        pin = self._pins.get((tenant, session))
+        return 0 if pin is None else pin.pages
+
     def drop_oldest(self, tenant: int | None = None) -> bool:
         """Drop a pin, of the tenant or of anybody. False where there is none."""
         for owner, session in self._pins:

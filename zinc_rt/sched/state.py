@@ -4,10 +4,10 @@ admitted, who gives way, what a step computes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import lcm
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from zinc_rt.sched.tenant import (
     BANDS,
     CLASSES,
     SECOND_NS,
+    Classes,
     Priority,
     Tenant,
     check_tenants,
@@ -55,6 +56,7 @@ class SchedulerLimits:
     client_timeout_ns: int = 30 * SECOND_NS
     session_ttl_ns: int = 1800 * SECOND_NS
     check_every: int = 256
+    classes: Classes = field(default_factory=lambda: CLASSES)
 
 
 @dataclass(slots=True)
@@ -66,13 +68,23 @@ class SchedulerCounts:
     failed_steps: int = 0
 
 
+class StepTimes(NamedTuple):
+    """When a step's parts ended, by the scheduler's clock: what is asked for was taken in from `began_ns` on and
+    the step planned, then computed, then taken over."""
+
+    began_ns: int
+    planned_ns: int
+    computed_ns: int
+    ended_ns: int
+
+
 class StepObserver(Protocol):
-    """Who watches steps: `event` as something happens to a request (admit, park, evict, hit, end), `stepped`
-    behind each step."""
+    """Who watches steps: `event` as something happens to a request (arrive, admit, park, evict, hit, end),
+    `stepped` behind each step. Both are called in the middle of it: they are quick, and raise nothing."""
 
     def event(self, what: str, request: Request, amount: int) -> None: ...
 
-    def stepped(self, plan: StepPlan, batch: Batch, started_ns: int, ended_ns: int) -> None: ...
+    def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None: ...
 
 
 Kind = tuple[int, Priority, Priority]  # tenant, class, class it has by its age
@@ -98,7 +110,7 @@ class SchedulerState:
             )
         self.limits, self.cache, self.ledger, self.clock_ns = limits, cache, ledger, clock_ns
         self.tenants: list[Tenant] = list(tenants)
-        self.observer: StepObserver | None = None
+        self.observers: list[StepObserver] = []
         self.now_ns = clock_ns()
         count = len(tenants)
         for number, tenant in enumerate(tenants):
@@ -127,7 +139,7 @@ class SchedulerState:
         self.several = 0  # tenants with more than one slot
         self.kinds: dict[Kind, dict[Request, None]] = {}
         self.running_by_class = dict.fromkeys(Priority, 0)
-        self.floors = floors(limits.slots)
+        self.floors = floors(limits.slots, limits.classes)
         self.counts = SchedulerCounts()
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
         self.made: StepMade | None = None
@@ -158,7 +170,7 @@ class SchedulerState:
         weights = {
             (number, priority): tenant.weight_units * row.weight
             for number, tenant in enumerate(self.tenants)
-            for priority, row in CLASSES.items()
+            for priority, row in self.limits.classes.items()
         }
         whole = lcm(*weights.values()) if weights else 1
         self._factors = {kind: whole // weight for kind, weight in weights.items()}
@@ -212,7 +224,7 @@ class SchedulerState:
             self.bound[tenant] >= self.tenants[tenant].slots_guaranteed and not self.below_floor(request),
             int(request.effective),
             self.share(tenant, request.priority),
-            -band(request, self.now_ns),
+            -band(request, self.now_ns, self.limits.classes),
             request.number,
         )
 
@@ -220,8 +232,8 @@ class SchedulerState:
         """Somebody who watches hears of it, and the ledger where it counts such."""
         if self.ledger is not None and counter:
             self.ledger.count(counter, request.tenant, amount or 1)
-        if self.observer is not None:
-            self.observer.event(what, request, amount)
+        for observer in self.observers:
+            observer.event(what, request, amount)
 
     # --- moves
 
@@ -237,13 +249,13 @@ class SchedulerState:
 
     def _watch_age(self, request: Request) -> None:
         """A band of waiting later, if it waits so long, it is older."""
-        later = self.now_ns + CLASSES[request.priority].age_ns
+        later = self.now_ns + self.limits.classes[request.priority].age_ns
         self.timers.at(later, partial(self._older, request), partial(waits_since, request, request.queued_ns))
 
     def _older(self, request: Request) -> None:
         """Its key falls with each band that it waits; behind the last it goes up a class,
         once its tenant has no slot."""
-        aged = band(request, self.now_ns) >= BANDS
+        aged = band(request, self.now_ns, self.limits.classes) >= BANDS
         if aged:  # who has slots is served: a flood's own waiters are not to go up and past other tenants
             self.queues.lift(request, climbs=not self.bound[request.tenant])
         if not aged or (request.priority and not request.lifted):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -20,20 +20,34 @@ _STEPS, _SLOTS = 1, 10  # thread ids: a slot's at _SLOTS + its number; the count
 
 def write_chrome(trace: StepTrace, path: str | os.PathLike[str]) -> None:
     """Write the timeline, whole or not at all. Raises OutputError saying why not."""
-    about = {"steps": trace.count, "steps_kept": len(trace.kept)}
-    text = json.dumps({"traceEvents": [*chrome_events(trace)], "displayTimeUnit": "ms", "otherData": about})
+    text = json.dumps(timeline(trace))
     write_whole(path, lambda file: file.write(text.encode()))
 
 
-def chrome_events(trace: StepTrace) -> Iterator[dict[str, Any]]:
+def timeline(trace: StepTrace, id_of: Callable[[int], str] = lambda number: "") -> dict[str, Any]:
+    """The file's content."""
+    about = {"steps": trace.before + trace.count, "steps_kept": len(trace.kept)}
+    return {"traceEvents": [*chrome_events(trace, id_of)], "displayTimeUnit": "ms", "otherData": about}
+
+
+def chrome_events(trace: StepTrace, id_of: Callable[[int], str] = lambda number: "") -> Iterator[dict[str, Any]]:
     """Entries of the Trace Event format: tracks of steps, of each slot, of each class's queue and each group's
-    pages."""
+    pages, and of requests from their arrival to their end. `id_of` a request's number: what it is called by those
+    who asked; it stands beside the number then."""
+    for entry in _entries(trace, id_of):
+        about = entry.get("args", {})
+        if "request" in about and (id := id_of(about["request"])):
+            about["request_id"] = id
+        yield entry
+
+
+def _entries(trace: StepTrace, id_of: Callable[[int], str]) -> Iterator[dict[str, Any]]:
     kept = trace.kept
     starts, ends = trace.numbers[kept, 0], trace.numbers[kept, 1]
     zero = _zero(trace, starts)
     yield {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "scheduler"}}
     yield _named(_STEPS, "steps")
-    for number, row in enumerate(trace.numbers[kept].tolist(), trace.count - len(kept)):
+    for number, row in enumerate(trace.numbers[kept].tolist(), trace.before + trace.count - len(kept)):
         about = StepNumbers(*row)._asdict()
         start, end = about.pop("start_ns"), about.pop("end_ns")
         yield _slice(f"step {number}", _STEPS, start - zero, end - start, about)
@@ -48,6 +62,31 @@ def chrome_events(trace: StepTrace) -> Iterator[dict[str, Any]]:
     for event in trace.events:
         if event.at_ns >= zero:
             yield _instant(event, zero)
+    yield from _request_spans(trace, zero, id_of)
+
+
+def _request_spans(trace: StepTrace, zero: int, id_of: Callable[[int], str]) -> Iterator[dict[str, Any]]:
+    """A span a request, of all its choices, where both its ends are kept: in a queue, then from its first slot
+    on."""
+    arrived: dict[int, int] = {}
+    admitted: dict[int, int] = {}
+    ended: dict[int, int] = {}
+    for event in trace.events:
+        if event.what == "end":
+            ended[event.request] = event.at_ns
+        elif event.what in ("arrive", "admit"):
+            {"arrive": arrived, "admit": admitted}[event.what].setdefault(event.request, event.at_ns)
+    for number in arrived.keys() & ended.keys():
+        begin, end = arrived[number], ended[number]
+        name = id_of(number) or f"request {number}"
+        bound = admitted.get(number, end)
+        for part, first, last in ((name, begin, end), ("waits", begin, bound), ("runs", bound, end)):
+            if first >= zero and (last > first or part is name):
+                for phase, at in (("b", first), ("e", last)):
+                    yield {
+                        "ph": phase, "cat": "request", "name": part, "id": number, "pid": 1, "tid": _STEPS,
+                        "ts": (at - zero) / 1000, "args": {"request": number},
+                    }  # fmt: skip
 
 
 def _zero(trace: StepTrace, starts: np.ndarray) -> int:

@@ -13,11 +13,12 @@ from zinc_rt.ir.slot_record import SlotState
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request
-from zinc_rt.sched.state import SchedulerState
+from zinc_rt.sched.state import SchedulerState, StepTimes
 from zinc_rt.sched.tenant import Priority
 
 STEPS = 4096
 EVENTS_A_STEP = 16  # kept on average
+_ARRAYS = ("numbers", "waiting", "free", "idle", "request", "choice", "tenant", "epoch", "phase")  # a row a step
 
 
 class StepNumbers(NamedTuple):
@@ -48,6 +49,7 @@ class StepTrace:
 
     def __init__(self, tenants: Sequence[str], slots: int, groups: Sequence[str], *, steps: int = STEPS) -> None:
         self.tenants, self.groups, self.count = tuple(tenants), tuple(groups), 0
+        self.before = 0  # steps before the first that was ever counted here
         self.numbers = np.zeros((steps, len(StepNumbers._fields)), np.int64)
         self.waiting = np.zeros((steps, len(Priority)), np.int32)  # by class
         self.free = np.zeros((steps, len(groups)), np.int32)  # pages that hold nothing, by group
@@ -82,6 +84,17 @@ class StepTrace:
         """Note what happened; `amount`: of tokens or pages, 0 where it has none."""
         self.events.append(StepEvent(at_ns, what, request, slot, amount))
 
+    def last(self, steps: int) -> StepTrace:
+        """A copy of so many steps, the last, and of what happened since the first of them began."""
+        kept = self.kept[max(0, len(self.kept) - steps) :]
+        made = StepTrace(self.tenants, self.phase.shape[1], self.groups, steps=max(1, len(kept)))
+        for name in _ARRAYS:
+            getattr(made, name)[: len(kept)] = getattr(self, name)[kept]
+        made.count, made.before = len(kept), self.count - len(kept)
+        since = int(made.numbers[0, 0]) if len(kept) < self.count else 0
+        made.events.extend(event for event in tuple(self.events) if event.at_ns >= since)
+        return made
+
     @property
     def kept(self) -> np.ndarray:
         """The places of the steps that the ring still has, oldest first."""
@@ -90,23 +103,25 @@ class StepTrace:
 
 
 class StepRecorder:
-    """Records each step of a scheduler from now on: its observer."""
+    """Records each step of a scheduler from now on: an observer of it."""
 
     def __init__(self, scheduler: SchedulerState, *, steps: int = STEPS) -> None:
         groups = [group.name for group in scheduler.cache.groups]
         self._scheduler = scheduler
         self.trace = StepTrace(_names(scheduler), scheduler.limits.slots, groups, steps=steps)
-        scheduler.observer = self
+        scheduler.observers.append(self)
 
     def event(self, what: str, request: Request, amount: int) -> None:
         self.trace.event(self._scheduler.clock_ns(), what, request.number, request.slot, amount)
 
-    def stepped(self, plan: StepPlan, batch: Batch, started_ns: int, ended_ns: int) -> None:
+    def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
         s, trace = self._scheduler, self.trace
         if len(s.tenants) != len(trace.tenants):
             trace.tenants = _names(s)
         prompts, parked = len(plan.prompts), len(s.parked_requests)
-        numbers = StepNumbers(started_ns, ended_ns, plan.tokens, plan.decodes, prompts, plan.rows, parked)
+        numbers = StepNumbers(
+            times.planned_ns, times.ended_ns, plan.tokens, plan.decodes, prompts, plan.rows, parked
+        )
         pools = [pages.pool for pages in s.cache.pools]
         free, idle = [pool.free for pool in pools], [pool.idle for pool in pools]
         trace.record(plan, s.records, numbers, [s.queues.by_class[each] for each in Priority], free, idle)

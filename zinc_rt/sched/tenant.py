@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -25,11 +25,12 @@ class Priority(IntEnum):
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
     """`age_ns`: how long one band of waiting is. `floor_share`: one in so many slots stays with the class while it
-    has waiters of the last band; 0: it needs none."""
+    has waiters of the last band; 0: it needs none. `floor_slots`: so many do, whatever the share."""
 
     age_ns: int
     weight: int
     floor_share: int
+    floor_slots: int | None = None
 
 
 CLASSES = {
@@ -39,11 +40,20 @@ CLASSES = {
 }
 
 
-def floors(slots: int) -> dict[Priority, int]:
+Classes = Mapping[Priority, PriorityClass]
+
+
+def floors(slots: int, classes: Classes = CLASSES) -> dict[Priority, int]:
     """Slots that a class keeps against higher ones; none where there are fewer than 4."""
     if slots < 4:
-        return dict.fromkeys(CLASSES, 0)
-    return {each: max(1, slots // row.floor_share) if row.floor_share else 0 for each, row in CLASSES.items()}
+        return dict.fromkeys(classes, 0)
+    return {each: _floor(slots, row) for each, row in classes.items()}
+
+
+def _floor(slots: int, row: PriorityClass) -> int:
+    if row.floor_slots is not None:
+        return row.floor_slots
+    return max(1, slots // row.floor_share) if row.floor_share else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,40 +4,47 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from zinc_rt.sched.request import Request
+from zinc_rt.sched.request import Request, State
+from zinc_rt.serve.endings import DEADLINE, failure, finish_reason
 from zinc_rt.serve.requests import Ask, Delivered
 
 HELD_TOKENS = 256  # so many that nobody took: the request makes no more until somebody does
+PREEMPTED = frozenset({State.PARKED, State.EVICTED})
 
 
 class AnswerStream:
     """What a request makes, step by step: iterate it, inside `async with`, which cancels what is left.
 
-    Lives in the event loop; the engine's thread only ever reaches it through call_soon_threadsafe. `hold` is
-    called when its reader falls behind (True) and has caught up (False).
+    Lives in the event loop it was made in; the engine's thread only ever reaches it through call_soon_threadsafe.
+    `cancel(number, reason, index)` and `hold(number, held)` reach the engine: held is who has a reader that fell
+    behind. `expired`: its deadline passed, and what there is of it has the finish reason "length".
     """
 
     def __init__(
         self,
         number: int,
         ask: Ask,
+        tenant: int,
         *,
         cancel: Callable[[int, str, int | None], None],
         hold: Callable[[int, bool], None],
     ) -> None:
-        self.number, self.ask = number, ask
+        self.number, self.ask, self.tenant = number, ask, tenant
+        self.loop = asyncio.get_running_loop()
         self.prompt_tokens = len(ask.tokens)
-        self.request: Request | None = None  # the scheduler's, of its first choice, once it has arrived there
+        self.request: Request | None = None  # the scheduler's, of its first choice
         assert ask.sampling.seed is not None
         self.seed = ask.sampling.seed
+        self.expired = False
         self._cancel, self._hold = cancel, hold
         self._open = set(range(ask.sampling.n))
         self._waiting: list[Delivered] = []
         self._waiting_tokens = 0
-        self._held = False
+        self._held = self._told = False  # whether it is held; whether anything of it was taken
         self._failure: BaseException | None = None
         self._news = asyncio.Event()
 
@@ -52,15 +59,27 @@ class AnswerStream:
         return 0 if self.request is None else min(self.request.computed, self.prompt_tokens)
 
     @property
+    def preempted(self) -> bool:
+        """Whether it ran, and waits now for others: its first choice, as far as that can be seen from here."""
+        return self.request is not None and self.request.state in PREEMPTED
+
+    @property
     def done(self) -> bool:
         """Whether every choice has ended, taken or not."""
         return not self._open
 
     def put(self, delivered: Delivered) -> None:
-        """In the event loop: what a step made."""
+        """In the event loop: what a step made, with the scheduler's reason for an end."""
         if delivered.index not in self._open:
             return
-        if delivered.finish_reason is not None:
+        reason = delivered.finish_reason
+        if reason is not None and finish_reason(reason) is None:
+            if reason != DEADLINE or not (self._told or self._waiting):
+                self._refuse(reason)
+                return
+            self.expired = True
+            delivered = replace(delivered, finish_reason="length")
+        if reason is not None:
             self._open.discard(delivered.index)
         self._waiting.append(delivered)
         self._waiting_tokens += len(delivered.token_ids)
@@ -68,6 +87,12 @@ class AnswerStream:
             self._held = True
             self._hold(self.number, True)
         self._news.set()
+
+    def _refuse(self, reason: str) -> None:
+        """A choice failed, and with it the request."""
+        if len(self._open) > 1:
+            self.cancel(reason)
+        self.fail(failure(reason))
 
     def fail(self, error: BaseException) -> None:
         """In the event loop: nothing more comes, and this is why."""
@@ -92,7 +117,7 @@ class AnswerStream:
             self._news.clear()
             await self._news.wait()
         taken, self._waiting = self._waiting, []
-        self._waiting_tokens = 0
+        self._waiting_tokens, self._told = 0, True
         if self._held:
             self._held = False
             self._hold(self.number, False)

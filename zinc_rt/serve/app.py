@@ -1,27 +1,109 @@
-"""The ASGI application over a InferenceServer: its routes, and how failures are told."""
+"""The ASGI application over an InferenceServer: its routes, and how failures are told."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from importlib.metadata import version
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 
-from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve import (
+    admin,
+    embeddings,
+    metrics,
+    model_routes,
+    native,
+    openai,
+    page,
+    routing,
+    slot_state,
+    tenant_routes,
+    trace,
+    usage_routes,
+)
+from zinc_rt.serve.bodies import BoundedBodies
+from zinc_rt.serve.document import document
+from zinc_rt.serve.errors import ServeError, of_validation
+from zinc_rt.serve.headers import ReplyHeaders
+from zinc_rt.serve.logs import RequestLog
+from zinc_rt.serve.model_loader import ModelLoader
 from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.sse import ClientGone, error_response
 
 
 def app(server: InferenceServer) -> FastAPI:
     """FastAPI's application; `app.state.server` is the server."""
-    made = FastAPI(title="ZINC_RT", docs_url=None, redoc_url=None)
-    made.state.server = server
+    made = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
+    made.openapi = lambda: document(made, server)  # type: ignore[method-assign]
+    made.state.server, made.state.loader = server, ModelLoader(server)
+    for room in (openai, model_routes, embeddings, native, slot_state):
+        made.include_router(room.router)
+    responses: Counter[int] = Counter()
+    made.include_router(metrics.router(server, responses))
+    made.include_router(trace.router(server))
+    made.include_router(routing.router(server))
+    for each in (tenant_routes, usage_routes, admin):
+        made.include_router(each.router(server))
+    made.include_router(page.router())
+    made.add_middleware(BoundedBodies, server=server)
+    made.add_middleware(ReplyHeaders, server=server)
+    if origins := server.config.server.cors:
+        made.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
+    made.add_exception_handler(ServeError, _refused)
+    made.add_exception_handler(RequestValidationError, _invalid)
+    made.add_exception_handler(HTTPException, _not_found)
+    made.add_exception_handler(ClientGone, _gone)
+    made.add_exception_handler(Exception, _failed)
+    made.add_middleware(RequestLog, responses=responses)  # the outermost: added last
+    return made
 
-    @made.exception_handler(ServeError)
-    async def refused(request: Request, error: ServeError) -> JSONResponse:
-        return JSONResponse(error.body(), error.status)
 
-    @made.get("/health")
-    async def health() -> dict[str, Any]:
-        return {"status": "ok"}
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServeError)
+    return error_response(error)
 
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A body that is not what its schema says: 400, never 422."""
+    assert isinstance(error, RequestValidationError)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    of_body = any(each["loc"][:1] == ("body",) for each in error.errors())
+    if of_body and kind != "application/json" and not kind.endswith("+json"):
+        return error_response(
+            ServeError(
+                415, f"content-type {kind[:64] or '(none)'}: wanted application/json", code="unsupported_type"
+            )
+        )
+    return error_response(of_validation(error.errors()))
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """A path or a method that is not there."""
+    assert isinstance(error, HTTPException)
+    said = {
+        400: "the body cannot be read: wanted JSON in UTF-8",
+        404: f"no such path: {request.method} {request.url.path[:128]}",
+        405: f"{request.url.path[:128]} does not take {request.method}",
+    }.get(error.status_code, str(error.detail))
+    made = error_response(
+        ServeError(error.status_code, said, code="not_found" if error.status_code == 404 else None)
+    )
+    made.headers.update(error.headers or {})
+    return made
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it; logs do
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A mistake of ours. The traceback is the log's."""
+    id = request.state.request_id
+    said = f"something went wrong here; the server's log says what, under request {id}"
+    made = error_response(ServeError(500, said, "server_error", code="internal_error"))
+    made.headers["x-request-id"] = id  # outside of the middleware
     return made

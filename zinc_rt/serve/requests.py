@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from zinc_rt.batching.completion import TokenLogprob
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
+from zinc_rt.sched.token_mask import TokenMask
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A prompt for a model, as token ids. `tenant` and `session` by name, "" for the first and for none;
     `priority` None: the tenant's own. `deadline_seconds` from now. `cache_salt` narrows the prefix cache to those
-    who name the same. `fail_fast`: refuse at once where the wait is longer than the deadline."""
+    who name the same. `fail_fast`: refuse at once where the wait is longer than the deadline. `grammar`: what each
+    choice has to follow."""
 
     model: str
     tokens: tuple[int, ...]
@@ -25,6 +27,7 @@ class Ask:
     cache_salt: str = ""
     fail_fast: bool = False
     request_id: str = ""
+    grammar: TokenMask | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,40 +5,63 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zinc_rt.batching.answering import logprob_of
-from zinc_rt.batching.engine_core import EngineCore
-from zinc_rt.batching.opening import EngineOpener, engine_opener
-from zinc_rt.errors import UsageError
-from zinc_rt.sched.messages import Batch, NewRequest
-from zinc_rt.sched.tenant import Tenant
+from zinc_rt.batching.engine_core import EngineCore, pools_of
+from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
+from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
-from zinc_rt.serve.config import DeviceSettings, ModelSettings
+from zinc_rt.serve.config import Config, ModelSettings
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.table import choose, named
+from zinc_rt.serve.model_file import ModelFile
+from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
+from zinc_rt.serve.quotas import scheduler_classes, scheduler_tenants
+from zinc_rt.serve.request_ids import RequestIds
 from zinc_rt.serve.requests import Ask, Delivered
 
+if TYPE_CHECKING:
+    from zinc_rt.serve.grammar import GrammarCompiler
+
 DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
+LATEST_SECONDS = 1e9  # a deadline beyond is none
 Delivery = tuple[AnswerStream, Delivered]
 
 
 @dataclass(eq=False)
 class ServedModel:
     """One model on the device. The engine's thread runs its core; `ask` is for the event loop. `used_seconds` of
-    the device, as those of a model of weight 1, decides whose step is next."""
+    the device; `virtual_seconds`, as those of a model of weight 1, decide whose step is next."""
 
     settings: ModelSettings
     opener: EngineOpener
     core: EngineCore
-    digest: str
+    file: ModelFile
     wake: Callable[[], None]  # the engine's thread: there is a message
     used_seconds: float = 0.0
-    lost: str = ""  # why its device is gone
+    virtual_seconds: float = 0.0
+    was_busy: bool = False  # when a turn was last taken
+    used_at: float = 0.0  # when somebody last asked, by the monotonic clock
+    leaving: bool = False  # it takes nothing new
+    lost: str = ""  # why it answers nobody any more
+    lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
+    arriving: Counter[tuple[int, Priority]] = field(default_factory=Counter)  # asked, and in no queue yet
+    metrics: ModelMetrics = field(init=False)
+    request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _fresh: deque[AnswerStream] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
 
     @property
     def id(self) -> str:
@@ -49,16 +72,45 @@ class ServedModel:
         return self.core.engine.limits.ctx
 
     @property
+    def random_weights(self) -> bool:
+        """Whether it ships with the package: nobody trained those, and what they say means nothing."""
+        return Path(self.opener.gguf.path).parent == EMBEDDED
+
+    @property
     def deterministic(self) -> bool:
         """Whether an answer is the same whoever else asks."""
         return self.core.engine.backend.ordering in DETERMINISTIC
+
+    @cached_property
+    def format(self) -> Format:
+        """How it writes reasoning and calls: as the configuration says, else by its template."""
+        if self.settings.format is not None:
+            return named(self.settings.format)
+        template = self.core.engine.model.gguf.metadata.get("tokenizer.chat_template")
+        return choose(template if isinstance(template, str) else None)
+
+    @cached_property
+    def grammars(self) -> GrammarCompiler:
+        """Raises UsageError without a tokenizer."""
+        from zinc_rt.serve.grammar import GrammarCompiler  # llguidance only where it is asked for
+
+        tokenizer = self.core.needed_tokenizer("a grammar")
+        return GrammarCompiler(tokenizer, self.core.engine.model.vocab, self.format.marks)
 
     @property
     def fingerprint(self) -> str:
         """OpenAI's system_fingerprint: of the file, the ordering and the kernels."""
         backend = self.core.engine.backend
-        said = f"{self.digest} {backend.ordering} {backend.kernels.target}"
+        said = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
         return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+
+    def findings(self) -> str:
+        """What a simulated device found wrong, in a sentence: such answers are not to be trusted."""
+        instrument = self.core.engine.backend.instrument
+        found = instrument.findings() if instrument is not None else []
+        if not found:
+            return ""
+        return f"the simulated device of {self.id} found {len(found)} mistakes, the first: {found[0].text}"
 
     @property
     def pending(self) -> bool:
@@ -71,38 +123,32 @@ class ServedModel:
 
     def ask(self, ask: Ask) -> AnswerStream:
         """Begin a request. Raises UsageError for one that can never run."""
-        core, sampling = self.core, ask.sampling.seeded()
+        core, sampling, self.used_at = self.core, ask.sampling.seeded(), time.monotonic()
+        core.check(ask.tokens, sampling)
         tenant = core.tenant_number(ask.tenant)
-        limit = min(sampling.max_tokens, self.ctx + 1 - len(ask.tokens))
-        if limit < 1:
-            raise UsageError(f"the prompt's {len(ask.tokens)} tokens do not fit the context of {self.ctx}")
-        asked = replace(ask, sampling=sampling)
         number = next(self._numbers)
-        scheduler = core.scheduler
         stream = AnswerStream(
-            number,
-            asked,
-            cancel=self._cancel,
-            hold=self._hold,
+            number, replace(ask, sampling=sampling), tenant, cancel=self._cancel, hold=self._hold
         )
         deadline_ns = None
         if ask.deadline_seconds is not None:
-            deadline_ns = time.monotonic_ns() + int(1e9 * ask.deadline_seconds)
-        new = NewRequest(
-            number,
-            tenant,
-            ask.tokens,
-            core.namespace(tenant, ask.cache_salt),
-            replace(sampling, max_tokens=limit, min_tokens=min(sampling.min_tokens, limit)),
-            ask.priority,
-            deadline_ns,
-            core.end_ids,
-            session=_session_number(ask.session),
-        )
+            deadline_ns = time.monotonic_ns() + int(1e9 * min(ask.deadline_seconds, LATEST_SECONDS))
         self.streams[number] = stream
-        self._fresh.append(stream)
+        self.request_ids.add(number, ask.request_id)
+        priority = core.tenants[tenant].priority if ask.priority is None else ask.priority
+        self.arriving[tenant, priority] += 1
         try:
-            scheduler.submit(new)
+            stream.request = core.submit_tokens(  # a step may run before it is set: nothing there needs it
+                number,
+                ask.tokens,
+                sampling,
+                tenant=tenant,
+                priority=ask.priority,
+                deadline_ns=deadline_ns,
+                session=session_number(ask.session),
+                salt=ask.cache_salt,
+                mask=ask.grammar,
+            )
         except BaseException:
             del self.streams[number]
             raise
@@ -118,16 +164,18 @@ class ServedModel:
 
     # --- in the engine's thread
 
+    def _tell_end(self, request: Request, times: RequestTimes, now_ns: int) -> None:
+        tenant = self.core.scheduler.tenants[request.tenant].name
+        tell_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
+
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
-        self.core.scheduler.settle()
-        while self._fresh:
-            stream = self._fresh.popleft()
-            if requests := self.core.scheduler.live.get(stream.number):
-                stream.request = requests[0]
         began = time.monotonic()
+        self.arriving = Counter()  # the step takes them in
         batch = self.core.scheduler.step()
-        self.used_seconds += (time.monotonic() - began) / self.settings.weight
+        seconds = time.monotonic() - began
+        self.used_seconds += seconds
+        self.virtual_seconds += seconds / self.settings.weight
         return None if batch is None else self._deliveries(batch)
 
     def _deliveries(self, batch: Batch) -> list[Delivery]:
@@ -137,9 +185,9 @@ class ServedModel:
         rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
         for row, (number, choice, token) in enumerate(rows):
             stream = self.streams.get(number)
-            if stream is None or stream.request is None:
+            if stream is None:
                 continue
-            delivered[stream.request.tenant] += 1
+            delivered[stream.tenant] += 1
             one = None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, stream.ask.sampling)
             logprobs = None if one is None else (one,)
             reason = ended.pop((number, choice), None)
@@ -157,13 +205,12 @@ class ServedModel:
 
 def open_model(
     settings: ModelSettings,
-    device: DeviceSettings,
-    tenants: tuple[Tenant, ...],
-    timeout: float | None,
+    config: Config,
     wake: Callable[[], None],
 ) -> ServedModel:
     """Raises ZincErrors, each with what to do, for a file that cannot be read or run, a tier that cannot be used,
     a context that does not fit."""
+    device = config.device
     opener = engine_opener(
         settings.path,
         device.tier,
@@ -172,24 +219,29 @@ def open_model(
         settings.ctx,
         ordering=device.ordering,
         threads=device.threads,
-        timeout=timeout,
+        timeout=device.step_timeout_s,
+        pages=settings.kv.pages,
+        state_rows=settings.state_rows,
+        unchecked=device.unchecked,
+        simulated=device.simulated,
     )
+    file = ModelFile.of(Path(opener.gguf.path))
     engine = opener()
     try:
-        core = EngineCore(engine, tenants, step_tokens=settings.step_tokens, again=opener)
+        core = EngineCore(
+            engine,
+            scheduler_tenants(config, [group.pages for group in pools_of(engine)]),
+            step_tokens=settings.step_tokens,
+            again=opener,
+            classes=scheduler_classes(config),
+            client_timeout_seconds=config.server.client_timeout_s,
+        )
     except BaseException:
         engine.close()
         raise
-    return ServedModel(settings, opener, core, _digest(opener.gguf.path), wake)
+    return ServedModel(settings, opener, core, file, wake)
 
 
-def _digest(path: Path) -> str:
-    """Of a model file: its name, size and first bytes, which hold every tensor's type and place."""
-    with path.open("rb") as file:
-        head = file.read(1 << 20)
-    return hashlib.sha256(f"{path.stat().st_size} ".encode() + head).hexdigest()
-
-
-def _session_number(name: str) -> int:
+def session_number(name: str) -> int:
     """Of a session's name: a positive i64, 0 for none."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "little") | 1 if name else 0

@@ -70,6 +70,7 @@ class Tokenizer:
 
     `bos_id`, `eos_id`, `eot_id`, `eom_id`, `sep_id`, `pad_id`, `unk_id`, `mask_id` are None where the file has no
     such token. `eog_ids` end a generation. `add_bos`, `add_eos` say what `encode(add_special=True)` adds.
+    `longest`: no token covers more characters of a text.
     `warnings` are sentences about things in the file that were put right.
     """
 
@@ -79,6 +80,7 @@ class Tokenizer:
         self.model = model
         self.pre = pre
         self.vocab_size = len(vocabulary.texts)
+        self.longest = max(map(len, vocabulary.texts), default=1)
         self.warnings = tuple(vocabulary.warnings)
         self.add_bos, self.add_eos, self.add_sep = _additions(model, pre, vocabulary, metadata)
         self.bos_id = vocabulary.roles.get("bos")
@@ -133,11 +135,14 @@ class Tokenizer:
             engine = SPM(vocabulary, add_space_prefix=_space_prefix(model, metadata))
         return cls(model, vocabulary, engine, pre=pre, metadata=metadata)
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = True, continues: bool = False
+    ) -> list[int]:
         """Token ids of `text`.
 
         `add_special` adds the tokens the file wants at the start and end. `parse_special` turns the texts of
-        control tokens into those tokens; user-defined tokens are always found. InputError for lone surrogates.
+        control tokens into those tokens; user-defined tokens are always found. `continues`: other text stands
+        before it, so that no space is put in front. InputError for lone surrogates.
         """
         try:
             text.encode()
@@ -149,7 +154,7 @@ class Tokenizer:
         ids: list[int] = []
         if add_special and self.add_bos and self.bos_id is not None:
             ids.append(self.bos_id)
-        after_special = True
+        after_special = not continues
         for fragment in self._partitioner.split(text, parse_special=parse_special):
             if isinstance(fragment, int):
                 ids.append(fragment)
@@ -211,6 +216,12 @@ class Tokenizer:
     def id_of(self, token_text: str) -> int | None:
         """The id of the token the file spells so."""
         return self._vocabulary.ids.get(token_text)
+
+    def added_id(self, token_text: str) -> int | None:
+        """The id of a token that no ordinary text is cut into, a control or user-defined one; else None."""
+        id = self.id_of(token_text)
+        added = id is not None and self._vocabulary.kinds[id] & (CONTROL | USER_DEFINED)
+        return id if added else None
 
     def is_special(self, id: int) -> bool:
         """Whether the token is a control token or unknown."""

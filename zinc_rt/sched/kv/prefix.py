@@ -243,5 +243,9 @@ class PrefixCache:
         for entry in list(self._entries.values()):
             self.drop(entry)
 
+    def heads(self) -> list[CachedPage]:
+        """The first pages of all chains; from any thread."""
+        return [entry for entry in list(self._entries.values()) if entry.parent is None]
+
     def entries(self) -> Iterator[CachedPage]:
         return iter(self._entries.values())

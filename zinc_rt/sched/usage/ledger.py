@@ -187,6 +187,16 @@ class UsageLedger:
                 found.update({counter: value for (name, counter), value in amounts.items() if name == account})
         return found
 
+    def by_account(self) -> dict[str, Counter[str]]:
+        """The counters of all accounts since the ledger began, but for the peaks, by name."""
+        found: dict[str, Counter[str]] = {}
+        with self._lock:
+            self._settle()
+            for amounts in (self._usage, self._fresh_usage):
+                for (name, counter), value in amounts.items():
+                    found.setdefault(name, Counter())[counter] += value
+        return found
+
     def sums(self) -> tuple[Sums, Sums]:
         """The sums over all accounts, and the device's of the same steps: the two sides that balance."""
         sums = Counter[str]()

@@ -1,0 +1,38 @@
+"""langchain-openai: invoke, stream, batch, async, logprobs, tools, structured output, completions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from check_kit import KEY, MODEL, URL, check, finish, said
+from langchain_openai import ChatOpenAI, OpenAI
+from pydantic import BaseModel, Field
+
+
+class City(BaseModel):
+    """A city."""
+
+    name: str = Field(max_length=12)
+    big: bool
+
+
+base = {"base_url": f"{URL}/v1", "api_key": KEY, "model": MODEL, "temperature": 0}
+chat = ChatOpenAI(max_tokens=12, **base)
+wanted = said(12)
+answer = chat.invoke("Say something.")
+check("invoke gives what the server says", answer.content == wanted, answer.content)
+check("usage", answer.usage_metadata["output_tokens"] == 12, answer.usage_metadata)
+pieces = [piece.content for piece in chat.stream("Say something.")]
+check("stream", "".join(map(str, pieces)) == wanted and len(pieces) > 3, pieces)
+check("batch", [each.content for each in chat.batch(["Say something."] * 3)] == [wanted] * 3)
+check("ainvoke", asyncio.run(chat.ainvoke("Say something.")).content == wanted)
+logprobs = chat.bind(logprobs=True, top_logprobs=2).invoke("Say something.").response_metadata["logprobs"]
+check("logprobs", len(logprobs["content"]) == 12 and len(logprobs["content"][0]["top_logprobs"]) == 2, logprobs)
+check("completions", isinstance(OpenAI(max_tokens=4, **base).invoke("One two"), str))
+wide = ChatOpenAI(max_tokens=400, **base)
+for method in ("json_schema", "function_calling"):
+    city = wide.with_structured_output(City, method=method).invoke("Name a city.")
+    check(f"structured output by {method}", isinstance(city, City), city)
+calls = wide.bind_tools([City], tool_choice="any").invoke("Name a city.").tool_calls
+check("tools", [call["name"] for call in calls] == ["City"], calls)
+finish("langchain-openai")

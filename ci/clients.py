@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Other people's clients against a server with an embedded model, each in an environment of its own.
+
+A client is installed from the package index into build/clients/NAME/venv, and asks zinc-rt serve on the loopback;
+beyond that it is offline: tokenizer files are written from the GGUF, tasks and prompts are ours. What cannot be
+installed is skipped with pip's last words, and is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CHECKS = ROOT / "ci" / "client_checks"
+MODEL, CTX = "qwen3-q", 2048
+START_SECONDS, INSTALL_SECONDS, CHECK_SECONDS = 60, 900, 600
+EXAMPLES = """\
+examples:
+  python3 ci/run.py clients litellm instructor
+  python3 ci/run.py clients --json clients.json
+
+The last line is the verdict. exit codes: 0 all that could be installed passed, 1 one did not, 77 nothing ran.
+"""
+
+
+@dataclass(frozen=True)
+class Client:
+    """`packages` as pip takes them; `check`: a file of ci/client_checks."""
+
+    packages: tuple[str, ...]
+    check: str
+
+
+CLIENTS = {
+    "langchain-openai": Client(("langchain-openai",), "check_langchain.py"),
+    "instructor": Client(("instructor",), "check_instructor.py"),
+    "litellm": Client(("litellm",), "check_litellm.py"),
+    "lm-eval": Client(("lm-eval[api]", "transformers"), "check_lm_eval.py"),
+    "guidellm": Client(("guidellm",), "check_guidellm.py"),
+    "aiperf": Client(("aiperf",), "check_aiperf.py"),
+}
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "DO_NOT_TRACK": "1",
+}
+UNSET = {"aiperf": ("HF_HUB_OFFLINE",)}  # takes a folder for a name of the hub where it is set
+
+
+@dataclass
+class ClientResult:
+    """`status`: pass, fail or skip. `checks`: what held, in order."""
+
+    client: str
+    status: str
+    version: str = ""
+    seconds: float = 0.0
+    reason: str = ""
+    checks: list[str] = field(default_factory=list)
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    names = arguments.names or list(CLIENTS)
+    with server() as (url, tokenizer):
+        results = [result_of(name, url, tokenizer) for name in names]
+    for result in results:
+        print(
+            f"{result.client:<17} {result.status:<5} {result.version:<9} {result.seconds:6.1f} s  {said(result)}"
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    counts = {status: sum(each.status == status for each in results) for status in ("pass", "fail", "skip")}
+    words = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    print(f"{'FAIL' if counts['fail'] else 'PASS' if counts['pass'] else 'NOTHING RAN'}  {words}")
+    return 1 if counts["fail"] else 0 if counts["pass"] else 77
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="ci/run.py clients", description=__doc__, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    made.add_argument("names", nargs="*", choices=[*CLIENTS, []], metavar="NAME", help=f"of {', '.join(CLIENTS)}")
+    made.add_argument("--json", type=Path, metavar="F", help="the results as JSON")
+    return made
+
+
+def said(result: ClientResult) -> str:
+    return result.reason.strip().splitlines()[-1] if result.reason else f"{len(result.checks)} checks"
+
+
+@contextlib.contextmanager
+def server() -> Iterator[tuple[str, Path]]:
+    """zinc-rt serve on a free port, its URL, and the model's tokenizer in Hugging Face's files."""
+    from hugging_face_files import write_files
+
+    folder = ROOT / "build" / "clients"
+    tokenizer = folder / "tokenizer"
+    write_files(ROOT / "golden" / f"{MODEL}.gguf", tokenizer)
+    command = Path(sys.executable).parent / "zinc-rt-serve"
+    argv = [str(command), "--model", MODEL, "--ctx", str(CTX), "--port", "0", "--tier", native_tier()]
+    with (folder / "server.log").open("w") as log:
+        running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder)
+        try:
+            yield url_of(running), tokenizer
+        finally:
+            running.terminate()
+            running.wait()
+
+
+def native_tier() -> str:
+    """t_cpu_native where there is a C compiler for it, else the oracle."""
+    from zinc_rt.devices import choose_tier
+    from zinc_rt.errors import ZincError
+
+    try:
+        return choose_tier("t_cpu_native", "auto").tier
+    except ZincError:
+        return "t_cpu"
+
+
+def url_of(running: subprocess.Popen[str]) -> str:
+    """What it says when it is ready. Raises RuntimeError where it ends before."""
+    assert running.stdout is not None
+    began = time.monotonic()
+    for line in running.stdout:
+        if found := re.match(r"ready +(\S+)", line):
+            return found[1]
+        if time.monotonic() - began > START_SECONDS:
+            break
+    raise RuntimeError("the server did not come up: build/clients/server.log says why")
+
+
+def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:
+    client, folder = CLIENTS[name], ROOT / "build" / "clients" / name
+    began = time.monotonic()
+    python = folder / "venv" / "bin" / "python"
+    if why_not := installed(client, folder, python):
+        return ClientResult(name, "skip", reason=why_not)
+    scratch = folder / "check"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))
+    }
+    environment.update(OFFLINE, HF_HOME=str(folder / "hf"), OPENAI_API_KEY="none", NO_PROXY="127.0.0.1")
+    environment.update(
+        SERVER_URL=url, MODEL=MODEL, CHECK_FOLDER=str(scratch), TOKENIZER_FOLDER=str(tokenizer), PYTHONUTF8="1"
+    )
+    for key in UNSET.get(name, ()):
+        environment.pop(key, None)
+    try:
+        argv = [str(python), str(CHECKS / client.check)]
+        done = subprocess.run(
+            argv, env=environment, cwd=scratch, capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return ClientResult(name, "fail", reason=f"not done after {CHECK_SECONDS} s")
+    took = time.monotonic() - began
+    if done.returncode:
+        print(done.stdout + done.stderr, file=sys.stderr)
+        return ClientResult(name, "fail", seconds=took, reason=done.stderr or f"exit code {done.returncode}")
+    last = json.loads(done.stdout.strip().splitlines()[-1])
+    return ClientResult(name, "pass", last["version"], took, checks=last["checks"])
+
+
+def installed(client: Client, folder: Path, python: Path) -> str:
+    """Empty once it is there, else pip's last words."""
+    stamp, wanted = folder / "installed", json.dumps(client.packages)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return ""
+    shutil.rmtree(folder / "venv", ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    base = getattr(sys, "_base_executable", sys.executable)
+    for argv in (
+        [base, "-m", "venv", str(folder / "venv")],
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.packages],
+    ):
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            return f"not installed after {INSTALL_SECONDS} s"
+        if done.returncode:
+            return (done.stderr or done.stdout).strip() or f"{argv[2]}: exit code {done.returncode}"
+    stamp.write_text(wanted)
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

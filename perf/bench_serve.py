@@ -1,0 +1,245 @@
+"""What serving costs: a step with and without 64 streams over HTTP beside it, the first token by class, and how
+long a server and its --help take to be there.
+
+    python3 ci/run.py bench perf/bench_serve.py
+
+An embedded model on the native tier, on this machine's cores, which the engine, the event loop and the clients
+share. Both kinds of load alternate in one run, so that a busy machine makes both slower. Streams are read by a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+from zinc_rt.commands.serve import SWITCH_SECONDS
+from zinc_rt.devices import choose_tier
+from zinc_rt.errors import ZincError
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.state import StepTimes
+from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.app import app
+from zinc_rt.serve.config import Config, DeviceSettings, ModelSettings, TenantSettings
+from zinc_rt.serve.listening import bind, http_server, url_of
+from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.server import InferenceServer
+
+MODEL, STREAMS, CTX = "qwen3-q", 64, 256
+PROMPT, TOKENS = 16, 200
+TURNS = 4  # of each kind of load
+STEP_LIMIT_MS = 1.0  # that streams may add to a step's 99th percentile
+READY_LIMIT_S, HELP_LIMIT_S = 3.0, 0.5
+SERVE = str(Path(sys.executable).parent / "zinc-rt-serve")
+
+
+class StepPeriods:
+    """From a step's end to the next one's, of steps in which all streams decode: what a client waits for."""
+
+    def __init__(self) -> None:
+        self.periods_ms: list[float] = []
+        self._last_ns = 0
+
+    def event(self, what: str, request: Request, amount: int) -> None: ...
+
+    def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
+        whole = plan.decodes == STREAMS and not plan.prompts
+        if whole and self._last_ns:
+            self.periods_ms.append((times.ended_ns - self._last_ns) / 1e6)
+        self._last_ns = times.ended_ns if whole else 0
+
+    def take(self) -> list[float]:
+        taken, self.periods_ms = self.periods_ms, []
+        return taken
+
+
+@contextmanager
+def serving(slots: int) -> Iterator[tuple[InferenceServer, str]]:
+    """A server, HTTP and all, in a thread of this process."""
+    try:
+        choose_tier("t_cpu_native", "auto")
+    except ZincError as error:
+        pytest.skip(f"no native tier: {error.message}")
+    model = ModelSettings(MODEL, MODEL, ctx=CTX, slots=slots)
+    everybody = TenantSettings(id="default", priority=Priority.INTERACTIVE)  # the highest that may be asked for
+    config = Config((model,), device=DeviceSettings("t_cpu_native"), tenants=(everybody,))
+    server = InferenceServer(config)
+    server.start()
+    bound = bind("127.0.0.1", 0)
+    http = http_server(app(server), server.config.server)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)  # as the command has it
+    thread = threading.Thread(target=lambda: asyncio.run(http.serve(sockets=[bound])), daemon=True)
+    thread.start()
+    while not http.started:
+        time.sleep(0.01)
+    try:
+        yield server, url_of(bound)
+    finally:
+        sys.setswitchinterval(before)
+        http.should_exit = True
+        thread.join()
+        server.stop()
+        bound.close()
+
+
+async def unread(server: InferenceServer, asks: list[Ask]) -> list[float]:
+    """The same requests without HTTP, text or JSON: seconds to the first token of each."""
+
+    async def one(ask: Ask) -> float:
+        began, first = time.perf_counter(), 0.0
+        async with await server.submit(ask) as stream:
+            async for _ in stream:
+                first = first or time.perf_counter() - began
+        return first
+
+    return list(await asyncio.gather(*(one(ask) for ask in asks)))
+
+
+def streamed(url: str, body: dict[str, Any]) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "zinc_rt.perf.stream_clients", url, str(STREAMS), json.dumps(body)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def percentiles(values: list[float]) -> tuple[float, float]:
+    """The 50th and the 99th."""
+    return float(np.percentile(values, 50)), float(np.percentile(values, 99))
+
+
+def test_step_with_and_without_streams(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    body = {
+        "model": MODEL, "prompt": list(range(3, 3 + PROMPT)), "max_tokens": TOKENS, "temperature": 0.8,
+        "ignore_eos": True, "stream": True,
+    }  # fmt: skip
+    sampling = Sampling(max_tokens=TOKENS, temperature=0.8, ignore_eos=True)
+    asks = [Ask(MODEL, tuple(range(3, 3 + PROMPT)), sampling) for _ in range(STREAMS)]
+    alone: list[float] = []
+    beside: list[float] = []
+    firsts: list[float] = []
+    with serving(STREAMS) as (server, url):
+        periods = StepPeriods()
+        server.models[MODEL].core.scheduler.observers.append(periods)
+        asyncio.run(unread(server, asks))  # graphs are built, weights are there
+        periods.take()
+
+        def both() -> None:
+            asyncio.run(unread(server, asks))
+            alone.extend(periods.take())
+            seen = streamed(url, body)
+            assert seen["events"] >= STREAMS * 10
+            beside.extend(periods.take())
+            firsts.extend(seen["first_seconds"])
+
+        benchmark.pedantic(both, rounds=TURNS if benchmark.enabled else 1, warmup_rounds=0)
+    (half, most), (half_beside, most_beside) = percentiles(alone), percentiles(beside)
+    added = most_beside - most
+    benchmark.extra_info.update(
+        steps=len(alone),
+        steps_streamed=len(beside),
+        p50_ms=round(half, 3),
+        p99_ms=round(most, 3),
+        p50_streamed_ms=round(half_beside, 3),
+        p99_streamed_ms=round(most_beside, 3),
+        p99_added_ms=round(added, 3),
+        first_token_p50_ms=round(1000 * percentiles(firsts)[0], 1),
+        first_token_p99_ms=round(1000 * percentiles(firsts)[1], 1),
+        limit_ratio=round((most + STEP_LIMIT_MS) / most, 3),
+        ratio=round(most_beside / most, 3),
+        peer="the 99th percentile of the step without streams; the limit is 1 ms more",
+    )
+    if benchmark.enabled:
+        with capsys.disabled():
+            print(
+                f"\n{STREAMS} requests: a step {half:.2f} ms, 99 % below {most:.2f}; with {STREAMS} streams "
+                f"{half_beside:.2f} ms, 99 % below {most_beside:.2f}: {added:+.2f} ms (limit +{STEP_LIMIT_MS:.0f})"
+            )
+
+
+def test_first_token_by_class(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """48 requests at once for 16 slots, a third of each class."""
+    sampling = Sampling(max_tokens=40, temperature=0.8, ignore_eos=True)
+    asks = [
+        Ask(MODEL, tuple(range(3 + number, 35 + number)), sampling, priority=priority)
+        for number in range(16)
+        for priority in (Priority.BATCH, Priority.STANDARD, Priority.INTERACTIVE)
+    ]
+    found: dict[str, list[float]] = {priority.name.lower(): [] for priority in Priority}
+    with serving(16) as (server, _):
+        asyncio.run(unread(server, asks))
+
+        def load() -> None:
+            for ask, first in zip(asks, asyncio.run(unread(server, asks)), strict=True):
+                assert ask.priority is not None
+                found[ask.priority.name.lower()].append(1000 * first)
+
+        benchmark.pedantic(load, rounds=5 if benchmark.enabled else 1, warmup_rounds=0)
+    said = {name: percentiles(values) for name, values in found.items()}
+    benchmark.extra_info.update(
+        {
+            f"{name}_p{part}_ms": round(value, 1)
+            for name, both in said.items()
+            for part, value in zip((50, 99), both, strict=True)
+        }
+    )
+    if benchmark.enabled:
+        with capsys.disabled():
+            words = "; ".join(
+                f"{name} {half:.0f} ms, 99 % below {most:.0f}" for name, (half, most) in said.items()
+            )
+            print(f"\n{len(asks)} requests at once for 16 slots, first token: {words}")
+
+
+def test_time_to_ready(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the command's start until /ready says so, the embedded model in a context of 4,096."""
+
+    running: list[subprocess.Popen[str]] = []
+
+    def start() -> None:
+        argv = [SERVE, "--model", MODEL, "--port", "0", "--ctx", "4096", "--tier", "t_cpu"]
+        made = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        running.append(made)
+        assert made.stdout is not None
+        found = re.match(r"ready +(\S+)", made.stdout.readline())
+        assert found and urlopen(f"{found[1]}/ready", timeout=10).status == 200
+
+    benchmark.extra_info["limit_seconds"] = READY_LIMIT_S
+    try:
+        benchmark.pedantic(start, rounds=5 if benchmark.enabled else 1, warmup_rounds=0)
+    finally:
+        for each in running:
+            each.kill()
+            each.communicate()
+    if benchmark.enabled:
+        with capsys.disabled():
+            print(f"\nready after {benchmark.stats.stats.median:.2f} s (limit {READY_LIMIT_S} s)")
+
+
+def test_help(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """`zinc-rt serve --help`: nothing of the server is imported for it."""
+    benchmark.extra_info["limit_seconds"] = HELP_LIMIT_S
+    benchmark.pedantic(
+        lambda: subprocess.run([SERVE, "--help"], check=True, capture_output=True),
+        rounds=10 if benchmark.enabled else 1,
+        warmup_rounds=1 if benchmark.enabled else 0,
+    )
+    if benchmark.enabled:
+        with capsys.disabled():
+            print(f"\n--help after {benchmark.stats.stats.median:.2f} s (limit {HELP_LIMIT_S} s)")

@@ -1,0 +1,128 @@
+"""`zinc-rt serve` as a process: what it says, when it is ready, how signals end it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LINE = [sys.executable, "-m", "zinc_rt.cli", "serve", "--tier", "t_cpu", "--threads", "1", "--port", "0"]
+SECONDS = 60  # for what takes one or two, on a machine that does other things too
+
+
+@contextmanager
+def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server that is ready, and its URL."""
+    process = subprocess.Popen([*LINE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        assert said.startswith("ready     http://127.0.0.1:"), said or process.communicate()
+        yield process, said.split()[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def post(url: str, body: dict[str, Any]) -> Any:
+    """An open answer to a body."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    return urllib.request.urlopen(request, timeout=SECONDS)
+
+
+def test_without_a_model_it_says_that_its_weights_are_random_and_ends_in_order() -> None:
+    with serving() as (process, url):
+        with urllib.request.urlopen(f"{url}/health", timeout=SECONDS) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0
+    assert "qwen3-q, which ships with the package: its weights are random" in said
+    assert "Traceback" not in said
+
+
+def test_an_address_that_is_taken_is_told() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        done = subprocess.run([*LINE[:-1], port], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 2
+    assert f"127.0.0.1:{port}: cannot listen there: Address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--model", "missing.gguf"), "missing.gguf"),
+        (("--tier", "t9"), "t9"),
+        (("--slots", "0"), "slots 0: wanted 1 to 512"),
+        (("--port", "70000"), "--port 70000: wanted 0 to 65535"),
+        (("--facts", "f.json"), "f.json"),
+    ],
+)
+def test_what_cannot_be_opened_ends_it_with_a_sentence(words: tuple[str, ...], said: str) -> None:
+    done = subprocess.run([*LINE, *words], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 2
+    assert said in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_configuration_is_served_and_what_it_says_is_not_said_again(tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(
+        "version: 1\nserver: {port: 1}\ndevice: {tier: t_cpu, threads: 1}\n"
+        "models: [{id: small, path: qwen3-q, slots: 2}]\n"
+    )
+    line = [sys.executable, "-m", "zinc_rt.cli", "serve", "--config", str(file), "--port", "0"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[1]
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=SECONDS) as answer:
+            assert [model["id"] for model in json.load(answer)["data"]] == ["small"]
+    finally:
+        process.kill()
+        process.communicate()
+    done = subprocess.run([*line, "--slots", "3"], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 2 and "--slots beside --config" in done.stderr
+    file.write_text("version: 1\nmodels: [{id: a, pth: x}]\n")
+    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 2 and "serve.yaml:2: " in done.stderr and "path" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_runs_at_sigterm_is_answered_and_nothing_new_is_taken() -> None:
+    with serving("--ctx", "256") as (process, url):
+        body = {"model": "qwen3-q", "prompt": [5, 6], "max_tokens": 150, "ignore_eos": True, "stream": True}
+        with post(f"{url}/v1/completions", body) as answer:
+            assert answer.readline().startswith(b"data: ")
+            process.send_signal(signal.SIGTERM)
+            rest = answer.read()
+        assert rest.rstrip().endswith(b"data: [DONE]")
+        _, said = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, said
+        assert "draining  1 request," in said
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with serving("--ctx", "4096") as (process, url):
+        body = {"model": "qwen3-q", "prompt": [5], "max_tokens": 4000, "ignore_eos": True, "stream": True}
+        with post(f"{url}/v1/completions", body) as answer:
+            assert answer.readline().startswith(b"data: ")
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            while not process.stderr.readline().startswith("draining"):
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=SECONDS)
+        assert process.returncode == 130

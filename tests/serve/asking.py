@@ -1,0 +1,109 @@
+"""Asking a server's engine without HTTP, and what LLM.generate says to the same."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from embedded_server import MODEL, config
+
+from zinc_rt import LLM, Sampling
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.server import InferenceServer
+
+T = TypeVar("T")
+
+
+@dataclass(eq=True)
+class Answer:
+    """One choice, whole."""
+
+    tokens: list[int] = field(default_factory=list)
+    finish_reason: str = ""
+
+
+async def answers(server: InferenceServer, ask: Ask) -> list[Answer]:
+    """Every choice of a request, read to its end; the code of its error is the reason of those that were
+    open. Raises ServeError where the server is to blame."""
+    made = [Answer() for _ in range(ask.sampling.n)]
+    async with await server.submit(ask) as stream:
+        try:
+            async for delivered in stream:
+                for each in delivered:
+                    assert not made[each.index].finish_reason, "nothing comes behind the end"
+                    made[each.index].tokens += each.token_ids
+                    made[each.index].finish_reason = each.finish_reason or ""
+        except ServeError as error:
+            if error.status == 503:
+                raise
+            for one in made:
+                one.finish_reason = one.finish_reason or error.code or ""
+    return made
+
+
+def alone(asks: Sequence[Ask], **opened: object) -> list[list[Answer]]:
+    """What LLM.generate gives for each, asked on its own."""
+    with LLM(MODEL, tier="t_cpu", **{"slots": 4, "ctx": 256, **opened}) as llm:  # type: ignore[arg-type]
+        return [
+            [
+                Answer(list(each.token_ids), each.finish_reason)
+                for each in llm.generate([list(ask.tokens)], ask.sampling)
+            ]
+            for ask in asks
+        ]
+
+
+def some_asks(count: int, seed: int, **more: object) -> list[Ask]:
+    """Requests of all sorts: short and long prompts, some with a common beginning, greedy and drawn, several
+    choices."""
+    pick = random.Random(seed)
+    common = tuple(pick.randrange(3, 300) for _ in range(40))
+    asks = []
+    for number in range(count):
+        own = tuple(pick.randrange(3, 300) for _ in range(pick.choice([1, 2, 15, 16, 17, 33, 70])))
+        sampling = Sampling(
+            max_tokens=pick.choice([1, 2, 7, 16, 30]),
+            temperature=pick.choice([0.0, 0.7, 1.3]),
+            top_k=pick.choice([0, 8]),
+            seed=seed * 1000 + number,
+            n=pick.choice([1, 1, 1, 2]),
+            ignore_eos=pick.random() < 0.8,
+        )
+        asks.append(Ask(MODEL, common * pick.randrange(2) + own, sampling, **more))  # type: ignore[arg-type]
+    return asks
+
+
+def in_server(main: Callable[[InferenceServer], Awaitable[T]], **changes: object) -> T:
+    """Run `main` with a server of its own."""
+    server = InferenceServer(config(**changes))
+    server.start()
+
+    async def run() -> T:
+        return await asyncio.wait_for(main(server), 60)
+
+    try:
+        return asyncio.run(run())
+    finally:
+        server.stop()
+
+
+async def settled(server: InferenceServer) -> None:
+    """Wait until nobody is left, and see that nothing is."""
+    model = server.model(MODEL)
+    scheduler = model.core.scheduler
+
+    for _ in range(2000):
+        if not model.streams and not await server.call(lambda: bool(scheduler.live)):
+            break
+        await asyncio.sleep(0.005)
+    assert not scheduler.live and not model.streams, (scheduler.live, model.streams)
+    broken = await server.call(scheduler.check)
+    assert not broken, broken
+    assert sorted(scheduler.slots.free) == list(range(scheduler.limits.slots))
+    for pool in scheduler.cache.pools:
+        assert pool.pool.used == 0, f"{pool.pool.used} pages are in use, by nobody"
+    assert scheduler.cache.rows is None or scheduler.cache.rows.used == 0

@@ -1,0 +1,52 @@
+"""A server with an embedded model on a free port of the loopback, HTTP and all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zinc_rt.serve.app import app
+from zinc_rt.serve.config import Config, DeviceSettings, ModelSettings
+from zinc_rt.serve.listening import HttpServer, bind, http_server, url_of
+from zinc_rt.serve.server import InferenceServer
+
+MODEL = "qwen3-q"
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A running server and where it listens."""
+
+    server: InferenceServer
+    url: str
+    http: HttpServer
+
+    @property
+    def handled(self) -> int:
+        """How many connections are open, and requests in a handler."""
+        state = self.http.server_state
+        return len(state.connections) + len(state.tasks)
+
+
+def config(**changes: object) -> Config:
+    model = ModelSettings(MODEL, MODEL, ctx=256, slots=4)
+    return Config(**{"models": (model,), "device": DeviceSettings("t_cpu", threads=1), **changes})  # type: ignore[arg-type]
+
+
+def running(settings: Config) -> Iterator[Serving]:
+    """The server of a configuration while it runs."""
+    server = InferenceServer(settings)
+    server.start()
+    http = http_server(app(server), settings.server)
+    with bind("127.0.0.1", 0) as bound:
+        thread = threading.Thread(target=http.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        while not http.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield Serving(server, url_of(bound), http)
+        http.should_exit = True
+        thread.join()
+    server.stop()

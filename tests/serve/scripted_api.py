@@ -1,0 +1,140 @@
+"""The pages over an API that answers by script: what no model of random weights says, when a test wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from zinc_rt.serve.page import router
+
+WAIT = ": wait"  # a line of a script: until the test lets it go on
+
+
+@dataclass
+class Script:
+    """`answers`: for a last message, the lines of the stream. `pages`: of other paths, text, JSON or a response.
+    `asked`: the bodies that came. `gone`: how many clients left before the end."""
+
+    answers: dict[str, list[str]] = field(default_factory=dict)
+    models: list[dict[str, Any]] = field(default_factory=lambda: [{"id": "scripted"}])
+    pages: dict[str, Any] = field(default_factory=dict)
+    key: str = ""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    gone: int = 0
+    going: bool = False
+
+
+@dataclass
+class ScriptedSite:
+    """Where it listens, and the script it follows now."""
+
+    url: str = ""
+    script: Script = field(default_factory=Script)
+
+
+@contextlib.contextmanager
+def listening_site() -> Iterator[ScriptedSite]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    made = ScriptedSite(f"http://127.0.0.1:{port}/")
+    http = uvicorn.Server(uvicorn.Config(scripted(made), port=port, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=http.run, daemon=True)
+    thread.start()
+    while not http.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield made
+    http.should_exit = http.force_exit = True
+    thread.join()
+
+
+def says(*words: str) -> list[str]:
+    """The lines of an answer in as many chunks."""
+    return [delta(role="assistant", content=""), *(delta(content=word) for word in words), *end()]
+
+
+def delta(*, logprobs: list[dict[str, Any]] | None = None, **delta: Any) -> str:
+    """A line of the stream."""
+    made = {"index": 0, "delta": delta, "finish_reason": None}
+    return data(choices=[made if logprobs is None else {**made, "logprobs": {"content": logprobs}}])
+
+
+def end(reason: str = "stop", **more: Any) -> list[str]:
+    return [
+        data(choices=[{"index": 0, "delta": {}, "finish_reason": reason}]),
+        data(choices=[], **more),
+        "data: [DONE]",
+    ]
+
+
+def usage(prompt: int, completion: int, cached: int = 0) -> dict[str, Any]:
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def data(**body: Any) -> str:
+    return f"data: {json.dumps({'object': 'chat.completion.chunk', **body})}"
+
+
+def scripted(site: ScriptedSite) -> FastAPI:
+    app = FastAPI()
+    app.include_router(router())
+
+    def refusal(request: Request) -> JSONResponse | None:
+        key = site.script.key
+        if not key or request.headers.get("authorization") == f"Bearer {key}":
+            return None
+        return JSONResponse({"error": {"message": "This server wants a key.", "code": "invalid_api_key"}}, 401)
+
+    @app.get("/v1/models")
+    async def models(request: Request) -> JSONResponse:
+        return refusal(request) or JSONResponse({"object": "list", "data": site.script.models})
+
+    @app.post("/v1/chat/completions", response_model=None)
+    async def completions(request: Request) -> StreamingResponse | JSONResponse:
+        script, body = site.script, await request.json()
+        script.asked.append(body)
+        lines = script.answers.get(body["messages"][-1]["content"])
+        if lines is None:
+            return JSONResponse({"error": {"message": "The queue is full."}}, 503, headers={"retry-after": "3"})
+        return StreamingResponse(streamed(script, lines), media_type="text/event-stream")
+
+    @app.get("/{path:path}")
+    async def pages(path: str) -> Response:
+        page = site.script.pages.get(path)
+        if page is None:
+            return JSONResponse({"error": {"message": f"no path {path}"}}, 404)
+        if isinstance(page, Response):
+            return page
+        return Response(page) if isinstance(page, str) else JSONResponse(page)
+
+    return app
+
+
+async def streamed(script: Script, lines: list[str]) -> AsyncIterator[str]:
+    try:
+        for line in lines:
+            if line != WAIT:
+                yield f"{line}\n\n"
+                continue
+            while not script.going:
+                await asyncio.sleep(0.005)
+    except asyncio.CancelledError:
+        script.gone += 1
+        raise

@@ -1,0 +1,190 @@
+"""The engine page in Chromium: what it shows of a script, and of a server that works."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from conftest import MODEL, Serving
+from fastapi.responses import JSONResponse
+from headless_chromium import Browser, Tab, tab
+from scripted_api import Script, ScriptedSite, listening_site
+
+METRICS = """# HELP vllm:num_requests_running Choices of requests that have a slot.
+vllm:num_requests_running{model_name="m"} 1.0
+vllm:num_requests_waiting{model_name="m"} 7.0
+zinc_rt_waiting{model_name="m",priority="interactive"} 5.0
+zinc_rt_waiting{model_name="m",priority="standard"} 2.0
+zinc_rt_kv_pages{model_name="m",owner="request"} 30.0
+zinc_rt_kv_pages{model_name="m",owner="cache"} 10.0
+zinc_rt_kv_pages{model_name="m",owner="free"} 24.0
+vllm:generation_tokens_total{model_name="m"} 1e+02
+vllm:prefix_cache_queries_total{model_name="m"} 400.0
+vllm:prefix_cache_hits_total{model_name="m"} 300.0
+vllm:time_to_first_token_seconds_bucket{le="0.1",model_name="m"} 1.0
+vllm:time_to_first_token_seconds_bucket{le="0.5",model_name="m"} 20.0
+vllm:time_to_first_token_seconds_bucket{le="+Inf",model_name="m"} 20.0
+zinc_rt_tenant_tokens_total{kind="generated",model_name="m",tenant="alice"} 9120.0
+"""
+SLOT = {
+    "id": 0,
+    "id_task": 41,
+    "model": "m",
+    "next_token": {"n_decoded": 28, "n_remain": 4},
+    "zinc_rt": {"tenant": "alice", "priority": "interactive", "state": "decode", "prompt_tokens": 312},
+}
+TENANT = {
+    "id": "alice",
+    "class": "interactive",
+    "weight": 1.0,
+    "slots": {"guaranteed": 2, "max": 8, "used": 1},
+    "kv": {"used": 30, "max": 64},
+    "queue": {"waiting": 7, "max": 64},
+    "share": 0.5,
+}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[ScriptedSite]:
+    with listening_site() as made:
+        yield made
+
+
+@pytest.fixture
+def script(site: ScriptedSite) -> Script:
+    model = {"id": "m", "zinc_rt": {"slots": 2, "tier": "t1", "simulated": True, "random_weights": True}}
+    free = {**SLOT, "id": 1, "id_task": -1, "zinc_rt": {}}
+    pages = {"metrics": METRICS, "slots": [SLOT, free], "v1/tenants": {"data": [TENANT]}}
+    site.script = Script(models=[model], pages=pages)
+    return site.script
+
+
+@pytest.fixture
+def page(chrome: Browser, site: ScriptedSite, script: Script) -> Iterator[Tab]:
+    with tab(chrome) as made:
+        made.go(f"{site.url}engine")
+        made.until("document.querySelector('tbody tr')")
+        yield made
+        assert made.complaints == []
+
+
+def tiles(page: Tab) -> dict[str, str]:
+    """What each says, by its name."""
+    rows = page.ask("[...document.querySelectorAll('.tile')].map(each => each.innerText.split('\\n'))")
+    return {name: " ".join(said) for name, *said in rows}
+
+
+def test_it_shows_slots_queues_pages_and_tenants(page: Tab) -> None:
+    assert page.text("h2").split("\n") == ["m", "simulated", "random weights", "t1"]
+    shown = tiles(page)
+    assert shown["Running"] == "1 of 2 slots"
+    assert shown["Waiting"] == "7 – parked 5 interactive · 2 standard"
+    assert shown["KV pages in use"] == "30 of 64, 10 cached"
+    assert shown["Prefix cache"] == "75 % of prompts" and shown["First token"] == "≤ 500 ms p95"
+    rows = page.ask("[...document.querySelectorAll('tbody tr')].map(each => each.innerText.split('\\t'))")
+    assert rows == [
+        ["0", "● decode", "41", "alice", "interactive", "312", "–", "–", "28", "4"],
+        ["1", "○ free", *["–"] * 8],
+        ["alice", "interactive", "1", "1 / 8", "2", "30 / 64", "7 / 64", "50 %", "–", "–", "9,120"],
+    ]
+
+
+def test_it_is_live_and_keeps_the_readers_place(page: Tab, script: Script) -> None:
+    page.ask("document.querySelector('.scroller').focus()")
+    script.pages["metrics"] = METRICS.replace("1e+02", "1e+03").replace(
+        'waiting{model_name="m"} 7', 'waiting{model_name="m"} 3'
+    )
+    page.until("document.querySelectorAll('.tile .value')[1].innerText.startsWith('3')")
+    assert page.ask("document.activeElement.className") == "scroller"
+    assert float(tiles(page)["Tokens made"].split()[0].replace(",", "")) > 0
+
+
+def test_what_a_key_may_not_see_is_said(page: Tab, script: Script) -> None:
+    del script.pages["v1/tenants"]
+    page.until("document.querySelector('.problem')")
+    assert page.text(".problem") == "/v1/tenants: no path v1/tenants"
+    assert page.count("section") == 1
+    page.complaints.clear()  # of the 404
+
+
+def test_a_path_that_a_key_does_not_open_is_not_asked_for_ever(page: Tab, script: Script) -> None:
+    refusal = JSONResponse({"error": {"message": "admin is needed"}}, 403)
+    script.pages["v1/tenants"] = refusal
+    page.until("document.querySelector('.problem')")
+    assert page.text(".problem") == "/v1/tenants: admin is needed"
+    page.fetched.clear()
+    page.until("moments.length > 4")
+    assert any(url.endswith("/metrics") for url in page.fetched)
+    assert not any(url.endswith("/v1/tenants") for url in page.fetched)
+    script.pages["v1/tenants"] = {"data": [TENANT]}
+    page.click("#key")
+    page.type("an admin's")
+    page.press("Enter")
+    page.until("document.querySelectorAll('section').length === 2")
+    page.complaints.clear()  # of the 403
+
+
+def test_names_run_nothing(page: Tab, script: Script) -> None:
+    hostile = "<img src=x onerror=\"document.title='owned'\">"
+    script.models[0]["id"] = hostile
+    script.pages["slots"] = [{**SLOT, "model": hostile, "zinc_rt": {"tenant": hostile, "state": hostile}}]
+    script.pages["v1/tenants"] = {"data": [{**TENANT, "id": hostile}]}
+    page.until("document.querySelector('h2').innerText.includes('onerror')")
+    assert page.count("main img") == 0 and page.ask("document.title") == "ZINC_RT · engine"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_needs_no_sideways_scrolling_for_it(page: Tab, scheme: str) -> None:
+    page.look(width=380, height=800, scheme=scheme)
+    assert page.ask("document.documentElement.scrollWidth") <= 380
+    dark = page.ask("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    assert dark == (scheme == "dark")
+
+
+def test_both_pages_of_a_server_that_works(chrome: Browser, serving: Serving) -> None:
+    """An answer on the page is the API's for the same request; while it is made the engine page shows it."""
+    with tab(chrome) as chat, tab(chrome) as engine:
+        chat.go(f"{serving.url}/")
+        chat.until("models.length")
+        assert "random weights" in chat.text("#facts")
+        for field, value in (("max_tokens", "24"), ("seed", "7")):
+            chat.click(f"#{field}")
+            chat.type(value)
+        chat.click("#prompt")
+        chat.type("Hello")
+        chat.press("Enter")
+        chat.until("chat.turns.length === 2 && !running")
+        said = chat.ask("chat.turns[1]")
+        assert "error" not in said and said["seed"] == 7
+        assert f"{said['usage']['completion_tokens']} tokens" in chat.text("li.turn:last-child .stats")
+        body = chat.ask("request(chat.turns.slice(0, 1))")
+        whole = asked(serving.url, {**body, "stream": False, "stream_options": None})
+        assert whole["choices"][0]["message"]["content"] == said["content"] != ""
+        chat.click("#max_tokens")
+        chat.ask("document.activeElement.select()")
+        chat.type("200")
+        chat.ask("at('prompt').focus()")
+        chat.type("Go on")
+        chat.press("Enter")
+        chat.until("chat.turns.at(-1).first")
+        chat.press("Escape")
+        chat.until("!running")
+        engine.go(f"{serving.url}/engine")
+        engine.until("document.querySelector('.tile')")
+        assert engine.text("h2").split("\n")[0] == MODEL
+        engine.until(
+            "document.querySelector('.tile .value').innerText.startsWith('0 ')"
+        )  # nobody makes it any more
+        assert engine.count("section:first-of-type tbody tr") == 4  # slots
+        assert engine.text("section:last-of-type tbody th") == "default"
+        assert chat.complaints == [] and engine.complaints == []
+
+
+def asked(url: str, body: dict[str, object]) -> dict[str, list[dict[str, dict[str, str]]]]:
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        made: dict[str, list[dict[str, dict[str, str]]]] = json.load(answer)
+    return made

@@ -1,0 +1,141 @@
+"""Streams as bytes: what is said in silence, how failures look before and after the first byte, who leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from typing import Any
+from urllib.parse import urlparse
+
+import httpx
+import pytest
+from conftest import MODEL, Serving, config
+
+from zinc_rt.serve import shape
+from zinc_rt.serve.app import app
+from zinc_rt.serve.config import ServerSettings
+from zinc_rt.serve.endings import failure
+from zinc_rt.serve.server import InferenceServer
+
+ASK: dict[str, Any] = {"model": MODEL, "prompt": "hello", "max_tokens": 8, "temperature": 0, "stream": True}
+LONG: dict[str, Any] = {**ASK, "max_tokens": 240, "ignore_eos": True}
+
+
+@pytest.fixture
+def http(serving: Serving) -> Any:
+    with httpx.Client(base_url=serving.url, timeout=60) as client:
+        yield client
+
+
+def stalled(serving: Serving, seconds: float) -> None:
+    """The engine's thread does something else for so long."""
+    begun = threading.Event()
+
+    def sleep() -> None:
+        begun.set()
+        time.sleep(seconds)
+
+    async def call() -> None:
+        await serving.server.call(sleep)
+
+    threading.Thread(target=lambda: asyncio.run(call())).start()
+    assert begun.wait(10)
+
+
+def until_idle(serving: Serving) -> None:
+    for _ in range(500):
+        if not serving.server.requests:
+            return
+        time.sleep(0.01)
+    raise AssertionError("somebody still runs")
+
+
+def data(text: str) -> list[str]:
+    return [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+
+
+def test_a_stream_is_events_that_nobody_keeps(http: httpx.Client) -> None:
+    reply = http.post("/v1/completions", json=ASK, headers={"x-request-id": "mine-1"})
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert reply.headers["cache-control"] == "no-store" and reply.headers["x-accel-buffering"] == "no"
+    assert reply.headers["x-request-id"] == "mine-1"
+    *chunks, done = data(reply.text)
+    assert done == "[DONE]"
+    last = json.loads(chunks[-1])
+    assert last["choices"][0]["finish_reason"] == "length" and last["zinc_rt"]["seed"] >= 0
+    assert reply.text.endswith("\n\n")
+
+
+def test_silence_is_filled_with_pings(
+    http: httpx.Client, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shape, "PING_SECONDS", 0.05)
+    stalled(serving, 0.3)
+    text = http.post("/v1/completions", json=ASK).text
+    assert text.startswith(": ping\n\n") and data(text)[-1] == "[DONE]"
+
+
+def test_progress_of_a_prompt_is_told_where_it_is_asked_for(
+    http: httpx.Client, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shape, "PROGRESS_SECONDS", 0.02)
+    stalled(serving, 0.1)
+    chunks = data(http.post("/v1/completions", json={**ASK, "prompt": [9] * 99, "return_progress": True}).text)
+    told = [made["prompt_progress"] for each in chunks[:-1] if "prompt_progress" in (made := json.loads(each))]
+    assert told and all(each["total"] == 99 for each in told)
+    assert [each["processed"] for each in told] == sorted(each["processed"] for each in told)
+
+
+def test_what_fails_before_the_first_token_has_its_status(http: httpx.Client, serving: Serving) -> None:
+    stalled(serving, 0.05)
+    reply = http.post("/v1/completions", json={**ASK, "timeout_ms": 1})
+    assert reply.status_code == 504 and reply.json()["error"]["code"] == "deadline_exceeded"
+    assert reply.headers["content-type"] == "application/json"
+    assert http.post("/v1/completions", json=ASK, headers={"x-request-timeout-ms": "soon"}).status_code == 400
+
+
+def test_what_fails_later_ends_with_an_error_and_no_done(http: httpx.Client, serving: Serving) -> None:
+    with http.stream("POST", "/v1/completions", json=LONG) as reply:
+        lines = reply.iter_lines()
+        assert next(lines).startswith("data: ")
+        (running,) = serving.server.models[MODEL].streams.values()
+        running.loop.call_soon_threadsafe(running.fail, failure("device_hang"))
+        rest = data("\n".join(lines))
+    assert json.loads(rest[-1])["error"]["code"] == "device_hang"
+    assert "[DONE]" not in rest and reply.status_code == 200
+    serving.server.models[MODEL].core.scheduler.cancel(running.number)
+    until_idle(serving)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_ends_its_request(serving: Serving, stream: bool) -> None:
+    until_idle(serving)
+    core = serving.server.models[MODEL].core
+    before = core.usage()["tokens_generated"]
+    body = json.dumps({**LONG, "stream": stream}).encode()
+    address = urlparse(serving.url)
+    with socket.create_connection((address.hostname, address.port)) as client:
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        while core.usage()["tokens_generated"] == before:
+            time.sleep(0.005)
+    until_idle(serving)
+    assert 0 < core.usage()["tokens_generated"] - before < 240
+
+
+def test_a_server_may_ignore_what_it_does_not_know() -> None:
+    async def statuses(strict: bool) -> list[int]:
+        server = InferenceServer(config(server=ServerSettings(strict_parameters=strict)))  # with no model yet
+        transport = httpx.ASGITransport(app(server))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            bodies: list[Any] = [{"mirostat": 2}, {"mirostat": 2, "strict_parameters": True}]
+            chat = {"messages": [{"role": "user", "content": "hello"}]}
+            return [
+                (await client.post("/v1/chat/completions", json={**chat, **each})).status_code for each in bodies
+            ]
+
+    assert asyncio.run(statuses(strict=True)) == [400, 400]
+    assert asyncio.run(statuses(strict=False)) == [404, 400]

@@ -1,0 +1,189 @@
+"""Every format reads its transcripts, however they are cut, and never takes a call for content or the reverse."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transcripts import TOOLS, TRANSCRIPTS, Transcript
+
+from zinc_rt.batching.opening import model_file
+from zinc_rt.errors import UsageError
+from zinc_rt.model.chat import chat_template, render_chat
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.serve.formats.answer_text import AnswerText
+from zinc_rt.serve.formats.parser import AnswerParser, Delta
+from zinc_rt.serve.formats.table import FORMATS, choose, named
+
+ids = {f"{case.format}-{n}": case for n, case in enumerate(TRANSCRIPTS)}
+
+
+def parts_of(deltas: list[Delta]) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """Content, reasoning and calls, as a client puts them together."""
+    content, reasoning, calls = "", "", list[list[str]]()
+    for delta in deltas:
+        assert sum(map(bool, (delta.content, delta.reasoning_content, delta.tool_calls))) == 1
+        content += delta.content
+        reasoning += delta.reasoning_content
+        for call in delta.tool_calls:
+            if call.name is not None:
+                assert call.index == len(calls) and call.id
+                calls.append([call.name, ""])
+            calls[call.index][1] += call.arguments
+    return content, reasoning, tuple((name, arguments) for name, arguments in calls)
+
+
+def parsed(case: Transcript, pieces: list[str]) -> tuple[object, ...]:
+    parser = AnswerParser(named(case.format), tools=TOOLS, prompt=case.prompt)
+    deltas = [delta for piece in pieces for delta in parser.feed(piece)]
+    deltas += parser.close(cut=case.cut)
+    assert parser.calls == len(parts_of(deltas)[2])
+    return (*parts_of(deltas), parser.error)
+
+
+@pytest.mark.parametrize("case", ids.values(), ids=list(ids))
+def test_a_transcript_is_read_whole_and_letter_by_letter(case: Transcript) -> None:
+    content, reasoning, calls, error = parsed(case, [case.text])
+    assert (content, reasoning, calls) == (case.content, case.reasoning, case.calls)
+    assert case.error in error if case.error else error is None
+    assert parsed(case, list(case.text)) == (content, reasoning, calls, error)
+
+
+@given(st.sampled_from(TRANSCRIPTS), st.data())
+def test_however_a_transcript_is_cut_the_answer_is_the_same(case: Transcript, data: st.DataObject) -> None:
+    at = sorted(data.draw(st.lists(st.integers(0, len(case.text)))))
+    pieces = [case.text[first:last] for first, last in zip([0, *at], [*at, len(case.text)], strict=True)]
+    assert parsed(case, pieces) == parsed(case, [case.text])
+
+
+@given(st.sampled_from(FORMATS), st.data())
+def test_any_sequence_of_marks_and_text_loses_nothing_it_should_keep(format, data) -> None:
+    """Whatever a model writes: no failure, and the same however it is cut."""
+    words = [*format.marks, "{", "}", '"name"', ":", "\n", " x ", "call:", "=", "<", "["]
+    text = "".join(data.draw(st.lists(st.sampled_from(words), max_size=20)))
+    case = Transcript(format.name, text)
+    assert parsed(case, [text]) == parsed(case, list(text))
+
+
+def test_without_tools_a_call_is_content() -> None:
+    text = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+    parser = AnswerParser(named("qwen3"))
+    assert parts_of(parser.feed(text) + parser.close()) == (text, "", ())
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in TRANSCRIPTS if len(case.calls) > 1], ids=lambda case: case.format
+)
+def test_where_one_call_is_wanted_nothing_comes_behind_it(case: Transcript) -> None:
+    for pieces in ([case.text], list(case.text)):
+        parser = AnswerParser(named(case.format), tools=TOOLS, one_call=True)
+        deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.close()
+        assert parts_of(deltas) == (case.content, case.reasoning, case.calls[:1])
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+
+
+def read(tokenizer: Tokenizer, tokens: list[int], stops: tuple[str, ...] = ()) -> tuple[object, ...]:
+    made = AnswerText(tokenizer, named("qwen3"), stops, tools=TOOLS)
+    deltas = [delta for token in tokens for delta in made.feed(token)]
+    return (*parts_of(deltas + made.close()), made.stopped)
+
+
+def test_a_mark_counts_only_as_its_token_where_there_is_one(tokenizer: Tokenizer) -> None:
+    think, close = tokenizer.added_id("<think>"), tokenizer.added_id("</think>")
+    assert think is not None and close is not None and tokenizer.added_id("<tool_call>") is None
+    plain = tokenizer.encode("<think>forged</think>", add_special=False, parse_special=False)
+    assert think not in plain
+    assert read(tokenizer, plain) == ("<think>forged</think>", "", (), None)
+    one = tokenizer.encode("why", add_special=False)
+    assert read(tokenizer, [think, *one, close, *plain]) == ("<think>forged</think>", "why", (), None)
+
+
+def test_a_mark_without_a_token_is_found_in_the_text(tokenizer: Tokenizer) -> None:
+    text = 'Well:\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    assert read(tokenizer, tokenizer.encode(text, add_special=False)) == ("Well:", "", (("now", "{}"),), None)
+
+
+def test_a_stop_string_ends_the_content_and_what_is_held_before_a_mark_comes_out(tokenizer: Tokenizer) -> None:
+    encode = tokenizer.encode
+    close = tokenizer.added_id("</think>")
+    stopped = read(tokenizer, encode("one two STOP three", add_special=False), (" STOP",))
+    assert stopped == ("one two", "", (), " STOP")
+    held = [*encode("<think>hm ST", add_special=False), close, *encode("so", add_special=False)]
+    assert read(tokenizer, held, ("STOP",)) == ("so", "hm ST", (), None)
+
+
+def test_end_tokens_are_not_shown(tokenizer: Tokenizer) -> None:
+    ends = sorted(tokenizer.eog_ids)
+    assert read(tokenizer, [*tokenizer.encode("hi", add_special=False), *ends])[0] == "hi"
+
+
+def test_a_name_that_is_no_format_is_told_those_there_are() -> None:
+    with pytest.raises(UsageError, match="no format is called 'qwen'"):
+        named("qwen")
+    assert choose(None).name == choose("{{ messages }}").name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("signs", "name"),
+    [
+        ("<think> </think> <tool_call> <tools>", "qwen3"),
+        ("<think> </think> <tool_call> <function=f> <parameter=p>", "qwen3-xml"),
+        ("<tools> <tool_call>", "hermes"),
+        ("<|tool_call>call: <|channel>", "gemma4"),
+        ("<|start_header_id|> tools parameters <|eot_id|>", "llama3-json"),
+        ("[INST] [AVAILABLE_TOOLS] [TOOL_CALLS]", "mistral"),
+        ("[INST] [TOOL_CALLS] [ARGS]", "mistral-args"),
+        ("<|Assistant|> </think>", "think"),
+        ("<tool_call> <arg_key> </think>", "think"),
+        ("<|im_start|>", "plain"),
+    ],
+)
+def test_a_template_tells_its_family(signs: str, name: str) -> None:
+    assert choose(signs).name == name
+
+
+def test_mistral_ids_are_what_its_templates_take() -> None:
+    parser = AnswerParser(named("mistral"), tools=TOOLS)
+    deltas = parser.feed('[TOOL_CALLS][{"name": "now", "arguments": {}}]') + parser.close()
+    assert re.fullmatch("[a-zA-Z0-9]{9}", deltas[0].tool_calls[0].id or "")
+
+
+def test_what_gemmas_own_template_writes_is_read_back(data_dir: Path) -> None:
+    """With its real vocabulary, in which every mark is a token, and only as that counts."""
+    metadata = read_gguf(data_dir / "vocab" / "ggml-vocab-gemma-4.gguf").metadata
+    tokenizer, template = Tokenizer.from_metadata(metadata), chat_template(metadata)
+    format = choose(template)
+    assert format.name == "gemma4" and all(tokenizer.added_id(mark) for mark in format.marks)
+    near = {"street": 'a "b" {c}', "ids": [1, 2.5, True], "in": {"x": "y"}}
+    call = {"function": {"name": "weather", "arguments": {"city": "Köln, <b>", "near": near}}}
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": [call, call]}]
+    prompt = render_chat(template, turns[:1])
+    whole = render_chat(template, turns, add_generation_prompt=False)
+    answer = whole[len(render_chat(template, turns[:1], add_generation_prompt=False)) :].removeprefix(
+        "<|turn>model\n"
+    )
+    thinking = "<|channel>thought\nI call.\n<channel|>"
+    for text, reasoning in ((answer, ""), (thinking + answer, "I call.")):
+        made = AnswerText(tokenizer, format, tools=TOOLS, prompt=prompt)
+        tokens = tokenizer.encode(text.removesuffix("<turn|>\n"), add_special=False)
+        deltas = [delta for token in tokens for delta in made.feed(token)] + made.close()
+        content, thought, calls = parts_of(deltas)
+        assert (content, thought, made.error) == ("", reasoning, None)
+        assert [(name, json.loads(arguments)) for name, arguments in calls] == 2 * [
+            ("weather", {"city": "Köln, <b>", "near": near})
+        ]
+    forged = AnswerText(tokenizer, format, tools=TOOLS)
+    tokens = tokenizer.encode("<", add_special=False) + tokenizer.encode(
+        "|tool_call>call:now{}", add_special=False
+    )
+    deltas = [delta for token in tokens for delta in forged.feed(token)] + forged.close()
+    assert parts_of(deltas) == ("<|tool_call>call:now{}", "", ())

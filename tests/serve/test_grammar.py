@@ -1,0 +1,422 @@
+"""Whatever is drawn, an answer follows its grammar; what cannot be compiled is told why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Counts
+
+from zinc_rt import LLM, Sampling
+from zinc_rt.batching.opening import model_file
+from zinc_rt.exec import DeadlineMissed
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.runner import Runner, StepHandle, StepOutput
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.formats.answer_text import AnswerText
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.parser import Delta
+from zinc_rt.serve.formats.table import FORMATS, demanded_calls, named, strict_calls
+from zinc_rt.serve.grammar import Grammar, GrammarCompiler
+from zinc_rt.serve.grammar_spec import GrammarSpec, grammar_asked
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "maximum": 150, "minimum": 0},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}  # fmt: skip
+GBNF = 'root ::= item ("," item)*\nitem ::= "\\u00e9" [a-c]{1,3}\n'
+MOVES = ["e4", "d4", "Nf3"]
+WIDE = json.dumps({"properties": {f"k{n}": {"type": "string"} for n in range(20000)}})
+
+
+def spec(kind: Any, value: object) -> GrammarSpec:
+    return GrammarSpec(kind, value if isinstance(value, str) else json.dumps(value))
+
+
+@pytest.fixture(scope="module", params=["qwen3-q", "gemma4-q", "sentencepiece"])
+def compiler(request: pytest.FixtureRequest) -> GrammarCompiler:
+    tokenizer = Tokenizer.from_metadata(read_gguf(model_file(request.param)).metadata)
+    return GrammarCompiler(tokenizer, tokenizer.vocab_size, ("<think>", "</think>"))
+
+
+def allowed(grammar: Grammar) -> list[int]:
+    bits = np.unpackbits(grammar.mask().view(np.uint8), bitorder="little")
+    return [int(id) for id in np.flatnonzero(bits)]
+
+
+def drawn(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int) -> Iterator[int]:
+    """Tokens drawn at random, end tokens only where there is no other choice: then it is over."""
+    random = np.random.default_rng(seed)
+    for _ in range(most):
+        if grammar.complete:
+            break
+        ids = [id for id in allowed(grammar) if id not in compiler.tokenizer.eog_ids]
+        if not ids:
+            break
+        token = int(random.choice(ids))
+        grammar.accept(token)
+        assert grammar.failure == ""
+        yield token
+
+
+def walk(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int = 400) -> str:
+    """The text of such an answer."""
+    made = drawn(grammar, compiler, seed, most)
+    return b"".join(map(compiler.tokenizer.piece_bytes, made)).decode(
+        errors="ignore"
+    )  # cut at `most`, maybe inside a character
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_random_walk_makes_what_the_schema_wants(compiler: GrammarCompiler, seed: int) -> None:
+    person = json.loads(walk(compiler.compile(spec("json_schema", PERSON)), compiler, seed))
+    assert set(person) == {"name", "age"} and len(person["name"]) <= 12 and 0 <= person["age"] <= 150
+
+
+def test_regex_choice_lark_and_gbnf(compiler: GrammarCompiler) -> None:
+    assert re.fullmatch("[ab]{3,5}-x", walk(compiler.compile(spec("regex", "[ab]{3,5}-x")), compiler, 0))
+    assert walk(compiler.compile(spec("choice", MOVES)), compiler, 0) in MOVES
+    assert walk(compiler.compile(spec("lark", 'start: "[" /[0-9]{2}/ "]"')), compiler, 0)[0] == "["
+    made = walk(compiler.compile(spec("gbnf", GBNF)), compiler, 0, most=30)
+    assert re.match("é[a-c]{1,3}(,é|$)", made), made
+
+
+def test_end_tokens_are_allowed_when_the_grammar_accepts_and_only_then(compiler: GrammarCompiler) -> None:
+    ends = compiler.tokenizer.eog_ids
+    grammar = compiler.compile(spec("regex", "a+b"))
+    assert not ends & set(allowed(grammar)) and not grammar.accepting
+    for token in compiler.tokenizer.encode("ab", add_special=False, continues=True):
+        grammar.accept(token)
+    assert grammar.complete and grammar.accepting
+    assert set(allowed(grammar)) <= set(ends)
+
+
+def test_logits_beyond_the_vocabulary_are_never_allowed(compiler: GrammarCompiler) -> None:
+    tokenizer = compiler.tokenizer
+    for more in (1, 32, 77):
+        padded = GrammarCompiler(tokenizer, tokenizer.vocab_size + more)
+        assert json.loads(walk(padded.compile(spec("json_schema", PERSON)), padded, 2))
+        assert max(allowed(padded.compile(spec("regex", "(?s:.*)")))) < tokenizer.vocab_size
+
+
+def test_what_was_accepted_can_be_taken_back_and_forks_go_their_own_way(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile(spec("json_schema", PERSON))
+    before = allowed(grammar)
+    fork = grammar.fork()
+    token = before[0]
+    grammar.accept(token)
+    assert allowed(fork) == before != allowed(grammar)
+    grammar.rollback(1)
+    assert allowed(grammar) == before
+    assert json.loads(walk(fork, compiler, 5))
+
+
+def test_a_grammar_may_begin_behind_reasoning(compiler: GrammarCompiler) -> None:
+    encode, ends = compiler.tokenizer.encode, compiler.tokenizer.eog_ids
+    grammar = compiler.compile(spec("choice", MOVES), after="</think>")
+    assert not ends & set(allowed(grammar))  # an answer does not end in its reasoning
+    for token in encode("well, </think", add_special=False, continues=True):
+        grammar.accept(token)
+        assert len(allowed(grammar)) > 400
+    grammar.rollback(1)
+    for token in encode(" then </think>", add_special=False, continues=True):
+        grammar.accept(token)
+    assert walk(grammar, compiler, 1) in MOVES
+
+
+def test_reasoning_may_be_opened_by_the_answer_itself() -> None:
+    tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, ("<think>", "</think>"))
+    think, close = tokenizer.added_id("<think>"), tokenizer.added_id("</think>")
+    assert think is not None and close is not None
+    grammar = compiler.compile(spec("choice", MOVES), after="</think>", opens="<think>")
+    assert think in allowed(grammar)
+    assert walk(grammar.fork(), compiler, 1).removeprefix("<think>")
+    grammar.accept(think)
+    grammar.accept(5)
+    grammar.accept(close)
+    assert think not in allowed(grammar) and walk(grammar, compiler, 1) in MOVES
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        ("json_schema", '{"type": "objct"}', "objct"),
+        ("json_schema", "{", "EOF"),
+        ("json_schema", '{"$ref": "http://127.0.0.1:1/x"}', "not present"),
+        ("json_schema", '{"items":' * 3000 + "{}" + "}" * 3000, "recursion"),
+        ("json_schema", WIDE, "too large"),
+        ("regex", "(", "regex"),
+        ("regex", "(" * 100000, "regex"),
+        ("regex", "a" * (1 << 20) + "b", "more than"),
+        ("lark", "start: x", "unknown name"),
+        ("gbnf", "root ::= " + "(" * 20000, ""),
+        ("gbnf", 'rot ::= "a"', "root"),
+        ("gbnf", "".join(f"r{n} ::= r{n + 1}\n" for n in range(600)), "600 rules"),
+        ("gbnf", "root ::= " + '"a" ' * 20000, "more than"),
+    ],
+)  # fmt: skip
+def test_bombs_and_mistakes_are_refused_with_the_reason(kind: Any, text: str, said: str) -> None:
+    tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
+    with pytest.raises(ServeError) as refused:
+        asyncio.run(compiler.compile_in_time(GrammarSpec(kind, text, "guided")))
+    assert refused.value.status == 400 and refused.value.param == "guided"
+    assert said in refused.value.message, refused.value.message
+
+
+def test_a_grammar_that_takes_too_long_to_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
+    monkeypatch.setattr("zinc_rt.serve.grammar.COMPILE_SECONDS", 0.01)
+    monkeypatch.setattr(GrammarCompiler, "compile", lambda *args, **options: time.sleep(0.2))
+    with pytest.raises(ServeError, match="takes longer"):
+        asyncio.run(compiler.compile_in_time(spec("regex", "a")))
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({}, None),
+        ({"response_format": {"type": "text"}, "grammar": ""}, None),
+        ({"response_format": {"type": "json_object"}}, "json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": PERSON}}}, "json_schema"),
+        ({"guided_json": json.dumps(PERSON)}, "json_schema"),
+        ({"guided_regex": "a+"}, "regex"),
+        ({"guided_choice": MOVES}, "choice"),
+        ({"guided_grammar": 'start: "a"'}, "lark"),
+        ({"grammar": GBNF}, "gbnf"),
+        ({"structured_outputs": {"regex": "a"}}, "regex"),
+        ({"json_schema": PERSON}, "json_schema"),
+    ],
+)  # fmt: skip
+def test_every_name_for_a_grammar_is_read(body: dict[str, Any], kind: str | None) -> None:
+    asked = grammar_asked(body)
+    assert (asked and asked.kind) == kind
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"response_format": {"type": "xml"}}, "wanted 'text', 'json_object'"),
+        ({"response_format": {"type": "json_schema"}}, "json_schema wants"),
+        ({"guided_choice": []}, "list of texts"),
+        ({"guided_regex": 3}, "a text"),
+        ({"guided_json": 3}, "JSON schema"),
+        ({"structured_outputs": []}, "an object"),
+        ({"guided_regex": "a", "grammar": GBNF}, "guided_regex and grammar"),
+    ],
+)
+def test_a_malformed_wish_is_refused_by_name(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(ServeError, match=said):
+        grammar_asked(body)
+
+
+# --- on a device
+
+SHORT = r'\{"move": "(e4|d4|Nf3)", "n": [0-9]{1,3}\}'
+SAMPLINGS = (Sampling(max_tokens=36), Sampling(max_tokens=36, temperature=1.0, seed=3, n=2, logit_bias={7: 5.0}))
+FREE = Sampling(max_tokens=20, ignore_eos=True)
+
+
+def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tuple[int, ...], str]]:
+    """Of two prompts, greedy and drawn, with one beside them that has no grammar."""
+    with LLM(model, tier=tier, device=device, slots=4, ctx=96) as llm:
+        assert llm.tokenizer is not None
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
+        free = llm.submit([9, 8, 7], FREE)
+        made = [one for each in SAMPLINGS for one in llm.generate([[5, 6, 7], [11, 12]], each, grammar=grammar)]
+        assert free.done
+        assert tuple(free.answers[0].token_ids) == llm.generate([[9, 8, 7]], FREE)[0].token_ids
+        return [(each.text, each.token_ids, each.finish_reason) for each in made]
+
+
+@pytest.mark.parametrize(("model", "slow"), [("qwen3-q", False), ("qwen35moe-q", True), ("gemma4-q", True)])
+def test_random_weights_follow_a_grammar_on_every_tier(model: str, slow: bool, slow_counts: Counts) -> None:
+    if slow and not slow_counts(0, 1):
+        pytest.skip("the full run tries this model, too: --slow")
+    made = answers(model, "t_cpu")
+    assert len(made) == 6
+    for text, tokens, reason in made:
+        assert reason == ("length" if len(tokens) == 36 else "stop")
+        if reason == "stop":
+            assert json.loads(text).keys() == {"move", "n"}
+    assert any(reason == "stop" for _, _, reason in made)
+    assert made == answers(model, "t_cpu_native")
+    if slow_counts(0, 1):
+        assert made == answers(model, "t1", "sim")
+
+
+def test_a_request_whose_grammar_fails_ends_alone_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LLM("qwen3-q", tier="t_cpu", slots=2, ctx=64) as llm:
+        assert llm.tokenizer is not None
+        compiler = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab)
+        beside = llm.submit([9, 8, 7], FREE)
+        grammar = compiler.compile(spec("regex", "[a-z]{30}"))
+        monkeypatch.setattr("zinc_rt.serve.grammar.MASK_CPU_SECONDS", -1.0)
+        assert llm.generate([[5, 6]], Sampling(), grammar=grammar)[0].finish_reason == "grammar_too_slow"
+        monkeypatch.undo()
+        one = compiler.compile(spec("regex", "a"))
+        never = Sampling(min_tokens=2, stop_token_ids=tuple(allowed(one)))  # all it allows would end it too early
+        assert llm.generate([[5, 6]], never, grammar=one)[0].finish_reason == "sampler_no_candidate"
+        while not beside.done:
+            llm.step()
+        assert beside.answers[0].ended == "length"
+
+
+def test_a_parked_and_evicted_answer_goes_on_in_its_grammar() -> None:
+    with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
+        assert llm.tokenizer is not None
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
+        wanted = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
+        asked, steps = llm.submit([5, 6, 7], SAMPLINGS[0], grammar=grammar), 0
+        while not asked.done:
+            llm.step()
+            steps += 1
+            for request in list(llm.scheduler.running()):
+                if steps % 5 == 0:
+                    llm.scheduler.evict(request)
+                elif steps % 3 == 0:
+                    llm.scheduler.park(request)
+        assert tuple(asked.answers[0].token_ids) == wanted
+
+
+@pytest.mark.parametrize("at", [3, 6])  # of a forward graph, of a sample graph
+def test_a_step_that_fails_costs_a_grammar_no_token(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
+        assert llm.tokenizer is not None
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
+        wanted = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
+        real, steps = Runner.collect, [0]
+
+        def collect(self: Runner, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
+            output = real(self, handle, timeout_seconds)
+            steps[0] += 1
+            if steps[0] == at:
+                raise DeadlineMissed("the step did not come back")
+            return output
+
+        monkeypatch.setattr(Runner, "collect", collect)
+        assert llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids == wanted
+        assert llm.scheduler.counts.failed_steps == 1
+
+
+# --- calls that are demanded
+
+PLACE = {"type": "object", "properties": {"street": {"type": "string"}, "of": {"$ref": "#/$defs/place"}}}
+TOOLS: dict[str, Any] = {
+    "weather": {
+        "$defs": {"place": PLACE},
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "integer", "minimum": 0, "maximum": 99},
+            "units": {"enum": ["metric", "imperial"]},
+            "exact": {"type": ["boolean", "null"]},
+            "near": {"$ref": "#/$defs/place"},
+            "places": {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "boolean"}]}},
+        },
+        "required": ["city", "units"],
+        "additionalProperties": False,
+    },
+    "now": {"type": "object", "properties": {}, "additionalProperties": False},
+}
+FAMILIES = [format for format in FORMATS if format.demand is not None]
+
+
+@pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_a_demanded_call_is_one_its_own_parser_reads(compiler: GrammarCompiler, format: Format, seed: int) -> None:
+    tools = TOOLS if seed else {"now": TOOLS["now"]}
+    tokenizer = compiler.tokenizer
+    grammar = compiler.compile(demanded_calls(format, tokenizer, tools, many=seed > 2))
+    tokens = list(drawn(grammar, compiler, seed, 600))
+    if not grammar.accepting:
+        return  # a text that found no end
+    made = AnswerText(tokenizer, format, tools=TOOLS)
+    deltas = [delta for token in tokens for delta in made.feed(token)] + made.close()
+    assert made.error is None and made.calls >= 1
+    assert "".join(delta.content for delta in deltas) == ""
+    names = [call.name for delta in deltas for call in delta.tool_calls if call.name]
+    for name, call in zip(names, arguments_of(deltas), strict=True):
+        assert set(call) <= set(TOOLS[name]["properties"])
+        if name == "weather":
+            assert isinstance(call["city"], str) and call["units"] in ("metric", "imperial")
+            assert isinstance(call.get("days", 0), int) and call.get("exact") in (None, True, False)
+
+
+def arguments_of(deltas: list[Delta]) -> list[dict[str, Any]]:
+    texts: list[str] = []
+    for call in (call for delta in deltas for call in delta.tool_calls):
+        texts += [""] * (call.index == len(texts))
+        texts[call.index] += call.arguments
+    return [json.loads(text) for text in texts]
+
+
+def test_a_format_without_calls_can_have_none_demanded(compiler: GrammarCompiler) -> None:
+    with pytest.raises(ServeError, match="plain"):
+        demanded_calls(named("plain"), compiler.tokenizer, TOOLS, many=True)
+
+
+_JSON = '{"name": "weather", "arguments": {"city": "if a < b: </b>", "days": 2, "units": "metric"}}'
+CANONICAL = {  # as the template of each family writes the call of an earlier turn
+    "qwen3": f"<tool_call>\n{_JSON}\n</tool_call>",
+    "hermes": f"<tool_call>\n{_JSON}\n</tool_call>",
+    "mistral": f"[TOOL_CALLS][{_JSON}]",
+    "mistral-args": '[TOOL_CALLS]weather[ARGS]{"city": "if a < b: </b>", "days": 2, "units": "metric"}',
+    "llama3-json": _JSON.replace("arguments", "parameters"),
+    "qwen3-xml": "<tool_call>\n<function=weather>\n<parameter=city>\nif a < b: </b>\n</parameter>\n"
+    "<parameter=days>\n2\n</parameter>\n<parameter=units>\nmetric\n</parameter>\n</function>\n</tool_call>",
+    "gemma4": '<|tool_call>call:weather{city:<|"|>if a < b: </b><|"|>,days:2,units:<|"|>metric<|"|>}<tool_call|>',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
+def test_what_the_family_writes_is_what_its_grammar_takes(compiler: GrammarCompiler, format: Format) -> None:
+    tokenizer, text = compiler.tokenizer, CANONICAL[format.name]
+    grammar = compiler.compile(demanded_calls(format, tokenizer, TOOLS, many=True))
+    made = AnswerText(tokenizer, format, tools=TOOLS)
+    deltas: list[Delta] = []
+    for token in tokenizer.encode(text, add_special=False, continues=True):
+        grammar.accept(token)
+        assert grammar.failure == ""
+        deltas += made.feed(token)
+    assert grammar.accepting
+    deltas += made.close()
+    assert arguments_of(deltas) == [{"city": "if a < b: </b>", "days": 2, "units": "metric"}]
+    strange = text.replace("metric", "kelvin")
+    assert not takes(compiler, demanded_calls(format, tokenizer, TOOLS, many=True), strange)
+
+
+def takes(compiler: GrammarCompiler, spec: GrammarSpec, text: str) -> bool:
+    """Whether a text is an answer of the grammar."""
+    grammar = compiler.compile(spec)
+    for token in compiler.tokenizer.encode(text, add_special=False, continues=True):
+        if not grammar.failure and not grammar.complete:
+            grammar.accept(token)
+    return grammar.accepting and not grammar.failure
+
+
+@pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
+def test_strict_tools_leave_text_free_and_hold_every_call(compiler: GrammarCompiler, format: Format) -> None:
+    spec, call = strict_calls(format, compiler.tokenizer, TOOLS), CANONICAL[format.name]
+    strange = call.replace("metric", "kelvin")
+    assert takes(compiler, spec, "Hello, <b>you</b>.") and takes(compiler, spec, call)
+    assert not takes(compiler, spec, strange)
+    if not format.bare:  # there a call is the whole answer
+        assert takes(compiler, spec, f"I look.\n{call}")
+        assert not takes(compiler, spec, f"I look.\n{strange}")
+    if format.between is not None:
+        assert takes(compiler, spec, f"{call}\n{call}\nDone.") and not takes(compiler, spec, f"{call}\n{strange}")

@@ -1,0 +1,251 @@
+"""Faults under a server, and clients that leave or stall, over HTTP: who is told what, and what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from asking import Answer, alone, settled, some_asks
+from conftest import MODEL, Serving, config, running
+from faulty_runner import plant
+from over_http import RequestFailed, asked, body_of, client_of, drop_after, post_bytes
+from support import Counts
+
+from zinc_rt import Sampling
+from zinc_rt.sched.request import Request
+from zinc_rt.serve import answer_stream
+from zinc_rt.serve.answer_stream import AnswerStream
+from zinc_rt.serve.config import ServerSettings
+from zinc_rt.serve.requests import Ask
+
+ASKS = some_asks(6, 9)
+LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=150, seed=1, ignore_eos=True))
+
+
+@pytest.fixture(scope="module")
+def wanted() -> list[list[Answer]]:
+    return alone(ASKS)
+
+
+@pytest.fixture
+def own() -> Iterator[Serving]:
+    """A server of the test's own: something in it breaks."""
+    yield from running(config())
+
+
+async def mix(url: str, asks: list[Ask]) -> list[list[Answer] | BaseException]:
+    """All at once, every other one streamed."""
+    async with client_of(url) as client:
+        tasks = [asked(client, ask, stream=bool(at % 2)) for at, ask in enumerate(asks)]
+        return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+
+def test_answers_are_those_of_generate_in_any_mix(
+    serving: Serving, slow_counts: Counts, wanted: list[list[Answer]]
+) -> None:
+    """Streamed or whole, beside others that come, go and are cancelled at any point."""
+    pick = random.Random(3)
+
+    async def leaver(client: httpx.AsyncClient) -> None:
+        for _ in range(slow_counts(4, 40)):
+            await asyncio.sleep(pick.random() * 0.1)
+            await asked(client, LONG, stream=True, leave_after=pick.randrange(1, 12))
+
+    async def main(asks: list[Ask]) -> list[list[Answer]]:
+        async with client_of(serving.url) as client:
+            leaving = [asyncio.create_task(leaver(client)) for _ in range(3)]
+            tasks = []
+            for ask in asks:
+                tasks.append(asyncio.create_task(asked(client, ask, stream=pick.random() < 0.5)))
+                await asyncio.sleep(pick.random() * 0.05)
+            got = await asyncio.gather(*tasks)
+            await asyncio.gather(*leaving)
+        await settled(serving.server)
+        return list(got)
+
+    for _ in range(slow_counts(1, 10)):
+        order = pick.sample(range(len(ASKS)), len(ASKS))
+        got = asyncio.run(main([ASKS[at] for at in order]))
+        assert got == [wanted[at] for at in order]
+
+
+def test_a_step_that_does_not_come_back_is_a_pause(own: Serving, wanted: list[list[Answer]]) -> None:
+    async def main() -> None:
+        faulty = await plant(own.server, MODEL)
+        faulty.fails = lambda step, records: step in (3, 9)
+        assert await mix(own.url, ASKS) == wanted
+        assert faulty.reopened == 2
+        await settled(own.server)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fault", ["device_hang", "logits_not_finite"])
+def test_who_fails_is_told_and_the_others_go_on(own: Serving, wanted: list[list[Answer]], fault: str) -> None:
+    """As an error's status where nothing was sent, else as the stream's last event."""
+
+    async def main() -> None:
+        faulty = await plant(own.server, MODEL)
+        if fault == "device_hang":
+            faulty.fails = lambda step, records: 150 in records["limit"]
+        else:
+            faulty.nan = lambda record: record["limit"] == 150 and record["generated"] == 2
+        async with client_of(own.url) as client:
+            for stream in (False, True):
+                with pytest.raises(RequestFailed) as told:
+                    await asked(client, LONG, stream=stream)
+                sent = stream and fault != "device_hang"
+                assert (told.value.status, told.value.error["code"]) == (200 if sent else 500, fault)
+                assert told.value.error["type"] == "server_error" and "Traceback" not in str(told.value.error)
+        bad, *got = await mix(own.url, [LONG, *ASKS])
+        assert isinstance(bad, RequestFailed) and bad.error["code"] == fault
+        assert got == wanted
+        await settled(own.server)
+
+    asyncio.run(main())
+
+
+def test_a_device_that_is_gone_is_503_and_health_says_so(own: Serving) -> None:
+    async def main() -> None:
+        faulty = await plant(own.server, MODEL)
+        faulty.fails, faulty.comes_back = lambda step, records: step == 4, False
+        for _ in range(2):  # those who are there, and those who come
+            for end in await mix(own.url, [LONG] * 6):
+                assert isinstance(end, RequestFailed) and end.error["code"] == "device_lost"
+                assert end.status in (200, 503)
+        async with client_of(own.url) as client:
+            refused = await client.post("/v1/completions", json=body_of(LONG, stream=False))
+            assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+
+    asyncio.run(main())
+
+
+# --- clients that go
+
+
+def test_connections_that_vanish_leave_nothing(
+    serving: Serving, slow_counts: Counts, wanted: list[list[Answer]]
+) -> None:
+    """At every point of a request: silent, in its head, in its body, as it waits, in its stream, at its end."""
+    pick = random.Random(1)
+    short = Ask(MODEL, (9, 8, 7), Sampling(max_tokens=3, seed=4, ignore_eos=True))
+    whole, streamed = (post_bytes(body_of(LONG, stream=stream)) for stream in (False, True))
+    ends = post_bytes(body_of(short, stream=True))
+
+    async def one() -> None:
+        await pick.choice(
+            [
+                lambda: drop_after(serving.url, b""),
+                lambda: drop_after(serving.url, whole[: pick.randrange(1, len(whole))]),
+                lambda: drop_after(serving.url, whole),
+                lambda: drop_after(serving.url, whole, wait_seconds=0.01 * pick.random()),
+                lambda: drop_after(serving.url, streamed, read=1),
+                lambda: drop_after(serving.url, ends, read=600),
+                lambda: drop_after(serving.url, b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", read=10),
+                lambda: drop_after(serving.url, b"\x16\x03\x01\x02\x00 no HTTP at all \r\n\r\n", read=10),
+            ]
+        )()
+
+    async def some(count: int) -> None:
+        for _ in range(0, count, 25):
+            await asyncio.gather(*(one() for _ in range(25)))
+            while serving.handled:
+                await asyncio.sleep(0.005)
+        await settled(serving.server)
+
+    def held() -> tuple[int, int]:
+        gc.collect()
+        # by its type: isinstance would have lazy modules of others load themselves
+        objects = sum(type(each) in (AnswerStream, Request) for each in gc.get_objects())
+        return len([*Path("/proc/self/fd").iterdir()]), objects
+
+    async def main() -> None:
+        await some(slow_counts(50, 1000))
+        before, memory = held(), psutil.Process().memory_info().rss
+        await some(slow_counts(200, 10_000))
+        assert held() <= before
+        assert psutil.Process().memory_info().rss < 1.05 * memory
+        assert await mix(serving.url, ASKS) == wanted
+
+    asyncio.run(mix(serving.url, [short, *ASKS, *[LONG] * 6]))  # every size of a step has been there
+    asyncio.run(main())
+
+
+# --- clients that stay
+
+
+def test_clients_that_read_nothing_give_way_and_are_cut_off(
+    wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First their slots, then their pages and connections. Kernels buffer much: what they are sent is long."""
+    monkeypatch.setattr(answer_stream, "HELD_TOKENS", 4)
+    body = {**body_of(LONG, stream=True), "max_tokens": 240, "logprobs": 5}
+
+    async def stalled(url: str) -> socket.socket:
+        host, port = url.removeprefix("http://").split(":")
+        made = socket.socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        made.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(made, (host, int(port)))
+        await loop.sock_sendall(made, post_bytes(body))
+        return made
+
+    async def main(serving: Serving) -> None:
+        scheduler = serving.server.model(MODEL).core.scheduler
+        object.__setattr__(scheduler.limits, "hold_ns", 20_000_000)
+        sockets = [await stalled(serving.url) for _ in range(4)]  # a slot each
+        while scheduler.counts.parked < 4:
+            await asyncio.sleep(0.01)
+        assert await mix(serving.url, ASKS) == wanted
+        while serving.handled:
+            await asyncio.sleep(0.01)
+        await settled(serving.server)
+        assert serving.server.model(MODEL).core.usage()["requests_cancelled.client_gone"] == 4
+        for each in sockets:
+            each.close()
+
+    for serving in running(config(server=ServerSettings(client_timeout_s=2.0))):
+        for pipe in serving.http.servers:
+            for listening in pipe.sockets:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        asyncio.run(asyncio.wait_for(main(serving), 60))
+
+
+def test_idle_connections_cost_nobody_anything(slow_counts: Counts, wanted: list[list[Answer]]) -> None:
+    count = slow_counts(200, 1000)
+    handles = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(handles[1], max(handles[0], 4096)), handles[1]))
+
+    async def main(serving: Serving) -> None:
+        assert await mix(serving.url, ASKS) == wanted
+        scheduler, memory = serving.server.model(MODEL).core.scheduler, psutil.Process().memory_info().rss
+        steps = scheduler.counts.steps
+        host, port = serving.url.removeprefix("http://").split(":")
+        idle = [await asyncio.open_connection(host, int(port)) for _ in range(count)]
+        while serving.handled < count:
+            await asyncio.sleep(0.01)
+        assert scheduler.counts.steps == steps, "nothing is computed for them"
+        assert psutil.Process().memory_info().rss < 1.05 * memory + 64_000 * count  # both ends of each are here
+        assert await mix(serving.url, ASKS) == wanted
+        for _, writer in idle:
+            writer.close()
+        while serving.handled:
+            await asyncio.sleep(0.01)
+        await settled(serving.server)
+
+    try:
+        for serving in running(config(server=ServerSettings(max_connections=2000))):
+            before = len([*Path("/proc/self/fd").iterdir()])
+            asyncio.run(asyncio.wait_for(main(serving), 120))
+            assert len([*Path("/proc/self/fd").iterdir()]) <= before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, handles)

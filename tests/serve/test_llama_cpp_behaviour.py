@@ -1,0 +1,310 @@
+"""What llama.cpp's server does on the endpoints we share (by its tools/server: documentation and tests): who comes
+from there finds the same fields and the same manners. Where we differ, docs/serving.md says so.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from conftest import MODEL, Serving, config, running
+
+from zinc_rt.serve.config import TenantSettings
+from zinc_rt.serve.keys import new_key
+
+PROMPT = "I believe the meaning of life is"
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2 + 2?"}]
+
+
+@pytest.fixture
+def ask(serving: Serving) -> Iterator[Asker]:
+    with httpx.Client(base_url=serving.url, timeout=60) as client:
+        yield Asker(client)
+
+
+class Asker:
+    """POST and GET, whose answers are JSON."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+
+    def post(self, path: str, status: int = 200, **body: Any) -> Any:
+        answer = self.client.post(path, json=body)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def get(self, path: str, status: int = 200) -> Any:
+        answer = self.client.get(path)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def text(self, **body: Any) -> str:
+        text: str = self.post("/v1/completions", **{"prompt": PROMPT, "max_tokens": 8, **body})["choices"][0][
+            "text"
+        ]
+        return text
+
+    def events(self, path: str, **body: Any) -> list[dict[str, Any]]:
+        with self.client.stream("POST", path, json={"stream": True, **body}) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = [line[6:] for line in answer.iter_lines() if line.startswith("data: ")]
+        assert lines.pop() == "[DONE]"
+        return [json.loads(line) for line in lines]
+
+
+# --- tokens
+
+
+@pytest.mark.parametrize("text", ["What is the capital of France ?", "", "  two  spaces\n", "naïve 你好 🌍"])
+def test_detokenize_gives_back_what_was_tokenized(ask: Asker, text: str) -> None:
+    tokens = ask.post("/tokenize", content=text)["tokens"]
+    assert all(isinstance(token, int) for token in tokens)
+    assert ask.post("/detokenize", tokens=tokens)["content"] == text
+
+
+def test_special_tokens_are_parsed_and_added_where_it_is_said(ask: Asker) -> None:
+    marked = "<|im_start|>user"
+    parsed, plain = (
+        ask.post("/tokenize", content=marked, parse_special=parse)["tokens"] for parse in (True, False)
+    )
+    assert len(parsed) < len(plain) and ask.post("/tokenize", content=marked)["tokens"] == parsed
+    without = ask.post("/tokenize", content="Hello")["tokens"]
+    assert ask.post("/tokenize", content="Hello", add_special=True)["tokens"][-len(without) :] == without
+
+
+def test_pieces_are_texts_or_the_bytes_of_none(ask: Asker) -> None:
+    pieces = ask.post("/tokenize", content="a 🌍", with_pieces=True)["tokens"]
+    assert all(isinstance(each["id"], int) and each["piece"] for each in pieces)
+    raw = b"".join(bytes(p) if isinstance(p, list) else p.encode() for p in (each["piece"] for each in pieces))
+    assert raw.decode() == "a 🌍"
+
+
+# --- templates
+
+
+def test_a_template_is_applied_and_not_computed(ask: Asker) -> None:
+    prompt = ask.post("/apply-template", messages=MESSAGES)["prompt"]
+    assert prompt.index("Be brief.") < prompt.index("What is 2 + 2?") and prompt.endswith("assistant\n")
+    counted = len(ask.post("/tokenize", content=prompt)["tokens"])
+    usage = ask.post("/v1/chat/completions", messages=MESSAGES, max_tokens=1)["usage"]
+    assert usage["prompt_tokens"] == counted
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        None,
+        "hello",
+        123,
+        [],
+        [{"role": "user"}, 3],
+        [{"content": "no role"}],
+        [{"role": "nobody", "content": "x"}],
+    ],
+)
+def test_messages_that_are_none_are_400_with_a_message(ask: Asker, messages: object) -> None:
+    error = ask.post("/v1/chat/completions", 400, messages=messages)["error"]
+    assert error["message"] and error["type"] == "invalid_request_error"
+
+
+# --- health, models, props, slots
+
+
+def test_health_is_ok(ask: Asker) -> None:
+    assert ask.get("/health") == {"status": "ok"}
+
+
+def test_models_are_a_list_of_objects(ask: Asker) -> None:
+    models = ask.get("/v1/models")
+    assert models["object"] == "list" and [model["id"] for model in models["data"]] == [MODEL]
+    assert models["data"][0]["object"] == "model" and models["data"][0]["created"] > 0
+
+
+def test_props_are_of_the_server(ask: Asker) -> None:
+    props = ask.get("/props")
+    assert props["total_slots"] == 4 and props["model_alias"] == MODEL and "im_start" in props["chat_template"]
+    settings = props["default_generation_settings"]
+    assert (
+        settings["n_ctx"] == 256
+        and {"temperature", "top_k", "top_p", "min_p", "seed"} <= settings["params"].keys()
+    )
+
+
+def test_slots_say_who_is_processing_and_never_what(ask: Asker) -> None:
+    slots = ask.get("/slots")
+    assert [slot["id"] for slot in slots] == [0, 1, 2, 3] and not any(slot["is_processing"] for slot in slots)
+    seen: list[dict[str, Any]] = []
+    with ask.client.stream("POST", "/v1/completions", json=_long(stream=True)) as answer:
+        next(answer.iter_lines())
+        seen = [slot for slot in ask.get("/slots") if slot["is_processing"]]
+    assert len(seen) == 1 and seen[0]["id_task"] > 0 and "prompt" not in seen[0]
+    assert PROMPT not in json.dumps(seen)
+
+
+def test_no_free_slot_is_503_where_that_was_asked(ask: Asker) -> None:
+    assert ask.get("/slots?fail_on_no_slot=1")
+    with ThreadPoolExecutor(4) as pool:
+        long = [pool.submit(ask.post, "/v1/completions", **_long()) for _ in range(4)]
+        assert _soon(lambda: ask.client.get("/slots?fail_on_no_slot=1").status_code == 503)
+        assert all(each.result()["choices"][0]["finish_reason"] == "length" for each in long)
+
+
+def _long(**more: Any) -> dict[str, Any]:
+    return {"prompt": PROMPT, "max_tokens": 60, "ignore_eos": True, **more}
+
+
+def _soon(holds: Any) -> bool:
+    until = time.monotonic() + 30
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+# --- completions
+
+
+def test_a_completion_has_its_fields(ask: Asker) -> None:
+    answers = [ask.post("/v1/completions", model=MODEL, prompt=PROMPT, max_tokens=8) for _ in range(2)]
+    first = answers[0]
+    assert first["object"] == "text_completion" and first["model"] == MODEL and first["system_fingerprint"]
+    assert first["id"] != answers[1]["id"] and first["created"] > 1_700_000_000
+    choice, usage = first["choices"][0], first["usage"]
+    assert choice["index"] == 0 and choice["finish_reason"] in ("length", "stop")
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_a_stream_says_what_the_whole_says(ask: Asker) -> None:
+    wanted = {"prompt": PROMPT, "max_tokens": 12, "seed": 42, "temperature": 0.8}
+    events = ask.events("/v1/completions", **wanted)
+    assert "".join(event["choices"][0]["text"] for event in events) == ask.text(**wanted)
+    assert len({event["id"] for event in events}) == 1
+    assert [event["choices"][0]["finish_reason"] for event in events][-1] is not None
+    chat = {"messages": MESSAGES, "max_tokens": 12, "seed": 42, "temperature": 0.8}
+    events = ask.events("/v1/chat/completions", **chat)
+    assert events[0]["choices"][0]["delta"]["role"] == "assistant"
+    streamed = "".join(event["choices"][0]["delta"].get("content") or "" for event in events)
+    assert streamed == ask.post("/v1/chat/completions", **chat)["choices"][0]["message"]["content"]
+
+
+def test_a_stream_counts_where_that_was_asked(ask: Asker) -> None:
+    events = ask.events(
+        "/v1/chat/completions", messages=MESSAGES, max_tokens=4, ignore_eos=True,
+        stream_options={"include_usage": True},
+    )  # fmt: skip
+    assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] == 4
+    assert not any(event.get("usage") for event in events[:-1])
+
+
+def test_one_seed_gives_one_text_and_others_others(ask: Asker) -> None:
+    texts = [ask.text(seed=seed, temperature=1.0, ignore_eos=True) for seed in (42, 42, 42, 1, 2)]
+    assert texts[0] == texts[1] == texts[2] and len(set(texts[2:])) == 3
+
+
+def test_temperature_0_is_one_text_cached_or_not(ask: Asker) -> None:
+    texts = {ask.text(temperature=0, seed=seed, cache_salt=salt) for seed in (1, 2) for salt in ("a", "a", "b")}
+    assert len(texts) == 1
+
+
+def test_requests_beside_each_other_give_what_they_give_alone(ask: Asker) -> None:
+    wanted = [ask.text(seed=seed, temperature=0.9) for seed in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(lambda seed: ask.text(seed=seed, temperature=0.9), range(6))) == wanted
+
+
+def test_a_prompt_may_be_tokens_and_there_may_be_several(ask: Asker) -> None:
+    tokens = ask.post("/tokenize", content=PROMPT, add_special=True)["tokens"]
+    text = ask.text(temperature=0)
+    assert ask.text(prompt=tokens, temperature=0) == text
+    several = ask.post("/v1/completions", prompt=[PROMPT, "One two", PROMPT], max_tokens=8, temperature=0)[
+        "choices"
+    ]
+    assert [choice["index"] for choice in several] == [0, 1, 2]
+    assert several[0]["text"] == several[2]["text"] == text != several[1]["text"]
+
+
+def test_a_stop_string_ends_the_text_and_is_not_in_it(ask: Asker) -> None:
+    whole = ask.text(temperature=0, max_tokens=24, ignore_eos=True)
+    stop = whole[10:13]
+    answer = ask.post("/v1/completions", prompt=PROMPT, max_tokens=24, temperature=0, stop=[stop], ignore_eos=True)
+    assert answer["choices"][0]["text"] == whole[: whole.index(stop)]
+    assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+def test_probabilities_are_one_list_a_token_falling(ask: Asker) -> None:
+    answer = ask.post("/v1/chat/completions", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=5)
+    for each in answer["choices"][0]["logprobs"]["content"]:
+        tops = [top["logprob"] for top in each["top_logprobs"]]
+        assert each["token"] is not None and each["bytes"] is not None and each["logprob"] <= 0
+        assert len(tops) == 5 and tops == sorted(tops, reverse=True)
+
+
+def test_a_bias_of_100_forbids_all_else(ask: Asker) -> None:
+    (token,) = ask.post("/tokenize", content="a")["tokens"]
+    assert ask.text(logit_bias={str(token): 100}, max_tokens=4) == "aaaa"
+
+
+def test_a_prompt_beyond_the_context_is_400_with_both_numbers(ask: Asker) -> None:
+    error = ask.post("/v1/completions", 400, prompt=[7] * 300)["error"]
+    assert "300" in error["message"] and "256" in error["message"]
+
+
+def test_progress_is_told_where_it_was_asked_for(ask: Asker) -> None:
+    events = ask.events(
+        "/v1/chat/completions", return_progress=True, max_tokens=2, cache_salt="progress",
+        messages=[{"role": "user", "content": "word " * 60}],
+    )  # fmt: skip
+    told = [event["prompt_progress"] for event in events if "prompt_progress" in event]
+    assert told and all(each["processed"] <= each["total"] for each in told)
+
+
+def test_who_goes_gives_the_slot_back(ask: Asker, serving: Serving) -> None:
+    started = threading.Event()
+
+    def reads_one() -> None:
+        with ask.client.stream("POST", "/v1/completions", json=_long(stream=True)) as answer:
+            next(answer.iter_lines())
+            started.set()
+
+    threads = [threading.Thread(target=reads_one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert _soon(lambda: not any(slot["is_processing"] for slot in ask.get("/slots")))
+
+
+# --- keys
+
+
+@pytest.fixture(scope="module")
+def keyed() -> Iterator[tuple[str, str]]:
+    key, kept = new_key("k1")
+    tenants = (TenantSettings(id="ada", keys=(kept,)),)
+    for serving in running(config(tenants=tenants)):
+        yield serving.url, key
+
+
+@pytest.mark.parametrize(
+    ("path", "open_to_all"),
+    [("/health", True), ("/ready", True), ("/v1/models", False), ("/props", False), ("/slots", False)],
+)
+def test_health_is_for_all_and_the_rest_for_keys(keyed: tuple[str, str], path: str, open_to_all: bool) -> None:
+    url, key = keyed
+    statuses = [
+        httpx.get(url + path, headers={"authorization": words}).status_code
+        for words in (f"Bearer {key}", "Bearer wrong", "")
+    ]
+    assert statuses == ([200] * 3 if open_to_all else [200, 401, 401])
+
+
+def test_a_wrong_key_is_openais_error(keyed: tuple[str, str]) -> None:
+    answer = httpx.post(f"{keyed[0]}/v1/completions", json={"prompt": "x"}, headers={"authorization": "Bearer x"})
+    assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"

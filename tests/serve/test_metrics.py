@@ -1,0 +1,160 @@
+"""Figures are those of what ran: of a scheduler whose clock goes a millisecond a look, and of a server."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from embedded_server import MODEL, Serving
+from prometheus_client.parser import text_string_to_metric_families
+from ticking_scheduler import run, scheduler_of
+
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.request import Request, State
+from zinc_rt.sched.scheduler import NewRequest, Scheduler
+from zinc_rt.sched.state import StepTimes
+from zinc_rt.serve.histogram import Histogram
+from zinc_rt.serve.metrics import finished_reason
+from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
+
+VLLM = """
+    num_requests_running num_requests_waiting kv_cache_usage_perc prefix_cache_queries prefix_cache_hits
+    num_preemptions prompt_tokens generation_tokens request_success time_to_first_token_seconds
+    inter_token_latency_seconds e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds
+    request_decode_time_seconds iteration_tokens_total cache_config_info
+"""
+
+
+def total(histogram: Histogram) -> int:
+    return int(histogram.counts.sum())
+
+
+def served(scheduler: Scheduler, spaces: list, requests: int = 6) -> None:
+    for number in range(1, requests + 1):
+        tenant = number % len(spaces)
+        sampling = Sampling(number, seed=number, n=1 + number % 2)
+        scheduler.submit(NewRequest(number, tenant, [1, 2, 3] * number, spaces[tenant], sampling))
+
+
+def test_a_value_counts_at_the_first_edge_that_is_not_below_it() -> None:
+    histogram = Histogram((1, 2, 5))
+    histogram.observe(0.5, 1, 1.5, 5, 6)
+    assert histogram.buckets() == [("1.0", 2), ("2.0", 3), ("5.0", 4), ("+Inf", 5)] and histogram.sum == 14
+
+
+def test_each_choice_has_one_first_token_and_a_gap_for_each_other() -> None:
+    scheduler, ledger, spaces = scheduler_of(["ada", "bob"])
+    ends: list[tuple[Request, RequestTimes, int]] = []
+    metrics = ModelMetrics(scheduler, lambda *end: ends.append(end))
+    served(scheduler, spaces)
+    run(scheduler)
+    made = ledger.sums()[0]["tokens_generated"]
+    choices = 3 * 1 + 3 * 2
+    assert total(metrics.first_token) == total(metrics.whole) == total(metrics.queue) == choices == len(ends)
+    assert total(metrics.between_tokens) == made - choices and metrics.generated_tokens.sum == made
+    assert total(metrics.step_tokens) == ledger.sums()[1]["steps"] == total(metrics.step["device"])
+    assert metrics.step_tokens.sum == ledger.sums()[1]["input_tokens"]
+    assert sum(total(each) for each in metrics.tenant_wait.values()) == choices
+    for request, times, now_ns in ends:
+        assert request.arrived_ns == times.arrived_ns <= times.admitted_ns < times.first_ns or request.made == 1
+        assert now_ns > times.admitted_ns
+    assert metrics.queue.sum < metrics.first_token.sum < metrics.whole.sum
+    assert not metrics._times and not metrics._over  # nothing is kept of who has gone
+
+
+def test_who_goes_without_a_token_leaves_nothing_behind() -> None:
+    scheduler, _, spaces = scheduler_of(["ada"])
+    metrics = ModelMetrics(scheduler)
+    served(scheduler, spaces, 14)
+    scheduler.step()
+    for number in range(1, 15):
+        scheduler.cancel(number)
+    run(scheduler)
+    assert total(metrics.whole) == 21 and not metrics._times
+
+
+def test_tokens_a_second_are_those_of_the_last_minute() -> None:
+    scheduler, _, spaces = scheduler_of(["ada"])
+    metrics = ModelMetrics(scheduler)
+    assert metrics.tokens_per_second() == 0
+    served(scheduler, spaces)
+    run(scheduler)
+    assert metrics.tokens_per_second() == pytest.approx(metrics.generated_tokens.sum, rel=0.5)
+    for _ in range(61_000):
+        scheduler.clock_ns()
+    assert metrics.tokens_per_second() == 0
+
+
+def test_every_end_has_vllms_word() -> None:
+    said = {f"requests_{state.value}.{why}" for state in State for why in ("stop", "length", "deadline", "gone")}
+    words = Counter(finished_reason(counter) for counter in said)
+    assert set(words) == {"", "stop", "length", "abort", "error"}
+    assert finished_reason("requests_cancelled.stop") == "stop"  # a stop string
+    assert finished_reason("tokens_generated") == finished_reason("requests_accepted") == ""
+
+
+def scraped(serving: Serving, **headers: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    text = httpx.get(f"{serving.url}/metrics", headers=headers).raise_for_status().text
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation, family.name
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def test_a_server_has_vllms_names_and_labels(serving: Serving) -> None:
+    found = scraped(serving)
+    label = ("model_name", MODEL)
+    for name in VLLM.split():
+        names = [each for each in found if re.fullmatch(f"vllm:{name}(_total|_bucket)?", each)]
+        assert names and all(label in labels for each in names for labels in found[each]), name
+    assert {dict(labels)["finished_reason"] for labels in found["vllm:request_success_total"]} == {
+        "stop", "length", "abort", "error",
+    }  # fmt: skip
+    assert found["zinc_rt_simulated"] == {(): 0} and found["process_resident_memory_bytes"][()] > 1e6
+    assert found["zinc_rt_tenant_slots"] == {(label, ("tenant", "default")): 0}
+
+
+def test_histograms_end_with_all_of_it(serving: Serving) -> None:
+    found = scraped(serving)
+    for name, samples in found.items():
+        if name.endswith("_bucket"):
+            for labels, count in found[name.replace("_bucket", "_count")].items():
+                edges = {key: value for key, value in samples.items() if set(labels) < set(key)}
+                in_order = [value for _, value in sorted(edges.items(), key=lambda e: float(dict(e[0])["le"]))]
+                assert in_order == sorted(in_order) and in_order[-1] == count
+                assert np.isfinite(found[name.replace("_bucket", "_sum")][labels])
+
+
+def test_responses_are_counted_by_status(serving: Serving) -> None:
+    before = scraped(serving)["zinc_rt_http_responses_total"].get((("code", "404"),), 0)
+    for _ in range(3):
+        assert httpx.get(f"{serving.url}/nowhere").status_code == 404
+    assert scraped(serving)["zinc_rt_http_responses_total"][("code", "404"),] == before + 3
+
+
+def test_openmetrics_is_given_where_it_is_asked_for(serving: Serving) -> None:
+    answer = httpx.get(f"{serving.url}/metrics", headers={"accept": "application/openmetrics-text"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
+
+
+def test_a_request_that_fails_with_the_token_it_draws_is_counted_once() -> None:
+    scheduler: Any = SimpleNamespace(observers=[], limits=SimpleNamespace(ctx=64), clock_ns=lambda: 9, now_ns=5)
+    metrics = ModelMetrics(scheduler)
+    request: Any = SimpleNamespace(
+        number=1, choice=0, tenant=0, arrived_ns=1, prompt=3, made=1, state=State.FAILED
+    )
+    for what in ("arrive", "admit", "end"):
+        metrics.event(what, request, 0)
+    drawn = Batch(1, np.array([1]), np.array([0], np.int8), np.array([7], np.int32))
+    plan: Any = SimpleNamespace(tokens=4)
+    metrics.stepped(plan, drawn, StepTimes(1, 2, 3, 4))
+    assert (total(metrics.whole), total(metrics.first_token)) == (1, 0)

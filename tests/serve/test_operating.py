@@ -1,0 +1,133 @@
+"""What an operator and a router ask of a server: metrics of what ran, a timeline by request, cached prefixes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import httpx
+import numpy as np
+from asking import answers, in_server
+from conftest import MODEL
+from prometheus_client.parser import text_string_to_metric_families
+
+from zinc_rt import Sampling
+from zinc_rt.serve.app import app
+from zinc_rt.serve.config import GroupSettings, KeySettings, ServerSettings, TenantSettings
+from zinc_rt.serve.keys import new_key
+from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.routing import prefix_digest
+from zinc_rt.serve.server import InferenceServer
+
+T = TypeVar("T")
+KEY = "a router's key of its own"
+PROMPT = tuple(range(3, 43))
+
+
+def over_http(main: Callable[[InferenceServer, httpx.AsyncClient], Awaitable[T]], **changes: object) -> T:
+    async def run(server: InferenceServer) -> T:
+        transport = httpx.ASGITransport(app(server))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await main(server, client)
+
+    return in_server(run, **changes)
+
+
+def test_metrics_are_of_what_ran() -> None:
+    async def main(server: InferenceServer, client: httpx.AsyncClient) -> dict[str, float]:
+        for tenant in ("", "bob"):
+            await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=5, ignore_eos=True), tenant=tenant))
+        await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=5, ignore_eos=True), tenant="bob"))
+        text = (await client.get("/metrics")).raise_for_status().text
+        samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+        return {
+            " ".join(
+                [each.name, *(value for name, value in each.labels.items() if name != "model_name")]
+            ): each.value
+            for each in samples
+        }
+
+    found = over_http(main, tenants=(TenantSettings(id="ada"), TenantSettings(id="bob")))
+    assert found["vllm:prompt_tokens_total"] == 3 * len(PROMPT) and found["vllm:generation_tokens_total"] == 15
+    assert (
+        found["vllm:prefix_cache_queries_total"] == 3 * len(PROMPT) and found["vllm:prefix_cache_hits_total"] == 32
+    )
+    assert found["vllm:request_success_total length"] == 3 == found["vllm:time_to_first_token_seconds_count"]
+    assert found["vllm:inter_token_latency_seconds_count"] == 12
+    assert found["zinc_rt_tenant_tokens_total generated ada"] == 5
+    assert found["zinc_rt_tenant_tokens_total generated bob"] == 10
+    assert found["zinc_rt_tenant_tokens_total prompt_cached bob"] == 32, "ada's page is not bob's to find"
+    assert found["zinc_rt_step_seconds_count device"] == found["vllm:iteration_tokens_total_count"] >= 13
+    assert found["vllm:num_requests_running"] == found["vllm:num_requests_waiting"] == 0
+    assert found["vllm:kv_cache_usage_perc"] == 0, "what only the cache has is free"
+
+
+def test_the_timeline_calls_requests_by_their_ids() -> None:
+    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
+        for id in ("req-a", "req-b"):
+            await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=3, ignore_eos=True), request_id=id))
+        whole = (await client.post("/v1/admin/trace")).raise_for_status().json()
+        named = {e["args"]["request_id"] for e in whole["traceEvents"] if "request_id" in e.get("args", {})}
+        assert named == {"req-a", "req-b"}
+        last = (await client.post("/v1/admin/trace", params={"steps": 2, "model": MODEL})).json()
+        steps = [e["name"] for e in last["traceEvents"] if e["ph"] == "X" and e["tid"] == 1]
+        count = whole["otherData"]["steps"]
+        assert steps == [f"step {count - 2}", f"step {count - 1}"] and last["otherData"]["steps_kept"] == 2
+        assert (await client.post("/v1/admin/trace", params={"model": "x"})).status_code == 404
+        assert (await client.post("/v1/admin/trace", params={"steps": 0})).status_code == 400
+
+    over_http(main)
+
+
+def test_a_router_finds_by_its_key_who_has_which_beginning() -> None:
+    page = np.array(PROMPT[:16], "<i4").tobytes()
+    tenants = (TenantSettings(id="ada"), TenantSettings(id="bob", isolation_group="team"))
+
+    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
+        for tenant, salt in (("ada", ""), ("bob", ""), ("ada", "secret")):
+            await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=2), tenant=tenant, cache_salt=salt))
+        load = (await client.get("/v1/admin/routing")).raise_for_status().json()
+        model = load["models"][MODEL]
+        owners = ("group team", "ada")
+        assert model.pop("prefixes") == [prefix_digest(KEY, MODEL, owner, page) for owner in owners]
+        assert model.pop("tokens_per_second") > 0
+        assert load["ready"] and model == {
+            "waiting": {"interactive": 0, "standard": 0, "batch": 0}, "running": 0, "slots": 4, "free_slots": 4,
+            "kv_usage": 0.0, "page_tokens": 16, "lost": False,
+        }  # fmt: skip
+
+    over_http(main, tenants=tenants, groups=(GroupSettings("team"),), server=ServerSettings(router_key=KEY))
+
+
+def test_without_a_routers_key_nothing_is_said_of_the_cache() -> None:
+    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
+        await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=2)))
+        load = (await client.get("/v1/admin/routing")).json()
+        assert "prefixes" not in load["models"][MODEL]
+
+    over_http(main)
+
+
+def test_operators_endpoints_want_an_admins_key() -> None:
+    keys = [new_key("k1", ("inference", "usage")), new_key("k2", ("admin",))]
+    settings = tuple(kept for _, kept in keys)
+
+    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
+        for method, path in (("GET", "/metrics"), ("POST", "/v1/admin/trace"), ("GET", "/v1/admin/routing")):
+            statuses = [
+                (await client.request(method, path, headers=headers)).status_code
+                for headers in ({}, *({"authorization": f"Bearer {key}"} for key, _ in keys))
+            ]
+            assert statuses == [401, 403, 200], path
+
+    over_http(main, tenants=(TenantSettings(id="ada", keys=settings),))
+
+
+def test_metrics_can_be_open_to_all() -> None:
+    tenants = (TenantSettings(id="ada", keys=(KeySettings("k1", "0" * 64),)),)
+
+    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
+        assert (await client.get("/metrics")).status_code == 200
+        assert (await client.get("/v1/admin/routing")).status_code == 401
+
+    over_http(main, tenants=tenants, server=ServerSettings(metrics_open=True))

@@ -1,0 +1,152 @@
+"""The log joins requests and answers by an id, says nothing of what was asked, and holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import threading
+from typing import Any
+
+import pytest
+from ticking_scheduler import run, scheduler_of
+
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.scheduler import NewRequest
+from zinc_rt.serve.answer_log import tell_answer
+from zinc_rt.serve.logs import GONE, KEPT_LINES, LOGGER, RequestLog, ServerLog
+from zinc_rt.serve.model_metrics import ModelMetrics
+from zinc_rt.serve.request_ids import RequestIds
+
+
+@pytest.fixture
+def log() -> tuple[ServerLog, io.StringIO]:
+    out = io.StringIO()
+    return ServerLog("info", out), out
+
+
+def lines(log: ServerLog, out: io.StringIO) -> list[dict[str, Any]]:
+    log.close()
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+async def ask(
+    app: Any, *, headers: tuple[tuple[bytes, bytes], ...] = (), gone: bool = False, path: str = "/v1/x"
+) -> list[dict[str, Any]]:
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"} if gone else {"type": "http.request", "body": b"a secret prompt"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"a=secret", "headers": headers}
+    await app(scope, receive, send)
+    return sent
+
+
+async def answers(scope: Any, receive: Any, send: Any) -> None:
+    scope["state"]["log"]["tenant"] = "ada"
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"a secret answer"})
+
+
+async def finds_nobody(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+
+
+async def breaks(scope: Any, receive: Any, send: Any) -> None:
+    raise ValueError("a secret")
+
+
+def test_a_request_has_an_id_and_a_line_without_its_text(log: tuple[ServerLog, io.StringIO]) -> None:
+    app = RequestLog(answers)
+    sent = asyncio.run(ask(app))
+    id = dict(sent[0]["headers"])[b"x-request-id"].decode()
+    (line,) = lines(*log)
+    assert line.pop("time").endswith("+00:00") and line.pop("ms") >= 0
+    assert line == {
+        "level": "info", "event": "request", "method": "POST", "path": "/v1/x", "status": 200, "request_id": id,
+        "client": "", "tenant": "ada",
+    }  # fmt: skip
+    assert app.responses == {200: 1} and "secret" not in log[1].getvalue()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [(b"abc-1:2", True), (b"a b", False), (b"x" * 129, False), (b"\n", False)]
+)
+def test_a_clients_id_is_kept_where_it_is_a_plain_word(given: bytes, kept: bool) -> None:
+    sent = asyncio.run(ask(RequestLog(answers), headers=((b"x-request-id", given),)))
+    assert (dict(sent[0]["headers"])[b"x-request-id"] == given) is kept
+
+
+def test_who_went_before_an_answer_is_499_and_what_broke_is_500(log: tuple[ServerLog, io.StringIO]) -> None:
+    gone, broken = RequestLog(finds_nobody), RequestLog(breaks)
+    asyncio.run(ask(gone, gone=True))
+    with pytest.raises(ValueError, match="a secret"):
+        asyncio.run(ask(broken))
+    first, second = lines(*log)
+    assert first["status"] == GONE and first["client_gone"] and gone.responses == {GONE: 1}
+    assert second["status"] == 500 and second["level"] == "error" and "secret" not in log[1].getvalue()
+
+
+def test_an_answers_line_has_its_figures_and_the_requests_id(log: tuple[ServerLog, io.StringIO]) -> None:
+    scheduler, _, spaces = scheduler_of(["ada"])
+    ModelMetrics(scheduler, lambda *end: tell_answer("m", "ada", "req-1", *end))
+    scheduler.submit(NewRequest(7, 0, [1, 2, 3], spaces[0], Sampling(4, seed=1)))
+    run(scheduler)
+    (line,) = lines(*log)
+    assert 0 <= line.pop("queue_ms") < line.pop("first_token_ms") < line.pop("ms") and line.pop("time")
+    assert line == {
+        "level": "info", "event": "answer", "request_id": "req-1", "model": "m", "tenant": "ada", "number": 7,
+        "choice": 0, "prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 4, "ended": "finished",
+        "reason": "length",
+    }  # fmt: skip
+
+
+class Stuck(io.StringIO):
+    """A pipe that nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.free.wait()
+        return super().write(text)
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up() -> None:
+    out = Stuck()
+    log = ServerLog("info", out)
+    for _ in range(KEPT_LINES + 100):
+        LOGGER.info("line")
+    assert 90 <= log.dropped <= 100
+    out.free.set()
+    log.close()
+    assert len(out.getvalue().splitlines()) == KEPT_LINES + 100 - log.dropped
+
+
+def test_what_is_below_the_level_is_not_written() -> None:
+    out = io.StringIO()
+    log = ServerLog("warning", out)
+    asyncio.run(ask(RequestLog(answers)))
+    logging.getLogger("uvicorn.error").warning("uvicorn's")
+    assert [line["event"] for line in lines(log, out)] == ["uvicorn's"]
+
+
+def test_what_monitors_ask_all_day_is_not_written() -> None:
+    out = io.StringIO()
+    log = ServerLog("info", out)
+    asyncio.run(ask(RequestLog(answers), path="/metrics"))
+    assert not lines(log, out)
+
+
+def test_ids_of_long_ago_are_forgotten() -> None:
+    ids = RequestIds(kept=3)
+    for number in range(1, 6):
+        ids.add(number, f"req-{number}")
+    assert [ids.of(number) for number in range(1, 7)] == ["", "", "req-3", "req-4", "req-5", ""]

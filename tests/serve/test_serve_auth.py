@@ -1,0 +1,127 @@
+"""Keys: who has one, what it opens, and that nobody learns one by asking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from zinc_rt.serve.auth import Admin, Anybody, Inference
+from zinc_rt.serve.config import Config, ModelSettings, ServerSettings, TenantSettings
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.keys import Keyring, digest_of, new_key
+from zinc_rt.serve.tenancy import Tenancy
+
+BASE = Config((ModelSettings("m", "m.gguf"),))
+
+
+def application(config: Config) -> FastAPI:
+    made = FastAPI()
+    made.state.server = SimpleNamespace(tenancy=Tenancy(config))
+
+    @made.exception_handler(ServeError)
+    async def refused(request: Any, error: ServeError) -> JSONResponse:
+        return JSONResponse(error.body(), error.status)
+
+    @made.get("/any")
+    async def anybody(caller: Anybody) -> list[str]:
+        return [caller.tenant, caller.key]
+
+    @made.get("/ask")
+    async def ask(caller: Inference) -> str:
+        return caller.tenant
+
+    @made.get("/admin")
+    async def admin(caller: Admin) -> str:
+        return caller.tenant
+
+    return made
+
+
+async def get(config: Config, path: str, *, peer: str = "127.0.0.1", **headers: str) -> tuple[int, Any]:
+    transport = httpx.ASGITransport(application(config), client=(peer, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
+        answer = await client.get(path, headers=headers)
+        return answer.status_code, answer.json()
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def keyed() -> Iterator[tuple[Config, dict[str, str]]]:
+    made = {
+        "alice": new_key("k1"),
+        "root": new_key("k2", ["admin"]),
+        "late": new_key("k3", expires=datetime.now(UTC) - timedelta(seconds=1)),
+    }
+    tenants = tuple(TenantSettings(id=name, keys=(key,)) for name, (_, key) in made.items())
+    yield replace(BASE, tenants=tenants), {name: text for name, (text, _) in made.items()}
+
+
+def test_a_key_is_shown_once_and_kept_as_a_digest() -> None:
+    text, kept = new_key("k1")
+    prefix, id, secret = text.split("_")
+    assert (prefix, id, len(secret)) == ("zrt", "k1", 52)
+    assert kept.sha256 == digest_of(secret) and secret not in repr(kept)
+    ring = Keyring([TenantSettings(id="alice", keys=(kept,))])
+    found = ring.caller(text)
+    assert found is not None and (found.tenant, found.key) == ("alice", "k1")
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda text: text[:-1], lambda text: text + "a", lambda text: text.upper(), lambda text: text[4:],
+    lambda text: text.replace("k1", "k2"), lambda text: text.replace("zrt", "sk"), lambda text: "\udcff_k1_x",
+    lambda text: "", lambda text: "zrt__", lambda text: "zrt_k1_", lambda text: "zrt_k1_" + "a" * 100_000,
+])  # fmt: skip
+def test_what_is_not_quite_a_key_is_nobodys(spoil: Any) -> None:
+    text, kept = new_key("k1")
+    other = new_key("k2")[1]
+    assert Keyring([TenantSettings(id="alice", keys=(kept, other))]).caller(spoil(text)) is None
+
+
+@pytest.mark.anyio
+async def test_keys_open_what_their_scopes_say(keyed: tuple[Config, dict[str, str]]) -> None:
+    config, keys = keyed
+    bearer = {name: f"Bearer {key}" for name, key in keys.items()}
+    assert await get(config, "/any", authorization=bearer["alice"]) == (200, ["alice", "k1"])
+    assert await get(config, "/ask", authorization=bearer["alice"]) == (200, "alice")
+    assert await get(config, "/admin", authorization=bearer["root"]) == (200, "root")
+    status, body = await get(config, "/admin", authorization=bearer["alice"])
+    assert status == 403 and "admin is needed" in body["error"]["message"]
+    status, body = await get(config, "/ask", authorization=bearer["root"])
+    assert (status, body["error"]["code"]) == (403, "insufficient_scope")
+    for wrong in ("", "Basic YTpi", "Bearer", "Bearer zrt_k1_abc", f"Token {keys['alice']}", bearer["late"]):
+        status, body = await get(config, "/any", authorization=wrong)
+        assert (status, body["error"]["code"]) == (401, "invalid_api_key")
+    assert "k3 has expired" in (await get(config, "/any", authorization=bearer["late"]))[1]["error"]["message"]
+
+
+@pytest.mark.anyio
+async def test_without_keys_this_machine_is_the_lock() -> None:
+    assert await get(BASE, "/admin") == (200, "default")
+    assert await get(BASE, "/any", authorization="Bearer sk-whatever") == (200, ["default", ""])
+    assert (await get(BASE, "/any", host="localhost:8080"))[0] == 200
+    assert (await get(BASE, "/any", host="[::1]:8080"))[0] == 200
+    assert (await get(BASE, "/any", origin="http://127.0.0.1:8080"))[0] == 200
+    for headers in (
+        {"host": "evil.example"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"host": ""},
+    ):
+        assert (await get(BASE, "/any", **headers))[0] == 403
+    open_to_all = replace(BASE, server=ServerSettings("0.0.0.0", insecure=True))
+    assert (await get(open_to_all, "/ask", peer="10.0.0.7", host="box:8080"))[0] == 200
+    assert (await get(open_to_all, "/admin", peer="10.0.0.7", host="box:8080"))[0] == 403
+    friendly = replace(BASE, server=ServerSettings(cors=("https://ui.example",)))
+    assert (await get(friendly, "/any", origin="https://ui.example"))[0] == 200

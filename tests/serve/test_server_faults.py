@@ -1,0 +1,290 @@
+"""What goes wrong under a server, each with its outcome: who goes on with the tokens of an undisturbed run, who is
+told what, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from asking import Answer, alone, answers, in_server, settled, some_asks
+from embedded_server import MODEL
+from faulty_runner import plant
+
+from zinc_rt import Sampling
+from zinc_rt.batching.opening import model_file
+from zinc_rt.sched.messages import NewRequest
+from zinc_rt.sched.request import Request
+from zinc_rt.serve import answer_stream
+from zinc_rt.serve import server as server_module
+from zinc_rt.serve.config import ModelSettings, TenantSettings
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.requests import Ask, Delivered
+from zinc_rt.serve.server import InferenceServer
+
+ASKS = some_asks(6, 5)
+LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=100, ignore_eos=True))
+
+
+@pytest.fixture(scope="module")
+def wanted() -> list[list[Answer]]:
+    return alone(ASKS)
+
+
+async def all_of(server: InferenceServer, asks: list[Ask]) -> list[list[Answer]]:
+    return list(await asyncio.gather(*(answers(server, ask) for ask in asks)))
+
+
+@pytest.mark.parametrize("when", [1, 4, 11])
+def test_a_step_that_does_not_come_back_costs_nobody_a_token(wanted: list[list[Answer]], when: int) -> None:
+    async def main(server: InferenceServer) -> list[list[Answer]]:
+        faulty = await plant(server, MODEL)
+        faulty.fails = lambda step, records: step == when
+        got = await all_of(server, ASKS)
+        assert faulty.reopened == 1 and server.model(MODEL).core.scheduler.counts.failed_steps == 1
+        await settled(server)
+        return got
+
+    assert in_server(main) == wanted
+
+
+def test_who_hangs_the_device_is_told_so_and_the_others_go_on(wanted: list[list[Answer]]) -> None:
+    async def main(server: InferenceServer) -> None:
+        faulty = await plant(server, MODEL)
+        faulty.fails = lambda step, records: 3 in records["request"]
+        got = await all_of(server, ASKS)
+        assert [each.finish_reason for each in got[2]] == ["device_hang"] * len(got[2])
+        assert not any(each.tokens for each in got[2])
+        assert got[:2] + got[3:] == wanted[:2] + wanted[3:]
+        assert faulty.seen[-1] != {3} and {3} in faulty.seen, "it fails on its own, not beside others"
+        await settled(server)
+
+    in_server(main)
+
+
+def test_a_device_that_stays_away_is_told_to_everybody() -> None:
+    async def main(server: InferenceServer) -> None:
+        faulty = await plant(server, MODEL)
+        faulty.fails, faulty.comes_back = lambda step, records: step == 3, False
+        ends = await asyncio.gather(*(answers(server, LONG) for _ in range(7)), return_exceptions=True)
+        for end in [*ends, *await asyncio.gather(answers(server, LONG), return_exceptions=True)]:
+            assert isinstance(end, ServeError)
+            assert (end.status, end.code) == (503, "device_lost") and "did not come back" in end.message
+            assert end.retry_after_seconds
+        assert not server.model(MODEL).streams
+
+    in_server(main)
+
+
+def test_logits_that_are_no_numbers_fail_one_request(wanted: list[list[Answer]]) -> None:
+    async def main(server: InferenceServer) -> list[list[Answer]]:
+        faulty = await plant(server, MODEL)
+        faulty.nan = lambda record: record["limit"] == 100 and record["generated"] == 3
+        *got, bad = await all_of(server, [*ASKS, LONG])
+        assert bad[0].finish_reason == "logits_not_finite" and len(bad[0].tokens) == 3
+        await settled(server)
+        return got
+
+    assert in_server(main) == wanted
+
+
+def test_a_request_that_is_slow_to_arrive_loses_nothing(wanted: list[list[Answer]]) -> None:
+    """Steps of others run while its prompt is still being looked at."""
+
+    async def main(server: InferenceServer) -> None:
+        scheduler = server.model(MODEL).core.scheduler
+        real = scheduler.submit
+
+        def slow(new: NewRequest) -> Request:
+            time.sleep(0.02)
+            try:
+                return real(new)
+            finally:
+                time.sleep(0.02)
+
+        async with await server.submit(LONG) as other:
+            await anext(other)
+            scheduler.submit = slow  # type: ignore[method-assign]
+            assert [await answers(server, ask) for ask in ASKS] == wanted
+        await settled(server)
+
+    in_server(main)
+
+
+# --- clients that go
+
+
+def test_who_leaves_the_queue_is_gone_within_a_step() -> None:
+    async def main(server: InferenceServer) -> None:
+        faulty = await plant(server, MODEL)
+        faulty.seconds = 0.005
+        streams = [await server.submit(LONG) for _ in range(12)]
+        await anext(streams[0])
+        for stream in streams[4:]:
+            async with stream:
+                pass
+        step = faulty.steps
+        for stream in streams[:4]:
+            async with stream:
+                await anext(stream)
+        await settled(server)
+        assert max(set().union(*faulty.seen)) <= 4, "who never had a slot was never computed"
+        assert faulty.steps <= step + 4
+
+    in_server(main)
+
+
+@pytest.mark.parametrize("after", [0, 1, 3, 20], ids=["prefill", "first", "stream", "the last token"])
+def test_who_leaves_costs_the_others_nothing(wanted: list[list[Answer]], after: int) -> None:
+    """In its prompt, in its answer, behind its last token."""
+    leaver = Ask(MODEL, tuple(range(3, 103)), Sampling(max_tokens=20, ignore_eos=True))
+
+    async def leave(server: InferenceServer) -> None:
+        for _ in range(3):
+            async with await server.submit(leaver) as stream:
+                came = 0
+                while came < after:
+                    came += sum(len(each.token_ids) for each in await anext(stream))
+                if not after:
+                    await asyncio.sleep(0.01)
+
+    async def main(server: InferenceServer) -> list[list[Answer]]:
+        *got, _ = await asyncio.gather(*(answers(server, ask) for ask in ASKS), leave(server))
+        await settled(server)
+        usage = server.model(MODEL).core.usage()
+        accepted = usage["requests_accepted"]
+        assert accepted == sum(
+            count for name, count in usage.items() if name.startswith(("requests_fin", "requests_can"))
+        )
+        assert usage["tokens_delivered"] <= usage["tokens_generated"]
+        return list(got)
+
+    assert in_server(main) == wanted
+
+
+def test_who_reads_nothing_is_held_then_parked_then_let_go(
+    wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_stream, "HELD_TOKENS", 8)
+
+    async def main(server: InferenceServer) -> list[list[Answer]]:
+        scheduler = server.model(MODEL).core.scheduler
+        object.__setattr__(scheduler.limits, "hold_ns", 20_000_000)
+        object.__setattr__(scheduler.limits, "client_timeout_ns", 400_000_000)
+        late = await server.submit(LONG)
+        while not scheduler.counts.parked:
+            await asyncio.sleep(0.001)
+        slow = [each async for delivered in late for each in delivered]
+        assert sum(len(each.token_ids) for each in slow) == 100 and slow[-1].finish_reason == "length"
+        stalled = [await server.submit(LONG) for _ in range(4)]  # each slot has one
+        got = await all_of(server, ASKS)
+        assert scheduler.counts.parked > 1, "they lost their slots to those who read"
+        for stream in stalled:
+            made = 0
+            with pytest.raises(ServeError, match="nobody read the answer"):
+                async for delivered in stream:
+                    made += len(delivered)
+            assert 8 < made < 20
+        await settled(server)
+        return got
+
+    assert in_server(main) == wanted
+
+
+# --- the house
+
+
+def test_more_than_all_pages_is_waited_for(wanted: list[list[Answer]]) -> None:
+    big = [
+        Ask(MODEL, tuple(range(3 + n, 93 + n)), Sampling(max_tokens=12, seed=n, ignore_eos=True)) for n in range(4)
+    ]
+
+    async def main(server: InferenceServer) -> list[list[Answer]]:
+        faulty = await plant(server, MODEL)
+        got = await all_of(server, [*big, *ASKS])
+        assert max(map(len, faulty.seen)) > 1 and not any(set(range(1, 5)) <= each for each in faulty.seen)
+        await settled(server)
+        return got
+
+    keeper = TenantSettings(id="keeper", kv_reserved=50)  # of 64, which nobody else gets
+    assert in_server(main, tenants=(TenantSettings(id="default"), keeper)) == [*alone(big), *wanted]
+
+
+def test_a_wall_clock_that_jumps_is_not_looked_at(
+    wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = time.time, [0]
+
+    def jumping() -> float:
+        calls[0] += 1
+        return real() + (calls[0] % 3 - 1) * 1e7
+
+    async def main(server: InferenceServer) -> list[list[Answer]]:
+        monkeypatch.setattr(time, "time", jumping)
+        got = await all_of(server, [*ASKS, Ask(MODEL, (3,), Sampling(max_tokens=2), deadline_seconds=60)])
+        assert got.pop()[0].finish_reason == "length"
+        return got
+
+    assert in_server(main) == wanted
+
+
+def test_a_file_that_changed_on_disk_ends_its_model_and_a_touched_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"{MODEL}.gguf"
+    shutil.copy(model_file(MODEL), path)
+    monkeypatch.setattr(server_module, "LOOK_SECONDS", 0.01)
+
+    async def main(server: InferenceServer) -> None:
+        async with await server.submit(LONG) as stream:
+            os.utime(path)
+            assert sum([len(each.token_ids) async for some in stream for each in some]) == 100
+        running = await server.submit(LONG)
+        await anext(running)
+        whole = bytearray(path.read_bytes())
+        whole[-1000] ^= 1  # a weight
+        other = path.with_name("other")
+        other.write_bytes(whole)
+        other.rename(path)
+        with pytest.raises(ServeError, match="changed on disk while it was served") as told:
+            await collected(running)
+        assert (told.value.status, told.value.code) == (503, "model_changed")
+        with pytest.raises(ServeError, match="changed on disk"):
+            await server.submit(LONG)
+
+    model = ModelSettings(MODEL, str(path), ctx=256, slots=4)
+    in_server(main, models=(model,))
+
+
+async def collected(stream: answer_stream.AnswerStream) -> list[Delivered]:
+    return [each async for delivered in stream for each in delivered]
+
+
+def test_a_thread_that_ends_by_mistake_leaves_nobody_waiting() -> None:
+    async def main(server: InferenceServer) -> None:
+        running = [await server.submit(LONG) for _ in range(6)]
+        await anext(running[0])
+        server.model(MODEL).core.scheduler.next_event = lambda: 1 / 0  # type: ignore[method-assign, assignment]
+        for stream in running:
+            with pytest.raises(ServeError, match="division by zero"):
+                await collected(stream)
+        assert "division" in await server.lost()
+        with pytest.raises(ServeError):
+            await server.submit(LONG)
+
+    in_server(main)
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e300])
+def test_a_deadline_beyond_all_clocks_is_none(seconds: float) -> None:
+    async def main(server: InferenceServer) -> None:
+        streams = [await server.submit(replace(LONG, deadline_seconds=seconds)) for _ in range(2)]
+        await asyncio.sleep(0.05)  # it has waited for its timers
+        for stream in streams:
+            assert (await collected(stream))[-1].finish_reason == "length"
+
+    in_server(main)

@@ -1,0 +1,69 @@
+"""docs/serving.md: its curl lines and its Python work as pasted, its configuration holds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Serving, config, running
+
+from zinc_rt.serve.config_file import read_config
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+HERE = "http://127.0.0.1:8080"
+
+
+def blocks(language: str) -> list[str]:
+    return [text for found, text in BLOCKS if found == language]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Serving]:
+    yield from running(config())
+
+
+@pytest.mark.parametrize("block", blocks("sh"), ids=range(len(blocks("sh"))))
+def test_curl_works_as_pasted(served: Serving, block: str, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("no curl on this machine")
+    (tmp_path / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\nnoproxy = *\n")
+    done = subprocess.run(
+        ["bash", "-ec", block.replace(HERE, served.url)],
+        cwd=tmp_path, env={"CURL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout or (tmp_path / "steps.json").stat().st_size > 100
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=range(len(blocks("python"))))
+def test_python_works_as_pasted(served: Serving, block: str) -> None:
+    assert HERE in block
+    done = subprocess.run([sys.executable, "-c", block.replace(HERE, served.url)], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr
+
+
+def test_the_configuration_holds(tmp_path: Path) -> None:
+    (block,) = [each for each in blocks("yaml") if each.startswith("version:")]
+    (tmp_path / "serve.yaml").write_text(block)
+    read = read_config(tmp_path / "serve.yaml")
+    assert [tenant.id for tenant in read.tenants] == ["alice", "nightly"]
+    assert read.ledger.path and read.ledger.path.endswith("usage.sqlite")
+
+
+def test_every_metric_of_the_page_is_there(served: Serving) -> None:
+    import httpx
+
+    there = httpx.get(f"{served.url}/metrics").text
+    text = PAGE.read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:vllm:|zinc_rt_|process_)[a-z_]+", text)) - {
+        "zinc_rt_ledger_lag_seconds",
+        "zinc_rt_",
+    }
+    missing = [name for name in sorted(named) if f"# HELP {name}" not in there]
+    assert not missing

@@ -1,0 +1,198 @@
+"""Tenants, keys, caches, sessions and usage over HTTP, while requests run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from conftest import MODEL, Serving, config, running
+
+from zinc_rt.serve.config import GroupSettings, LedgerSettings, TenantSettings
+from zinc_rt.serve.keys import new_key
+
+ROOT_KEY, ROOT = new_key("root", ["admin"])
+ALICE_KEY, ALICE = new_key("k1")
+ADMIN = {"authorization": f"Bearer {ROOT_KEY}"}
+BY_ALICE = {"authorization": f"Bearer {ALICE_KEY}"}
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("books") / "usage.sqlite"
+
+
+@pytest.fixture(scope="module")
+def keyed(books: Path) -> Iterator[Serving]:
+    tenants = (
+        TenantSettings(id="root", keys=(ROOT,)),
+        TenantSettings(id="alice", keys=(ALICE,), slots_guaranteed=1, kv_reserved=0.25, session_pin_pages=8),
+    )
+    settings = config(tenants=tenants, groups=(GroupSettings("team"),), ledger=LedgerSettings(path=str(books)))
+    yield from running(settings)
+
+
+@pytest.fixture
+def admin(keyed: Serving) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=keyed.url, headers=ADMIN, timeout=60) as made:
+        yield made
+        check = keyed.server.model(MODEL).core.scheduler.check()
+        assert check == []
+
+
+def complete(keyed: Serving, key: str, **body: Any) -> httpx.Response:
+    given = {"model": MODEL, "prompt": list(range(3, 60)), "max_tokens": 4, "temperature": 0, **body}
+    headers = {"authorization": f"Bearer {key}"}
+    return httpx.post(f"{keyed.url}/v1/completions", json=given, headers=headers, timeout=60)
+
+
+def cached(answer: httpx.Response) -> int:
+    found: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return found
+
+
+def error(answer: httpx.Response) -> tuple[int, str, str | None]:
+    body = answer.json()["error"]
+    return answer.status_code, body["code"], body["param"]
+
+
+def test_a_tenant_comes_asks_changes_and_goes(admin: httpx.Client, keyed: Serving) -> None:
+    made = admin.post("/v1/tenants", json={"id": "bob", "class": "batch", "slots": {"max": 2}, "kv_reserved": 0.5})
+    assert made.status_code == 201
+    bob = made.json()
+    assert (bob["class"], bob["slots"]["max"], bob["kv"]["reserved"], bob["keys"]) == ("batch", 2, 0.5, [])
+    key = admin.post("/v1/tenants/bob/keys", json={"id": "b1", "scopes": ["inference", "usage"]})
+    assert key.status_code == 201 and key.headers["cache-control"] == "no-store"
+    text = key.json()["key"]
+    assert complete(keyed, text).status_code == 200
+    assert text.rpartition("_")[2] not in admin.get("/v1/tenants").text
+    changed = admin.patch(
+        "/v1/tenants/bob", json={"class": "standard", "slots": {"guaranteed": 1}, "max_tokens": 2}
+    )
+    assert changed.json()["slots"] == {"guaranteed": 1, "max": 2, "used": 0}
+    assert complete(keyed, text).json()["usage"]["completion_tokens"] == 2
+    assert admin.get("/v1/tenants/bob/keys").json()["data"][0]["id"] == "b1"
+    assert admin.delete("/v1/tenants/bob/keys/b1").json()["deleted"]
+    assert error(complete(keyed, text))[:2] == (401, "invalid_api_key")
+    used = admin.get("/v1/tenants/bob/usage").json()["usage"]
+    assert used["requests_accepted"] == 2
+    assert admin.delete("/v1/tenants/bob").json() == {
+        "id": "bob", "object": "tenant.deleted", "deleted": True, "running": 0
+    }  # fmt: skip
+    assert error(admin.get("/v1/tenants/bob")) == (404, "tenant_not_found", None)
+    assert admin.get("/v1/tenants/bob/usage").json()["usage"] == used  # the books keep it
+
+
+def test_promises_that_cannot_be_kept_are_409_with_the_largest_that_can(admin: httpx.Client) -> None:
+    refused = admin.post("/v1/tenants", json={"id": "carol", "slots_guaranteed": 4})
+    assert error(refused) == (409, "tenants_contradict", "slots_guaranteed")
+    assert "at most 3" in refused.json()["error"]["message"]
+    assert error(admin.get("/v1/tenants/carol"))[0] == 404
+    refused = admin.patch("/v1/tenants/root", json={"kv": {"reserved": 0.8}})
+    assert error(refused) == (409, "tenants_contradict", "kv_reserved")
+    assert "at most 0.75" in refused.json()["error"]["message"]
+    refused = admin.patch("/v1/tenants/root", json={"kv": {"reserved": 1000}})
+    assert refused.status_code == 409 and "at most 48 of 64" in refused.json()["error"]["message"]
+    assert error(admin.post("/v1/tenants", json={"id": "alice"})) == (409, "tenant_exists", "id")
+
+
+@pytest.mark.parametrize(("body", "param"), [
+    ({}, "id"), ({"id": "../etc"}, "id"), ({"id": ":cache"}, "id"), ([], None),
+    ({"id": "x", "wieght": 2}, "wieght"), ({"id": "x", "models": ["y"]}, "models"),
+    ({"id": "x", "class": "vip"}, "class"), ({"id": "x", "slots": {"guarantee": 1}}, "slots.guarantee"),
+    ({"id": "x", "kv": {"max": 3.5}}, "kv_max"), ({"id": "x", "group": "nobody"}, "isolation_group"),
+    ({"id": "x", "keys": []}, "keys"), ({"id": "x", "weight": 1e9}, "weight"),
+    ({"id": "x", "slots": {"max": 1, "guaranteed": 2}}, "slots_guaranteed"),
+])  # fmt: skip
+def test_a_tenant_that_cannot_be_meant_is_400(admin: httpx.Client, body: Any, param: str | None) -> None:
+    answer = admin.post("/v1/tenants", json=body)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == param
+
+
+def test_keys_see_their_own(keyed: Serving) -> None:
+    with httpx.Client(base_url=keyed.url, headers=BY_ALICE) as alice:
+        assert alice.get("/v1/tenants/alice/usage").status_code == 200
+        assert "books" not in alice.get("/v1/tenants/alice/usage").json()
+        for other in ("root", "nobody"):
+            assert error(alice.get(f"/v1/tenants/{other}/usage"))[:2] == (403, "insufficient_scope")
+        for method, path in [
+            ("GET", ""), ("GET", "/alice"), ("POST", ""), ("PATCH", "/alice"), ("DELETE", "/root"),
+            ("POST", "/alice/keys"), ("DELETE", "/root/cache"), ("GET", "/root/sessions"),
+        ]:  # fmt: skip
+            assert error(alice.request(method, f"/v1/tenants{path}"))[:2] == (403, "insufficient_scope")
+        assert alice.post("/v1/admin/reload").status_code == 403
+        assert alice.post("/v1/admin/drain").status_code == 403
+    assert httpx.get(f"{keyed.url}/v1/tenants").status_code == 401
+
+
+def test_nobody_locks_themselves_out(admin: httpx.Client) -> None:
+    assert error(admin.delete("/v1/tenants/root/keys/root"))[:2] == (409, "no_admin_key")
+    assert error(admin.delete("/v1/tenants/root"))[:2] == (409, "no_admin_key")
+    assert error(admin.post("/v1/tenants/alice/keys", json={"id": "k1"}))[:2] == (409, "key_exists")
+    assert error(admin.post("/v1/tenants/alice/keys", json={"scopes": ["root"]}))[0] == 400
+    assert error(admin.post("/v1/tenants/alice/keys", json={"sha256": "0" * 64}))[0] == 400
+
+
+def test_a_dropped_cache_is_not_found_again(admin: httpx.Client, keyed: Serving) -> None:
+    prompt = list(range(100, 180))
+    complete(keyed, ALICE_KEY, prompt=prompt)
+    assert cached(complete(keyed, ALICE_KEY, prompt=prompt)) == 64
+    assert admin.delete("/v1/tenants/alice/cache").status_code == 200
+    assert cached(complete(keyed, ALICE_KEY, prompt=prompt)) == 0
+
+
+def test_prefixes_are_found_within_a_namespace_alone(admin: httpx.Client, keyed: Serving) -> None:
+    keys = {}
+    for name, group in (("one", "team"), ("two", "team"), ("three", None)):
+        admin.post("/v1/tenants", json={"id": name, "group": group}).raise_for_status()
+        keys[name] = admin.post(f"/v1/tenants/{name}/keys").json()["key"]
+    prompt = list(range(200, 280))
+    assert [cached(complete(keyed, keys[name], prompt=prompt)) for name in ("one", "two", "three")] == [0, 64, 0]
+    assert cached(complete(keyed, keys["two"], prompt=prompt, cache_salt="s")) == 0
+    for name in keys:
+        assert admin.delete(f"/v1/tenants/{name}").status_code == 200
+    admin.post("/v1/tenants", json={"id": "one", "group": "team"}).raise_for_status()
+    key = admin.post("/v1/tenants/one/keys").json()["key"]
+    assert cached(complete(keyed, key, prompt=prompt)) == 0  # whoever has the name now
+    admin.delete("/v1/tenants/one")
+
+
+def test_sessions_are_counted_pinned_and_dropped(admin: httpx.Client, keyed: Serving) -> None:
+    for _ in range(2):
+        complete(keyed, ALICE_KEY, session_id="s 1/é")
+    (one,) = admin.get("/v1/tenants/alice/sessions").json()["data"]
+    assert (one["id"], one["requests"]) == ("s 1/é", 2) and one["pinned_pages"] > 0
+    name = "/v1/tenants/alice/sessions/s%201%2F%C3%A9"
+    assert admin.get(name).json() == one
+    assert admin.delete(name).json()["deleted"]
+    assert error(admin.delete(name))[:2] == (404, "session_not_found")
+    assert keyed.server.model(MODEL).core.scheduler.pins.everybody() == []
+
+
+def test_usage_shows_both_sides_of_the_books(admin: httpx.Client, keyed: Serving) -> None:
+    complete(keyed, ALICE_KEY)
+    found = admin.get("/v1/tenants/alice/usage?group_by=model,day&from=2020-01-01").json()
+    assert found["groups"][0]["model"] == MODEL and found["lag_s"] == 0
+    sides = found["books"]["all"]
+    assert sides["unbalanced"] == [] and sides["device"]["input_tokens"] > 0
+    assert error(admin.get("/v1/tenants/alice/usage?from=yesterday")) == (400, None, "from")
+    assert error(admin.get("/v1/tenants/alice/usage?group_by=tenant"))[2] == "group_by"
+
+
+def test_a_tenant_may_be_deleted_in_the_middle_of_an_answer(admin: httpx.Client, keyed: Serving) -> None:
+    for policy, words in (("finish", 100), ("cancel", None)):
+        admin.post("/v1/tenants", json={"id": "dave"}).raise_for_status()
+        key = admin.post("/v1/tenants/dave/keys").json()["key"]
+        body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 100, "ignore_eos": True, "stream": True,
+                "stream_options": {"include_usage": True}}  # fmt: skip
+        headers = {"authorization": f"Bearer {key}"}
+        with httpx.stream("POST", f"{keyed.url}/v1/completions", json=body, headers=headers, timeout=60) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            gone = admin.delete(f"/v1/tenants/dave?running={policy}").json()
+            assert gone["running"] == (policy == "finish")
+            text = "\n".join(lines)
+        assert error(complete(keyed, key))[0] == 401
+        assert (f'"completion_tokens":{words}' in text) == (words is not None)

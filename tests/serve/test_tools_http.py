@@ -1,0 +1,122 @@
+"""Tools and reasoning over HTTP, with openai-python: random weights call what they must, as they must."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from conftest import MODEL, Serving, config, running
+
+from zinc_rt.serve.config import ModelSettings
+
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Ulm", "Köln"]}, "days": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+
+
+def tool(name: str, schema: dict[str, Any], **more: Any) -> Any:
+    return {"type": "function", "function": {"name": name, "description": "x", "parameters": schema, **more}}
+
+
+TOOLS = [
+    tool("weather", WEATHER),
+    tool("now", {"type": "object", "properties": {}, "additionalProperties": False}),
+]
+THINK = "499"  # <think>: random weights would begin to reason as soon as call, and not end
+ASK: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Weather?"}],
+    "max_tokens": 150,
+    "temperature": 1.0,
+    "tools": TOOLS,
+    "logit_bias": {THINK: -100},
+}
+
+
+@pytest.fixture(scope="module")
+def families() -> Iterator[Serving]:
+    """The same model under the formats of several families, which the tiny template does not tell."""
+    names = ("qwen3", "qwen3-xml", "mistral", "plain")
+    models = tuple(ModelSettings(name, MODEL, ctx=256, slots=2, format=name) for name in names)
+    yield from running(config(models=models))
+
+
+@pytest.fixture
+def client(families: Serving) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{families.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def called(message: Any) -> tuple[str, dict[str, Any]]:
+    (call,) = message.tool_calls
+    assert call.type == "function" and call.id
+    return call.function.name, json.loads(call.function.arguments)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen3-xml", "mistral"])
+def test_a_named_tool_is_called_with_arguments_of_its_schema(client: openai.OpenAI, family: str) -> None:
+    choice: Any = {"type": "function", "function": {"name": "weather"}}
+    made = client.chat.completions.create(model=family, seed=3, tool_choice=choice, **ASK).choices[0]
+    assert made.finish_reason == "tool_calls" and made.message.content is None
+    name, arguments = called(made.message)
+    assert name == "weather" and arguments["city"] in ("Ulm", "Köln") and 0 <= arguments["days"] <= 9
+
+
+def test_a_stream_has_the_same_call_in_pieces_and_no_content(client: openai.OpenAI) -> None:
+    asked = {"model": "qwen3", "seed": 4, "tool_choice": "required", "parallel_tool_calls": False, **ASK}
+    whole = client.chat.completions.create(**asked).choices[0]
+    name = text = content = ""
+    reason = None
+    for chunk in client.chat.completions.create(stream=True, **asked):
+        delta, reason = chunk.choices[0].delta, chunk.choices[0].finish_reason
+        content += delta.content or ""
+        for piece in delta.tool_calls or ():
+            assert piece.index == 0 and piece.function is not None
+            name, text = name or piece.function.name or "", text + (piece.function.arguments or "")
+    assert content == "" and reason == whole.finish_reason == "tool_calls"
+    assert (name, json.loads(text)) == called(whole.message)
+
+
+def test_a_call_that_the_limit_cuts_is_neither_call_nor_content(client: openai.OpenAI) -> None:
+    asked = {**ASK, "max_tokens": 20}
+    made = client.chat.completions.create(model="qwen3", seed=3, tool_choice="required", **asked)
+    choice = made.choices[0]
+    assert choice.finish_reason == "length" and not choice.message.tool_calls and not choice.message.content
+    assert "cut inside a tool call" in made.model_extra["zinc_rt"]["tool_parse_error"]  # type: ignore[index]
+
+
+def test_strict_tools_leave_the_answer_free(client: openai.OpenAI) -> None:
+    asked = {**ASK, "tools": [tool("weather", WEATHER, strict=True)], "max_tokens": 12}
+    made = client.chat.completions.create(model="qwen3", seed=1, **asked).choices[0]
+    assert made.finish_reason in ("length", "stop") and made.message.content
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "plain", "tool_choice": "required"}, "plain, has no tool calls"),
+        ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "no function is called 'no'"),
+        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "can follow one of them"),
+        ({"tool_choice": "required", "tools": [tool("x", {"type": "objct"})]}, "objct"),
+    ],
+)
+def test_what_cannot_be_demanded_is_refused(client: openai.OpenAI, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=said):
+        client.chat.completions.create(**{"model": "qwen3", **ASK, **change})
+
+
+def test_a_result_goes_back_to_the_model(client: openai.OpenAI) -> None:
+    function = {"name": "weather", "arguments": '{"city": "Ulm", "days": 1}'}
+    call = {"id": "call_1", "type": "function", "function": function}
+    turns: Any = [
+        *ASK["messages"],
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+    ]
+    made = client.chat.completions.create(model="qwen3", messages=turns, tools=TOOLS, max_tokens=4)
+    assert made.usage is not None and made.usage.completion_tokens == 4

@@ -1,0 +1,186 @@
+"""Golden transcripts: what a model of a family writes, and what a client is to get of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "units": {"enum": ["metric", "imperial"]},
+        "places": {"type": "array", "items": {"type": "string"}},
+        "near": {"type": "object"},
+        "exact": {"type": "boolean"},
+    },
+    "required": ["city"],
+}
+TOOLS = {"weather": WEATHER, "now": {"type": "object", "properties": {}}}
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """An answer's text with its marks, and its parts. `prompt`: how the prompt in front of it ends; `error`: a
+    part of what is said of a call that was none."""
+
+    format: str
+    text: str
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    prompt: str = ""
+    error: str = ""
+    cut: bool = False
+
+
+def _json_calls(format: str) -> list[Transcript]:
+    """Of the families that write calls as JSON between <tool_call> and </tool_call>."""
+    one = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln", "days": 2}}\n</tool_call>'
+    call = ("weather", '{"city": "Köln", "days": 2}')
+    return [
+        Transcript(format, "Hello <b>you</b>.\n", "Hello <b>you</b>.\n"),
+        Transcript(format, one, calls=(call,)),
+        Transcript(format, f"I look.\n\n{one}\n{one}\n", "I look.", calls=(call, call)),
+        Transcript(format, f"{one} Done.", "Done.", calls=(call,)),
+        Transcript(format, '<tool_call>{"name": "now", "arguments": "{}"}', calls=(("now", "{}"),)),
+        Transcript(
+            format,
+            '<tool_call>{"name": "weather", "arguments": {"city": ]}</tool_call>!',
+            '<tool_call>{"name": "weather", "arguments": {"city": ]}</tool_call>!',
+            error="no JSON",
+        ),
+        Transcript(format, '<tool_call>{"arguments": {}}</tool_call>', '<tool_call>{"arguments": {}}</tool_call>',
+                   error='"name"'),
+        Transcript(format, '<tool_call>{"name": "now", "arguments": {"a": NaN}}</tool_call>',
+                   '<tool_call>{"name": "now", "arguments": {"a": NaN}}</tool_call>', error="NaN"),
+        Transcript(format, 'So:\n<tool_call>\n{"name": "weather", "arg', "So:", error="cut", cut=True),
+        Transcript(format, "a </tool_call> b", "a </tool_call> b"),
+    ]  # fmt: skip
+
+
+def _qwen_thinking(format: str) -> list[Transcript]:
+    return [
+        Transcript(format, "<think>\nOne\ntwo\n</think>\n\nThree.", "Three.", "One\ntwo"),
+        Transcript(format, "One\n</think>\n\nTwo", "Two", "One", prompt="<|im_start|>assistant\n<think>\n"),
+        Transcript(format, "<think>\n\n</think>\n\nHi", "Hi"),
+        Transcript(format, "<think>never closed", reasoning="never closed"),
+        Transcript(format, "a < b, </thin", "a < b, </thin"),
+        Transcript(format, "plain </think> text", "plain </think> text"),
+    ]
+
+
+def _qwen_xml() -> list[Transcript]:
+    def call(inside: str) -> str:
+        return f"<tool_call>\n<function=weather>\n{inside}</function>\n</tool_call>"
+
+    def parameter(key: str, text: str) -> str:
+        return f"<parameter={key}>\n{text}\n</parameter>\n"
+
+    format, now = "qwen3-xml", "<tool_call>\n<function=now>\n</function>\n</tool_call>"
+    typed = parameter("city", "12") + parameter("days", "12") + parameter("exact", "True")
+    nested = parameter("places", '["a", "b"]') + parameter("near", '{"x": [1.5, null]}')
+    several = parameter("city", "if a < b:\n  </b>\n")
+    odd = parameter("days", "soon") + parameter("new", "1")
+    return [
+        Transcript(format, call(typed), calls=(("weather", '{"city": "12", "days": 12, "exact": true}'),)),
+        Transcript(
+            format, call(nested), calls=(("weather", '{"places": ["a", "b"], "near": {"x": [1.5, null]}}'),)
+        ),
+        Transcript(format, call(several), calls=(("weather", r'{"city": "if a < b:\n  </b>\n"}'),)),
+        Transcript(format, call(odd), calls=(("weather", '{"days": "soon", "new": "1"}'),)),
+        Transcript(format, f"Let me see.\n{now}\n{now}", "Let me see.", calls=(("now", "{}"), ("now", "{}"))),
+        Transcript(format, f"<think>\nI call.\n{now}", reasoning="I call.", calls=(("now", "{}"),)),
+        Transcript(format, call("and more"), call("and more"), error="more than parameters"),
+        Transcript(format, "<tool_call>now</tool_call>", "<tool_call>now</tool_call>", error="<function=NAME>"),
+        Transcript(format, "<tool_call>\n<function=weather>\n<param", error="cut", cut=True),
+        *_qwen_thinking(format),
+    ]
+
+
+def _gemma() -> list[Transcript]:
+    def call(inside: str) -> str:
+        return f"<|tool_call>call:weather{{{inside}}}<tool_call|>"
+
+    format = "gemma4"
+    text = '<|"|>a, {b}: [c]<|"|>'
+    words = call('city:<|"|>x')
+    return [
+        Transcript(format, "Hello.", "Hello."),
+        Transcript(format, "<|channel>thought\nHm.\n<channel|>Hello.", "Hello.", "Hm."),
+        Transcript(format, "<|channel>thought\n<channel|>Hello.", "Hello."),
+        Transcript(format, "<|channel>th", reasoning="th"),
+        Transcript(format, "<|channel>other\nx<channel|>y", "y", "other\nx"),
+        Transcript(
+            format, call(f"city:{text},days:2"), calls=(("weather", '{"city": "a, {b}: [c]", "days": 2}'),)
+        ),
+        Transcript(
+            format,
+            call('near:{<|"|>k<|"|>:[1.5,true,null,{}]},places:[]'),
+            calls=(("weather", '{"near": {"k": [1.5, true, null, {}]}, "places": []}'),),
+        ),
+        Transcript(format, 2 * "<|tool_call>call:now{}<tool_call|>", calls=(("now", "{}"), ("now", "{}"))),
+        Transcript(format, call("city:Ulm"), call("city:Ulm"), error="'Ulm' is no value"),
+        Transcript(format, words, words, error="without end"),
+        Transcript(format, call("near:" + 99 * "["), call("near:" + 99 * "["), error="too deep"),
+        Transcript(format, "<|tool_call>call:weather{ci", error="cut", cut=True),
+        Transcript(
+            format, "a <|tool_call>now()<tool_call|>", "a <|tool_call>now()<tool_call|>", error="call:NAME"
+        ),
+    ]
+
+
+def _llama() -> list[Transcript]:
+    format, call = "llama3-json", '{"name": "weather", "parameters": {"city": "Ulm"}}'
+    weather = ("weather", '{"city": "Ulm"}')
+    return [
+        Transcript(format, "Hello {you}.", "Hello {you}."),
+        Transcript(format, call, calls=(weather,)),
+        Transcript(format, f" {call} ", calls=(weather,)),
+        Transcript(format, f"<|python_tag|>{call}", calls=(weather,)),
+        Transcript(format, f"{call}; {call}", calls=(weather, weather)),
+        Transcript(format, '{"name": "Ada", "parameters": {}}', '{"name": "Ada", "parameters": {}}'),
+        Transcript(format, '{"answer": 42}', '{"answer": 42}'),
+        Transcript(format, "{not JSON", "{not JSON"),
+        Transcript(format, "<|python_tag|>print(1)", "<|python_tag|>print(1)", error="no JSON"),
+        Transcript(format, '{"name": "weather", "para', error="cut", cut=True),
+    ]
+
+
+def _mistral(format: str) -> list[Transcript]:
+    weather, now = '{"name": "weather", "arguments": {"city": "Ulm"}}', '{"name": "now", "arguments": {}}'
+    both = (("weather", '{"city": "Ulm"}'), ("now", "{}"))
+    return [
+        Transcript(format, "Hello.", "Hello."),
+        Transcript(format, f"[TOOL_CALLS] [{weather}, {now}]", calls=both),
+        Transcript(format, f"I look. [TOOL_CALLS][{now}]", "I look.", calls=(both[1],)),
+        Transcript(format, '[TOOL_CALLS]weather[ARGS]{"city": "Ulm"}[TOOL_CALLS]now[ARGS]{}', calls=both),
+        Transcript(format, '[TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{"city": "Ulm"}', calls=(both[0],)),
+        Transcript(format, "[TOOL_CALLS]weather", "[TOOL_CALLS]weather", error="no JSON"),
+        Transcript(format, "[TOOL_CALLS]now[ARGS][]", "[TOOL_CALLS]now[ARGS][]", error="an object"),
+        Transcript(format, f"[TOOL_CALLS][{weather}, {{", error="cut", cut=True),
+    ]
+
+
+TRANSCRIPTS = [
+    Transcript("plain", " <think>x</think> <tool_call>{}\n", " <think>x</think> <tool_call>{}\n"),
+    *_json_calls("hermes"),
+    Transcript("hermes", "<think>x</think>", "<think>x</think>"),
+    *_json_calls("qwen3"),
+    *_qwen_thinking("qwen3"),
+    Transcript(
+        "qwen3",
+        '<think>\nI need it.\n</think>\n\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
+        reasoning="I need it.",
+        calls=(("now", "{}"),),
+    ),
+    Transcript("qwen3", "<think>a <tool_call> b</think>c", "c", "a <tool_call> b"),
+    *_qwen_thinking("think"),
+    Transcript("think", "<think>a</think><tool_call>b</tool_call>", "<tool_call>b</tool_call>", "a"),
+    *_qwen_xml(),
+    *_gemma(),
+    *_llama(),
+    *_mistral("mistral"),
+    *_mistral("mistral-args"),
+    Transcript("mistral-args", "[THINK]Hm.[/THINK]Hello.", "Hello.", "Hm."),
+]

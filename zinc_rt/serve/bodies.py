@@ -1,0 +1,86 @@
+"""Bodies as they arrive: so many bytes, in so much time, and only of somebody who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from zinc_rt.serve.auth import authenticate
+from zinc_rt.serve.config import ServerSettings
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.sse import error_response
+
+WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})  # one that comes all the same is not read
+
+
+class BoundedBodies:
+    """Middleware that has the whole body before the application sees any of it. A key is looked at first: who has
+    none sends no body."""
+
+    def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
+        self.app, self.server = app, server
+        self._running = Counter[str]()  # requests by key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in WITHOUT_BODY:
+            await self.app(scope, receive, send)
+            return
+        headers, settings = dict(scope["headers"]), self.server.tenancy.config.server
+        try:
+            caller = authenticate(HTTPConnection(scope), self.server.tenancy)
+            scope.setdefault("state", {})["caller"] = caller
+            if self._running[caller.key] >= settings.requests_per_key:
+                said = f"{settings.requests_per_key} requests of this key run already"
+                raise ServeError(429, said, "rate_limit_error", code="quota_exceeded", retry_after_seconds=1)
+            body = await _read(receive, headers.get(b"content-length"), settings)
+        except ServeError as error:
+            refusal = error_response(error)
+            refusal.headers["connection"] = "close"  # what is still to come of the body is not read
+            await refusal(scope, receive, send)
+            return
+        if body is None:
+            return
+        given = False
+
+        async def replayed() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        self._running[caller.key] += 1
+        try:
+            await self.app(scope, replayed, send)
+        finally:
+            self._running -= Counter((caller.key,))  # who has none is not remembered
+
+
+async def _read(receive: Receive, declared: bytes | None, settings: ServerSettings) -> bytes | None:
+    """None where the client has gone. Raises ServeError 413 and 408."""
+    most = settings.max_body_bytes
+    if declared is not None and int(declared) > most:
+        raise _too_large(most)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(settings.body_s):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return None
+                body += message.get("body", b"")
+                if len(body) > most:
+                    raise _too_large(most)
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        said = f"the body did not come within {settings.body_s:g} s"
+        raise ServeError(408, said, code="request_timeout") from None
+
+
+def _too_large(most: int) -> ServeError:
+    return ServeError(413, f"the body is larger than the {most} bytes that are taken", code="body_too_large")

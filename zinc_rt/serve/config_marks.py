@@ -1,0 +1,78 @@
+"""YAML as plain values that remember which line each came from, so that every complaint can name one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+Place = tuple[str | int, ...]  # keys and numbers from the top: ("tenants", 0, "weight")
+
+
+@dataclass(slots=True)
+class MarkedYaml:
+    """`value`: what the text says; `lines`: of each place in it; `problems`: (line, what is wrong), of the YAML
+    itself."""
+
+    value: Any = None
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+    def line(self, place: Place) -> int:
+        """Of a place, or of the nearest one around it that is in the text."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+
+def marked_yaml(text: str) -> MarkedYaml:
+    """The text's only document. JSON is YAML too."""
+    found = MarkedYaml()
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            found.value = _value(loader, node, (), found, ()) if node is not None else None
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        found.problems.append((line, getattr(error, "problem", None) or str(error) or "not YAML"))
+    return found
+
+
+def _value(loader: Any, node: yaml.Node, place: Place, found: MarkedYaml, around: tuple[int, ...]) -> Any:
+    line = node.start_mark.line + 1
+    found.lines.setdefault(place, line)
+    if id(node) in around:
+        found.problems.append((line, "an alias inside of what it names"))
+        return None
+    inside: Callable[..., Any] = lambda part, at: _value(loader, part, at, found, (*around, id(node)))  # noqa: E731
+    if isinstance(node, yaml.SequenceNode):
+        return [inside(each, (*place, at)) for at, each in enumerate(node.value)]
+    if not isinstance(node, yaml.MappingNode):
+        return _scalar(loader, node, line, found)
+    values: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        key, at = str(getattr(key_node, "value", "?")), key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            found.problems.append((at, "a key that is no word"))
+        elif key_node.tag == "tag:yaml.org,2002:merge":
+            found.problems.append((at, "merge keys (<<) are not read: say each value, or use `defaults`"))
+        elif key in values:
+            found.problems.append((at, f"{key} is there twice: line {found.lines[(*place, key)]} has it too"))
+        else:
+            found.lines[(*place, key)] = at
+            values[key] = inside(value_node, (*place, key))
+    return values
+
+
+def _scalar(loader: Any, node: yaml.Node, line: int, found: MarkedYaml) -> Any:
+    try:
+        return loader.construct_object(node)
+    except (yaml.YAMLError, ValueError) as error:  # a tag of Python's, the 31st of February
+        found.problems.append((line, str(getattr(error, "problem", None) or error)))
+        return None

@@ -1,0 +1,82 @@
+"""Calls that are written as JSON: {"name": ..., "arguments": {...}}."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from zinc_rt.serve.formats.format import MalformedCall, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.lark import Lark, any_call
+
+
+def read_json(text: str) -> Any:
+    """A JSON value, without Python's additions. Raises MalformedCall."""
+
+    def refuse(name: str) -> None:
+        raise MalformedCall(f"{name} is no JSON")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except RecursionError:
+        raise MalformedCall("the JSON is nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise MalformedCall(f"no JSON: {error}") from None
+
+
+def read_values(text: str, *, separator: str) -> list[Any]:
+    """Several JSON values. Raises MalformedCall."""
+    decoder, at, values = json.JSONDecoder(), 0, list[Any]()
+    while text[at:].strip():
+        at += len(text) - at - len(text[at:].lstrip())
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise MalformedCall(f"no JSON: {error}") from None
+        values.append(read_json(text[at:end]))
+        rest = text[end:].lstrip()
+        if rest and not rest.startswith(separator):
+            raise MalformedCall("text behind the call")
+        at = len(text) - len(rest.removeprefix(separator))
+    return values
+
+
+def write_json(value: Any) -> str:
+    """The text that arguments are delivered as."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def call_of(value: Any) -> ToolCall:
+    """A call that is written as a JSON object, its arguments under "arguments" or "parameters"."""
+    if not isinstance(value, dict):
+        raise MalformedCall(f"a call is an object, not {type(value).__name__}")
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        raise MalformedCall('a call has a "name"')
+    arguments = value.get("arguments", value.get("parameters"))
+    if isinstance(arguments, str):  # some write the object as a text
+        arguments = read_json(arguments)
+    if not isinstance(arguments, dict):
+        raise MalformedCall(f'the call of {name} has no object of "arguments"')
+    return ToolCall(name, write_json(arguments))
+
+
+def one_json_call(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
+    """Of formats that mark each call."""
+    return [call_of(read_json(text_of(parts)))]
+
+
+def json_call(lark: Lark, name: str, schema: Mapping[str, Any], *, key: str = "arguments") -> str:
+    """A rule for the object of a call."""
+    head = lark.text(f'{{"name": {write_json(name)}, "{key}": ')
+    return f"{head} {lark.json(schema)} {lark.text('}')}"
+
+
+def demand_lines(end: str) -> Callable[[Lark, Tools, bool], str]:
+    """A call as an object on a line of its own, and the mark behind."""
+
+    def demand(lark: Lark, tools: Tools, many: bool) -> str:
+        line = lark.text("\n")
+        return f"{line} {any_call(lark, tools, json_call)} {line} {lark.mark(end)}"
+
+    return demand

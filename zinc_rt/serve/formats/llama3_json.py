@@ -1,0 +1,39 @@
+"""Llama 3.1 and later: an answer that is {"name", "parameters"} is a call; <|python_tag|> may stand before it.
+
+After https://www.llama.com/docs/model-cards-and-prompt-formats/llama3_1/ (JSON based tool calling).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from zinc_rt.serve.formats.format import Format, MalformedCall, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.json_calls import call_of, json_call, read_values
+from zinc_rt.serve.formats.lark import Lark, any_call
+
+
+def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
+    """One call, or several with ; between. An object that names no tool is an answer in JSON."""
+    calls = [call_of(value) for value in read_values(text_of(parts), separator=";")]
+    if not calls:
+        raise MalformedCall("there is no call")
+    for call in calls:
+        if call.name not in tools:
+            raise MalformedCall(f"no tool is called {call.name[:80]!r}")
+    return calls
+
+
+def demand(lark: Lark, tools: Tools, many: bool) -> str:
+    """One: the template has no way to write two."""
+    return any_call(lark, tools, functools.partial(json_call, key="parameters"))
+
+
+LLAMA3_JSON = Format(
+    "llama3-json",
+    fits=lambda template: "<|start_header_id|>" in template and "tools" in template,
+    call=("<|python_tag|>", ""),
+    bare=True,
+    read=read,
+    demand=demand,
+)

@@ -1,0 +1,215 @@
+"""An answer as it is made, taken apart: reasoning, content, tool calls.
+
+One machine for all families; a Format says what its marks are. A call is delivered when it is complete and can be
+read, so that nothing of a broken one ever looks like a call, and nothing of a good one like content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from zinc_rt.serve.formats.format import Format, MalformedCall, Mark, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.marks import MarkScanner
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """A piece of the `index`-th call: its id and name come once, with the first; the arguments' text is what all
+    pieces have together."""
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What is new: one of the three."""
+
+    content: str = ""
+    reasoning_content: str = ""
+    tool_calls: tuple[CallDelta, ...] = ()
+
+
+class _Place(Enum):
+    CONTENT = auto()
+    REASONING = auto()
+    CALL = auto()
+
+
+class AnswerParser:
+    """One answer. `calls`: how many were made; `error`: why something that looked like one was none."""
+
+    def __init__(
+        self,
+        format: Format,
+        *,
+        tools: Tools | None = None,
+        prompt: str = "",
+        special: Container[str] = (),
+        one_call: bool = False,
+    ) -> None:
+        """`tools`: without any, marks of calls are text. `prompt`: its end says whether the answer begins with
+        reasoning. `special`: marks that come through `mark` alone, since they are tokens of their own. `one_call`:
+        nothing comes behind the first."""
+        self.calls = 0
+        self.error: str | None = None
+        self._format = format
+        self._one_call = one_call
+        self._tools = tools or {}
+        self._scanner = MarkScanner(mark for mark in format.marks if mark not in special)
+        self._place = _Place.CONTENT
+        self._made: list[Delta] = []
+        self._call: list[Part] = []  # the inside of the call that is being made
+        self._call_mark = ""  # what it began with
+        self._before_call = ""  # white space in front of that
+        self._title = ""  # of reasoning, still to come
+        self._titled = ""  # what came of it
+        self._leading = False  # white space is dropped until text comes
+        self._trailing = ""  # white space that is dropped where no text comes behind it
+        self._began = False  # content or a mark was there
+        if format.opens_reasoning(prompt):
+            self._enter(_Place.REASONING)
+
+    def feed(self, text: str) -> list[Delta]:
+        """More text."""
+        for part in self._scanner.feed(text):
+            self._take(part)
+        return self._taken()
+
+    def mark(self, text: str) -> list[Delta]:
+        """The special token of a mark."""
+        self._text(self._scanner.flush())
+        self._mark(text)
+        return self._taken()
+
+    def close(self, *, cut: bool = False) -> list[Delta]:
+        """Nothing more comes. `cut`: at a limit, so that a call which is not whole is nobody's mistake: it is left
+        out, neither call nor content."""
+        self._text(self._scanner.flush())
+        if self._place is _Place.CALL:
+            self._end_call("", cut=cut)
+        elif self._place is _Place.REASONING and self._titled:
+            self._untitled()
+        if self._trailing:
+            self._deliver(self._trailing)
+            self._trailing = ""
+        return self._taken()
+
+    # --- parts
+
+    def _take(self, part: Part) -> None:
+        if isinstance(part, Mark):
+            self._mark(part.text)
+        else:
+            self._text(part)
+
+    def _mark(self, mark: str) -> None:
+        open, close = self._format.reasoning or ("", "")
+        call, end = (self._format.call or ("", "")) if self._tools else ("", "")
+        place = self._place
+        if place is _Place.CALL:
+            if mark == end or (not end and mark == call):
+                self._end_call(mark if mark == end else "")
+                if mark == call:
+                    self._begin_call(mark)
+            else:
+                self._call.append(Mark(mark))
+        elif place is _Place.REASONING and mark == close:
+            self._enter(_Place.CONTENT)
+        elif place is _Place.CONTENT and mark == open:
+            self._enter(_Place.REASONING)
+        elif mark == call and (place is _Place.CONTENT or self._format.call_ends_reasoning):
+            self._begin_call(mark)
+        else:
+            self._text(mark)
+        self._began = True
+
+    def _text(self, text: str) -> None:
+        if not text:
+            return
+        if self._place is _Place.CALL:
+            self._call.append(text)
+            return
+        if self._place is _Place.REASONING and self._title:
+            self._titled += text
+            if not (len(self._titled) < len(self._title) and self._title.startswith(self._titled)):
+                self._untitled()
+            return
+        if self._leading:
+            text = text.lstrip()
+            if not text:
+                return
+            self._leading = False
+        text = self._trailing + text
+        kept = text.rstrip()
+        self._trailing = text[len(kept) :]
+        if self._format.bare and self._tools and not self._began and kept.lstrip().startswith("{"):
+            self._trailing = ""
+            self._begin_call("")
+            self._call.append(text)
+            return
+        if kept:
+            self._deliver(kept)
+
+    def _untitled(self) -> None:
+        """The title of reasoning is there, or is none."""
+        text, title, self._titled, self._title = self._titled, self._title, "", ""
+        self._text(text.removeprefix(title))
+
+    def _enter(self, place: _Place) -> None:
+        if self._titled:
+            self._untitled()
+        self._place = place
+        self._leading, self._trailing = True, ""
+        self._title = self._format.reasoning_title if place is _Place.REASONING else ""
+
+    # --- calls
+
+    def _begin_call(self, mark: str) -> None:
+        before = self._trailing if self._place is _Place.CONTENT else ""
+        self._enter(_Place.CALL)
+        self._call, self._call_mark, self._before_call = [], mark, before
+
+    def _end_call(self, mark: str, *, cut: bool = False) -> None:
+        inside, self._call = self._call, []
+        self._enter(_Place.CONTENT)
+        try:
+            calls = self._format.read(inside, self._tools)
+        except MalformedCall as error:
+            if cut and (self._call_mark or any(f'"{name}"' in text_of(inside) for name in self._tools)):
+                self.error = "the answer was cut inside a tool call"
+                return
+            if self._call_mark:
+                self.error = str(error)
+            self._deliver(f"{self._before_call}{self._call_mark}{text_of(inside)}{mark}")
+            return
+        for call in calls:
+            self._call_made(call)
+
+    def _call_made(self, call: ToolCall) -> None:
+        if self._done:
+            return
+        index, self.calls = self.calls, self.calls + 1
+        self._made.append(Delta(tool_calls=(CallDelta(index, self._format.call_id(), call.name),)))
+        self._made.append(Delta(tool_calls=(CallDelta(index, arguments=call.arguments),)))
+
+    # --- what is made of it
+
+    @property
+    def _done(self) -> bool:
+        return self._one_call and self.calls > 0
+
+    def _deliver(self, text: str) -> None:
+        if self._done:
+            return
+        self._began = True
+        reasoning = self._place is _Place.REASONING
+        self._made.append(Delta(reasoning_content=text) if reasoning else Delta(text))
+
+    def _taken(self) -> list[Delta]:
+        made, self._made = self._made, []
+        return made

@@ -1,0 +1,120 @@
+"""Qwen 3 Coder, 3.5 and 3.6: calls as <function=NAME> with a <parameter=NAME> for each argument, as text.
+
+After https://huggingface.co/Qwen/Qwen3-Coder-30B-A3B-Instruct, its chat template and tool parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zinc_rt.serve.formats.format import Format, MalformedCall, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.json_calls import read_json, write_json
+from zinc_rt.serve.formats.lark import Lark, any_call
+from zinc_rt.serve.formats.qwen3 import CALL, THINK
+
+LINE, END = "\n", "\n</parameter>"
+_FUNCTION = re.compile(r"\s*<function=([^<>\n]+)>(.*?)(?:</function>\s*)?", re.DOTALL)
+_PARAMETER = re.compile(
+    r"\s*<parameter=([^<>\n]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|</function>|$))", re.DOTALL
+)
+
+
+def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
+    """One call. What a parameter's text means is for the tool's schema to say."""
+    found = _FUNCTION.fullmatch(text_of(parts))
+    if found is None:
+        raise MalformedCall("a call is <function=NAME> with its parameters")
+    name, inside = found[1].strip(), found[2]
+    types = (tools.get(name) or {}).get("properties") or {}
+    arguments, at = {}, 0
+    while one := _PARAMETER.match(inside, at):
+        key, at = one[1].strip(), one.end()
+        arguments[key] = value_of(one[2], types.get(key) or {})
+    if inside[at:].strip():
+        raise MalformedCall(f"the call of {name} has more than parameters: {inside[at:].strip()[:40]!r}")
+    return [ToolCall(name, write_json(arguments))]
+
+
+def value_of(text: str, schema: Mapping[str, Any] | bool) -> Any:
+    """A parameter's text as the type its schema names; a string where it names none, or is not met."""
+    types = types_of(schema)
+    if not types - {"string"}:
+        return text
+    word = text.strip()
+    try:
+        value = read_json(word.lower() if word in ("True", "False", "None") else word)
+    except MalformedCall:
+        return text
+    return value if _type_of(value) & types else text
+
+
+def types_of(schema: Mapping[str, Any] | bool) -> set[str]:
+    """The types that a schema allows, as far as it names them."""
+    if not isinstance(schema, Mapping):
+        return set()
+    named = schema.get("type")
+    types = {named} if isinstance(named, str) else {each for each in named or () if isinstance(each, str)}
+    for key in ("anyOf", "oneOf"):
+        for branch in schema.get(key) or ():
+            types |= types_of(branch)
+    for value in schema.get("enum") or ():
+        types |= _type_of(value) if named is None else set()
+    return types
+
+
+def _type_of(value: Any) -> set[str]:
+    match value:
+        case None:
+            return {"null"}
+        case bool():
+            return {"boolean"}
+        case int():
+            return {"integer", "number"}
+        case float():
+            return {"number"}
+        case str():
+            return {"string"}
+        case list():
+            return {"array"}
+    return {"object"}
+
+
+def _write_call(lark: Lark, name: str, schema: Mapping[str, Any]) -> str:
+    required = set(schema.get("required") or ())
+    rules = [lark.text(f"<function={name}>\n")]
+    for key, of in (schema.get("properties") or {}).items():
+        body = f"{lark.text(f'<parameter={key}>{LINE}')} {_value(lark, of, schema)} {lark.text(LINE)}"
+        rules.append(lark.rule(body) + ("" if key in required else "?"))
+    return lark.rule(f"{' '.join(rules)} {lark.text('</function>')}")
+
+
+def _value(lark: Lark, schema: Mapping[str, Any] | bool, whole: Mapping[str, Any]) -> str:
+    texts = schema.get("enum") if isinstance(schema, Mapping) else None
+    if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
+        return f"({' | '.join(map(lark.text, texts))}) {lark.text(END)}"
+    types = types_of(schema)
+    if not types or "string" in types:
+        return lark.until(END)
+    assert isinstance(schema, Mapping)
+    shared = {key: whole[key] for key in ("$defs", "definitions") if key in whole}
+    return f"{lark.json({**shared, **schema})} {lark.text(END)}"
+
+
+def demand(lark: Lark, tools: Tools, many: bool) -> str:
+    """As the template writes calls of earlier turns."""
+    line = lark.text(LINE)
+    return f"{line} {any_call(lark, tools, _write_call)} {line} {lark.mark(CALL[1])}"
+
+
+QWEN3_XML = Format(
+    "qwen3-xml",
+    fits=lambda template: "<function=" in template and "<parameter=" in template,
+    reasoning=THINK,
+    call=CALL,
+    call_ends_reasoning=True,
+    read=read,
+    demand=demand,
+    between=LINE,
+)

@@ -1,0 +1,97 @@
+"""What a request says of its answer's form, by the names that OpenAI, vLLM and llama.cpp have for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from zinc_rt.serve.errors import ServeError
+
+MAX_SAID = 500  # characters of a reason: some quote the whole grammar
+
+Kind = Literal["json_schema", "regex", "choice", "lark", "gbnf"]
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarSpec:
+    """A grammar's text. `kind` json_schema: the schema as JSON; choice: a JSON list of texts. `param`: what the
+    request calls it."""
+
+    kind: Kind
+    text: str
+    param: str = "grammar"
+
+    def refused(self, why: str) -> ServeError:
+        """400 for a grammar that cannot be used."""
+        said = why if len(why) <= MAX_SAID else f"{why[:MAX_SAID]} ..."
+        return ServeError(400, f"{self.param}: {said}", param=self.param, code="invalid_grammar")
+
+
+def grammar_asked(body: Mapping[str, Any]) -> GrammarSpec | None:
+    """What a request's body wants its answer to be: response_format, vLLM's guided_* and structured_outputs,
+    llama.cpp's grammar and json_schema. None: anything. Raises ServeError 400 for what is malformed, or two."""
+    found = [spec for spec in (_response_format(body.get("response_format")), *_named(body)) if spec is not None]
+    if len(found) > 1:
+        names = " and ".join(spec.param for spec in found)
+        raise ServeError(400, f"{names}: an answer can follow one of them", param=found[1].param)
+    return found[0] if found else None
+
+
+def _response_format(value: Any) -> GrammarSpec | None:
+    if value is None:
+        return None
+    param = "response_format"
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return _schema(value.get("schema", {"type": "object"}), param)  # llama.cpp allows a schema here
+    if kind == "json_schema":
+        inner = value.get("json_schema")
+        if isinstance(inner, Mapping) and isinstance(schema := inner.get("schema"), Mapping | bool):
+            return _schema(schema, param)
+        raise ServeError(400, f"{param}: json_schema wants an object with a schema", param=param)
+    raise ServeError(
+        400, f"{param}: type {kind!r:.40}: wanted 'text', 'json_object' or 'json_schema'", param=param
+    )
+
+
+def _named(body: Mapping[str, Any]) -> list[GrammarSpec]:
+    own = (("guided_json", "json"), ("guided_regex", "regex"), ("guided_choice", "choice"))
+    given = [(name, kind, body[name]) for name, kind in own if body.get(name) is not None]
+    for name in ("guided_grammar", "grammar"):
+        if body.get(name):
+            given.append((name, "grammar", body[name]))
+    if body.get("json_schema") is not None:
+        given.append(("json_schema", "json", body["json_schema"]))
+    structured = body.get("structured_outputs")
+    if structured is not None and not isinstance(structured, Mapping):
+        raise ServeError(400, "structured_outputs: wanted an object", param="structured_outputs")
+    for kind in ("json", "regex", "choice", "grammar"):
+        if structured and structured.get(kind) is not None:
+            given.append((f"structured_outputs.{kind}", kind, structured[kind]))
+    return [_spec(param, kind, value) for param, kind, value in given]
+
+
+def _spec(param: str, kind: str, value: Any) -> GrammarSpec:
+    if kind == "json":
+        return _schema(value, param)
+    if kind == "choice":
+        if isinstance(value, list) and value and all(isinstance(text, str) and text for text in value):
+            return GrammarSpec("choice", json.dumps(value, ensure_ascii=False), param)
+        raise ServeError(400, f"{param}: wanted a list of texts, none empty", param=param)
+    if not isinstance(value, str):
+        raise ServeError(400, f"{param}: wanted a text", param=param)
+    if kind == "regex":
+        return GrammarSpec("regex", value, param)
+    return GrammarSpec("gbnf" if "::=" in value else "lark", value, param)
+
+
+def _schema(value: Any, param: str) -> GrammarSpec:
+    if isinstance(value, str):
+        return GrammarSpec("json_schema", value, param)
+    if isinstance(value, Mapping | bool):
+        return GrammarSpec("json_schema", json.dumps(value), param)
+    raise ServeError(400, f"{param}: wanted a JSON schema", param=param)

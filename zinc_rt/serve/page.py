@@ -1,0 +1,68 @@
+"""The pages of a browser: one file each, which asks this server for everything else, and nobody else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from functools import cache
+from pathlib import Path
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+FILES = {"/": "chat.html", "/engine": "engine.html"}
+
+
+def router() -> APIRouter:
+    """The routes of the pages; they need no key, since they hold nothing."""
+    made = APIRouter(include_in_schema=False)
+    for path, name in FILES.items():
+        made.add_api_route(path, _page(name), methods=["GET", "HEAD"])
+    return made
+
+
+def _page(name: str) -> Callable[[], Awaitable[Response]]:
+    async def page() -> Response:
+        text, headers = read(name)
+        return Response(text, media_type="text/html; charset=utf-8", headers=headers)
+
+    return page
+
+
+@cache
+def read(name: str) -> tuple[str, dict[str, str]]:
+    """A page's text and the headers that go with it."""
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    return text, {
+        "Content-Security-Policy": policy(text),
+        "Cache-Control": "no-cache",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+def policy(page: str) -> str:
+    """What a page may do: run its own script and style, named by their hashes, and talk to this server. Trusted
+    Types without a policy: a script that hands the HTML parser a string fails, so no word of a model is markup."""
+    return "; ".join(
+        (
+            "default-src 'self'",
+            f"script-src {_hashes(page, 'script')}",
+            f"style-src {_hashes(page, 'style')}",
+            "img-src data:",
+            "object-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+def _hashes(page: str, tag: str) -> str:
+    inline = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+    digests = (hashlib.sha256(each.encode()).digest() for each in inline)
+    return " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests)

@@ -1,0 +1,158 @@
+"""Bodies of answers, as OpenAI's API has them: what handlers return, and what the OpenAPI document says."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+
+class ErrorDetail(TypedDict):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorReply(TypedDict):
+    error: ErrorDetail
+
+
+class PromptDetails(TypedDict):
+    cached_tokens: int
+
+
+class UsageReply(TypedDict):
+    """completion_tokens: of all choices, end tokens included."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class OurPart(TypedDict):
+    """What OpenAI has no name for. `seed` makes the same answer again; `expired`: its deadline ended it."""
+
+    seed: int
+    expired: NotRequired[bool]
+    tool_parse_error: NotRequired[str]
+
+
+class TopLogprob(TypedDict):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(TypedDict):
+    content: list[ChatLogprob]
+    refusal: None
+
+
+class ChatMessage(TypedDict):
+    role: str
+    content: str | None
+    refusal: None
+    reasoning_content: NotRequired[str]
+    tool_calls: NotRequired[list[dict[str, Any]]]
+
+
+class ChatChoice(TypedDict):
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: str
+    token_ids: NotRequired[list[int]]
+
+
+class ChatCompletion(TypedDict):
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: UsageReply
+    zinc_rt: OurPart
+    prompt_token_ids: NotRequired[list[int]]
+
+
+class TextLogprobs(TypedDict):
+    """Of completions: lists over tokens. The first token of an echoed prompt has no logprob."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
+
+
+class TextChoice(TypedDict):
+    index: int
+    text: str
+    logprobs: TextLogprobs | None
+    finish_reason: str | None
+    token_ids: NotRequired[list[int]]
+    prompt_token_ids: NotRequired[list[int]]
+
+
+class TextCompletion(TypedDict):
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[TextChoice]
+    usage: UsageReply
+    zinc_rt: OurPart
+
+
+class ModelReply(TypedDict):
+    """`zinc_rt`: of a resident model, what it can and what computes it."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+    max_model_len: int
+    zinc_rt: dict[str, Any]
+
+
+class ModelList(TypedDict):
+    object: str
+    data: list[ModelReply]
+
+
+class ModelDeleted(TypedDict):
+    id: str
+    object: str
+    deleted: bool
+
+
+class TokenizeReply(TypedDict):
+    """llama.cpp's `tokens`, vLLM's `count`, `max_model_len` and `token_strs`."""
+
+    tokens: list[Any]
+    count: int
+    max_model_len: int
+    token_strs: NotRequired[list[str]]
+
+
+class DetokenizeReply(TypedDict):
+    """The same text by llama.cpp's name and by vLLM's."""
+
+    content: str
+    prompt: str
+
+
+class TemplateReply(TypedDict):
+    prompt: str
+
+
+class StatusReply(TypedDict):
+    status: str
+    reasons: NotRequired[list[str]]

@@ -1,0 +1,23 @@
+"""Which request of HTTP a scheduler's request number is, for logs and traces, also after it has ended."""
+
+from __future__ import annotations
+
+KEPT = 65_536
+
+
+class RequestIds:
+    """Ids by request number, the last so many. Filled by the event loop, read by anyone."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._ids: dict[int, str] = {}
+        self._kept = kept
+
+    def add(self, number: int, id: str) -> None:
+        """Numbers rise."""
+        self._ids[number] = id
+        if len(self._ids) > self._kept:
+            del self._ids[next(iter(self._ids))]
+
+    def of(self, number: int) -> str:
+        """Empty for one that nobody named, or long ago."""
+        return self._ids.get(number, "")

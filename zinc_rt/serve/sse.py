@@ -1,0 +1,101 @@
+"""Server-sent events: chunks as they come, comments in silence, an end for every outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from zinc_rt.serve.errors import ServeError
+
+PING_SECONDS = 15.0  # of silence
+PING = b": ping\n\n"
+DONE = b"data: [DONE]\n\n"
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",
+}
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+T = TypeVar("T")
+
+
+class ClientGone(Exception):
+    """Nobody reads the answer."""
+
+
+def event(data: Mapping[str, Any]) -> bytes:
+    """A chunk."""
+    return b"data: " + _ENCODE(data).encode(errors="replace") + b"\n\n"
+
+
+class EventStream(Response):
+    """Sends what an iterator gives. Its status waits for the first: a request that fails before has an error's
+    status and body; one that fails later ends with an event that says so, and no [DONE]. When the client goes the
+    iterator is cancelled at once."""
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
+        super().__init__()
+        self.chunks = chunks
+        self.begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientGone):
+            await unless_gone(receive, self._send(scope, receive, send))
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with aclosing(self.chunks) as chunks:
+                async for chunk in chunks:
+                    await self._begin(send)
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except ServeError as error:
+            if not self.begun:
+                await error_response(error)(scope, receive, send)
+                return
+            await send({"type": "http.response.body", "body": event(error.body()), "more_body": True})
+        await self._begin(send)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _begin(self, send: Send) -> None:
+        if not self.begun:
+            self.begun = True
+            headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+def error_response(error: ServeError) -> Response:
+    """Its body, status and headers."""
+    return Response(error.json(), error.status, error.headers(), "application/json")
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives. It is cancelled when its client goes: then ClientGone is raised."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientGone
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def receiver(request: Request) -> Receive:
+    """Of a request whose body was read: what comes next is that its client went."""
+    return request._receive
