@@ -36,10 +36,14 @@ The last line is the verdict. exit codes: 0 all that could be installed passed, 
 
 @dataclass(frozen=True)
 class Client:
-    """`packages` as pip takes them; `check`: a file of ci/client_checks."""
+    """`packages` as pip takes them, `ROOT` in them is this checkout; `check`: a file of ci/client_checks."""
 
     packages: tuple[str, ...]
     check: str
+
+    @property
+    def wanted(self) -> list[str]:
+        return [package.replace("ROOT", str(ROOT)) for package in self.packages]
 
 
 CLIENTS = {
@@ -49,6 +53,7 @@ CLIENTS = {
     "lm-eval": Client(("lm-eval[api]", "transformers"), "check_lm_eval.py"),
     "guidellm": Client(("guidellm",), "check_guidellm.py"),
     "aiperf": Client(("aiperf",), "check_aiperf.py"),
+    "ray": Client(("ray[serve]", "--editable", "ROOT[serve]"), "check_ray.py"),  # deploy/ray_serve.py
 }
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -179,7 +184,7 @@ def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:
 
 def installed(client: Client, folder: Path, python: Path) -> str:
     """Empty once it is there, else pip's last words."""
-    stamp, wanted = folder / "installed", json.dumps(client.packages)
+    stamp, wanted = folder / "installed", json.dumps(client.wanted)
     if stamp.exists() and stamp.read_text() == wanted:
         return ""
     shutil.rmtree(folder / "venv", ignore_errors=True)
@@ -187,7 +192,7 @@ def installed(client: Client, folder: Path, python: Path) -> str:
     base = getattr(sys, "_base_executable", sys.executable)
     for argv in (
         [base, "-m", "venv", str(folder / "venv")],
-        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.packages],
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.wanted],
     ):
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
