@@ -491,3 +491,14 @@ def test_odd_metadata_never_gives_a_traceback(make: Callable[..., dict[str, Any]
         tokenizer.decode(tokenizer.encode("hell <s> é\n"))
     except ZincError as error:
         assert str(error)
+
+
+def test_a_long_text_is_the_same_tokens_by_the_call_that_lets_others_run(
+    monkeypatch: pytest.MonkeyPatch, qwen3: str
+) -> None:
+    tokenizer = tokenizer_of(Path(qwen3))
+    text = "It's 1234 words,\n\n  naïve 你好 <|im_start|>user\r\n" * 200
+    long = tokenizer.encode(text)
+    monkeypatch.setattr("zinc_rt.model.tokenizer.bpe.LONG_TEXT", 1 << 60)
+    assert long == tokenizer.encode(text) and len(long) > 1000
+    assert tokenizer.decode(long) == text

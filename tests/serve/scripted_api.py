@@ -23,7 +23,7 @@ WAIT = ": wait"  # a line of a script: until the test lets it go on
 
 @dataclass
 class Script:
-    """`answers`: for a last message, the lines of the stream. `pages`: answers of other paths, text or JSON.
+    """`answers`: for a last message, the lines of the stream. `pages`: of other paths, text, JSON or a response.
     `asked`: the bodies that came. `gone`: how many clients left before the end."""
 
     answers: dict[str, list[str]] = field(default_factory=dict)
@@ -120,6 +120,8 @@ def scripted(site: ScriptedSite) -> FastAPI:
         page = site.script.pages.get(path)
         if page is None:
             return JSONResponse({"error": {"message": f"no path {path}"}}, 404)
+        if isinstance(page, Response):
+            return page
         return Response(page) if isinstance(page, str) else JSONResponse(page)
 
     return app

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import MODEL, Serving
+from fastapi.responses import JSONResponse
 from headless_chromium import Browser, Tab, tab
 from scripted_api import Script, ScriptedSite, listening_site
 
@@ -108,6 +109,23 @@ def test_what_a_key_may_not_see_is_said(page: Tab, script: Script) -> None:
     page.complaints.clear()  # of the 404
 
 
+def test_a_path_that_a_key_does_not_open_is_not_asked_for_ever(page: Tab, script: Script) -> None:
+    refusal = JSONResponse({"error": {"message": "admin is needed"}}, 403)
+    script.pages["v1/tenants"] = refusal
+    page.until("document.querySelector('.problem')")
+    assert page.text(".problem") == "/v1/tenants: admin is needed"
+    page.fetched.clear()
+    page.until("moments.length > 4")
+    assert any(url.endswith("/metrics") for url in page.fetched)
+    assert not any(url.endswith("/v1/tenants") for url in page.fetched)
+    script.pages["v1/tenants"] = {"data": [TENANT]}
+    page.click("#key")
+    page.type("an admin's")
+    page.press("Enter")
+    page.until("document.querySelectorAll('section').length === 2")
+    page.complaints.clear()  # of the 403
+
+
 def test_names_run_nothing(page: Tab, script: Script) -> None:
     hostile = "<img src=x onerror=\"document.title='owned'\">"
     script.models[0]["id"] = hostile
@@ -159,7 +177,9 @@ def test_both_pages_of_a_server_that_works(chrome: Browser, serving: Serving) ->
         engine.until(
             "document.querySelector('.tile .value').innerText.startsWith('0 ')"
         )  # nobody makes it any more
-        assert chat.complaints == []
+        assert engine.count("section:first-of-type tbody tr") == 4  # slots
+        assert engine.text("section:last-of-type tbody th") == "default"
+        assert chat.complaints == [] and engine.complaints == []
 
 
 def asked(url: str, body: dict[str, object]) -> dict[str, list[dict[str, dict[str, str]]]]:

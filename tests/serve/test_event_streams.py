@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from typing import Any
 from urllib.parse import urlparse
@@ -31,8 +32,17 @@ def http(serving: Serving) -> Any:
 
 def stalled(serving: Serving, seconds: float) -> None:
     """The engine's thread does something else for so long."""
-    serving.server._calls.append(lambda: time.sleep(seconds))
-    serving.server.wake()
+    begun = threading.Event()
+
+    def sleep() -> None:
+        begun.set()
+        time.sleep(seconds)
+
+    async def call() -> None:
+        await serving.server.call(sleep)
+
+    threading.Thread(target=lambda: asyncio.run(call())).start()
+    assert begun.wait(10)
 
 
 def until_idle(serving: Serving) -> None:

@@ -154,6 +154,7 @@ def test_reasoning_may_be_opened_by_the_answer_itself() -> None:
         ("lark", "start: x", "unknown name"),
         ("gbnf", "root ::= " + "(" * 20000, ""),
         ("gbnf", 'rot ::= "a"', "root"),
+        ("gbnf", "".join(f"r{n} ::= r{n + 1}\n" for n in range(600)), "600 rules"),
         ("gbnf", "root ::= " + '"a" ' * 20000, "more than"),
     ],
 )  # fmt: skip

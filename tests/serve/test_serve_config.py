@@ -108,9 +108,10 @@ tenants:
         "f.yaml:6: tenants.0.slots_guaranteed: 4, and slots_max is 3: wanted at most that",
         "f.yaml:7: tenants.1.decode_burst: needs decode_rate beside it",
         "f.yaml:7: tenants.1.kv_reserved: 0.7, and kv_max is 0.5: wanted at most that",
+        "f.yaml:7: tenants.1.kv_reserved: 0.7: at most 0.3 fits beside what others are promised",
         "f.yaml:7: tenants.1.models: no model 'q': wanted some of m, m",
         "f.yaml:7: tenants.1.on_limit: reject needs prefill_rate or decode_rate: there is no rate to be over",
-        "f.yaml:7: tenants: kv_reserved are 1.4 of all pages together: wanted at most 1.0",
+        "f.yaml:7: tenants.1.slots_guaranteed: 1: at most 0 fits beside what others are promised",
         "f.yaml:8: tenants.2.id: 'bob' is there twice: wanted another name",
     ]
 
@@ -122,7 +123,7 @@ tenants:
         (LEAST + "server: {port: 1\n", "f.yaml:3: "),
         (LEAST + "server: {}\nserver: {}", "f.yaml:3: server is there twice: line 2 has it too"),
         (LEAST + "tenants: [{id: a, slots_guaranteed: 3}, {id: b, slots_guaranteed: 2}]",
-         "are 5 together, and model m has 4"),
+         "tenants.1.slots_guaranteed: 2: at most 1 fits beside"),
         (LEAST + "tenants: [&a {id: a, models: [*a]}]", "an alias inside of what it names"),
         (LEAST + "tenants: [{<<: {id: a}}]", "merge keys (<<) are not read"),
         (LEAST + "log: !!python/object/apply:os.system [ls]", "f.yaml:2: log: ['ls']: wanted settings"),

@@ -21,6 +21,7 @@ from zinc_rt.commands.options import (
     threads,
     timeout,
 )
+from zinc_rt.commands.serve_plan import show_new_key, show_plan
 from zinc_rt.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 EMBEDDED = "qwen3-q"  # where no model is given: a small one that ships with the package
 HOST, PORT, SLOTS = "127.0.0.1", 8080, 8
 SWITCH_SECONDS = 0.0005  # threads take turns as often: a step's end is not to wait for an event loop's turn
-IN_THE_FILE = (
-    "model", "ledger", "slots", "ctx", "tier", "device", "sanitizer", "facts", "unchecked", "ordering", "timeout",
-    "threads",
-)  # fmt: skip
 EXAMPLES = """\
 Without --config there is one tenant, no key, and only this machine can ask. docs/serving.md has everything else.
 
@@ -41,6 +38,8 @@ examples:
   zinc-rt serve M.gguf
   zinc-rt serve --model M.gguf --port 8000 --ctx 32768 --slots 16
   zinc-rt serve --config serve.yaml
+  zinc-rt serve --config serve.yaml --check           its memory, and what each tenant is sure of
+  zinc-rt serve --new-key alice                       a key for the configuration's file
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
     -d '{"model": "M", "messages": [{"role": "user", "content": "Hello"}]}'
 
@@ -60,6 +59,14 @@ def parser() -> argparse.ArgumentParser:
         "--ledger",
         metavar="F.sqlite",
         help="keep what is used in this database, for zinc-rt usage (default: none)",
+    )
+    where.add_argument("--insecure", action="store_true", help="without keys at an address that others reach, too")
+    first = made.add_argument_group("before it serves")
+    first.add_argument("--plan", action="store_true", help="show what the models take of the memory, and end")
+    first.add_argument("--check", action="store_true", help="the same, and what each tenant is sure of")
+    first.add_argument("--new-key", metavar="TENANT", help="make a key, show it once, and end")
+    first.add_argument(
+        "--scopes", metavar="WORDS", default="inference,usage", help="of a new key: inference, usage, admin"
     )
     runs = made.add_argument_group("how the model runs")
     runs.add_argument("--slots", type=int, metavar="N", help=f"requests at once (default {SLOTS})")
@@ -83,7 +90,11 @@ def _serve(arguments: argparse.Namespace) -> int:
     from zinc_rt.serve.server import InferenceServer
 
     began = time.monotonic()
+    if arguments.new_key is not None:
+        return show_new_key(arguments)
     config = _config(arguments)
+    if arguments.plan or arguments.check:
+        return show_plan(config, tenants=arguments.check)
     with bind(config.server.host, config.server.port) as bound, closing(ServerLog(config.log.level)):
         server = InferenceServer(config)
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -108,11 +119,12 @@ def _check_installed() -> None:
 def _config(arguments: argparse.Namespace) -> Config:
     from zinc_rt.devices import choose_tier
     from zinc_rt.serve.config import Config, DeviceSettings, LedgerSettings, ServerSettings
+    from zinc_rt.serve.config_checks import check_exposure
 
-    if arguments.config is not None:
-        raise UsageError("--config is not read yet")
     if arguments.port is not None and not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port}: wanted 0 to 65535")
+    if arguments.config is not None:
+        return _from_file(arguments)
     knobs = settings()
     tier, simulated = arguments.tier or knobs.tier, simulated_device(arguments)
     ordering = arguments.ordering or "canonical-1"
@@ -125,11 +137,13 @@ def _config(arguments: argparse.Namespace) -> Config:
         model = EMBEDDED
         say(f"model     {EMBEDDED}, which ships with the package: its weights are random, and so is what it says")
     asked = {name: getattr(arguments, name) for name in ("ctx", "slots") if getattr(arguments, name) is not None}
-    return Config.for_model(
+    config = Config.for_model(
         model,
         model=asked,
         server=ServerSettings(
-            host=arguments.host or HOST, port=PORT if arguments.port is None else arguments.port
+            host=arguments.host or HOST,
+            port=PORT if arguments.port is None else arguments.port,
+            insecure=arguments.insecure,
         ),
         device=DeviceSettings(
             tier=tier,
@@ -142,19 +156,30 @@ def _config(arguments: argparse.Namespace) -> Config:
         ),
         ledger=LedgerSettings(path=arguments.ledger),
     )
+    check_exposure(config)
+    return config
 
 
 def _from_file(arguments: argparse.Namespace) -> Config:
-    """The file's, but for an address that was given."""
+    """Where it listens and keeps its books may be said beside the file, and nothing else."""
+    from zinc_rt.serve.config_checks import check_exposure
     from zinc_rt.serve.config_file import read_config
 
-    for name in IN_THE_FILE:
-        if getattr(arguments, name) not in (None, False, "auto"):
-            flag = f"--{name}"
-            raise UsageError(f"{flag}: {arguments.config} says that", next=f"leave out {flag}, or --config")
+    made = parser()
+    for name in ("model", "slots", "ctx", "tier", "device", "facts", "ordering", "timeout", "threads"):
+        if getattr(arguments, name) != made.get_default(name):
+            raise UsageError(f"--{name} beside --config: the file says it", next=f"say it in {arguments.config}")
     config = read_config(arguments.config)
-    given = {name: getattr(arguments, name) for name in ("host", "port") if getattr(arguments, name) is not None}
-    return replace(config, server=replace(config.server, **given))
+    server, ledger = config.server, config.ledger
+    if arguments.host is not None:
+        server = replace(server, host=arguments.host)
+    if arguments.port is not None:
+        server = replace(server, port=arguments.port)
+    if arguments.ledger is not None:
+        ledger = replace(ledger, path=arguments.ledger)
+    config = replace(config, server=replace(server, insecure=server.insecure or arguments.insecure), ledger=ledger)
+    check_exposure(config)
+    return config
 
 
 def _describe(server: InferenceServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator
 
+from zinc_rt.errors import UsageError
 from zinc_rt.serve.config import Config, ModelSettings, TenantSettings
 from zinc_rt.serve.config_marks import Place
 
@@ -21,6 +22,12 @@ def contradictions(config: Config) -> list[Said]:
         *_classes(config),
         *_exposure(config),
     ]
+
+
+def check_exposure(config: Config) -> None:
+    """Raises UsageError for a server without keys that others reach."""
+    for _, said in _exposure(config):
+        raise UsageError(said)
 
 
 def is_loopback(host: str) -> bool:
@@ -143,7 +150,7 @@ def _exposure(config: Config) -> Iterator[Said]:
         yield (
             ("server", "host"),
             f"server.host: {server.host} is open to others, and no tenant has a key: wanted 127.0.0.1, or keys "
-            "(zinc-rt serve --new-key TENANT), or insecure: true",
+            "(zinc-rt serve --new-key TENANT), or insecure: true (--insecure)",
         )
 
 

@@ -9,7 +9,9 @@ from fastapi.openapi.utils import get_openapi
 
 from zinc_rt.serve.server import InferenceServer
 
-EVENTS = {"text/event-stream": {"schema": {"type": "string", "description": "chunks, then [DONE]"}}}
+DATA = {"type": "string", "description": "a chunk as JSON; [DONE] at the end"}
+EVENT = {"type": "object", "properties": {"data": DATA}, "required": ["data"]}
+EVENTS = {"text/event-stream": {"schema": EVENT}}
 
 
 def document(app: FastAPI, server: InferenceServer) -> dict[str, Any]:

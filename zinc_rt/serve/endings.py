@@ -12,7 +12,11 @@ _FAILED = {  # the scheduler's reason -> what a client is told
     "logits_not_finite": (
         500, "the model computed something that is no number; zinc-rt validate says in which layer", "server_error"
     ),
-    "sampler_no_candidate": (500, "what was asked for leaves no token to draw", "server_error"),
+    "sampler_no_candidate": (400, "what was asked for leaves no token to draw", "invalid_request_error"),
+    "grammar_too_slow": (
+        400, "the grammar took too long to say what may follow: simplify it", "invalid_request_error"
+    ),
+    "grammar_failed": (500, "the grammar could not say what may follow", "server_error"),
     "device_hang": (500, "each step that the request was in hung, at last with nobody else in it", "server_error"),
     "quota_lowered": (429, "the tenant's quota was lowered below what the request needs", "rate_limit_error"),
     "tenant_removed": (403, "the tenant was removed while the request ran", "permission_error"),

@@ -8,6 +8,7 @@ choices, Lark and GBNF grammars. llguidance says which tokens may follow.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -68,8 +69,8 @@ class Grammar:
         began = time.thread_time()
         try:
             self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-        except Exception as error:
-            self._fail(f"grammar_failed: {error}")
+        except Exception:  # whatever it is, only this request asked for it
+            self._fail("grammar_failed")
         if self._matcher.is_error() or time.thread_time() - began > MASK_CPU_SECONDS:
             self._fail("grammar_too_slow")
         if self.failure:
@@ -163,6 +164,7 @@ class GrammarCompiler:
     vocab: int
     special: tuple[str, ...] = ()
     _vocabulary: GrammarVocabulary | None = None
+    _building: threading.Lock = field(default_factory=threading.Lock)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "grammar"))
     _limits: llguidance.LLParserLimits = field(
         default_factory=lambda: llguidance.LLParserLimits(verbose_errors=False)
@@ -176,12 +178,13 @@ class GrammarCompiler:
         opening = self.tokenizer.added_id(opens) if opens else None
         if opens and opening is None:
             after = ""  # its text is no token, and the grammar does not begin so
-        grammar = Grammar(matcher, vocabulary, after=after, opens=NO_TOKEN if opening is None else opening)
-        if not matcher.is_error():
-            Grammar(matcher.deep_copy(), vocabulary).mask()  # the first is the slowest
         if matcher.is_error():
             raise spec.refused(matcher.get_error())
-        return grammar
+        first = Grammar(matcher.deep_copy(), vocabulary)
+        first.mask()  # the slowest
+        if first.failure:
+            raise spec.refused(f"no token can be found to begin with: {first.failure}")
+        return Grammar(matcher, vocabulary, after=after, opens=NO_TOKEN if opening is None else opening)
 
     async def compile_in_time(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
         """`compile` outside the event loop, for COMPILE_SECONDS at most: what takes longer is refused, too."""
@@ -191,10 +194,12 @@ class GrammarCompiler:
         try:
             return await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
         except TimeoutError:
+            compiled.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
             raise spec.refused(f"it takes longer than {COMPILE_SECONDS:g} s to compile") from None
 
     def vocabulary(self) -> GrammarVocabulary:
         """The model's, built when it is first wanted."""
-        if self._vocabulary is None:
-            self._vocabulary = GrammarVocabulary(self.tokenizer, self.vocab, self.special)
-        return self._vocabulary
+        with self._building:
+            if self._vocabulary is None:
+                self._vocabulary = GrammarVocabulary(self.tokenizer, self.vocab, self.special)
+            return self._vocabulary

@@ -14,6 +14,7 @@ from zinc_rt.serve.grammar_spec import GrammarSpec
 
 MAX_GRAMMAR_BYTES = 1 << 20
 MAX_GBNF_BYTES = 1 << 15  # converted letter by letter, in Python
+MAX_GBNF_RULES = 500  # which takes their square of time, where each names the next
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))")
 _KEPT_ESCAPED = frozenset('"\\[]^-/')  # mean something in GBNF or in a regular expression
 
@@ -24,6 +25,8 @@ def source_of(spec: GrammarSpec) -> str:
     size = len(spec.text.encode(errors="replace"))
     if size > most:
         raise spec.refused(f"{size} bytes, more than {most}")
+    if spec.kind == "gbnf" and (rules := spec.text.count("::=")) > MAX_GBNF_RULES:
+        raise spec.refused(f"{rules} rules, more than {MAX_GBNF_RULES}")
     matcher = llguidance.LLMatcher
     try:
         match spec.kind:

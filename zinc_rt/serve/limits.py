@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -115,12 +115,13 @@ def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel
     number = model.core.tenant_number(tenant.id)
     free = max(0, scheduler.limits.slots - sum(scheduler.bound))
     mine = free if tenant.slots_max is None else min(free, max(0, tenant.slots_max - scheduler.bound[number]))
-    waiting = scheduler.queues.waiting(number) + model.arriving[number]
+    arriving = sum(count for (whose, _), count in model.arriving.items() if whose == number)
+    waiting = scheduler.queues.waiting(number) + arriving
     if waiting >= tenant.queue_max + mine:
         said = f"{waiting} requests of tenant {tenant.id} wait already, and {tenant.queue_max} may"
         raise limited(said, "quota_exceeded", seconds_for(model, waiting))
     most = getattr(depths, name_of_class(priority))
-    ahead = scheduler.queues.by_class[priority] + model.arriving.total()
+    ahead = _ahead(model, [priority])
     if ahead >= most + free:
         said = f"{ahead} requests of class {name_of_class(priority)} wait already, and {most} may"
         raise unavailable(said, "overloaded", jittered(seconds_for(model, ahead)))
@@ -128,8 +129,7 @@ def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel
 
 def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel) -> None:
     """For a request that would rather fail than wait beyond its deadline."""
-    queues = model.core.scheduler.queues
-    ahead = sum(queues.by_class[each] for each in Priority if each <= priority) + model.arriving.total()
+    ahead = _ahead(model, [each for each in Priority if each <= priority])
     wait = seconds_for(model, ahead) if ahead else 0.0
     if wait > deadline_seconds:
         raise ServeError(
@@ -139,6 +139,12 @@ def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel)
             code="deadline_exceeded",
             retry_after_seconds=jittered(wait),
         )
+
+
+def _ahead(model: ServedModel, classes: Collection[Priority]) -> int:
+    """How many requests of these classes wait."""
+    arriving = sum(count for (_, priority), count in model.arriving.items() if priority in classes)
+    return arriving + sum(model.core.scheduler.queues.by_class[priority] for priority in classes)
 
 
 def seconds_for(model: ServedModel, requests: int) -> float:

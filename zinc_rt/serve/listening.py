@@ -21,6 +21,8 @@ from fastapi import FastAPI
 from zinc_rt.errors import ZincError
 from zinc_rt.serve.config import ServerSettings
 from zinc_rt.serve.connections import HEADER_BYTES, BoundedConnection, OpenConnections
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.reload import reload
 from zinc_rt.serve.server import InferenceServer
 
 INTERRUPTED = 130
@@ -115,8 +117,10 @@ async def _serve(
     say: Callable[[str], None],
 ) -> int:
     loop, signals = asyncio.get_running_loop(), asyncio.Semaphore(0)
+    reloads: set[asyncio.Future[None]] = set()  # kept, so that none is lost half way
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.release)
+    loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(asyncio.ensure_future(_reload(server, say))))
     stop = asyncio.ensure_future(signals.acquire())
     lost = asyncio.ensure_future(server.lost())
     opened = asyncio.ensure_future(server.opened())
@@ -141,6 +145,17 @@ async def _serve(
     finally:
         http.should_exit = True
         await answering
+
+
+async def _reload(server: InferenceServer, say: Callable[[str], None]) -> None:
+    """SIGHUP: the configuration's file again, or why nothing has changed."""
+    try:
+        done = await reload(server)
+    except ServeError as error:
+        say(f"reload    nothing has changed: {error.message}")
+        return
+    later = f"; at the next start: {', '.join(done.at_start)}" if done.at_start else ""
+    say(f"reload    {', '.join(done.applied) or 'nothing'} changed{later}")
 
 
 async def _drain(server: InferenceServer, say: Callable[[str], None]) -> None:

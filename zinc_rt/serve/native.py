@@ -21,8 +21,9 @@ router = APIRouter(responses=REFUSALS)
 
 @router.get("/health")
 async def health(request: Request) -> StatusReply:
-    """Alive."""
-    return {"status": "ok"}
+    """Alive; degraded, and why, where answers or the ledger are not to be trusted."""
+    reasons = await asyncio.to_thread(server_of(request).degraded)
+    return {"status": "degraded", "reasons": reasons} if reasons else {"status": "ok"}
 
 
 @router.get("/ready")

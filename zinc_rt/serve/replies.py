@@ -155,3 +155,4 @@ class TemplateReply(TypedDict):
 
 class StatusReply(TypedDict):
     status: str
+    reasons: NotRequired[list[str]]

@@ -10,7 +10,7 @@ import difflib
 from contextvars import ContextVar
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from zinc_rt.sampling import (
@@ -25,8 +25,16 @@ from zinc_rt.sampling import (
 )
 
 MAX_TOOLS = 128
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 3.0 is the integer 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Integer = Annotated[int, BeforeValidator(_whole)]
 Text = Annotated[str, StringConstraints(min_length=1)]
-Count = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
+Count = Annotated[Integer, Field(ge=0, le=(1 << 31) - 1)]
 Tokens = Annotated[list[Count], Field(min_length=1)]
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_BYTES)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
@@ -87,10 +95,10 @@ class SamplingBody(Body):
     model: Name | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1, le=MAX_TOP_K, description="0 and -1: off")
+    top_k: Integer | None = Field(None, ge=-1, le=MAX_TOP_K, description="0 and -1: off")
     min_p: float | None = Field(None, ge=0, le=1)
-    seed: int | None = Field(None, ge=0, le=(1 << 64) - 1)
-    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    seed: Integer | None = Field(None, ge=0, le=(1 << 64) - 1)
+    n: Integer | None = Field(None, ge=1, le=MAX_CHOICES)
     min_tokens: Count | None = None
     stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
     stop_token_ids: Annotated[list[Count], Field(max_length=MAX_STOP_TOKENS)] | None = None
@@ -116,7 +124,7 @@ class SamplingBody(Body):
     return_token_ids: bool | None = Field(None, description="vLLM's: the answer's token ids beside its text")
     session_id: Name | None = None
     priority: Literal["interactive", "standard", "batch"] | None = Field(None, description="at most the tenant's")
-    timeout_ms: int | None = Field(None, ge=1, le=86_400_000)
+    timeout_ms: Integer | None = Field(None, ge=1, le=86_400_000)
     fail_fast: bool | None = None
     deterministic_required: bool | None = None
     strict_parameters: bool | None = None
@@ -131,8 +139,8 @@ class CompletionBody(SamplingBody):
     prompt: Text | Annotated[list[Count] | list[Text] | list[Tokens], Field(min_length=1)]
     max_tokens: Count | None = None
     echo: bool | None = None
-    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
-    best_of: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    logprobs: Integer | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    best_of: Integer | None = Field(None, ge=1, le=MAX_CHOICES)
     suffix: Literal[""] | None = None
 
 
@@ -191,10 +199,10 @@ class ChatBody(SamplingBody):
     """POST /v1/chat/completions. `chat_template_kwargs` reach the template."""
 
     messages: list[Message] = Field(min_length=1)
-    max_tokens: int | None = Field(None, ge=1, le=(1 << 31) - 1)
-    max_completion_tokens: int | None = Field(None, ge=1, le=(1 << 31) - 1)
+    max_tokens: Integer | None = Field(None, ge=1, le=(1 << 31) - 1)
+    max_completion_tokens: Integer | None = Field(None, ge=1, le=(1 << 31) - 1)
     logprobs: bool | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    top_logprobs: Integer | None = Field(None, ge=0, le=MAX_LOGPROBS)
     tools: Annotated[list[ToolDefinition], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = Field(None, description="false: the first call ends the answer")
@@ -243,7 +251,7 @@ class EmbeddingsBody(Body):
     model: Name | None = None
     input: str | list[Count] | list[str] | list[list[Count]]
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: int | None = Field(None, ge=1)
+    dimensions: Integer | None = Field(None, ge=1)
     strict_parameters: bool | None = None
     user: Any = Field(None, description="ignored")
 

@@ -17,6 +17,7 @@ from zinc_rt.batching.engine_core import EngineCore, pools_of
 from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.request import Request
+from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.answer_log import tell_answer
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config, ModelSettings
@@ -54,7 +55,7 @@ class ServedModel:
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
     streams: dict[int, AnswerStream] = field(default_factory=dict)
-    arriving: Counter[int] = field(default_factory=Counter)  # by tenant: asked, and in no queue yet
+    arriving: Counter[tuple[int, Priority]] = field(default_factory=Counter)  # asked, and in no queue yet
     metrics: ModelMetrics = field(init=False)
     request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -103,6 +104,14 @@ class ServedModel:
         said = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
         return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
+    def findings(self) -> str:
+        """What a simulated device found wrong, in a sentence: such answers are not to be trusted."""
+        instrument = self.core.engine.backend.instrument
+        found = instrument.findings() if instrument is not None else []
+        if not found:
+            return ""
+        return f"the simulated device of {self.id} found {len(found)} mistakes, the first: {found[0].text}"
+
     @property
     def pending(self) -> bool:
         """Whether somebody asked and has not been answered, or a message or a timer is due."""
@@ -126,7 +135,8 @@ class ServedModel:
             deadline_ns = time.monotonic_ns() + int(1e9 * min(ask.deadline_seconds, LATEST_SECONDS))
         self.streams[number] = stream
         self.request_ids.add(number, ask.request_id)
-        self.arriving[tenant] += 1
+        priority = core.tenants[tenant].priority if ask.priority is None else ask.priority
+        self.arriving[tenant, priority] += 1
         try:
             stream.request = core.submit_tokens(  # a step may run before it is set: nothing there needs it
                 number,

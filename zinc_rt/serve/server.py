@@ -96,6 +96,14 @@ class InferenceServer:
             )
         return ended
 
+    def degraded(self) -> list[str]:
+        """What is wrong while it goes on serving, a sentence each. May wait for a simulated device."""
+        found = [model.lost for model in self.models.values()]
+        found += [model.findings() for model in self.models.values() if not model.lost]
+        if self._store is not None:
+            found.append(self._store.health().degraded)
+        return [sentence for sentence in found if sentence]
+
     @property
     def requests(self) -> int:
         """How many have not been answered."""
@@ -120,6 +128,8 @@ class InferenceServer:
             raise unavailable("the models are being loaded", "loading", 5)
         if self.draining:
             raise failure("draining")
+        if self._store is not None and (why := self._store.refuses()):
+            raise unavailable(why, "ledger", 10)
         model = self.model(ask.model)
         if model.leaving:
             raise failure("model_unloaded")

@@ -205,7 +205,7 @@ def _leave(model: ServedModel, number: int, *, cancel: bool) -> int:
     streams = [stream for stream in list(model.streams.values()) if stream.tenant == number]
     for stream in streams:
         if cancel:
-            stream.cancel("tenant_deleted")
+            stream.cancel("tenant_removed")
     return 0 if cancel else len(streams)
 
 

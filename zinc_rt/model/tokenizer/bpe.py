@@ -16,6 +16,7 @@ from zinc_rt.model.tokenizer.pretokenizers import SPLITS, Pre
 from zinc_rt.model.tokenizer.vocabulary import PREFIX, Vocabulary
 
 _LINES = re.compile(r"[^\n]+|\n+")
+LONG_TEXT = 2048  # characters from which on a text is worth a call that lets other threads run
 _MERGES_KEY = PREFIX + "merges"
 
 
@@ -83,7 +84,9 @@ class BPE:
         return [id for piece in pieces for id in self._encode_piece(piece)]
 
     def _encode_piece(self, text: str) -> list[int]:
-        return self._rust.encode(text, add_special_tokens=False).ids
+        if len(text) < LONG_TEXT:
+            return self._rust.encode(text, add_special_tokens=False).ids
+        return self._rust.encode_batch_fast([text], add_special_tokens=False)[0].ids  # other threads run meanwhile
 
     def _encode_lines(self, text: str) -> list[int]:
         ids: list[int] = []

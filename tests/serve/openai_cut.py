@@ -1,0 +1,170 @@
+"""OpenAI's own API, cut to the paths that are served here: what its clients may send, what they read of answers.
+
+Written after OpenAI's published OpenAPI document: names, types and ranges of the parameters that are taken here,
+and of answers the fields that its client libraries declare as required. Ranges that are narrower here are those.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+STRING: Schema = {"type": "string"}
+INTEGER: Schema = {"type": "integer"}
+
+
+def one_of(*schemas: Schema) -> Schema:
+    return {"anyOf": list(schemas)}
+
+
+def number(least: float, most: float) -> Schema:
+    return one_of({"type": "number", "minimum": least, "maximum": most}, {"type": "null"})
+
+
+def record(required: Schema, optional: Schema | None = None, **more: Any) -> Schema:
+    properties = {**required, **(optional or {})}
+    return {"type": "object", "properties": properties, "required": list(required), **more}
+
+
+def answer(schema: Schema, *, streams: bool = False) -> Schema:
+    content: Schema = {"application/json": {"schema": schema}}
+    if streams:
+        content["text/event-stream"] = {"schema": record({"data": STRING})}
+    return {"200": {"description": "the answer", "content": content}, "4XX": REFUSAL}
+
+
+ERROR = record({
+    "error": record({
+        "message": STRING,
+        "type": STRING,
+        "param": one_of(STRING, {"type": "null"}),
+        "code": one_of(STRING, {"type": "null"}),
+    })
+})  # fmt: skip
+REFUSAL: Schema = {"description": "refused", "content": {"application/json": {"schema": ERROR}}}
+USAGE = record(dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), INTEGER))
+FINISH = {"enum": ["stop", "length", "tool_calls", "content_filter", "function_call"]}
+
+SAMPLING: Schema = {
+    "temperature": number(0, 2),
+    "top_p": number(0.01, 1),
+    "presence_penalty": number(-2, 2),
+    "frequency_penalty": number(-2, 2),
+    "n": one_of({"type": "integer", "minimum": 1, "maximum": 2}, {"type": "null"}),
+    "seed": one_of({"type": "integer", "minimum": 0, "maximum": 2**63 - 1}, {"type": "null"}),
+    "stop": one_of(
+        {"type": "string", "minLength": 1, "maxLength": 16},
+        {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 16}, "maxItems": 4},
+        {"type": "null"},
+    ),
+    "logit_bias": one_of(
+        {"type": "object", "propertyNames": {"pattern": "^[1-9][0-9]?$"},
+         "additionalProperties": {"type": "integer", "minimum": -100, "maximum": 100}, "maxProperties": 8},
+        {"type": "null"},
+    ),
+    "stream": one_of({"type": "boolean"}, {"type": "null"}),
+    "user": STRING,
+}  # fmt: skip
+TEXT_PART = record({"type": {"const": "text"}, "text": {"type": "string", "maxLength": 16}})
+CONTENT = one_of(
+    {"type": "string", "maxLength": 16}, {"type": "array", "items": TEXT_PART, "minItems": 1, "maxItems": 2}
+)
+MESSAGE = one_of(
+    *(
+        record({"role": {"const": role}, "content": CONTENT})
+        for role in ("system", "developer", "user", "assistant")
+    ),
+    record({"role": {"const": "tool"}, "content": CONTENT, "tool_call_id": {"type": "string", "maxLength": 8}}),
+)
+TOOL = record({
+    "type": {"const": "function"},
+    "function": record({"name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,16}$"}}, {"description": STRING}),
+})  # fmt: skip
+CHAT = record(
+    {
+        "model": {"const": "qwen3-q"},
+        "messages": {"type": "array", "items": MESSAGE, "minItems": 1, "maxItems": 3},
+        "max_completion_tokens": {"type": "integer", "minimum": 1, "maximum": 4},
+    },
+    {
+        **SAMPLING,
+        "logprobs": {"const": True},
+        "top_logprobs": {"const": 2},
+        "tools": {"type": "array", "items": TOOL, "maxItems": 1},
+        "parallel_tool_calls": {"type": "boolean"},
+        "response_format": one_of(record({"type": {"const": "text"}}), record({"type": {"const": "json_object"}})),
+        "store": one_of({"type": "boolean"}, {"type": "null"}),
+        "metadata": one_of(
+            {"type": "object", "additionalProperties": STRING, "maxProperties": 4}, {"type": "null"}
+        ),
+    },
+    dependentRequired={"top_logprobs": ["logprobs"]},
+    additionalProperties=False,
+)
+TOKEN = record({"token": STRING, "logprob": {"type": "number"}, "bytes": {"type": "array", "items": INTEGER}})
+CHAT_ANSWER = record({
+    "id": STRING,
+    "object": {"const": "chat.completion"},
+    "created": INTEGER,
+    "model": STRING,
+    "choices": {"type": "array", "minItems": 1, "items": record({
+        "index": INTEGER,
+        "finish_reason": FINISH,
+        "message": record({
+            "role": {"const": "assistant"},
+            "content": one_of(STRING, {"type": "null"}),
+            "refusal": {"type": "null"},
+        }),
+        "logprobs": one_of(record({"content": {"type": "array", "items": TOKEN}}), {"type": "null"}),
+    })},
+    "usage": USAGE,
+})  # fmt: skip
+PROMPT = one_of(
+    {"type": "string", "minLength": 1, "maxLength": 4},
+    {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 4}, "minItems": 1, "maxItems": 2},
+    {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 200}, "minItems": 1, "maxItems": 8},
+)
+COMPLETION = record(
+    {
+        "model": {"const": "qwen3-q"},
+        "prompt": PROMPT,
+        "max_tokens": {"type": "integer", "minimum": 0, "maximum": 4},
+    },
+    {**SAMPLING, "echo": {"type": "boolean"}, "logprobs": {"type": "integer", "minimum": 0, "maximum": 5}},
+    additionalProperties=False,
+)
+COMPLETION_ANSWER = record({
+    "id": STRING,
+    "object": {"const": "text_completion"},
+    "created": INTEGER,
+    "model": STRING,
+    "choices": {"type": "array", "minItems": 1, "items": record({
+        "index": INTEGER,
+        "text": STRING,
+        "finish_reason": FINISH,
+        "logprobs": one_of({"type": "object"}, {"type": "null"}),
+    })},
+    "usage": USAGE,
+})  # fmt: skip
+MODEL = record({"id": STRING, "object": {"const": "model"}, "created": INTEGER, "owned_by": STRING})
+MODELS = record({"object": {"const": "list"}, "data": {"type": "array", "items": MODEL, "minItems": 1}})
+
+
+def posted(body: Schema, made: Schema) -> Schema:
+    content = {"application/json": {"schema": body}}
+    return {
+        "post": {"requestBody": {"required": True, "content": content}, "responses": answer(made, streams=True)}
+    }
+
+
+ID: Schema = {"name": "model", "in": "path", "required": True, "schema": {"enum": ["qwen3-q", "gpt-9"]}}
+DOCUMENT: Schema = {
+    "openapi": "3.1.0",
+    "info": {"title": "OpenAI's API, cut", "version": "2.3.0"},
+    "paths": {
+        "/v1/chat/completions": posted(CHAT, CHAT_ANSWER),
+        "/v1/completions": posted(COMPLETION, COMPLETION_ANSWER),
+        "/v1/models": {"get": {"responses": answer(MODELS)}},
+        "/v1/models/{model}": {"get": {"parameters": [ID], "responses": answer(MODEL)}},
+    },
+}

@@ -1,0 +1,128 @@
+"""A server whose ledger cannot be written, is somebody else's, or is killed with it: it serves, says so, and the
+books balance."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from asking import answers, in_server
+from embedded_server import MODEL, config, running
+from over_http import asked, client_of
+from support import Counts
+
+from zinc_rt import Sampling
+from zinc_rt.errors import OutputError
+from zinc_rt.sched.usage.balance import unbalanced
+from zinc_rt.sched.usage.database import open_to_read
+from zinc_rt.sched.usage.query import UsageFound, find_usage
+from zinc_rt.serve.config import LedgerSettings
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.server import InferenceServer
+
+SHORT = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=4, seed=1, ignore_eos=True))
+LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=200, seed=1, ignore_eos=True))
+LINE = [sys.executable, "-m", "zinc_rt.cli", "serve", "--tier", "t_cpu", "--threads", "1", "--port", "0"]
+
+
+def found(path: Path) -> UsageFound:
+    with closing(open_to_read(path)) as connection:
+        return find_usage(connection)
+
+
+@pytest.mark.parametrize("on_failure", ["continue", "refuse"])
+def test_a_full_disk_is_told_and_stops_only_whom_it_should(tmp_path: Path, on_failure: str) -> None:
+    path = tmp_path / "usage.sqlite"
+    ledger = LedgerSettings(str(path), on_failure=on_failure, max_lag_s=0.001)  # type: ignore[arg-type]
+
+    def health(url: str) -> dict[str, object]:
+        answer = httpx.get(f"{url}/health")
+        assert answer.status_code == 200, "it is alive"
+        return dict(answer.json())
+
+    async def ask(url: str) -> int:
+        async with client_of(url) as client:
+            answer = await client.post("/v1/completions", json={"model": MODEL, "prompt": "a", "max_tokens": 2})
+        if answer.status_code == 503:
+            assert answer.json()["error"]["code"] == "ledger" and "full" in answer.json()["error"]["message"]
+        return answer.status_code
+
+    for serving in running(config(ledger=ledger)):
+        store, core = serving.server.store, serving.server.model(MODEL).core
+        assert store is not None
+        assert asyncio.run(ask(serving.url)) == 200
+        assert store.settle() and health(serving.url) == {"status": "ok"}
+        store._connection.execute("PRAGMA max_page_count = 1")  # of fewer pages than it has: no page more
+        for number in range(400):
+            core.ledger.count(f"counter {number:0100}", 0)
+        assert not store.settle()
+        said = health(serving.url)
+        assert said["status"] == "degraded" and "full" in str(said["reasons"])
+        assert asyncio.run(ask(serving.url)) == (200 if on_failure == "continue" else 503)
+        store._connection.execute("PRAGMA max_page_count = 100000")
+        assert store.settle() and health(serving.url) == {"status": "ok"}
+        assert asyncio.run(ask(serving.url)) == 200
+    whole = found(path)
+    assert whole.usage["requests_accepted"] == (3 if on_failure == "continue" else 2)
+    assert not unbalanced(whole.usage, whole.device)
+
+
+def test_a_ledger_has_one_server_and_the_second_names_it(tmp_path: Path) -> None:
+    settings = config(ledger=LedgerSettings(str(tmp_path / "usage.sqlite")))
+
+    async def main(first: InferenceServer) -> None:
+        second = InferenceServer(settings)
+        with pytest.raises(OutputError, match=rf"pid {os.getpid()} .*writes its usage there"):
+            await second.opened()
+        assert not second.models
+        with pytest.raises(ServeError, match="no model is called"):
+            await second.submit(SHORT)
+        assert len((await answers(first, SHORT))[0].tokens) == 4, "the first does not notice"
+
+    in_server(main, ledger=settings.ledger)
+    in_server(lambda server: answers(server, SHORT), ledger=settings.ledger)  # once it is gone another may
+
+
+@contextmanager
+def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server as a process, and its URL."""
+    line = [*LINE, *words]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert said.startswith("ready"), said
+            yield process, said.split()[1]
+        finally:
+            process.kill()
+
+
+def test_killed_while_it_answers_the_ledger_opens_and_balances(tmp_path: Path, slow_counts: Counts) -> None:
+    path, pick = tmp_path / "usage.sqlite", random.Random(5)
+
+    async def ask_until(process: subprocess.Popen[str], url: str) -> None:
+        async with client_of(url) as client:
+            streams = [asyncio.create_task(asked(client, LONG, stream=True)) for _ in range(6)]
+            await asked(client, SHORT, stream=False)
+            await asyncio.sleep(1.2 + pick.random())  # a batch of it at least is in the file
+            process.kill()
+            ends = await asyncio.gather(*streams, return_exceptions=True)
+        assert all(isinstance(end, list | httpx.HTTPError) for end in ends), ends
+
+    for _ in range(slow_counts(1, 20)):
+        before = found(path).device["steps"] if path.exists() else 0
+        with served("--ledger", str(path)) as (process, url):
+            asyncio.run(ask_until(process, url))
+            process.wait()
+        usage = found(path)
+        assert not unbalanced(usage.usage, usage.device)
+        assert usage.device["steps"] > before

@@ -1,0 +1,215 @@
+"""What befalls one tenant while another is served: keys that go, tenants that go, attacks. Counted in steps."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from asking import Answer, alone, settled
+from embedded_server import MODEL, Serving, config, running
+from faulty_runner import plant
+from over_http import RequestFailed, asked, body_of, client_of, drop_after, post_bytes
+
+from zinc_rt import Sampling
+from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.state import StepTimes
+from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.config import ServerSettings, TenantSettings
+from zinc_rt.serve.keys import new_key
+from zinc_rt.serve.requests import Ask
+
+ROOT_KEY, ROOT = new_key("root", ["admin"])
+ALICE_KEY, ALICE = new_key("alice")
+BOB_KEY, BOB = new_key("bob")
+ALICE_NUMBER, INTERACTIVE = 1, Priority.INTERACTIVE
+LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=60, seed=1, ignore_eos=True))
+SHORT = Ask(MODEL, tuple(range(9, 29)), Sampling(max_tokens=15, seed=2, temperature=1.0, ignore_eos=True))
+
+
+@pytest.fixture(scope="module")
+def wanted() -> dict[Ask, list[Answer]]:
+    return dict(zip((LONG, SHORT), alone([LONG, SHORT]), strict=True))
+
+
+@pytest.fixture
+def house() -> Iterator[Serving]:
+    tenants = (
+        TenantSettings(id="root", keys=(ROOT,)),
+        TenantSettings(
+            id="alice", priority=Priority.INTERACTIVE, slots_guaranteed=1, kv_reserved=0.25, keys=(ALICE,)
+        ),
+        TenantSettings(id="bob", queue_max=1000, keys=(BOB,)),
+    )
+    yield from running(config(tenants=tenants, server=ServerSettings(body_s=0.3, header_s=0.3)))
+
+
+@asynccontextmanager
+async def begun(serving: Serving, key: str) -> AsyncIterator[asyncio.Task[Any]]:
+    """A long stream that has begun."""
+    async with client_of(serving.url, key) as client:
+        task = asyncio.create_task(asked(client, LONG, stream=True))
+        while not any(len(stream.ask.tokens) and stream.computed_tokens for stream in _streams(serving)):
+            await asyncio.sleep(0.005)
+        yield task
+
+
+def _streams(serving: Serving) -> list[Any]:
+    return list(serving.server.model(MODEL).streams.values())
+
+
+@pytest.mark.parametrize("gone", ["/v1/tenants/bob/keys/bob", "/v1/tenants/bob"], ids=["key", "tenant"])
+def test_who_runs_when_his_key_goes_is_finished_and_then_unknown(
+    house: Serving, gone: str, wanted: dict[Ask, list[Answer]]
+) -> None:
+    async def main() -> None:
+        async with begun(house, BOB_KEY) as stream:
+            async with client_of(house.url, ROOT_KEY) as root:
+                assert (await root.delete(gone)).status_code == 200
+            assert not stream.done()
+            assert await stream == wanted[LONG]
+        async with client_of(house.url, BOB_KEY) as bob:
+            with pytest.raises(RequestFailed) as told:
+                await asked(bob, SHORT, stream=True)
+        assert (told.value.status, told.value.error["code"]) == (401, "invalid_api_key")
+        async with client_of(house.url, ALICE_KEY) as alice:
+            assert await asked(alice, SHORT, stream=True) == wanted[SHORT]
+        await settled(house.server)
+
+    asyncio.run(main())
+
+
+def test_a_tenant_that_is_to_go_now_is_told_why(house: Serving) -> None:
+    async def main() -> None:
+        async with begun(house, BOB_KEY) as stream, client_of(house.url, ROOT_KEY) as root:
+            assert (await root.delete("/v1/tenants/bob?running=cancel")).status_code == 200
+            with pytest.raises(RequestFailed) as told:
+                await stream
+        assert told.value.error["code"] == "tenant_removed" and told.value.error["type"] == "permission_error"
+        await settled(house.server)
+
+    asyncio.run(main())
+
+
+# --- attacks
+
+
+async def flood(serving: Serving) -> None:
+    """Long prompts and long answers, many more than there are slots."""
+    pick = random.Random(7)
+    async with client_of(serving.url, BOB_KEY) as client:
+        asks = [
+            Ask(MODEL, tuple(pick.randrange(3, 300) for _ in range(150)), Sampling(max_tokens=90, ignore_eos=True))
+            for _ in range(12)
+        ]
+        with suppress(httpx.HTTPError, RequestFailed):
+            await asyncio.gather(*(asked(client, ask, stream=True) for ask in asks))
+
+
+async def vanish(serving: Serving) -> None:
+    """Requests whose clients are gone before the answer."""
+    head = f"authorization: Bearer {BOB_KEY}\r\n"
+    whole = post_bytes(body_of(LONG, stream=True)).replace(b"host:", f"{head}host:".encode(), 1)
+    while True:
+        await asyncio.gather(*(drop_after(serving.url, whole, wait_seconds=0.01) for _ in range(4)))
+        await asyncio.sleep(0.05)  # the loop is theirs too: what is counted is steps
+
+
+async def crawl(serving: Serving) -> None:
+    """Headers and bodies a byte at a time."""
+    whole = post_bytes(body_of(LONG, stream=True))
+
+    async def one() -> None:
+        host, port = serving.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        with suppress(OSError):
+            for at in range(len(whole)):
+                writer.write(whole[at : at + 1])
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        writer.close()
+
+    while True:
+        await asyncio.gather(*(one() for _ in range(30)))
+
+
+BOMBS: tuple[dict[str, Any], ...] = (
+    {"prompt": "a", "n": 10**9},
+    {"prompt": [list(range(3, 200))] * 2000},
+    {"prompt": "a", "stop": ["x" * 10**5] * 50},
+    {"prompt": "a", "logit_bias": {str(n): 1 for n in range(50_000)}},
+    {"prompt": "a" * 10**6},
+    {"prompt": "a", "response_format": {"type": "regex", "regex": "(a{1000}){1000}"}},
+    {"prompt": "a", "guided_regex": "(x+x+)+y" * 5000},
+)
+
+
+async def bomb(serving: Serving) -> None:
+    """Bodies that are small and ask for much."""
+    async with client_of(serving.url, BOB_KEY) as client:
+        while True:
+            for body in BOMBS:
+                with suppress(httpx.HTTPError):  # a body that is too slow, or too much, ends its connection
+                    answer = await client.post("/v1/completions", json={"model": MODEL, "max_tokens": 2, **body})
+                    assert answer.status_code < 500 or answer.status_code == 503, answer.text
+
+
+@pytest.mark.parametrize("attack", [flood, vanish, crawl, bomb])
+def test_what_another_tenant_does_costs_no_step_of_mine(
+    house: Serving, attack: Callable[[Serving], Coroutine[Any, Any, None]], wanted: dict[Ask, list[Answer]]
+) -> None:
+    """Between two of her tokens is one step, whoever attacks; and her first is not many steps later."""
+    waits: list[tuple[str, int]] = []
+
+    async def main() -> None:
+        faulty = await plant(house.server, MODEL)
+        hers: list[int] = []
+        arrived: list[int] = []
+
+        def note(step: int, records: np.ndarray) -> bool:
+            if ALICE_NUMBER in records["tenant"]:
+                hers.append(step)
+            return False
+
+        class Arrivals:
+            """Steps so far, as a request of hers came to the scheduler."""
+
+            def event(self, what: str, request: Request, amount: int) -> None:
+                if what == "arrive" and request.tenant == ALICE_NUMBER:
+                    arrived.append(faulty.steps)
+
+            def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
+                pass
+
+        faulty.fails = note
+        house.server.model(MODEL).core.scheduler.observers.append(Arrivals())
+        async with client_of(house.url, ALICE_KEY) as alice:
+
+            async def ask(when: str) -> None:
+                hers.clear()
+                assert await asked(alice, SHORT, stream=True) == wanted[SHORT]
+                assert hers == list(range(hers[0], hers[0] + len(hers))), "a step without her"
+                assert len(hers) <= 15 + 1
+                waits.append((when, hers[0] - arrived[-1]))
+
+            await ask("alone")
+            attacking = asyncio.create_task(attack(house))
+            await asyncio.sleep(0.2)
+            for _ in range(3):
+                await ask("attacked")
+            attacking.cancel()
+            with suppress(asyncio.CancelledError):
+                await attacking
+        while house.handled:
+            await asyncio.sleep(0.01)
+        await settled(house.server)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert max(steps for _, steps in waits) <= 4, waits
