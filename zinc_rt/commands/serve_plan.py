@@ -69,5 +69,5 @@ def show_new_key(arguments: argparse.Namespace) -> int:
     print(key, flush=True)
     terminal.show("", "the key is shown once; of it the configuration's file has, below its tenant:", "")
     terminal.show(f"  - id: {arguments.new_key}")
-    terminal.show(f"    keys: [{{id: {kept.id}, sha256: {kept.sha256}, scopes: [{', '.join(scopes)}]}}]")
+    terminal.show(f"    keys: [{{id: '{kept.id}', sha256: '{kept.sha256}', scopes: [{', '.join(scopes)}]}}]")
     return 0

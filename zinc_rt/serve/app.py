@@ -15,6 +15,7 @@ from zinc_rt.serve import (
     admin,
     embeddings,
     metrics,
+    model_routes,
     native,
     openai,
     page,
@@ -29,6 +30,7 @@ from zinc_rt.serve.document import document
 from zinc_rt.serve.errors import ServeError, of_validation
 from zinc_rt.serve.headers import ReplyHeaders
 from zinc_rt.serve.logs import RequestLog
+from zinc_rt.serve.model_loader import ModelLoader
 from zinc_rt.serve.server import InferenceServer
 from zinc_rt.serve.sse import ClientGone, error_response
 
@@ -37,8 +39,8 @@ def app(server: InferenceServer) -> FastAPI:
     """FastAPI's application; `app.state.server` is the server."""
     made = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
     made.openapi = lambda: document(made, server)  # type: ignore[method-assign]
-    made.state.server = server
-    for room in (openai, embeddings, native, slot_state):
+    made.state.server, made.state.loader = server, ModelLoader(server)
+    for room in (openai, model_routes, embeddings, native, slot_state):
         made.include_router(room.router)
     responses: Counter[int] = Counter()
     made.include_router(metrics.router(server, responses))
@@ -83,6 +85,7 @@ async def _not_found(request: Request, error: Exception) -> Response:
     """A path or a method that is not there."""
     assert isinstance(error, HTTPException)
     said = {
+        400: "the body cannot be read: wanted JSON in UTF-8",
         404: f"no such path: {request.method} {request.url.path[:128]}",
         405: f"{request.url.path[:128]} does not take {request.method}",
     }.get(error.status_code, str(error.detail))

@@ -1,4 +1,4 @@
-"""OpenAI's endpoints: completions of both kinds and models."""
+"""OpenAI's endpoints: completions of both kinds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zinc_rt.serve.document import EVENTS
 from zinc_rt.serve.errors import not_offered
 from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.prompt_logprobs import all_prompt_logprobs
-from zinc_rt.serve.replies import ChatCompletion, ErrorReply, ModelList, ModelReply, TextCompletion
+from zinc_rt.serve.replies import ChatCompletion, ErrorReply, TextCompletion
 from zinc_rt.serve.schema import ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
@@ -119,40 +119,6 @@ async def _reply(request: Request, answers: Answers, shape: Shape, body: Samplin
 
 def _head(kind: str, model: ServedModel) -> ReplyHead:
     return ReplyHead(f"{kind}-{secrets.token_hex(12)}", int(time.time()), model.id, model.fingerprint)
-
-
-@router.get("/v1/models")
-async def models(request: Request, by: Inference) -> ModelList:
-    server = server_of(request)
-    return {"object": "list", "data": [_model(server, each) for each in server.models.values()]}
-
-
-@router.get("/v1/models/{id:path}")
-async def model(request: Request, id: str, by: Inference) -> ModelReply:
-    server = server_of(request)
-    return _model(server, server.model(id))
-
-
-def _model(server: InferenceServer, model: ServedModel) -> ModelReply:
-    engine = model.core.engine
-    return {
-        "id": model.id,
-        "object": "model",
-        "created": int(server.started_at),
-        "owned_by": "zinc_rt",
-        "max_model_len": model.ctx,
-        "zinc_rt": {
-            "loaded": True,
-            "ctx": model.ctx,
-            "slots": engine.limits.slots,
-            "tier": engine.backend.spec.tier,
-            "ordering": engine.backend.ordering,
-            "deterministic": model.deterministic,
-            "simulated": engine.backend.device.simulated,
-            "random_weights": model.random_weights,
-            "architecture": engine.model.gguf.architecture,
-        },
-    }
 
 
 @router.api_route("/v1/responses", methods=["GET", "POST"], include_in_schema=False)
