@@ -85,6 +85,7 @@ async def _not_found(request: Request, error: Exception) -> Response:
     """A path or a method that is not there."""
     assert isinstance(error, HTTPException)
     said = {
+        400: "the body cannot be read: wanted JSON in UTF-8",
         404: f"no such path: {request.method} {request.url.path[:128]}",
         405: f"{request.url.path[:128]} does not take {request.method}",
     }.get(error.status_code, str(error.detail))
