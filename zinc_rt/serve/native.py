@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from zinc_rt.errors import ZincError
-from zinc_rt.serve.asking import chat_prompt, model_of, tokenizer_of
+from zinc_rt.serve.asking import chat_prompt, check_length, model_of, tokenizer_of
 from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.openai import REFUSALS, server_of
@@ -28,7 +28,8 @@ async def health(request: Request) -> StatusReply:
 
 @router.get("/ready")
 async def ready(request: Request) -> StatusReply:
-    """Whether new work is taken. Raises ServeError 503 while models are loaded, and while they drain."""
+    """Whether new work is taken. Raises ServeError 503 while models are loaded or drain, where one is lost, and
+    where what is used can no longer be written down."""
     server = server_of(request)
     if server.draining:
         raise unavailable("the server is shutting down and takes nothing new", "draining")
@@ -36,7 +37,9 @@ async def ready(request: Request) -> StatusReply:
         raise unavailable(lost[0], "device_lost", 10)
     if not server.models:
         raise unavailable("no model is resident", "loading", 5)
-    return {"status": "ready"}
+    if server.store is not None and (why := server.store.refuses()):
+        raise unavailable(why, "ledger", 10)
+    return {"status": "ready", "requests": server.requests}
 
 
 @router.post("/tokenize")
@@ -51,6 +54,7 @@ async def tokenize(request: Request, body: TokenizeBody, by: Inference) -> Token
         tokens = (await chat_prompt(model, body.messages, variables)).tokens
     else:
         text = (body.prompt if body.content is None else body.content) or ""
+        check_length(model, len(text), 0, "prompt" if body.content is None else "content")
         if body.content is not None:  # llama.cpp's default
             add_special = bool(body.add_special)
         parse = True if body.parse_special is None else body.parse_special
