@@ -115,7 +115,7 @@ def test_escape_stops_an_answer_and_the_server_sees_it(page: Tab, script: Script
 
 
 def until_true(condition: Any) -> None:
-    for _ in range(2000):
+    for _ in range(6000):
         if condition():
             return
         time.sleep(0.005)

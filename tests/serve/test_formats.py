@@ -142,6 +142,8 @@ def test_a_name_that_is_no_format_is_told_those_there_are() -> None:
         ("<|start_header_id|> tools parameters <|eot_id|>", "llama3-json"),
         ("[INST] [AVAILABLE_TOOLS] [TOOL_CALLS]", "mistral"),
         ("[INST] [TOOL_CALLS] [ARGS]", "mistral-args"),
+        ("<|Assistant|> </think>", "think"),
+        ("<tool_call> <arg_key> </think>", "think"),
         ("<|im_start|>", "plain"),
     ],
 )

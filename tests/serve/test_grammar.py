@@ -101,6 +101,14 @@ def test_end_tokens_are_allowed_when_the_grammar_accepts_and_only_then(compiler:
     assert set(allowed(grammar)) <= set(ends)
 
 
+def test_logits_beyond_the_vocabulary_are_never_allowed(compiler: GrammarCompiler) -> None:
+    tokenizer = compiler.tokenizer
+    for more in (1, 32, 77):
+        padded = GrammarCompiler(tokenizer, tokenizer.vocab_size + more)
+        assert json.loads(walk(padded.compile(spec("json_schema", PERSON)), padded, 2))
+        assert max(allowed(padded.compile(spec("regex", "(?s:.*)")))) < tokenizer.vocab_size
+
+
 def test_what_was_accepted_can_be_taken_back_and_forks_go_their_own_way(compiler: GrammarCompiler) -> None:
     grammar = compiler.compile(spec("json_schema", PERSON))
     before = allowed(grammar)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import numpy as np
@@ -13,8 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from ticking_scheduler import run, scheduler_of
 
 from zinc_rt.sampling import Sampling
+from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.scheduler import NewRequest, Scheduler
+from zinc_rt.sched.state import StepTimes
 from zinc_rt.serve.histogram import Histogram
 from zinc_rt.serve.metrics import finished_reason
 from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
@@ -140,3 +144,17 @@ def test_openmetrics_is_given_where_it_is_asked_for(serving: Serving) -> None:
     answer = httpx.get(f"{serving.url}/metrics", headers={"accept": "application/openmetrics-text"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
+
+
+def test_a_request_that_fails_with_the_token_it_draws_is_counted_once() -> None:
+    scheduler: Any = SimpleNamespace(observers=[], limits=SimpleNamespace(ctx=64), clock_ns=lambda: 9, now_ns=5)
+    metrics = ModelMetrics(scheduler)
+    request: Any = SimpleNamespace(
+        number=1, choice=0, tenant=0, arrived_ns=1, prompt=3, made=1, state=State.FAILED
+    )
+    for what in ("arrive", "admit", "end"):
+        metrics.event(what, request, 0)
+    drawn = Batch(1, np.array([1]), np.array([0], np.int8), np.array([7], np.int32))
+    plan: Any = SimpleNamespace(tokens=4)
+    metrics.stepped(plan, drawn, StepTimes(1, 2, 3, 4))
+    assert (total(metrics.whole), total(metrics.first_token)) == (1, 0)

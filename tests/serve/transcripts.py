@@ -175,6 +175,8 @@ TRANSCRIPTS = [
         calls=(("now", "{}"),),
     ),
     Transcript("qwen3", "<think>a <tool_call> b</think>c", "c", "a <tool_call> b"),
+    *_qwen_thinking("think"),
+    Transcript("think", "<think>a</think><tool_call>b</tool_call>", "<tool_call>b</tool_call>", "a"),
     *_qwen_xml(),
     *_gemma(),
     *_llama(),

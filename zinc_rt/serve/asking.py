@@ -21,6 +21,7 @@ from zinc_rt.serve.served_model import ServedModel
 from zinc_rt.serve.server import InferenceServer
 
 TAKEN = frozenset({"template", "messages", "bos_text", "eos_text", "now"})  # that rendering itself gives
+MAX_PROMPTS = 512  # of one request: each is one of its own
 DEFAULT_TOKENS = 16  # of a plain completion, as OpenAI has it; a chat goes on to the end of the context
 
 
@@ -55,11 +56,31 @@ class Prompt:
     tokens: list[int]
 
 
+def check_length(model: ServedModel, characters: int, least: int, param: str) -> None:
+    """Refuse a text that cannot fit whatever its tokens are, before anybody looks for them: `least` of them, and
+    one for as many characters as the longest covers. Raises ServeError 400."""
+    longest = model.core.tokenizer.longest if model.core.tokenizer is not None else 1
+    least = max(least, -(-characters // longest))
+    if least > model.ctx:
+        raise ServeError(
+            400,
+            f"the context of {model.id} is {model.ctx} tokens, and {param} has {least} or more",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
+def _characters(message: Message) -> int:
+    content = message.content or ""
+    return len(content) if isinstance(content, str) else sum(len(part.text) for part in content)
+
+
 async def chat_prompt(
     model: ServedModel, messages: Sequence[Message], variables: Mapping[str, Any] | None = None
 ) -> Prompt:
     """A conversation by the model's own template, which `variables` reach. Raises ServeError 400 where it
     refuses."""
+    check_length(model, sum(_characters(message) for message in messages), len(messages), "messages")
     given = [template_message(message, at) for at, message in enumerate(messages)]
     variables = variables or {}
     if taken := [name for name in variables if name in TAKEN]:
@@ -82,6 +103,11 @@ async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]
     prompt: Any = body.prompt
     alone = isinstance(prompt, str) or bool(prompt and isinstance(prompt[0], int))
     prompts: Sequence[str | list[int]] = [prompt] if alone else prompt
+    if len(prompts) > MAX_PROMPTS:
+        raise ServeError(400, f"prompt: at most {MAX_PROMPTS} at once, not {len(prompts)}", param="prompt")
+    for text in prompts:
+        if isinstance(text, str):
+            check_length(model, len(text), 0, "prompt")
     texts = any(isinstance(each, str) for each in prompts)
     tokenizer = tokenizer_of(model) if texts or body.echo else None
 

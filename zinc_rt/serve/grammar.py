@@ -136,20 +136,21 @@ class GrammarVocabulary:
         bits = np.ones(32 * self.words, np.uint8)
         bits[ends] = 0
         self.free = np.packbits(bits, bitorder="little").view(np.int32)  # all but end tokens
-        wrapper = llguidance.TokenizerWrapper(_Tokens(tokenizer, special))
+        wrapper = llguidance.TokenizerWrapper(_Tokens(tokenizer, vocab, special))
         self.llguidance = llguidance.LLTokenizer(wrapper, n_vocab=vocab, eos_token=ends or None)
 
 
 class _Tokens:
-    """What llguidance asks of a tokenizer."""
+    """What llguidance asks of a tokenizer. Models may have more logits than there are tokens: the rest are no
+    text."""
 
-    def __init__(self, tokenizer: Tokenizer, special: Iterable[str]) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab: int, special: Iterable[str]) -> None:
         ids = range(tokenizer.vocab_size)
         added = {tokenizer.added_id(text) for text in special} - {None}
         self._tokenizer = tokenizer
         self.eos_token_id = min(tokenizer.eog_ids, default=0)
         self.bos_token_id = tokenizer.bos_id
-        self.tokens = [tokenizer.piece_bytes(id) for id in ids]
+        self.tokens = [tokenizer.piece_bytes(id) for id in ids] + [b""] * (vocab - len(ids))
         self.special_token_ids = [id for id in ids if tokenizer.is_special(id) or id in added]
 
     def __call__(self, text: bytes) -> list[int]:

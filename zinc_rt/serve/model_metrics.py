@@ -108,7 +108,9 @@ class ModelMetrics:
     def _drew(self, batch: Batch, now_ns: int) -> None:
         gaps: list[float] = []
         for key in zip(batch.requests.tolist(), batch.choice.tolist(), strict=True):
-            one = self._times[key]
+            one = self._times.get(key)
+            if one is None:  # it failed with this very token: its grammar has no next
+                continue
             if one.last_ns:
                 gaps.append((now_ns - one.last_ns) / 1e9)
             else:

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from zinc_rt.errors import ZincError
-from zinc_rt.serve.asking import chat_prompt, model_of, tokenizer_of
+from zinc_rt.serve.asking import chat_prompt, check_length, model_of, tokenizer_of
 from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.openai import REFUSALS, server_of
@@ -51,6 +51,7 @@ async def tokenize(request: Request, body: TokenizeBody, by: Inference) -> Token
         tokens = (await chat_prompt(model, body.messages, variables)).tokens
     else:
         text = (body.prompt if body.content is None else body.content) or ""
+        check_length(model, len(text), 0, "prompt" if body.content is None else "content")
         if body.content is not None:  # llama.cpp's default
             add_special = bool(body.add_special)
         parse = True if body.parse_special is None else body.parse_special

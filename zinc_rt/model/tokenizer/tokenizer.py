@@ -70,6 +70,7 @@ class Tokenizer:
 
     `bos_id`, `eos_id`, `eot_id`, `eom_id`, `sep_id`, `pad_id`, `unk_id`, `mask_id` are None where the file has no
     such token. `eog_ids` end a generation. `add_bos`, `add_eos` say what `encode(add_special=True)` adds.
+    `longest`: no token covers more characters of a text.
     `warnings` are sentences about things in the file that were put right.
     """
 
@@ -79,6 +80,7 @@ class Tokenizer:
         self.model = model
         self.pre = pre
         self.vocab_size = len(vocabulary.texts)
+        self.longest = max(map(len, vocabulary.texts), default=1)
         self.warnings = tuple(vocabulary.warnings)
         self.add_bos, self.add_eos, self.add_sep = _additions(model, pre, vocabulary, metadata)
         self.bos_id = vocabulary.roles.get("bos")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from zinc_rt.serve.formats.format import Format
 from zinc_rt.serve.formats.json_calls import demand_lines, one_json_call
-from zinc_rt.serve.formats.qwen3 import CALL
+from zinc_rt.serve.formats.qwen3 import CALL, calls_in_json
 
 HERMES = Format(
     "hermes",
-    fits=lambda template: CALL[0] in template,
+    fits=calls_in_json,
     call=CALL,
     read=one_json_call,
     demand=demand_lines(CALL[1]),

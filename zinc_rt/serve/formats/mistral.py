@@ -41,7 +41,7 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
 
 def demand_list(lark: Lark, tools: Tools, many: bool) -> str:
     calls = repeated(any_call(lark, tools, json_call), lark.text(", "), many=many)
-    return f"{lark.text('[')} {calls} {lark.text(']')}"
+    return f"{lark.text(' ')}? {lark.text('[')} {calls} {lark.text(']')}"
 
 
 def _named_call(lark: Lark, name: str, schema: Mapping[str, Any]) -> str:

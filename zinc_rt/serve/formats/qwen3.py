@@ -11,9 +11,15 @@ from zinc_rt.serve.formats.json_calls import demand_lines, one_json_call
 THINK = ("<think>", "</think>")
 CALL = ("<tool_call>", "</tool_call>")
 
+
+def calls_in_json(template: str) -> bool:
+    """Whether calls stand between these marks as JSON: GLM 4.5 writes <arg_key> there."""
+    return CALL[0] in template and not any(other in template for other in ("<function=", "<arg_key>"))
+
+
 QWEN3 = Format(
     "qwen3",
-    fits=lambda template: CALL[0] in template and THINK[1] in template and "<function=" not in template,
+    fits=lambda template: calls_in_json(template) and THINK[1] in template,
     reasoning=THINK,
     call=CALL,
     read=one_json_call,

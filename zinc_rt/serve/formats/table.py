@@ -14,10 +14,21 @@ from zinc_rt.serve.formats.mistral import MISTRAL, MISTRAL_ARGS
 from zinc_rt.serve.formats.plain import PLAIN
 from zinc_rt.serve.formats.qwen3 import QWEN3
 from zinc_rt.serve.formats.qwen3_xml import QWEN3_XML
+from zinc_rt.serve.formats.think import REASONING_ONLY
 from zinc_rt.serve.grammar_spec import GrammarSpec
 
 NO_OBJECT = r"/\s*[^{\s](?s:.*)/"  # an answer that does not begin as a call
-FORMATS: tuple[Format, ...] = (GEMMA4, QWEN3_XML, QWEN3, MISTRAL_ARGS, MISTRAL, LLAMA3_JSON, HERMES, PLAIN)
+FORMATS: tuple[Format, ...] = (
+    GEMMA4,
+    QWEN3_XML,
+    QWEN3,
+    MISTRAL_ARGS,
+    MISTRAL,
+    LLAMA3_JSON,
+    HERMES,
+    REASONING_ONLY,
+    PLAIN,
+)
 
 
 def choose(template: str | None) -> Format:

@@ -1,0 +1,204 @@
+"""What somebody tries who should not get through: paths, keys, bodies that explode, prefixes of others."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+from conftest import MODEL, Serving, config, running
+
+from zinc_rt.serve.config import ServerSettings, TenantSettings
+from zinc_rt.serve.keys import Keyring, new_key
+
+ROOT_KEY, ROOT = new_key("root", ["admin"])
+KEYS = {name: new_key(name) for name in ("alice", "mallory")}
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Serving]:
+    tenants = [TenantSettings(id=name, keys=(kept,)) for name, (_, kept) in KEYS.items()]
+    settings = config(tenants=(TenantSettings(id="root", keys=(ROOT,)), *tenants), server=ServerSettings(body_s=5))
+    yield from running(settings)
+
+
+def headers(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {KEYS[name][0]}", "content-type": "application/json"}
+
+
+def raw(serving: Serving, target: str, method: str = "GET", key: str = "") -> str:
+    """An answer to a target that no client library would send as it is."""
+    address = httpx.URL(serving.url)
+    lines = [f"{method} {target} HTTP/1.1", "host: x", "connection: close"]
+    lines += [f"authorization: Bearer {key}"] if key else []
+    with closing(socket.create_connection((address.host, address.port), timeout=20)) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize("target", [
+    "/../../etc/passwd", "/..%2f..%2fetc%2fpasswd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/v1//tenants",
+    "/./v1/tenants/../x", "/v1/models/..%2f..%2fetc%2fpasswd", "/v1/models/%00", "/v1/tenants/..%2froot/keys",
+    "/static/../config.py", "/chat.html%00.txt", "/\\..\\config.py", "http://evil.example/v1/tenants",
+    "/v1/tenants;x=1", "*", "/%ff",
+])  # fmt: skip
+def test_no_path_leads_to_a_file_or_past_a_key(guarded: Serving, target: str) -> None:
+    for key in ("", KEYS["mallory"][0]):
+        answer = raw(guarded, target, key=key)
+        assert answer.split()[1] in ("400", "401", "403", "404"), answer
+        assert "root:" not in answer and "sha256" not in answer
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/tenants", "/v1/tenants/", "/v1/Tenants", "/v1/tenants/alice", "/V1/tenants"]
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE", "HEAD", "PUT", "OPTIONS", "TRACE", "FOO"])
+def test_no_method_or_spelling_leads_past_a_scope(guarded: Serving, method: str, target: str) -> None:
+    answer = raw(guarded, target, method, KEYS["mallory"][0])
+    assert answer.split()[1] in ("307", "400", "401", "403", "404", "405", "415"), answer
+    assert [tenant.id for tenant in guarded.server.tenancy.config.tenants] == ["root", "alice", "mallory"]
+
+
+BOMBS: dict[str, bytes] = {
+    "deep": b'{"model": "m", "prompt": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "deep objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "a long number": b'{"model": "m", "prompt": "x", "seed": ' + b"9" * 100_000 + b"}",
+    "no number": b'{"model": "m", "prompt": "x", "temperature": NaN}',
+    "infinity": b'{"model": "m", "prompt": "x", "temperature": 1e999}',
+    "many ids": json.dumps({"model": MODEL, "prompt": [5] * 1_000_000}).encode(),
+    "many prompts": json.dumps({"model": MODEL, "prompt": [[5]] * 100_000}).encode(),
+    "many messages": json.dumps(
+        {"model": MODEL, "messages": [{"role": "user", "content": "x"}] * 50_000}
+    ).encode(),
+    "a long word": json.dumps({"model": MODEL, "prompt": "a" * 4_000_000}).encode(),
+    "long stop": json.dumps({"model": MODEL, "prompt": "x", "stop": ["y" * 100_000]}).encode(),
+    "half a pair": b'{"model": "m", "prompt": "\\ud800"}',
+    "not UTF-8": b'{"model": "m", "prompt": "\xff"}',
+    "many names": b"{" + b",".join(b'"a%d":1' % n for n in range(100_000)) + b"}",
+    "one name": b"{" + b",".join(b'"model":"m"' for _ in range(100_000)) + b"}",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
+def test_a_body_that_explodes_is_refused_and_stops_nobody(guarded: Serving, bomb: bytes) -> None:
+    for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/v1/tenants"):
+        answer = httpx.post(f"{guarded.url}{path}", content=bomb, headers=headers("mallory"), timeout=60)
+        tokenized = path == "/tokenize" and answer.status_code == 200
+        assert 400 <= answer.status_code < 500 or tokenized, (path, answer.text[:300])
+        assert len(answer.content) < 10_000 or tokenized
+    assert httpx.get(f"{guarded.url}/health", timeout=5).status_code == 200
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema, "b": schema}, "required": ["a", "b"]}
+    return schema
+
+
+GRAMMARS: dict[str, dict[str, Any]] = {
+    "wide regex": {"guided_regex": "(a|b|c|d|e|f|g|h){1,5000}(x{1,3000}){1,3000}"},
+    "deep regex": {"guided_regex": "(" * 5000 + "a" + ")*" * 5000},
+    "backreference": {"guided_regex": r"(a+)+\1$"},
+    "many words": {"guided_choice": [f"{n}" * 20 for n in range(20_000)]},
+    "deep schema": {"guided_json": nested(12)},
+    "wide schema": {"guided_json": {"type": "object", "properties": {f"p{n}": {"type": "string", "pattern": "a{9}"}
+                                                                      for n in range(3000)}}},
+    "schema of itself": {"guided_json": {"$ref": "#"}},
+    "schema from elsewhere": {"guided_json": {"$ref": "http://127.0.0.1:1/schema.json"}},
+    "left recursion": {"guided_grammar": 'root ::= root root | "a" | root'},
+    "long grammar": {"guided_grammar": "root ::= " + " | ".join(f'"{n}"' for n in range(200_000))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
+def test_a_grammar_that_explodes_ends_and_stops_nobody(guarded: Serving, grammar: dict[str, Any]) -> None:
+    body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 3, **grammar}
+    answer = httpx.post(f"{guarded.url}/v1/completions", json=body, headers=headers("mallory"), timeout=30)
+    assert answer.status_code in (200, 400), answer.text[:300]
+    assert len(answer.content) < 10_000
+    assert complete(guarded, "alice", [8, 9]) == 0
+    assert guarded.server.model(MODEL).lost == ""
+
+
+def complete(serving: Serving, name: str, prompt: list[int]) -> Any:
+    body = {"model": MODEL, "prompt": prompt, "max_tokens": 1, "temperature": 0}
+    answer = httpx.post(f"{serving.url}/v1/completions", json=body, headers=headers(name), timeout=60)
+    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_a_prompt_of_another_tenant_takes_as_many_steps_as_a_new_one(guarded: Serving) -> None:
+    """Time follows what is computed: nothing of alice's prefix is there for mallory, in tokens or in steps."""
+    core = guarded.server.model(MODEL).core
+    known, fresh = list(range(3, 200)), list(range(203, 400))
+    complete(guarded, "alice", known)
+
+    def computed(prompt: list[int]) -> tuple[int, int, int]:
+        before, steps = core.ledger.usage("mallory"), core.scheduler.counts.steps
+        hit = complete(guarded, "mallory", prompt)
+        tokens = core.ledger.usage("mallory")["prompt_tokens_computed"] - before["prompt_tokens_computed"]
+        return hit, tokens, core.scheduler.counts.steps - steps
+
+    assert computed(known) == computed(fresh)
+    assert complete(guarded, "alice", known) == 192
+
+
+def test_a_key_takes_as_long_to_refuse_however_much_of_it_is_right() -> None:
+    """Of the right id and all but the last character, of the right id alone, of an id that is not there: what a
+    quarter of interleaved batches stays below is the same within a tenth."""
+    good, kept = new_key("k1")
+    ring = Keyring([TenantSettings(id="a", keys=(kept,))])
+    near = good[:-1] + ("a" if good[-1] != "a" else "b")
+    kinds = {"near": near, "id": "zrt_k1_" + "a" * 52, "nobody": "zrt_k2_" + "a" * 52}
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(300):
+        for name, key in random.sample(list(kinds.items()), len(kinds)):
+            began = time.perf_counter_ns()
+            for _ in range(20):
+                ring.caller(key)
+            times[name].append(time.perf_counter_ns() - began)
+    least = {name: statistics.quantiles(each, n=4)[0] for name, each in times.items()}
+    assert max(least.values()) < 1.1 * min(least.values()), least
+
+
+def test_a_flood_of_wrong_keys_and_slow_bodies_leaves_streams_alone(guarded: Serving) -> None:
+    """While it goes on, what alice is given is what she is given without it."""
+    body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+
+    def ask() -> Any:
+        answer = httpx.post(f"{guarded.url}/v1/completions", json=body, headers=headers("alice"), timeout=60)
+        return answer.json()["choices"]
+
+    alone, over = ask(), threading.Event()
+    address = httpx.URL(guarded.url)
+    slow = [socket.create_connection((address.host, address.port)) for _ in range(50)]
+    for each in slow:
+        each.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n")
+
+    def flood() -> None:
+        with httpx.Client(base_url=guarded.url) as client:
+            while not over.is_set():
+                assert client.get("/v1/models", headers={"authorization": "Bearer zrt_alice_x"}).status_code == 401
+
+    threads = [threading.Thread(target=flood) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert ask() == alone
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+        for each in slow:
+            each.close()
