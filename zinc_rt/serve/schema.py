@@ -60,8 +60,9 @@ class Body(BaseModel):
             name = next(name for name in data if name not in cls.model_fields)
             near = difflib.get_close_matches(name, cls.model_fields, 1)
             hint = f"did you mean {near[0]}?" if near else "strict_parameters: false ignores what is not known"
+            said = name[:64].encode(errors="backslashreplace").decode()
             raise PydanticCustomError(
-                "unknown_parameter", "unknown parameter {name}: {hint}", {"name": name[:64], "hint": hint}
+                "unknown_parameter", "unknown parameter {name}: {hint}", {"name": said, "hint": hint}
             )
         return known
 

@@ -22,6 +22,7 @@ HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",
 }
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 T = TypeVar("T")
 
 
@@ -31,7 +32,7 @@ class ClientGone(Exception):
 
 def event(data: Mapping[str, Any]) -> bytes:
     """A chunk."""
-    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + _ENCODE(data).encode(errors="replace") + b"\n\n"
 
 
 class EventStream(Response):
