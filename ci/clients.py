@@ -24,6 +24,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = ROOT / "ci" / "client_checks"
 MODEL, CTX = "qwen3-q", 2048
+CONFIG = """\
+version: 1
+server: {{port: 0}}
+device: {{tier: {tier}}}
+models: [{{id: {model}, path: {model}, ctx: {ctx}, format: hermes}}]  # its template knows no tools, a format does
+"""
 START_SECONDS, INSTALL_SECONDS, CHECK_SECONDS = 60, 900, 600
 EXAMPLES = """\
 examples:
@@ -36,12 +42,17 @@ The last line is the verdict. exit codes: 0 all that could be installed passed, 
 
 @dataclass(frozen=True)
 class Client:
-    """`packages` as pip takes them; `check`: a file of ci/client_checks."""
+    """`packages` as pip takes them, `ROOT` in them is this checkout; `check`: a file of ci/client_checks."""
 
     packages: tuple[str, ...]
     check: str
 
+    @property
+    def wanted(self) -> list[str]:
+        return [package.replace("ROOT", str(ROOT)) for package in self.packages]
 
+
+FOLDER = ROOT / "build" / "clients"
 CLIENTS = {
     "langchain-openai": Client(("langchain-openai",), "check_langchain.py"),
     "instructor": Client(("instructor",), "check_instructor.py"),
@@ -49,6 +60,7 @@ CLIENTS = {
     "lm-eval": Client(("lm-eval[api]", "transformers"), "check_lm_eval.py"),
     "guidellm": Client(("guidellm",), "check_guidellm.py"),
     "aiperf": Client(("aiperf",), "check_aiperf.py"),
+    "ray": Client(("ray[serve]", "--editable", "ROOT[serve]"), "check_ray.py"),  # deploy/ray_serve.py
 }
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -81,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
             f"{result.client:<17} {result.status:<5} {result.version:<9} {result.seconds:6.1f} s  {said(result)}"
         )
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        write_report(arguments.json, results)
     counts = {status: sum(each.status == status for each in results) for status in ("pass", "fail", "skip")}
     words = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     print(f"{'FAIL' if counts['fail'] else 'PASS' if counts['pass'] else 'NOTHING RAN'}  {words}")
@@ -98,6 +110,17 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def write_report(path: Path, results: list[ClientResult]) -> None:
+    """As every command's, for the night's judge."""
+    from zinc_rt.report import Report, Result, to_json, write_text
+
+    report = Report("clients", details={"clients": [asdict(result) for result in results]})
+    for result in results:
+        reason = "" if result.status == "pass" else said(result)
+        report.results.append(Result(f"clients/{result.client}", "client", result.status, reason=reason))  # type: ignore[arg-type]
+    write_text(path, to_json(report))
+
+
 def said(result: ClientResult) -> str:
     return result.reason.strip().splitlines()[-1] if result.reason else f"{len(result.checks)} checks"
 
@@ -107,11 +130,13 @@ def server() -> Iterator[tuple[str, Path]]:
     """zinc-rt serve on a free port, its URL, and the model's tokenizer in Hugging Face's files."""
     from hugging_face_files import write_files
 
-    folder = ROOT / "build" / "clients"
+    folder = FOLDER
     tokenizer = folder / "tokenizer"
     write_files(ROOT / "golden" / f"{MODEL}.gguf", tokenizer)
     command = Path(sys.executable).parent / "zinc-rt-serve"
-    argv = [str(command), "--model", MODEL, "--ctx", str(CTX), "--port", "0", "--tier", native_tier()]
+    config = folder / "serve.yaml"
+    config.write_text(CONFIG.format(model=MODEL, ctx=CTX, tier=native_tier()))
+    argv = [str(command), "--config", str(config)]
     with (folder / "server.log").open("w") as log:
         running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder)
         try:
@@ -145,7 +170,7 @@ def url_of(running: subprocess.Popen[str]) -> str:
 
 
 def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:
-    client, folder = CLIENTS[name], ROOT / "build" / "clients" / name
+    client, folder = CLIENTS[name], FOLDER / name
     began = time.monotonic()
     python = folder / "venv" / "bin" / "python"
     if why_not := installed(client, folder, python):
@@ -177,9 +202,14 @@ def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:
     return ClientResult(name, "pass", last["version"], took, checks=last["checks"])
 
 
+def ready_clients() -> list[str]:
+    """Those whose environments are there."""
+    return [name for name in CLIENTS if (FOLDER / name / "installed").exists()]
+
+
 def installed(client: Client, folder: Path, python: Path) -> str:
     """Empty once it is there, else pip's last words."""
-    stamp, wanted = folder / "installed", json.dumps(client.packages)
+    stamp, wanted = folder / "installed", json.dumps(client.wanted)
     if stamp.exists() and stamp.read_text() == wanted:
         return ""
     shutil.rmtree(folder / "venv", ignore_errors=True)
@@ -187,7 +217,7 @@ def installed(client: Client, folder: Path, python: Path) -> str:
     base = getattr(sys, "_base_executable", sys.executable)
     for argv in (
         [base, "-m", "venv", str(folder / "venv")],
-        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.packages],
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.wanted],
     ):
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from clients import ready_clients
 from nightly_speeds import Speed, identities, speeds
 from nightly_vulkan import NightDevice, none_usable, usable
 
@@ -233,16 +234,28 @@ def gates(night: Night) -> list[StageCommand]:
     return [StageCommand("gate", [*line, *given, *recorded, "--json", str(folder / "gate.json")])]
 
 
+def other_clients(night: Night) -> list[StageCommand]:
+    """Other people's clients, those whose environments are there: a night downloads nothing."""
+    names, report = ready_clients()[: 1 if night.quick else None], night.of("clients") / "clients.json"
+    line = [sys.executable, str(ROOT / "ci" / "clients.py"), *names, "--json", str(report)]
+    return [StageCommand("clients", line)] if names else []
+
+
+def without_clients(night: Night) -> str:
+    return "" if ready_clients() else "no client is installed: python3 ci/run.py clients"
+
+
 def minutes(stage: NightlyStage, night: Night) -> float:
     """What a stage may take: more where models are named."""
     return stage.minutes + len(night.models) * MINUTES_A_MODEL.get(stage.name, 0.0)
 
 
-# The minutes add up to 32: what a night without models of its own may take on two cores, whatever hangs.
+# The minutes add up to 36: what a night without models of its own may take on two cores, whatever hangs.
 STAGES = (
     NightlyStage("probes", probes, lacking("pm4-test"), 4),
     NightlyStage("validate", validate, lacking("validate"), 4),
     NightlyStage("serving", serving, lacking("sched-test", "validate"), 4),
+    NightlyStage("clients", other_clients, without_clients, 4),
     NightlyStage("lavapipe", lavapipe, without_device(software=True), 2),
     NightlyStage("vulkan", vulkan_gpus, without_device(software=False), 1),
     NightlyStage("radv", radv, lacking("validate"), 4),

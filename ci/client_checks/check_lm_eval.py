@@ -25,6 +25,7 @@ doc_to_text: "{{{{question}}}}"
 CHOICE = """\
 output_type: multiple_choice
 doc_to_choice: "{{choices}}"
+target_delimiter: ""
 doc_to_target: "{{answer}}"
 metric_list: [{metric: acc}]
 """
@@ -56,7 +57,8 @@ for sample in samples["choice"]:
         whole = ask("/v1/completions", prompt=question + choice, max_tokens=1, echo=True, logprobs=1)
         known = len(ask("/tokenize", content=question)["tokens"])
         wanted = sum(whole["choices"][0]["logprobs"]["token_logprobs"][known:-1])
-        check("a log-likelihood is the server's", math.isclose(float(likelihood), wanted, rel_tol=1e-5), sample)
+        same = math.isclose(float(likelihood), wanted, rel_tol=1e-5) and wanted < -1
+        check("a log-likelihood is the server's", same, (sample, wanted))
 for sample in samples["generate"]:
     text = ask("/v1/completions", prompt=sample["doc"]["question"], max_tokens=6, temperature=0, stop=["###"])
     check("an answer is the server's", sample["resps"][0][0] == text["choices"][0]["text"], sample)

@@ -26,7 +26,7 @@ from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import ServerSettings
 from zinc_rt.serve.requests import Ask
 
-ASKS = some_asks(6, 9)
+ASKS = some_asks(5, 9)
 LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=150, seed=1, ignore_eos=True))
 
 
@@ -55,7 +55,7 @@ def test_answers_are_those_of_generate_in_any_mix(
     pick = random.Random(3)
 
     async def leaver(client: httpx.AsyncClient) -> None:
-        for _ in range(slow_counts(4, 40)):
+        for _ in range(slow_counts(2, 40)):
             await asyncio.sleep(pick.random() * 0.1)
             await asked(client, LONG, stream=True, leave_after=pick.randrange(1, 12))
 
@@ -168,9 +168,9 @@ def test_connections_that_vanish_leave_nothing(
         return len([*Path("/proc/self/fd").iterdir()]), objects
 
     async def main() -> None:
-        await some(slow_counts(50, 1000))
+        await some(slow_counts(25, 1000))
         before, memory = held(), psutil.Process().memory_info().rss
-        await some(slow_counts(200, 10_000))
+        await some(slow_counts(100, 10_000))
         assert held() <= before
         assert psutil.Process().memory_info().rss < 1.05 * memory
         assert await mix(serving.url, ASKS) == wanted

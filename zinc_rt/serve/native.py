@@ -28,7 +28,8 @@ async def health(request: Request) -> StatusReply:
 
 @router.get("/ready")
 async def ready(request: Request) -> StatusReply:
-    """Whether new work is taken. Raises ServeError 503 while models are loaded, and while they drain."""
+    """Whether new work is taken. Raises ServeError 503 while models are loaded or drain, where one is lost, and
+    where what is used can no longer be written down."""
     server = server_of(request)
     if server.draining:
         raise unavailable("the server is shutting down and takes nothing new", "draining")
@@ -36,7 +37,9 @@ async def ready(request: Request) -> StatusReply:
         raise unavailable(lost[0], "device_lost", 10)
     if not server.models:
         raise unavailable("no model is resident", "loading", 5)
-    return {"status": "ready"}
+    if server.store is not None and (why := server.store.refuses()):
+        raise unavailable(why, "ledger", 10)
+    return {"status": "ready", "requests": server.requests}
 
 
 @router.post("/tokenize")
