@@ -20,6 +20,7 @@ from over_http import RequestFailed, asked, body_of, client_of, drop_after, post
 from support import Counts
 
 from zinc_rt import Sampling
+from zinc_rt.backends.base import Finding
 from zinc_rt.sched.request import Request
 from zinc_rt.serve import answer_stream
 from zinc_rt.serve.answer_stream import AnswerStream
@@ -126,6 +127,19 @@ def test_a_device_that_is_gone_is_503_and_health_says_so(own: Serving) -> None:
             assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
 
     asyncio.run(main())
+
+
+def test_what_a_simulated_device_finds_wrong_is_in_health_and_metrics(own: Serving) -> None:
+    class Sanitizer:
+        def findings(self) -> list[Finding]:
+            return [Finding("uninitialised", "a load of what nobody wrote")]
+
+    assert httpx.get(f"{own.url}/health").json() == {"status": "ok"}
+    own.server.model(MODEL).core.engine.backend.instrument = Sanitizer()  # type: ignore[misc, assignment]
+    health = httpx.get(f"{own.url}/health")
+    assert health.status_code == 200 and health.json()["status"] == "degraded"
+    assert "found 1 mistakes, the first: uninitialised: a load of what" in health.json()["reasons"][0]
+    assert 'zinc_rt_device_findings_total{model_name="qwen3-q"} 1.0' in httpx.get(f"{own.url}/metrics").text
 
 
 # --- clients that go
