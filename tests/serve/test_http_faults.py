@@ -263,3 +263,10 @@ def test_idle_connections_cost_nobody_anything(slow_counts: Counts, wanted: list
             assert len([*Path("/proc/self/fd").iterdir()]) <= before
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, handles)
+
+
+def test_who_sends_too_much_is_told_so(serving: Serving) -> None:
+    """Not cut off while he still sends."""
+    for _ in range(3):
+        answer = httpx.post(f"{serving.url}/v1/completions", json={"model": MODEL, "prompt": "a" * (9 << 20)})
+        assert answer.status_code == 413 and answer.json()["error"]["code"] == "body_too_large"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from contextlib import suppress
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +18,7 @@ from zinc_rt.serve.server import InferenceServer
 from zinc_rt.serve.sse import error_response
 
 BYTES_A_SECOND = 4 << 20  # of one key's bodies: the largest then stops a step in some hundreds, and no percentile
+DISCARD_SECONDS = 1.0
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})  # one that comes all the same is not read
 
 
@@ -44,6 +46,7 @@ class BoundedBodies:
             body = await _read(receive, headers.get(b"content-length"), settings)
             self._bytes[caller.key].charge(len(body or b""), time.monotonic_ns())
         except ServeError as error:
+            await _discard(receive)
             refusal = error_response(error)
             refusal.headers["connection"] = "close"  # what is still to come of the body is not read
             await refusal(scope, receive, send)
@@ -95,6 +98,14 @@ async def _read(receive: Receive, declared: bytes | None, settings: ServerSettin
     except TimeoutError:
         said = f"the body did not come within {settings.body_s:g} s"
         raise ServeError(408, said, code="request_timeout") from None
+
+
+async def _discard(receive: Receive) -> None:
+    """Take what is still to come, for a moment: who is cut off while he sends never reads why."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
+                pass
 
 
 def _too_large(most: int) -> ServeError:
