@@ -64,9 +64,9 @@ def some_asks(count: int, seed: int, **more: object) -> list[Ask]:
     common = tuple(pick.randrange(3, 300) for _ in range(40))
     asks = []
     for number in range(count):
-        own = tuple(pick.randrange(3, 300) for _ in range(pick.choice([1, 2, 15, 16, 17, 33, 70])))
+        own = tuple(pick.randrange(3, 300) for _ in range(pick.choice([1, 2, 15, 16, 17, 33])))
         sampling = Sampling(
-            max_tokens=pick.choice([1, 2, 7, 16, 30]),
+            max_tokens=pick.choice([1, 2, 7, 14]),
             temperature=pick.choice([0.0, 0.7, 1.3]),
             top_k=pick.choice([0, 8]),
             seed=seed * 1000 + number,

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlparse
 
@@ -139,3 +140,28 @@ def test_a_server_may_ignore_what_it_does_not_know() -> None:
 
     assert asyncio.run(statuses(strict=True)) == [400, 400]
     assert asyncio.run(statuses(strict=False)) == [404, 400]
+
+
+def test_ready_says_what_is_unanswered_and_no_while_it_drains(
+    http: httpx.Client, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert http.get("/ready").json() == {"status": "ready", "requests": 0}
+    monkeypatch.setattr(serving.server, "draining", True)
+    reply = http.get("/ready")
+    assert (
+        reply.status_code == 503 and reply.json()["error"]["code"] == "draining" and reply.headers["retry-after"]
+    )
+    assert http.post("/v1/completions", json=ASK).status_code == 503
+    assert http.get("/health").status_code == 200
+
+
+def test_a_simulated_device_is_said_with_every_answer(http: httpx.Client, serving: Serving) -> None:
+    assert "x-zinc-rt-device" not in http.get("/v1/models").headers
+    backend = serving.server.models[MODEL].core.engine.backend
+    real, backend.device = backend.device, replace(backend.device, simulated=True)  # type: ignore[misc]
+    try:
+        for path in ("/v1/models", "/health", "/nowhere"):
+            assert http.get(path).headers["x-zinc-rt-device"] == "simulated"
+        assert http.post("/v1/completions", json=ASK).headers["x-zinc-rt-device"] == "simulated"
+    finally:
+        backend.device = real  # type: ignore[misc]

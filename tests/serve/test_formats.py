@@ -49,6 +49,7 @@ def parsed(case: Transcript, pieces: list[str]) -> tuple[object, ...]:
 @pytest.mark.parametrize("case", ids.values(), ids=list(ids))
 def test_a_transcript_is_read_whole_and_letter_by_letter(case: Transcript) -> None:
     content, reasoning, calls, error = parsed(case, [case.text])
+    json.dumps([content, reasoning, calls], ensure_ascii=False).encode()  # as it is sent
     assert (content, reasoning, calls) == (case.content, case.reasoning, case.calls)
     assert case.error in error if case.error else error is None
     assert parsed(case, list(case.text)) == (content, reasoning, calls, error)

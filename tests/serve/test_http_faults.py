@@ -20,13 +20,14 @@ from over_http import RequestFailed, asked, body_of, client_of, drop_after, post
 from support import Counts
 
 from zinc_rt import Sampling
+from zinc_rt.backends.base import Finding
 from zinc_rt.sched.request import Request
 from zinc_rt.serve import answer_stream
 from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import ServerSettings
 from zinc_rt.serve.requests import Ask
 
-ASKS = some_asks(6, 9)
+ASKS = some_asks(5, 9)
 LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=150, seed=1, ignore_eos=True))
 
 
@@ -55,7 +56,7 @@ def test_answers_are_those_of_generate_in_any_mix(
     pick = random.Random(3)
 
     async def leaver(client: httpx.AsyncClient) -> None:
-        for _ in range(slow_counts(4, 40)):
+        for _ in range(slow_counts(2, 40)):
             await asyncio.sleep(pick.random() * 0.1)
             await asked(client, LONG, stream=True, leave_after=pick.randrange(1, 12))
 
@@ -128,6 +129,19 @@ def test_a_device_that_is_gone_is_503_and_health_says_so(own: Serving) -> None:
     asyncio.run(main())
 
 
+def test_what_a_simulated_device_finds_wrong_is_in_health_and_metrics(own: Serving) -> None:
+    class Sanitizer:
+        def findings(self) -> list[Finding]:
+            return [Finding("uninitialised", "a load of what nobody wrote")]
+
+    assert httpx.get(f"{own.url}/health").json() == {"status": "ok"}
+    own.server.model(MODEL).core.engine.backend.instrument = Sanitizer()  # type: ignore[misc, assignment]
+    health = httpx.get(f"{own.url}/health")
+    assert health.status_code == 200 and health.json()["status"] == "degraded"
+    assert "found 1 mistakes, the first: uninitialised: a load of what" in health.json()["reasons"][0]
+    assert 'zinc_rt_device_findings_total{model_name="qwen3-q"} 1.0' in httpx.get(f"{own.url}/metrics").text
+
+
 # --- clients that go
 
 
@@ -168,9 +182,9 @@ def test_connections_that_vanish_leave_nothing(
         return len([*Path("/proc/self/fd").iterdir()]), objects
 
     async def main() -> None:
-        await some(slow_counts(50, 1000))
+        await some(slow_counts(25, 1000))
         before, memory = held(), psutil.Process().memory_info().rss
-        await some(slow_counts(200, 10_000))
+        await some(slow_counts(100, 10_000))
         assert held() <= before
         assert psutil.Process().memory_info().rss < 1.05 * memory
         assert await mix(serving.url, ASKS) == wanted

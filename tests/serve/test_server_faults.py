@@ -26,8 +26,8 @@ from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.requests import Ask, Delivered
 from zinc_rt.serve.server import InferenceServer
 
-ASKS = some_asks(6, 5)
-LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=100, ignore_eos=True))
+ASKS = some_asks(5, 5)
+LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=60, ignore_eos=True))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ async def all_of(server: InferenceServer, asks: list[Ask]) -> list[list[Answer]]
     return list(await asyncio.gather(*(answers(server, ask) for ask in asks)))
 
 
-@pytest.mark.parametrize("when", [1, 4, 11])
+@pytest.mark.parametrize("when", [1, 6])
 def test_a_step_that_does_not_come_back_costs_nobody_a_token(wanted: list[list[Answer]], when: int) -> None:
     async def main(server: InferenceServer) -> list[list[Answer]]:
         faulty = await plant(server, MODEL)
@@ -83,7 +83,7 @@ def test_a_device_that_stays_away_is_told_to_everybody() -> None:
 def test_logits_that_are_no_numbers_fail_one_request(wanted: list[list[Answer]]) -> None:
     async def main(server: InferenceServer) -> list[list[Answer]]:
         faulty = await plant(server, MODEL)
-        faulty.nan = lambda record: record["limit"] == 100 and record["generated"] == 3
+        faulty.nan = lambda record: record["limit"] == 60 and record["generated"] == 3
         *got, bad = await all_of(server, [*ASKS, LONG])
         assert bad[0].finish_reason == "logits_not_finite" and len(bad[0].tokens) == 3
         await settled(server)
@@ -138,7 +138,7 @@ def test_who_leaves_the_queue_is_gone_within_a_step() -> None:
     in_server(main)
 
 
-@pytest.mark.parametrize("after", [0, 1, 3, 20], ids=["prefill", "first", "stream", "the last token"])
+@pytest.mark.parametrize("after", [0, 3, 20], ids=["prefill", "stream", "the last token"])
 def test_who_leaves_costs_the_others_nothing(wanted: list[list[Answer]], after: int) -> None:
     """In its prompt, in its answer, behind its last token."""
     leaver = Ask(MODEL, tuple(range(3, 103)), Sampling(max_tokens=20, ignore_eos=True))
@@ -179,7 +179,7 @@ def test_who_reads_nothing_is_held_then_parked_then_let_go(
         while not scheduler.counts.parked:
             await asyncio.sleep(0.001)
         slow = [each async for delivered in late for each in delivered]
-        assert sum(len(each.token_ids) for each in slow) == 100 and slow[-1].finish_reason == "length"
+        assert sum(len(each.token_ids) for each in slow) == 60 and slow[-1].finish_reason == "length"
         stalled = [await server.submit(LONG) for _ in range(4)]  # each slot has one
         got = await all_of(server, ASKS)
         assert scheduler.counts.parked > 1, "they lost their slots to those who read"
@@ -200,17 +200,17 @@ def test_who_reads_nothing_is_held_then_parked_then_let_go(
 
 def test_more_than_all_pages_is_waited_for(wanted: list[list[Answer]]) -> None:
     big = [
-        Ask(MODEL, tuple(range(3 + n, 93 + n)), Sampling(max_tokens=12, seed=n, ignore_eos=True)) for n in range(4)
+        Ask(MODEL, tuple(range(3 + n, 63 + n)), Sampling(max_tokens=12, seed=n, ignore_eos=True)) for n in range(4)
     ]
 
     async def main(server: InferenceServer) -> list[list[Answer]]:
         faulty = await plant(server, MODEL)
         got = await all_of(server, [*big, *ASKS])
-        assert max(map(len, faulty.seen)) > 1 and not any(set(range(1, 5)) <= each for each in faulty.seen)
+        assert max(map(len, faulty.seen)) > 1 and not any({1, 2, 3, 4} <= each for each in faulty.seen)
         await settled(server)
         return got
 
-    keeper = TenantSettings(id="keeper", kv_reserved=50)  # of 64, which nobody else gets
+    keeper = TenantSettings(id="keeper", kv_reserved=54)  # of 64, which nobody else gets
     assert in_server(main, tenants=(TenantSettings(id="default"), keeper)) == [*alone(big), *wanted]
 
 
@@ -242,7 +242,7 @@ def test_a_file_that_changed_on_disk_ends_its_model_and_a_touched_one_does_not(
     async def main(server: InferenceServer) -> None:
         async with await server.submit(LONG) as stream:
             os.utime(path)
-            assert sum([len(each.token_ids) async for some in stream for each in some]) == 100
+            assert sum([len(each.token_ids) async for some in stream for each in some]) == 60
         running = await server.submit(LONG)
         await anext(running)
         whole = bytearray(path.read_bytes())
@@ -282,7 +282,10 @@ def test_a_thread_that_ends_by_mistake_leaves_nobody_waiting() -> None:
 @pytest.mark.parametrize("seconds", [1e12, 1e300])
 def test_a_deadline_beyond_all_clocks_is_none(seconds: float) -> None:
     async def main(server: InferenceServer) -> None:
-        streams = [await server.submit(replace(LONG, deadline_seconds=seconds)) for _ in range(2)]
+        streams = [
+            await server.submit(replace(LONG, sampling=Sampling(max_tokens=9), deadline_seconds=seconds))
+            for _ in range(2)
+        ]
         await asyncio.sleep(0.05)  # it has waited for its timers
         for stream in streams:
             assert (await collected(stream))[-1].finish_reason == "length"

@@ -1,4 +1,4 @@
-"""docs/serving.md: its curl lines and its Python work as pasted, its configuration holds."""
+"""docs/serving.md and docs/tenants.md: curl lines and Python work as pasted, configurations hold."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from conftest import Serving, config, running
 
 from zinc_rt.serve.config_file import read_config
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "serving.md"
+TEXT = PAGE.read_text(encoding="utf-8") + (DOCS / "tenants.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 HERE = "http://127.0.0.1:8080"
 
 
@@ -48,8 +50,11 @@ def test_python_works_as_pasted(served: Serving, block: str) -> None:
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
-def test_the_configuration_holds(tmp_path: Path) -> None:
-    (block,) = [each for each in blocks("yaml") if each.startswith("version:")]
+CONFIGURATIONS = [each for each in blocks("yaml") if each.startswith("version:")]
+
+
+@pytest.mark.parametrize("block", CONFIGURATIONS, ids=["short", "whole"])
+def test_the_configuration_holds(tmp_path: Path, block: str) -> None:
     (tmp_path / "serve.yaml").write_text(block)
     read = read_config(tmp_path / "serve.yaml")
     assert [tenant.id for tenant in read.tenants] == ["alice", "nightly"]

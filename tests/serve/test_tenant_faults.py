@@ -30,8 +30,8 @@ ROOT_KEY, ROOT = new_key("root", ["admin"])
 ALICE_KEY, ALICE = new_key("alice")
 BOB_KEY, BOB = new_key("bob")
 ALICE_NUMBER, INTERACTIVE = 1, Priority.INTERACTIVE
-LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=60, seed=1, ignore_eos=True))
-SHORT = Ask(MODEL, tuple(range(9, 29)), Sampling(max_tokens=15, seed=2, temperature=1.0, ignore_eos=True))
+LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=40, seed=1, ignore_eos=True))
+SHORT = Ask(MODEL, tuple(range(9, 29)), Sampling(max_tokens=10, seed=2, temperature=1.0, ignore_eos=True))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def house() -> Iterator[Serving]:
         TenantSettings(
             id="alice", priority=Priority.INTERACTIVE, slots_guaranteed=1, kv_reserved=0.25, keys=(ALICE,)
         ),
-        TenantSettings(id="bob", queue_max=1000, keys=(BOB,)),
+        TenantSettings(id="bob", keys=(BOB,)),
     )
     yield from running(config(tenants=tenants, server=ServerSettings(body_s=0.3, header_s=0.3)))
 
@@ -119,7 +119,7 @@ async def vanish(serving: Serving) -> None:
     whole = post_bytes(body_of(LONG, stream=True)).replace(b"host:", f"{head}host:".encode(), 1)
     while True:
         await asyncio.gather(*(drop_after(serving.url, whole, wait_seconds=0.01) for _ in range(4)))
-        await asyncio.sleep(0.05)  # the loop is theirs too: what is counted is steps
+        await asyncio.sleep(0.05)
 
 
 async def crawl(serving: Serving) -> None:
@@ -142,10 +142,10 @@ async def crawl(serving: Serving) -> None:
 
 BOMBS: tuple[dict[str, Any], ...] = (
     {"prompt": "a", "n": 10**9},
-    {"prompt": [list(range(3, 200))] * 2000},
-    {"prompt": "a", "stop": ["x" * 10**5] * 50},
-    {"prompt": "a", "logit_bias": {str(n): 1 for n in range(50_000)}},
-    {"prompt": "a" * 10**6},
+    {"prompt": [list(range(3, 200))] * 300},
+    {"prompt": "a", "stop": ["x" * 10**5] * 5},
+    {"prompt": "a", "logit_bias": {str(n): 1 for n in range(5_000)}},
+    {"prompt": "a" * 3 * 10**5},
     {"prompt": "a", "response_format": {"type": "regex", "regex": "(a{1000}){1000}"}},
     {"prompt": "a", "guided_regex": "(x+x+)+y" * 5000},
 )
@@ -159,6 +159,7 @@ async def bomb(serving: Serving) -> None:
                 with suppress(httpx.HTTPError):  # a body that is too slow, or too much, ends its connection
                     answer = await client.post("/v1/completions", json={"model": MODEL, "max_tokens": 2, **body})
                     assert answer.status_code < 500 or answer.status_code == 503, answer.text
+                await asyncio.sleep(0.02)  # the loop is theirs too: what is counted is steps
 
 
 @pytest.mark.parametrize("attack", [flood, vanish, crawl, bomb])
@@ -196,13 +197,13 @@ def test_what_another_tenant_does_costs_no_step_of_mine(
                 hers.clear()
                 assert await asked(alice, SHORT, stream=True) == wanted[SHORT]
                 assert hers == list(range(hers[0], hers[0] + len(hers))), "a step without her"
-                assert len(hers) <= 15 + 1
+                assert len(hers) <= 10 + 1
                 waits.append((when, hers[0] - arrived[-1]))
 
             await ask("alone")
             attacking = asyncio.create_task(attack(house))
             await asyncio.sleep(0.2)
-            for _ in range(3):
+            for _ in range(2):
                 await ask("attacked")
             attacking.cancel()
             with suppress(asyncio.CancelledError):

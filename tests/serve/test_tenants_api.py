@@ -8,15 +8,24 @@ from typing import Any
 
 import httpx
 import pytest
+import schemathesis
 from conftest import MODEL, Serving, config, running
+from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
+from zinc_rt.serve.app import app
 from zinc_rt.serve.config import GroupSettings, LedgerSettings, TenantSettings
 from zinc_rt.serve.keys import new_key
+from zinc_rt.serve.server import InferenceServer
 
 ROOT_KEY, ROOT = new_key("root", ["admin"])
 ALICE_KEY, ALICE = new_key("k1")
 ADMIN = {"authorization": f"Bearer {ROOT_KEY}"}
 BY_ALICE = {"authorization": f"Bearer {ALICE_KEY}"}
+# all but /v1/admin/..., which drains the server and reads no file here
+documented = schemathesis.openapi.from_dict(app(InferenceServer(config())).openapi()).include(
+    path_regex="/v1/tenants"
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +39,8 @@ def keyed(books: Path) -> Iterator[Serving]:
         TenantSettings(id="root", keys=(ROOT,)),
         TenantSettings(id="alice", keys=(ALICE,), slots_guaranteed=1, kv_reserved=0.25, session_pin_pages=8),
     )
-    settings = config(tenants=tenants, groups=(GroupSettings("team"),), ledger=LedgerSettings(path=str(books)))
-    yield from running(settings)
+    kept = LedgerSettings(path=str(books))
+    yield from running(config(tenants=tenants, groups=(GroupSettings("team"),), ledger=kept))
 
 
 @pytest.fixture
@@ -56,6 +65,14 @@ def cached(answer: httpx.Response) -> int:
 def error(answer: httpx.Response) -> tuple[int, str, str | None]:
     body = answer.json()["error"]
     return answer.status_code, body["code"], body["param"]
+
+
+@documented.parametrize()
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_answer_is_as_the_document_says(case: Any, keyed: Serving) -> None:
+    """Whatever is asked of tenants by who may."""
+    response = case.call(base_url=keyed.url, headers=ADMIN, timeout=30)
+    case.validate_response(response, excluded_checks=[positive_data_acceptance, ignored_auth])
 
 
 def test_a_tenant_comes_asks_changes_and_goes(admin: httpx.Client, keyed: Serving) -> None:

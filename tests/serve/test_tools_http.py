@@ -120,3 +120,28 @@ def test_a_result_goes_back_to_the_model(client: openai.OpenAI) -> None:
     ]
     made = client.chat.completions.create(model="qwen3", messages=turns, tools=TOOLS, max_tokens=4)
     assert made.usage is not None and made.usage.completion_tokens == 4
+
+
+def test_reasoning_has_a_field_of_its_own_streamed_or_not(client: openai.OpenAI) -> None:
+    asked = {"model": "qwen3", "messages": ASK["messages"], "max_tokens": 4, "logit_bias": {THINK: 100}}
+    whole = client.chat.completions.create(**asked).choices[0].message
+    assert whole.reasoning_content == 3 * "<think>" and not whole.content  # type: ignore[attr-defined]
+    chunks = client.chat.completions.create(stream=True, **asked)
+    deltas = [chunk.choices[0].delta.model_dump() for chunk in chunks if chunk.choices]
+    assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == 3 * "<think>"
+    assert not any(delta["content"] for delta in deltas)
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"guided_regex": "("}, "guided_regex"),
+        ({"grammar": "root ::= " + "(" * 20000}, "grammar"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "file:///x"}}}}, "file:///x"),
+        ({"guided_json": {"properties": {f"k{n}": {"type": "string"} for n in range(20000)}}}, "too large"),
+    ],
+)  # fmt: skip
+def test_bombs_are_refused_and_the_next_request_is_served(client: openai.OpenAI, wish: Any, said: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=said):
+        client.completions.create(model="qwen3", prompt="x", max_tokens=2, extra_body=wish)
+    assert client.completions.create(model="qwen3", prompt="x", max_tokens=2).choices[0].text

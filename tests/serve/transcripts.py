@@ -34,6 +34,9 @@ class Transcript:
     cut: bool = False
 
 
+LONG = f'{{"name": "now", "arguments": {{"a": {"9" * 5000}}}}}'  # more digits than Python turns into a number
+
+
 def _json_calls(format: str) -> list[Transcript]:
     """Of the families that write calls as JSON between <tool_call> and </tool_call>."""
     one = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln", "days": 2}}\n</tool_call>'
@@ -54,6 +57,11 @@ def _json_calls(format: str) -> list[Transcript]:
                    error='"name"'),
         Transcript(format, '<tool_call>{"name": "now", "arguments": {"a": NaN}}</tool_call>',
                    '<tool_call>{"name": "now", "arguments": {"a": NaN}}</tool_call>', error="NaN"),
+        Transcript(format, r'<tool_call>{"name": "now", "arguments": {"a": "\ud800"}}</tool_call>',
+                   calls=(("now", r'{"a": "\ud800"}'),)),
+        Transcript(format, r'<tool_call>{"name": "\ud800", "arguments": {}}</tool_call>',
+                   r'<tool_call>{"name": "\ud800", "arguments": {}}</tool_call>', error='"name"'),
+        Transcript(format, f'<tool_call>{LONG}</tool_call>', f'<tool_call>{LONG}</tool_call>', error="no JSON"),
         Transcript(format, 'So:\n<tool_call>\n{"name": "weather", "arg', "So:", error="cut", cut=True),
         Transcript(format, "a </tool_call> b", "a </tool_call> b"),
     ]  # fmt: skip

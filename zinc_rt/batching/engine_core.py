@@ -35,6 +35,7 @@ from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, Tenant
 from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger import UsageLedger
+from zinc_rt.variants import token_capacities
 
 EVERYBODY = Tenant("default")
 
@@ -133,6 +134,15 @@ class EngineCore:
             sizes |= {min(part, most), part % most or most}
         for size in sorted(sizes, reverse=True):
             self.runner.build(size, sampling)
+
+    def build_all(self) -> None:
+        """Load the weights and build the graphs of every size of step, greedy and drawn: nobody waits for them
+        later."""
+        limits, drawn = self.engine.limits, Sampling(temperature=1.0)
+        for tokens in token_capacities(limits):
+            self.runner.build(min(tokens, limits.slots), drawn, sequences=min(tokens, limits.slots))
+            if tokens > 1:
+                self.runner.build(tokens, drawn)
 
     def tenant_number(self, name: str) -> int:
         """Of a tenant, by default the first. Raises UsageError for one that is not there."""

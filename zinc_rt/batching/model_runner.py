@@ -150,9 +150,9 @@ class ModelRunner:
         """For an audit, `RowSampler.stored`."""
         return self._sampler.stored()
 
-    def build(self, tokens: int, sampling: Sampling) -> None:
-        """Load the weights and build the graphs of a step of one sequence that ends with such a draw."""
-        self._sampler.build(self._block(tokens, 1, 1).variant, sampling)
+    def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1) -> None:
+        """Load the weights and build the graphs of a step of so many sequences that end with such a draw."""
+        self._sampler.build(self._block(tokens, sequences, sequences).variant, sampling)
 
     def _block(self, tokens: int, sequences: int, rows: int, entries: int = 0) -> StepBlock:
         stage: Stage = "decode" if tokens == sequences else "prefill"

@@ -82,6 +82,9 @@ class Scheduler(SchedulerState):
     ) -> None:
         super().__init__(limits, tenants, cache, clock_ns, ledger)
         self.runner = runner
+        self.failed: Callable[[Exception, StepPlan], None] = lambda error, plan: (
+            None
+        )  # hears of a step that failed
         self._mailbox: deque[Callable[[], None]] = deque()
 
     # --- what others ask for
@@ -204,7 +207,8 @@ class Scheduler(SchedulerState):
         planned_ns = self.clock_ns()
         try:
             drawn = self.runner.collect(self.runner.submit(plan))
-        except Exception:
+        except Exception as error:
+            self.failed(error, plan)
             reopened = self.runner.reopen()
             recover(self, plan, reopened=reopened)
             if not reopened:

@@ -40,6 +40,7 @@ class AnswerStream:
         assert ask.sampling.seed is not None
         self.seed = ask.sampling.seed
         self.expired = False
+        self.detail = ""  # behind what its client is told of a failure
         self._cancel, self._hold = cancel, hold
         self._open = set(range(ask.sampling.n))
         self._waiting: list[Delivered] = []
@@ -92,7 +93,7 @@ class AnswerStream:
         """A choice failed, and with it the request."""
         if len(self._open) > 1:
             self.cancel(reason)
-        self.fail(failure(reason))
+        self.fail(failure(reason, self.detail))
 
     def fail(self, error: BaseException) -> None:
         """In the event loop: nothing more comes, and this is why."""

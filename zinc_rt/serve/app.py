@@ -26,7 +26,7 @@ from zinc_rt.serve import (
     usage_routes,
 )
 from zinc_rt.serve.bodies import BoundedBodies
-from zinc_rt.serve.document import document
+from zinc_rt.serve.document import document, methods_of
 from zinc_rt.serve.errors import ServeError, of_validation
 from zinc_rt.serve.headers import ReplyHeaders
 from zinc_rt.serve.logs import RequestLog
@@ -93,6 +93,8 @@ async def _not_found(request: Request, error: Exception) -> Response:
         ServeError(error.status_code, said, code="not_found" if error.status_code == 404 else None)
     )
     made.headers.update(error.headers or {})
+    if error.status_code == 405 and (methods := methods_of(request.app, request.url.path)):
+        made.headers["allow"] = ", ".join(methods)  # of all routes of the path, not of the first alone
     return made
 
 

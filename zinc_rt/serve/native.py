@@ -8,10 +8,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from zinc_rt.errors import ZincError
-from zinc_rt.serve.asking import chat_prompt, check_length, model_of, tokenizer_of
+from zinc_rt.serve.asking import model_of
 from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.openai import REFUSALS, server_of
+from zinc_rt.serve.prompts import chat_prompt, check_length, tokenizer_of
 from zinc_rt.serve.replies import DetokenizeReply, StatusReply, TemplateReply, TokenizeReply
 from zinc_rt.serve.schema import DetokenizeBody, TemplateBody, TokenizeBody
 from zinc_rt.serve.token_texts import token_text
@@ -28,7 +29,8 @@ async def health(request: Request) -> StatusReply:
 
 @router.get("/ready")
 async def ready(request: Request) -> StatusReply:
-    """Whether new work is taken. Raises ServeError 503 while models are loaded, and while they drain."""
+    """Whether new work is taken. Raises ServeError 503 while models are loaded or drain, where one is lost, and
+    where what is used can no longer be written down."""
     server = server_of(request)
     if server.draining:
         raise unavailable("the server is shutting down and takes nothing new", "draining")
@@ -36,7 +38,9 @@ async def ready(request: Request) -> StatusReply:
         raise unavailable(lost[0], "device_lost", 10)
     if not server.models:
         raise unavailable("no model is resident", "loading", 5)
-    return {"status": "ready"}
+    if server.store is not None and (why := server.store.refuses()):
+        raise unavailable(why, "ledger", 10)
+    return {"status": "ready", "requests": server.requests}
 
 
 @router.post("/tokenize")

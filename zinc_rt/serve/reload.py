@@ -6,6 +6,7 @@ What cannot change in a running process (address, device, ledger, models that ar
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from dataclasses import dataclass, fields, replace
 
 from zinc_rt.errors import ZincError
@@ -41,9 +42,7 @@ async def reload(server: InferenceServer) -> Reloaded:
     except ZincError as error:
         raise ServeError(400, error.message, code="invalid_configuration") from error
     before = server.tenancy.config
-    wanted = with_what_came(server.tenancy, read)
-    resident = frozenset(server.models)
-    await change(server, lambda now: applied(now, wanted, resident))
+    await change(server, lambda now: applied(now, with_what_came(server.tenancy, read), server.models))
     now = server.tenancy.config
     changed = [each.name for each in fields(Config) if getattr(now, each.name) != getattr(before, each.name)]
     return Reloaded(tuple(changed), tuple(at_start(now, read)))
@@ -64,7 +63,7 @@ def _with_keys(tenant: TenantSettings, before: TenantSettings | None, made: set[
     return replace(tenant, keys=(*tenant.keys, *came))
 
 
-def applied(now: Config, read: Config, resident: frozenset[str]) -> Config:
+def applied(now: Config, read: Config, resident: Container[str]) -> Config:
     """What of it a running process takes."""
     kept = {name: getattr(now, name) for name in AT_START}
     address = {name: getattr(now.server, name) for name in ADDRESS}

@@ -156,3 +156,4 @@ class TemplateReply(TypedDict):
 class StatusReply(TypedDict):
     status: str
     reasons: NotRequired[list[str]]
+    requests: NotRequired[int]  # that have not been answered

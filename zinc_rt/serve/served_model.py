@@ -16,6 +16,7 @@ from zinc_rt.batching.answering import logprob_of
 from zinc_rt.batching.engine_core import EngineCore, pools_of
 from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
 from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.answer_log import tell_answer
@@ -23,6 +24,7 @@ from zinc_rt.serve.answer_stream import AnswerStream
 from zinc_rt.serve.config import Config, ModelSettings
 from zinc_rt.serve.formats.format import Format
 from zinc_rt.serve.formats.table import choose, named
+from zinc_rt.serve.hang_report import save_hang
 from zinc_rt.serve.model_file import ModelFile
 from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
 from zinc_rt.serve.quotas import scheduler_classes, scheduler_tenants
@@ -60,7 +62,10 @@ class ServedModel:
     request_ids: RequestIds = field(default_factory=RequestIds)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
+    hang_report: str = ""  # of the last step that failed
+
     def __post_init__(self) -> None:
+        self.core.scheduler.failed = self._failed
         self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
 
     @property
@@ -168,6 +173,9 @@ class ServedModel:
         tenant = self.core.scheduler.tenants[request.tenant].name
         tell_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
 
+    def _failed(self, error: Exception, plan: StepPlan) -> None:
+        self.hang_report = save_hang(self.id, self.core.scheduler, self.core.engine.backend, plan, error)
+
     def step(self) -> list[Delivery] | None:
         """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
         began = time.monotonic()
@@ -194,6 +202,9 @@ class ServedModel:
             made[number, choice] = Delivered(choice, (token,), logprobs, reason)
         for (number, choice), reason in ended.items():
             made[number, choice] = Delivered(choice, finish_reason=reason)
+        for number, _, reason in batch.ended:
+            if reason == "device_hang" and (stream := self.streams.get(number)) is not None:
+                stream.detail = f"report {self.hang_report}"
         for tenant, count in delivered.items():
             self.core.ledger.count("tokens_delivered", tenant, count)
         deliveries = [(stream, each) for (number, _), each in made.items() if (stream := self.streams.get(number))]
@@ -236,6 +247,7 @@ def open_model(
             classes=scheduler_classes(config),
             client_timeout_seconds=config.server.client_timeout_s,
         )
+        core.build_all()  # no client waits for weights and graphs
     except BaseException:
         engine.close()
         raise

@@ -111,31 +111,30 @@ def _keys(made: APIRouter, server: InferenceServer) -> None:
     @made.post("/{id}/keys", status_code=201, openapi_extra=_body(NEW_KEY))
     async def add(id: str, request: Request) -> JSONResponse:
         """The key is in this answer and nowhere else."""
-        tenant, body = tenancy.tenant(id), await _json(request, empty={})
+        body = await _json(request, empty={})
         text, kept = new_key(str(body.get("id", "")) if isinstance(body, dict) else "")
         said = {"id": kept.id, "sha256": kept.sha256, **(body if isinstance(body, dict) else {"body": body})}
         key, errors = checked(KeySettings, said)
         if key is None or "sha256" in body:
             place, why = errors[0] if errors else (("sha256",), "sha256: it is made here")
             raise ServeError(400, why, param=str(place[0]), code="invalid_value")
-        if key.id in tenancy.keys:
-            raise ServeError(409, f"id: there is a key {key.id} already", param="id", code="key_exists")
-        with_it = _with(tenancy.config.tenants, replace(tenant, keys=(*tenant.keys, key)))
-        _keep_an_admin(server, with_it)
-        tenancy.replace(replace(tenancy.config, tenants=with_it))
-        tenancy.made_keys.add(key.id)
+        async with tenancy.changing:
+            tenant = tenancy.tenant(id)
+            if key.id in tenancy.keys:
+                raise ServeError(409, f"id: there is a key {key.id} already", param="id", code="key_exists")
+            _set_keys(server, replace(tenant, keys=(*tenant.keys, key)))
+            tenancy.made_keys.add(key.id)
         return JSONResponse({**key_shown(key), "key": text}, 201, headers={"cache-control": "no-store"})
 
     @made.delete("/{id}/keys/{key}")
     async def revoke(id: str, key: str) -> dict[str, Any]:
         """Nobody asks with it from now on; what runs goes on."""
-        tenant = tenancy.tenant(id)
-        left = tuple(each for each in tenant.keys if each.id != key)
-        if len(left) == len(tenant.keys):
-            raise ServeError(404, f"tenant {id} has no key {key[:64]!r}", code="key_not_found")
-        without = _with(tenancy.config.tenants, replace(tenant, keys=left))
-        _keep_an_admin(server, without)
-        tenancy.replace(replace(tenancy.config, tenants=without))
+        async with tenancy.changing:
+            tenant = tenancy.tenant(id)
+            left = tuple(each for each in tenant.keys if each.id != key)
+            if len(left) == len(tenant.keys):
+                raise ServeError(404, f"tenant {id} has no key {key[:64]!r}", code="key_not_found")
+            _set_keys(server, replace(tenant, keys=left))
         return {"id": key, "object": "key.deleted", "deleted": True}
 
 
@@ -217,6 +216,12 @@ def _added(tenants: tuple[TenantSettings, ...], one: TenantSettings) -> tuple[Te
 
 def _with(tenants: tuple[TenantSettings, ...], one: TenantSettings) -> tuple[TenantSettings, ...]:
     return tuple(one if each.id == one.id else each for each in tenants)
+
+
+def _set_keys(server: InferenceServer, tenant: TenantSettings) -> None:
+    tenants = _with(server.tenancy.config.tenants, tenant)
+    _keep_an_admin(server, tenants)
+    server.tenancy.replace(replace(server.tenancy.config, tenants=tenants))
 
 
 def _keep_an_admin(server: InferenceServer, tenants: Any) -> None:

@@ -20,7 +20,9 @@ def read_json(text: str) -> Any:
         return json.loads(text, parse_constant=refuse)
     except RecursionError:
         raise MalformedCall("the JSON is nested too deep") from None
-    except json.JSONDecodeError as error:
+    except MalformedCall:
+        raise
+    except ValueError as error:  # also for a number of more digits than Python reads
         raise MalformedCall(f"no JSON: {error}") from None
 
 
@@ -31,7 +33,7 @@ def read_values(text: str, *, separator: str) -> list[Any]:
         at += len(text) - at - len(text[at:].lstrip())
         try:
             _, end = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise MalformedCall(f"no JSON: {error}") from None
         values.append(read_json(text[at:end]))
         rest = text[end:].lstrip()
@@ -43,7 +45,12 @@ def read_values(text: str, *, separator: str) -> list[Any]:
 
 def write_json(value: Any) -> str:
     """The text that arguments are delivered as."""
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which only an escape can write
+        return json.dumps(value)
+    return text
 
 
 def call_of(value: Any) -> ToolCall:
@@ -51,7 +58,7 @@ def call_of(value: Any) -> ToolCall:
     if not isinstance(value, dict):
         raise MalformedCall(f"a call is an object, not {type(value).__name__}")
     name = value.get("name")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name.isprintable() or not name:
         raise MalformedCall('a call has a "name"')
     arguments = value.get("arguments", value.get("parameters"))
     if isinstance(arguments, str):  # some write the object as a text

@@ -1,0 +1,44 @@
+"""A step that fails leaves a report, and who is to blame is told which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from asking import in_server
+from embedded_server import MODEL
+from faulty_runner import plant
+
+from zinc_rt import Sampling
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.hang_report import KEPT
+from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.server import InferenceServer
+
+
+def test_who_hangs_the_device_is_told_which_report_says_more(state_folder: Path) -> None:
+    hangs = state_folder / "zinc-rt" / "hangs"
+    hangs.mkdir(parents=True, exist_ok=True)
+    for number in range(KEPT + 5):
+        (hangs / f"hang-20200101T000000-{number:03}.txt").write_text("old")
+    secret = (117, 118, 119)
+
+    async def main(server: InferenceServer) -> str:
+        faulty = await plant(server, MODEL)
+        faulty.fails = lambda step, records: 1 in records["request"]
+        ask = Ask(MODEL, secret, Sampling(max_tokens=4))
+        with pytest.raises(ServeError) as caught:
+            async with await server.submit(ask) as stream:
+                async for _ in stream:
+                    pass
+        other = await server.submit(ask)
+        assert [each async for each in other], "the others go on"
+        return caught.value.message
+
+    message = in_server(main)
+    report = hangs / f"{message.rpartition('report ')[2]}.txt"
+    said = report.read_text()
+    assert "request 1.0 of tenant default" in said and "DeadlineMissed: the step did not come back" in said
+    assert "tier t_cpu" in said and "2 failed steps before" in said
+    assert not any(str(token) in said for token in secret)
+    assert len(list(hangs.iterdir())) == KEPT

@@ -1,0 +1,66 @@
+"""Models come and go by their endpoints, those of the configuration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import openai
+import pytest
+from embedded_server import MODEL, Serving, config, running
+
+from zinc_rt.serve.config import ModelSettings
+
+OTHER = "gemma4-q"
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Serving]:
+    models = (
+        ModelSettings(MODEL, MODEL, ctx=64, slots=2),
+        ModelSettings(OTHER, OTHER, ctx=64, slots=2, loaded=False, pinned=False),
+        ModelSettings("gone", "no-such-file.gguf", loaded=False),
+    )
+    yield from running(config(models=models))
+
+
+@pytest.fixture
+def api(two: Serving) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{two.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def test_those_that_are_not_resident_say_whether_they_would_fit(api: openai.OpenAI) -> None:
+    about = {model.id: model.model_extra["zinc_rt"] for model in api.models.list()}  # type: ignore[index]
+    assert about[MODEL]["loaded"] and about[MODEL]["tier"] == "t_cpu"
+    assert not about[OTHER]["loaded"] and about[OTHER]["fits"] and about[OTHER]["bytes"] > 0
+    assert not about["gone"]["fits"] and "no-such-file" in about["gone"]["unusable"]
+
+
+def test_a_model_is_loaded_asked_and_deleted(api: openai.OpenAI) -> None:
+    ask = {"model": OTHER, "prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0}
+    with pytest.raises(openai.NotFoundError, match=OTHER):
+        api.completions.create(**ask)  # type: ignore[call-overload]
+    made = api.post("/models/load", body={"model": OTHER}, cast_to=dict)
+    assert made["id"] == OTHER and made["zinc_rt"]["loaded"]
+    first = api.completions.create(**ask)  # type: ignore[call-overload]
+    assert first.model == OTHER and first.usage.completion_tokens == 4
+    assert api.models.delete(OTHER).deleted
+    assert not api.models.retrieve(OTHER).model_extra["zinc_rt"]["loaded"]  # type: ignore[index]
+    with pytest.raises(openai.NotFoundError):
+        api.models.delete(OTHER)
+    api.post("/models/load", body={"model": OTHER}, cast_to=dict)
+    assert api.completions.create(**ask).choices[0].text == first.choices[0].text  # type: ignore[call-overload]
+
+
+def test_only_models_of_the_configuration_are_loaded(api: openai.OpenAI) -> None:
+    for name in ("../../etc/passwd", "qwen35moe-q"):
+        with pytest.raises(openai.NotFoundError, match="no model is called"):
+            api.post("/models/load", body={"model": name}, cast_to=dict)
+    with pytest.raises(openai.ConflictError, match="no-such-file"):
+        api.post("/models/load", body={"model": "gone"}, cast_to=dict)
+
+
+def test_a_chat_without_a_template_says_what_to_do(api: openai.OpenAI) -> None:
+    api.post("/models/load", body={"model": OTHER}, cast_to=dict)
+    with pytest.raises(openai.BadRequestError, match="no chat template"):
+        api.chat.completions.create(model=OTHER, messages=[{"role": "user", "content": "hello"}])
