@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 from asking import Answer, alone, settled, some_asks
-from conftest import MODEL, Serving, config, running
+from embedded_server import MODEL, Serving, config, running
 from faulty_runner import plant
 from over_http import RequestFailed, asked, body_of, client_of, drop_after, post_bytes
 from support import Counts

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import MODEL, Serving, config, running
+from embedded_server import MODEL, Serving, config, running
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
