@@ -267,6 +267,11 @@ def test_idle_connections_cost_nobody_anything(slow_counts: Counts, wanted: list
 
 def test_who_sends_too_much_is_told_so(serving: Serving) -> None:
     """Not cut off while he still sends."""
-    for _ in range(3):
-        answer = httpx.post(f"{serving.url}/v1/completions", json={"model": MODEL, "prompt": "a" * (9 << 20)})
-        assert answer.status_code == 413 and answer.json()["error"]["code"] == "body_too_large"
+
+    async def main() -> None:
+        async with client_of(serving.url) as client:
+            for _ in range(3):
+                answer = await client.post("/v1/completions", json={"prompt": "a" * (12 << 20)})
+                assert answer.status_code == 413 and answer.json()["error"]["code"] == "body_too_large"
+
+    asyncio.run(main())
