@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from conftest import MODEL, Serving
+from embedded_server import MODEL, Serving
 from fastapi.responses import JSONResponse
 from headless_chromium import Browser, Tab, tab
 from scripted_api import Script, ScriptedSite, listening_site

@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 
 import httpx
 import pytest
-from conftest import MODEL, Serving, config
+from embedded_server import MODEL, Serving, config
 
 from zinc_rt.serve import shape
 from zinc_rt.serve.app import app

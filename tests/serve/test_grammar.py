@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -420,3 +421,20 @@ def test_strict_tools_leave_text_free_and_hold_every_call(compiler: GrammarCompi
         assert not takes(compiler, spec, f"I look.\n{strange}")
     if format.between is not None:
         assert takes(compiler, spec, f"{call}\n{call}\nDone.") and not takes(compiler, spec, f"{call}\n{strange}")
+
+
+@pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
+@pytest.mark.parametrize("properties", [[], {"a": 3}, {"a": {"type": 3, "anyOf": 3, "enum": "x"}}, {"\ud800": {}}])
+def test_a_malformed_schema_of_a_tool_is_refused_or_free(
+    compiler: GrammarCompiler, format: Format, properties: Any
+) -> None:
+    tools = {"now": {"type": "object", "properties": properties, "required": 3}}
+    for calls in (partial(demanded_calls, many=True), strict_calls):
+        try:
+            compiler.compile(calls(format, compiler.tokenizer, tools))
+        except ServeError as error:
+            assert error.status == 400 and error.message.encode()
+    parser = AnswerText(compiler.tokenizer, format, tools=tools)
+    for token in compiler.tokenizer.encode(CANONICAL[format.name].replace("weather", "now"), add_special=False):
+        parser.feed(token)
+    parser.close()

@@ -14,12 +14,13 @@ import httpx
 import psutil
 import pytest
 from asking import Answer, alone, settled, some_asks
-from conftest import MODEL, Serving, config, running
+from embedded_server import MODEL, Serving, config, running
 from faulty_runner import plant
 from over_http import RequestFailed, asked, body_of, client_of, drop_after, post_bytes
 from support import Counts
 
 from zinc_rt import Sampling
+from zinc_rt.backends.base import Finding
 from zinc_rt.sched.request import Request
 from zinc_rt.serve import answer_stream
 from zinc_rt.serve.answer_stream import AnswerStream
@@ -126,6 +127,19 @@ def test_a_device_that_is_gone_is_503_and_health_says_so(own: Serving) -> None:
             assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
 
     asyncio.run(main())
+
+
+def test_what_a_simulated_device_finds_wrong_is_in_health_and_metrics(own: Serving) -> None:
+    class Sanitizer:
+        def findings(self) -> list[Finding]:
+            return [Finding("uninitialised", "a load of what nobody wrote")]
+
+    assert httpx.get(f"{own.url}/health").json() == {"status": "ok"}
+    own.server.model(MODEL).core.engine.backend.instrument = Sanitizer()  # type: ignore[misc, assignment]
+    health = httpx.get(f"{own.url}/health")
+    assert health.status_code == 200 and health.json()["status"] == "degraded"
+    assert "found 1 mistakes, the first: uninitialised: a load of what" in health.json()["reasons"][0]
+    assert 'zinc_rt_device_findings_total{model_name="qwen3-q"} 1.0' in httpx.get(f"{own.url}/metrics").text
 
 
 # --- clients that go
@@ -249,3 +263,15 @@ def test_idle_connections_cost_nobody_anything(slow_counts: Counts, wanted: list
             assert len([*Path("/proc/self/fd").iterdir()]) <= before
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, handles)
+
+
+def test_who_sends_too_much_is_told_so(serving: Serving) -> None:
+    """Not cut off while he still sends."""
+
+    async def main() -> None:
+        async with client_of(serving.url) as client:
+            for _ in range(3):
+                answer = await client.post("/v1/completions", json={"prompt": "a" * (12 << 20)})
+                assert answer.status_code == 413 and answer.json()["error"]["code"] == "body_too_large"
+
+    asyncio.run(main())

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import MODEL, Serving, config, running
+from embedded_server import MODEL, Serving, config, running
 
 from zinc_rt.serve.config import TenantSettings
 from zinc_rt.serve.keys import new_key

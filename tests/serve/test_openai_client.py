@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 import pytest
-from conftest import MODEL
+from embedded_server import MODEL
 
 from zinc_rt import LLM, Sampling
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import httpx
 import numpy as np
 from asking import answers, in_server
-from conftest import MODEL
+from embedded_server import MODEL
 from prometheus_client.parser import text_string_to_metric_families
 
 from zinc_rt import Sampling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -15,10 +16,11 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import MODEL, Serving, config, running
+from embedded_server import MODEL, Serving, config, running
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
+from zinc_rt.serve import bodies
 from zinc_rt.serve.bodies import BoundedBodies
 from zinc_rt.serve.config import QueueDepths, ServerSettings, TenantSettings
 from zinc_rt.serve.connections import HEADER_BYTES
@@ -143,6 +145,39 @@ def _closed(connection: socket.socket, seconds: float) -> bool:
     finally:
         connection.settimeout(20)
     return True
+
+
+def test_a_key_has_so_many_bytes_of_bodies_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, kept = new_key("k2")
+    settings = config(tenants=(TenantSettings(id="a", keys=(kept,)),))
+    server: Any = SimpleNamespace(tenancy=Tenancy(settings), config=settings, models={})
+    monkeypatch.setattr(bodies, "BYTES_A_SECOND", 1000)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += int(seconds * 1e9)
+
+    now = [0]
+    monkeypatch.setattr(bodies.time, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(bodies.asyncio, "sleep", sleep)
+
+    async def counted(scope: Any, receive: Any, send: Any) -> None:
+        assert len((await receive())["body"]) == 3000
+
+    app = BoundedBodies(counted, server)
+    headers = [(b"authorization", f"Bearer {key}".encode()), (b"host", b"x")]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "client": ("127.0.0.1", 1)}
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"x" * 3000}
+
+    async def post_twice() -> None:
+        for _ in range(2):
+            await app(dict(scope), receive, receive)  # type: ignore[arg-type]
+
+    asyncio.run(post_twice())
+    assert sum(slept) == pytest.approx(2.0, abs=1e-6)
 
 
 def test_bytes_behind_an_answer_keep_no_connection(tight: int) -> None:

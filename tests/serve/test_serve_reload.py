@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import MODEL, Serving, running
+from embedded_server import MODEL, Serving, running
 
 from zinc_rt.serve.config_file import read_config
 from zinc_rt.serve.keys import new_key

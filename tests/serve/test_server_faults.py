@@ -23,6 +23,7 @@ from zinc_rt.serve import answer_stream
 from zinc_rt.serve import server as server_module
 from zinc_rt.serve.config import ModelSettings, TenantSettings
 from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.model_loader import ModelLoader
 from zinc_rt.serve.requests import Ask, Delivered
 from zinc_rt.serve.server import InferenceServer
 
@@ -255,6 +256,9 @@ def test_a_file_that_changed_on_disk_ends_its_model_and_a_touched_one_does_not(
         assert (told.value.status, told.value.code) == (503, "model_changed")
         with pytest.raises(ServeError, match="changed on disk"):
             await server.submit(LONG)
+        before = server.model(MODEL).fingerprint
+        assert (await ModelLoader(server).load(MODEL)).fingerprint != before
+        assert len((await answers(server, LONG))[0].tokens) == 60
 
     model = ModelSettings(MODEL, str(path), ctx=256, slots=4)
     in_server(main, models=(model,))

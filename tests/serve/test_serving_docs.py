@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Serving, config, running
+from embedded_server import Serving, config, running
 
 from zinc_rt.serve.config_file import read_config
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from conftest import MODEL, Serving, config, running
+from embedded_server import MODEL, Serving, config, running
 from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 

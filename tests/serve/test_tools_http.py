@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-from conftest import MODEL, Serving, config, running
+from embedded_server import MODEL, Serving, config, running
 
 from zinc_rt.serve.config import ModelSettings
 

@@ -26,6 +26,7 @@ class GrammarSpec:
     def refused(self, why: str) -> ServeError:
         """400 for a grammar that cannot be used."""
         said = why if len(why) <= MAX_SAID else f"{why[:MAX_SAID]} ..."
+        said = said.encode(errors="replace").decode()  # a grammar may quote half a surrogate pair
         return ServeError(400, f"{self.param}: {said}", param=self.param, code="invalid_grammar")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from zinc_rt.errors import ZincError
 from zinc_rt.serve.config import ModelSettings
@@ -79,7 +80,10 @@ class ModelLoader:
         async with self._one:
             server = self._server
             if (found := server.models.get(id)) is not None:
-                return found
+                if not found.lost:
+                    return found
+                self._plans.pop(found.settings, None)  # its file may be another
+                await server.call(partial(server.remove, found))
             settings = self.settings(id)
             room = await self.room(settings)
             if room.unusable:

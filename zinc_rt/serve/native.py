@@ -8,10 +8,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from zinc_rt.errors import ZincError
-from zinc_rt.serve.asking import chat_prompt, check_length, model_of, tokenizer_of
+from zinc_rt.serve.asking import model_of
 from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.openai import REFUSALS, server_of
+from zinc_rt.serve.prompts import chat_prompt, check_length, tokenizer_of
 from zinc_rt.serve.replies import DetokenizeReply, StatusReply, TemplateReply, TokenizeReply
 from zinc_rt.serve.schema import DetokenizeBody, TemplateBody, TokenizeBody
 from zinc_rt.serve.token_texts import token_text

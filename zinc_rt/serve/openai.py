@@ -10,9 +10,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
-from zinc_rt.serve import asking
 from zinc_rt.serve.answers import Answers
-from zinc_rt.serve.asking import Asker, ask_of, model_of, sampling_of
+from zinc_rt.serve.asking import Asker, ask_of, header_milliseconds, model_of, sampling_of
 from zinc_rt.serve.auth import Inference
 from zinc_rt.serve.chat_completions import ChatShape
 from zinc_rt.serve.completions import Echo, TextShape
@@ -20,6 +19,7 @@ from zinc_rt.serve.document import EVENTS
 from zinc_rt.serve.errors import not_offered
 from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.prompt_logprobs import all_prompt_logprobs
+from zinc_rt.serve.prompts import chat_prompt, text_prompts, tokenizer_of
 from zinc_rt.serve.replies import ChatCompletion, ErrorReply, TextCompletion
 from zinc_rt.serve.schema import ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.served_model import ServedModel
@@ -44,7 +44,7 @@ def asker(request: Request, by: Inference) -> Asker:
         by,
         request.state.request_id,
         headers.get("x-session-id", "")[:256],
-        asking.header_milliseconds(headers, "x-request-timeout-ms"),
+        header_milliseconds(headers, "x-request-timeout-ms"),
     )
 
 
@@ -66,8 +66,8 @@ async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Res
     variables = dict(body.chat_template_kwargs or {})
     if tools.definitions:
         variables["tools"] = tools.definitions
-    prompt = await asking.chat_prompt(model, body.messages, variables)
-    tokenizer = asking.tokenizer_of(model)
+    prompt = await chat_prompt(model, body.messages, variables)
+    tokenizer = tokenizer_of(model)
     grammar = await chat_grammar(body, model, tools, prompt.text)
 
     def reader() -> TokenReader:
@@ -90,7 +90,7 @@ async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Res
 async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Response:
     model = model_of(server_of(request), body.model)
     core, sampling = model.core, sampling_of(body, model)
-    prompts = await asking.text_prompts(model, body)
+    prompts = await text_prompts(model, body)
 
     def reader() -> TokenReader:
         return RawText(core.tokenizer, sampling.stop, core.end_ids)

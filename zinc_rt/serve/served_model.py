@@ -52,7 +52,7 @@ class ServedModel:
     used_seconds: float = 0.0
     virtual_seconds: float = 0.0
     was_busy: bool = False  # when a turn was last taken
-    used_at: float = 0.0  # when somebody last asked, by the monotonic clock
+    used_at: float = field(default_factory=time.monotonic)  # when somebody last asked, at first when it came
     leaving: bool = False  # it takes nothing new
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs

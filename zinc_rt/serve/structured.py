@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from zinc_rt.errors import UsageError
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.errors import ServeError
@@ -31,7 +33,7 @@ async def chat_grammar(body: SamplingBody, model: ServedModel, tools: ToolUse, p
             400, f"{spec.param} and tool_choice: an answer can follow one of them", param="tool_choice"
         )
     if spec is None:
-        spec = _of_calls(format, tools, model.core.needed_tokenizer("a chat"))
+        spec = await asyncio.to_thread(_of_calls, format, tools, model.core.needed_tokenizer("a chat"))
     if spec is None:
         return None
     compiler = _compiler(model, spec)

@@ -27,11 +27,12 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     if found is None:
         raise MalformedCall("a call is <function=NAME> with its parameters")
     name, inside = found[1].strip(), found[2]
-    types = (tools.get(name) or {}).get("properties") or {}
+    properties = (tools.get(name) or {}).get("properties")
+    types = properties if isinstance(properties, Mapping) else {}
     arguments, at = {}, 0
     while one := _PARAMETER.match(inside, at):
         key, at = one[1].strip(), one.end()
-        arguments[key] = value_of(one[2], types.get(key) or {})
+        arguments[key] = value_of(one[2], types.get(key, {}))
     if inside[at:].strip():
         raise MalformedCall(f"the call of {name} has more than parameters: {inside[at:].strip()[:40]!r}")
     return [ToolCall(name, write_json(arguments))]
@@ -55,13 +56,17 @@ def types_of(schema: Mapping[str, Any] | bool) -> set[str]:
     if not isinstance(schema, Mapping):
         return set()
     named = schema.get("type")
-    types = {named} if isinstance(named, str) else {each for each in named or () if isinstance(each, str)}
+    types = {named} if isinstance(named, str) else {each for each in _list(named) if isinstance(each, str)}
     for key in ("anyOf", "oneOf"):
-        for branch in schema.get(key) or ():
+        for branch in _list(schema.get(key)):
             types |= types_of(branch)
-    for value in schema.get("enum") or ():
+    for value in _list(schema.get("enum")):
         types |= _type_of(value) if named is None else set()
     return types
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _type_of(value: Any) -> set[str]:

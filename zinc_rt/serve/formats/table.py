@@ -73,4 +73,8 @@ def _call(format: Format, lark: Lark, tools: Tools, *, many: bool) -> tuple[str,
         raise ServeError(
             400, f"tool_choice: this model's format, {format.name}, has no tool calls", param="tool_choice"
         )
-    return "" if format.bare else lark.mark(format.call[0]), format.demand(lark, tools, many)
+    try:
+        inside = format.demand(lark, tools, many)
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:  # a schema is what its sender wrote
+        raise ServeError(400, f"tools: a schema of parameters is malformed: {error}", param="tools") from None
+    return "" if format.bare else lark.mark(format.call[0]), inside
