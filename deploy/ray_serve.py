@@ -54,8 +54,8 @@ class Replica:
 
     def __init__(self, model: str, tier: str, ctx: int | None) -> None:
         from zinc_rt.serve.app import app
-        from zinc_rt.serve.config import Config, DeviceSettings
-        from zinc_rt.serve.server import InferenceServer
+        from zinc_rt.serve.config.settings import Config, DeviceSettings
+        from zinc_rt.serve.engine.server import InferenceServer
 
         config = Config.for_model(model, model={"ctx": ctx}, device=DeviceSettings(tier=tier))
         self.server = InferenceServer(config)

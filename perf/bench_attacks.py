@@ -22,7 +22,7 @@ import httpx
 import numpy as np
 import pytest
 
-from zinc_rt.serve.keys import new_key
+from zinc_rt.serve.tenants.keys import new_key
 
 MODEL = "qwen3-q"
 TURNS, SECONDS = 3, 2.0  # of calm and of each attack

@@ -15,8 +15,8 @@ import pytest
 
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.serve.grammar import GrammarCompiler, GrammarVocabulary
-from zinc_rt.serve.grammar_spec import GrammarSpec
+from zinc_rt.serve.grammars.grammar import GrammarCompiler, GrammarVocabulary
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec
 
 ORDER = {
     "type": "object",

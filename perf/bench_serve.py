@@ -37,10 +37,10 @@ from zinc_rt.sched.request import Request
 from zinc_rt.sched.state import StepTimes
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.app import app
-from zinc_rt.serve.config import Config, DeviceSettings, ModelSettings, TenantSettings
-from zinc_rt.serve.listening import bind, http_server, url_of
-from zinc_rt.serve.requests import Ask
-from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings, TenantSettings
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.http.listening import bind, http_server, url_of
 
 MODEL, STREAMS, CTX = "qwen3-q", 64, 256
 PROMPT, TOKENS = 16, 200

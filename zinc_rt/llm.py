@@ -102,8 +102,8 @@ class LLM(Answering):
     ) -> list[Completion]:
         """Answer all prompts, texts or lists of token ids: n Completions for each, in their order.
 
-        `sampling`: of all, or one for each. `grammar`: what each answer has to follow (`zinc_rt.serve.grammar`).
-        Raises UsageError, with nothing begun, for a prompt or a value that
+        `sampling`: of all, or one for each. `grammar`: what each answer has to follow
+        (`zinc_rt.serve.grammars.grammar`). Raises UsageError, with nothing begun, for a prompt or a value that
         cannot be served, and what the device raises where a step fails.
         """
         whole = _prompts(prompts)

@@ -34,8 +34,8 @@ NO_WORK = ("wait", "other")  # of the units: they fill no issue slot that an ins
 
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """One node: `instructions` is an estimate for all waves, `kernel` the one that streams most. A dispatch that it
-    shares with others counts as the first one's."""
+    """One node: `instructions` is an estimate for all waves, `kernel` the one that streams most. A dispatch that
+    it shares with others counts as the first one's."""
 
     label: str
     op: str

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.cli import main as zinc_rt
-from zinc_rt.serve.config_file import parse_config
-from zinc_rt.serve.keys import Keyring
+from zinc_rt.serve.config.file import parse_config
+from zinc_rt.serve.tenants.keys import Keyring
 
 SECONDS = 60
 FILE = """\

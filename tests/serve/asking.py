@@ -11,9 +11,9 @@ from typing import TypeVar
 from embedded_server import MODEL, config
 
 from zinc_rt import LLM, Sampling
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.requests import Ask
-from zinc_rt.serve.server import InferenceServer
 
 T = TypeVar("T")
 

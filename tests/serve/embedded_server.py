@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zinc_rt.serve.app import app
-from zinc_rt.serve.config import Config, DeviceSettings, ModelSettings
-from zinc_rt.serve.listening import HttpServer, bind, http_server, url_of
-from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.http.listening import HttpServer, bind, http_server, url_of
 
 MODEL = "qwen3-q"
 

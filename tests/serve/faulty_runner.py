@@ -11,8 +11,8 @@ import numpy as np
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.usage.ledger import RunnerCounts
-from zinc_rt.serve.served_model import ServedModel
-from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.engine.server import InferenceServer
 
 
 class FaultyRunner:

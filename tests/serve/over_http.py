@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from asking import Answer
 
-from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.engine.requests import Ask
 
 
 def body_of(ask: Ask, *, stream: bool) -> dict[str, Any]:

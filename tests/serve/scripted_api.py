@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from zinc_rt.serve.page import router
+from zinc_rt.serve.page.page import router
 
 WAIT = ": wait"  # a line of a script: until the test lets it go on
 

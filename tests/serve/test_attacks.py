@@ -16,8 +16,8 @@ import httpx
 import pytest
 from embedded_server import MODEL, Serving, config, running
 
-from zinc_rt.serve.config import ServerSettings, TenantSettings
-from zinc_rt.serve.keys import Keyring, new_key
+from zinc_rt.serve.config.settings import ServerSettings, TenantSettings
+from zinc_rt.serve.tenants.keys import Keyring, new_key
 
 ROOT_KEY, ROOT = new_key("root", ["admin"])
 KEYS = {name: new_key(name) for name in ("alice", "mallory")}

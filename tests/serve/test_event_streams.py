@@ -15,11 +15,11 @@ import httpx
 import pytest
 from embedded_server import MODEL, Serving, config
 
-from zinc_rt.serve import shape
+from zinc_rt.serve.api import shape
 from zinc_rt.serve.app import app
-from zinc_rt.serve.config import ServerSettings
-from zinc_rt.serve.endings import failure
-from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.config.settings import ServerSettings
+from zinc_rt.serve.engine.endings import failure
+from zinc_rt.serve.engine.server import InferenceServer
 
 ASK: dict[str, Any] = {"model": MODEL, "prompt": "hello", "max_tokens": 8, "temperature": 0, "stream": True}
 LONG: dict[str, Any] = {**ASK, "max_tokens": 240, "ignore_eos": True}

@@ -25,8 +25,8 @@ from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.formats.format import Format
 from zinc_rt.serve.formats.parser import Delta
 from zinc_rt.serve.formats.table import FORMATS, demanded_calls, named, strict_calls
-from zinc_rt.serve.grammar import Grammar, GrammarCompiler
-from zinc_rt.serve.grammar_spec import GrammarSpec, grammar_asked
+from zinc_rt.serve.grammars.grammar import Grammar, GrammarCompiler
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, grammar_asked
 
 PERSON = {
     "type": "object",
@@ -181,7 +181,7 @@ def test_bombs_and_mistakes_are_refused_with_the_reason(kind: Any, text: str, sa
 def test_a_grammar_that_takes_too_long_to_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
-    monkeypatch.setattr("zinc_rt.serve.grammar.COMPILE_SECONDS", 0.01)
+    monkeypatch.setattr("zinc_rt.serve.grammars.grammar.COMPILE_SECONDS", 0.01)
     monkeypatch.setattr(GrammarCompiler, "compile", lambda *args, **options: time.sleep(0.2))
     with pytest.raises(ServeError, match="takes longer"):
         asyncio.run(compiler.compile_in_time(spec("regex", "a")))
@@ -266,7 +266,7 @@ def test_a_request_whose_grammar_fails_ends_alone_and_says_why(monkeypatch: pyte
         compiler = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab)
         beside = llm.submit([9, 8, 7], FREE)
         grammar = compiler.compile(spec("regex", "[a-z]{30}"))
-        monkeypatch.setattr("zinc_rt.serve.grammar.MASK_CPU_SECONDS", -1.0)
+        monkeypatch.setattr("zinc_rt.serve.grammars.grammar.MASK_CPU_SECONDS", -1.0)
         assert llm.generate([[5, 6]], Sampling(), grammar=grammar)[0].finish_reason == "grammar_too_slow"
         monkeypatch.undo()
         one = compiler.compile(spec("regex", "a"))

@@ -10,10 +10,10 @@ from embedded_server import MODEL
 from faulty_runner import plant
 
 from zinc_rt import Sampling
+from zinc_rt.serve.engine.hang_report import KEPT
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.hang_report import KEPT
-from zinc_rt.serve.requests import Ask
-from zinc_rt.serve.server import InferenceServer
 
 
 def test_who_hangs_the_device_is_told_which_report_says_more(state_folder: Path) -> None:

@@ -22,10 +22,10 @@ from support import Counts
 from zinc_rt import Sampling
 from zinc_rt.backends.base import Finding
 from zinc_rt.sched.request import Request
-from zinc_rt.serve import answer_stream
-from zinc_rt.serve.answer_stream import AnswerStream
-from zinc_rt.serve.config import ServerSettings
-from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.config.settings import ServerSettings
+from zinc_rt.serve.engine import answer_stream
+from zinc_rt.serve.engine.answer_stream import AnswerStream
+from zinc_rt.serve.engine.requests import Ask
 
 ASKS = some_asks(5, 9)
 LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=150, seed=1, ignore_eos=True))

@@ -24,10 +24,10 @@ from zinc_rt.errors import OutputError
 from zinc_rt.sched.usage.balance import unbalanced
 from zinc_rt.sched.usage.database import open_to_read
 from zinc_rt.sched.usage.query import UsageFound, find_usage
-from zinc_rt.serve.config import LedgerSettings
+from zinc_rt.serve.config.settings import LedgerSettings
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.requests import Ask
-from zinc_rt.serve.server import InferenceServer
 
 SHORT = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=4, seed=1, ignore_eos=True))
 LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=200, seed=1, ignore_eos=True))

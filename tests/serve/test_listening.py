@@ -10,10 +10,10 @@ from faulty_runner import plant
 
 from zinc_rt import Sampling
 from zinc_rt.serve.app import app
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.listening import LOST, bind, listen
-from zinc_rt.serve.requests import Ask
-from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.http.listening import LOST, bind, listen
 
 
 def test_a_device_that_is_lost_ends_the_process_with_1_and_tells_everybody() -> None:

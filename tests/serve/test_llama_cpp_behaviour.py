@@ -15,8 +15,8 @@ import httpx
 import pytest
 from embedded_server import MODEL, Serving, config, running
 
-from zinc_rt.serve.config import TenantSettings
-from zinc_rt.serve.keys import new_key
+from zinc_rt.serve.config.settings import TenantSettings
+from zinc_rt.serve.tenants.keys import new_key
 
 PROMPT = "I believe the meaning of life is"
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2 + 2?"}]

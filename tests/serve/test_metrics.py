@@ -19,9 +19,9 @@ from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.scheduler import NewRequest, Scheduler
 from zinc_rt.sched.state import StepTimes
-from zinc_rt.serve.histogram import Histogram
-from zinc_rt.serve.metrics import finished_reason
-from zinc_rt.serve.model_metrics import ModelMetrics, RequestTimes
+from zinc_rt.serve.observe.histogram import Histogram
+from zinc_rt.serve.observe.metrics import finished_reason
+from zinc_rt.serve.observe.model_metrics import ModelMetrics, RequestTimes
 
 VLLM = """
     num_requests_running num_requests_waiting kv_cache_usage_perc prefix_cache_queries prefix_cache_hits

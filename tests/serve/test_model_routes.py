@@ -8,7 +8,7 @@ import openai
 import pytest
 from embedded_server import MODEL, Serving, config, running
 
-from zinc_rt.serve.config import ModelSettings
+from zinc_rt.serve.config.settings import ModelSettings
 
 OTHER = "gemma4-q"
 

@@ -18,8 +18,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from zinc_rt.serve.app import app
-from zinc_rt.serve.config import ModelSettings, TenantSettings
-from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.config.settings import ModelSettings, TenantSettings
+from zinc_rt.serve.engine.server import InferenceServer
 
 MODELS = (ModelSettings(MODEL, MODEL, ctx=256, slots=4),)
 SMALL = config(models=MODELS, tenants=(TenantSettings(id="me", max_tokens=16),))

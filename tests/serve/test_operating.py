@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from zinc_rt import Sampling
 from zinc_rt.serve.app import app
-from zinc_rt.serve.config import GroupSettings, KeySettings, ServerSettings, TenantSettings
-from zinc_rt.serve.keys import new_key
-from zinc_rt.serve.requests import Ask
-from zinc_rt.serve.routing import prefix_digest
-from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.config.settings import GroupSettings, KeySettings, ServerSettings, TenantSettings
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.observe.routing import prefix_digest
+from zinc_rt.serve.tenants.keys import new_key
 
 T = TypeVar("T")
 KEY = "a router's key of its own"

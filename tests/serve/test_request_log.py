@@ -14,10 +14,10 @@ from ticking_scheduler import run, scheduler_of
 
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
-from zinc_rt.serve.answer_log import tell_answer
-from zinc_rt.serve.logs import GONE, KEPT_LINES, LOGGER, RequestLog, ServerLog
-from zinc_rt.serve.model_metrics import ModelMetrics
-from zinc_rt.serve.request_ids import RequestIds
+from zinc_rt.serve.http.request_ids import RequestIds
+from zinc_rt.serve.observe.answer_log import tell_answer
+from zinc_rt.serve.observe.logs import GONE, KEPT_LINES, LOGGER, RequestLog, ServerLog
+from zinc_rt.serve.observe.model_metrics import ModelMetrics
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from zinc_rt.serve.auth import Admin, Anybody, Inference
-from zinc_rt.serve.config import Config, ModelSettings, ServerSettings, TenantSettings
+from zinc_rt.serve.config.settings import Config, ModelSettings, ServerSettings, TenantSettings
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.keys import Keyring, digest_of, new_key
-from zinc_rt.serve.tenancy import Tenancy
+from zinc_rt.serve.tenants.auth import Admin, Anybody, Inference
+from zinc_rt.serve.tenants.keys import Keyring, digest_of, new_key
+from zinc_rt.serve.tenants.tenancy import Tenancy
 
 BASE = Config((ModelSettings("m", "m.gguf"),))
 

@@ -11,9 +11,9 @@ import pytest
 from zinc_rt.errors import InputError
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.tenant import CLASSES, Priority, floors
-from zinc_rt.serve.config import Config, TenantLimits
-from zinc_rt.serve.config_file import parse_config, read_config
-from zinc_rt.serve.quotas import scheduler_classes, scheduler_tenants
+from zinc_rt.serve.config.file import parse_config, read_config
+from zinc_rt.serve.config.settings import Config, TenantLimits
+from zinc_rt.serve.tenants.quotas import scheduler_classes, scheduler_tenants
 
 DIGEST = "0123456789abcdef" * 4
 WHOLE = f"""\

@@ -20,14 +20,14 @@ from embedded_server import MODEL, Serving, config, running
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from zinc_rt.serve import bodies
-from zinc_rt.serve.bodies import BoundedBodies
-from zinc_rt.serve.config import QueueDepths, ServerSettings, TenantSettings
-from zinc_rt.serve.connections import HEADER_BYTES
-from zinc_rt.serve.keys import new_key
-from zinc_rt.serve.limits import RequestRate
-from zinc_rt.serve.listening import bind, http_server
-from zinc_rt.serve.tenancy import Tenancy
+from zinc_rt.serve.api import bodies
+from zinc_rt.serve.api.bodies import BoundedBodies
+from zinc_rt.serve.config.settings import QueueDepths, ServerSettings, TenantSettings
+from zinc_rt.serve.http.connections import HEADER_BYTES
+from zinc_rt.serve.http.limits import RequestRate
+from zinc_rt.serve.http.listening import bind, http_server
+from zinc_rt.serve.tenants.keys import new_key
+from zinc_rt.serve.tenants.tenancy import Tenancy
 
 KEY, KEPT = new_key("k1")
 TIGHT = ServerSettings(

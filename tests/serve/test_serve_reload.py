@@ -9,8 +9,8 @@ import httpx
 import pytest
 from embedded_server import MODEL, Serving, running
 
-from zinc_rt.serve.config_file import read_config
-from zinc_rt.serve.keys import new_key
+from zinc_rt.serve.config.file import read_config
+from zinc_rt.serve.tenants.keys import new_key
 
 ROOT_KEY, ROOT = new_key("root", ["admin", "inference"])
 ALICE_KEY, ALICE = new_key("k1")

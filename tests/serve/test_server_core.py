@@ -10,9 +10,9 @@ import pytest
 from embedded_server import MODEL, config
 
 from zinc_rt import LLM, Sampling
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.requests import Ask
-from zinc_rt.serve.server import InferenceServer
 
 PROMPTS = [tuple(range(3, 3 + 7 * n)) for n in (1, 4, 9, 2, 6)]
 SAMPLINGS = [Sampling(max_tokens=12 + n, temperature=0.8 * (n % 2), seed=n, n=1 + n % 2) for n in range(5)]

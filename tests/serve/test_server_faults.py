@@ -19,13 +19,13 @@ from zinc_rt import Sampling
 from zinc_rt.batching.opening import model_file
 from zinc_rt.sched.messages import NewRequest
 from zinc_rt.sched.request import Request
-from zinc_rt.serve import answer_stream
-from zinc_rt.serve import server as server_module
-from zinc_rt.serve.config import ModelSettings, TenantSettings
+from zinc_rt.serve.config.settings import ModelSettings, TenantSettings
+from zinc_rt.serve.engine import answer_stream
+from zinc_rt.serve.engine import server as server_module
+from zinc_rt.serve.engine.model_loader import ModelLoader
+from zinc_rt.serve.engine.requests import Ask, Delivered
+from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.model_loader import ModelLoader
-from zinc_rt.serve.requests import Ask, Delivered
-from zinc_rt.serve.server import InferenceServer
 
 ASKS = some_asks(5, 5)
 LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=60, ignore_eos=True))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from embedded_server import Serving, config, running
 
-from zinc_rt.serve.config_file import read_config
+from zinc_rt.serve.config.file import read_config
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "serving.md"

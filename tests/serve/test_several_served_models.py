@@ -15,14 +15,14 @@ from asking import answers, in_server
 
 from zinc_rt import Sampling
 from zinc_rt.serve.app import app
-from zinc_rt.serve.config import LedgerSettings, ModelSettings
+from zinc_rt.serve.config.memory_plan import ModelMemory
+from zinc_rt.serve.config.settings import LedgerSettings, ModelSettings
+from zinc_rt.serve.engine.model_loader import LoadingRoom, ModelLoader, room_for
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.engine.turns import by_turn
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.memory_plan import ModelMemory
-from zinc_rt.serve.model_loader import LoadingRoom, ModelLoader, room_for
-from zinc_rt.serve.requests import Ask
-from zinc_rt.serve.served_model import ServedModel
-from zinc_rt.serve.server import InferenceServer
-from zinc_rt.serve.turns import by_turn
 
 DENSE, MIXED = (
     ModelSettings("dense", "qwen3-q", ctx=256, slots=2, pinned=False),

@@ -22,9 +22,9 @@ from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.state import StepTimes
 from zinc_rt.sched.tenant import Priority
-from zinc_rt.serve.config import ServerSettings, TenantSettings
-from zinc_rt.serve.keys import new_key
-from zinc_rt.serve.requests import Ask
+from zinc_rt.serve.config.settings import ServerSettings, TenantSettings
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.tenants.keys import new_key
 
 ROOT_KEY, ROOT = new_key("root", ["admin"])
 ALICE_KEY, ALICE = new_key("alice")

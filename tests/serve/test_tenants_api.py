@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from zinc_rt.serve.app import app
-from zinc_rt.serve.config import GroupSettings, LedgerSettings, TenantSettings
-from zinc_rt.serve.keys import new_key
-from zinc_rt.serve.server import InferenceServer
+from zinc_rt.serve.config.settings import GroupSettings, LedgerSettings, TenantSettings
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.tenants.keys import new_key
 
 ROOT_KEY, ROOT = new_key("root", ["admin"])
 ALICE_KEY, ALICE = new_key("k1")

@@ -25,8 +25,8 @@ from zinc_rt.commands.serve_plan import show_new_key, show_plan
 from zinc_rt.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from zinc_rt.serve.config import Config
-    from zinc_rt.serve.server import InferenceServer
+    from zinc_rt.serve.config.settings import Config
+    from zinc_rt.serve.engine.server import InferenceServer
 
 EMBEDDED = "qwen3-q"  # where no model is given: a small one that ships with the package
 HOST, PORT, SLOTS = "127.0.0.1", 8080, 8
@@ -85,9 +85,9 @@ def parser() -> argparse.ArgumentParser:
 def _serve(arguments: argparse.Namespace) -> int:
     _check_installed()
     from zinc_rt.serve.app import app
-    from zinc_rt.serve.listening import bind, listen, url_of
-    from zinc_rt.serve.logs import ServerLog
-    from zinc_rt.serve.server import InferenceServer
+    from zinc_rt.serve.engine.server import InferenceServer
+    from zinc_rt.serve.http.listening import bind, listen, url_of
+    from zinc_rt.serve.observe.logs import ServerLog
 
     began = time.monotonic()
     if arguments.new_key is not None:
@@ -118,8 +118,8 @@ def _check_installed() -> None:
 
 def _config(arguments: argparse.Namespace) -> Config:
     from zinc_rt.devices import choose_tier
-    from zinc_rt.serve.config import Config, DeviceSettings, LedgerSettings, ServerSettings
-    from zinc_rt.serve.config_checks import check_exposure
+    from zinc_rt.serve.config.checks import check_exposure
+    from zinc_rt.serve.config.settings import Config, DeviceSettings, LedgerSettings, ServerSettings
 
     if arguments.port is not None and not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port}: wanted 0 to 65535")
@@ -162,8 +162,8 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 def _from_file(arguments: argparse.Namespace) -> Config:
     """Where it listens and keeps its books may be said beside the file, and nothing else."""
-    from zinc_rt.serve.config_checks import check_exposure
-    from zinc_rt.serve.config_file import read_config
+    from zinc_rt.serve.config.checks import check_exposure
+    from zinc_rt.serve.config.file import read_config
 
     made = parser()
     for name in ("model", "slots", "ctx", "tier", "device", "facts", "ordering", "timeout", "threads"):

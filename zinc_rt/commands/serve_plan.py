@@ -10,13 +10,13 @@ from zinc_rt.commands.output import readable_size
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
-    from zinc_rt.serve.config import Config
+    from zinc_rt.serve.config.settings import Config
 
 
 def show_plan(config: Config, *, tenants: bool) -> int:
     """What each model takes, and with `tenants` what each tenant is sure of. Raises ZincErrors of what cannot be
     served as it is said, InputError where it does not fit the device."""
-    from zinc_rt.serve.memory_plan import check_fits, plan_of, tenant_shares
+    from zinc_rt.serve.config.memory_plan import check_fits, plan_of, tenant_shares
 
     plans = [plan_of(model, config.device) for model in config.models if model.loaded]
     models, memories = [plan for plan, _ in plans], [memory for _, memory in plans]
@@ -57,8 +57,8 @@ def show_new_key(arguments: argparse.Namespace) -> int:
     """A key, and what of it goes into the configuration's file. It is kept nowhere."""
     from typing import get_args
 
-    from zinc_rt.serve.config import Scope
-    from zinc_rt.serve.keys import new_key
+    from zinc_rt.serve.config.settings import Scope
+    from zinc_rt.serve.tenants.keys import new_key
 
     scopes = tuple(arguments.scopes.split(","))
     if unknown := [scope for scope in scopes if scope not in get_args(Scope)]:

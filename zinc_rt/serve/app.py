@@ -11,28 +11,18 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from zinc_rt.serve import (
-    admin,
-    embeddings,
-    metrics,
-    model_routes,
-    native,
-    openai,
-    page,
-    routing,
-    slot_state,
-    tenant_routes,
-    trace,
-    usage_routes,
-)
-from zinc_rt.serve.bodies import BoundedBodies
-from zinc_rt.serve.document import document, methods_of
+from zinc_rt.serve.api import embeddings, model_routes, native, openai, slot_state
+from zinc_rt.serve.api.bodies import BoundedBodies
+from zinc_rt.serve.api.document import document, methods_of
+from zinc_rt.serve.api.sse import ClientGone, error_response
+from zinc_rt.serve.engine.model_loader import ModelLoader
+from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError, of_validation
-from zinc_rt.serve.headers import ReplyHeaders
-from zinc_rt.serve.logs import RequestLog
-from zinc_rt.serve.model_loader import ModelLoader
-from zinc_rt.serve.server import InferenceServer
-from zinc_rt.serve.sse import ClientGone, error_response
+from zinc_rt.serve.http.headers import ReplyHeaders
+from zinc_rt.serve.observe import metrics, routing, trace
+from zinc_rt.serve.observe.logs import RequestLog
+from zinc_rt.serve.page import page
+from zinc_rt.serve.tenants import admin, tenant_routes, usage_routes
 
 
 def app(server: InferenceServer) -> FastAPI:

@@ -15,7 +15,7 @@ from zinc_rt.serve.formats.plain import PLAIN
 from zinc_rt.serve.formats.qwen3 import QWEN3
 from zinc_rt.serve.formats.qwen3_xml import QWEN3_XML
 from zinc_rt.serve.formats.think import REASONING_ONLY
-from zinc_rt.serve.grammar_spec import GrammarSpec
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec
 
 NO_OBJECT = r"/\s*[^{\s](?s:.*)/"  # an answer that does not begin as a call
 FORMATS: tuple[Format, ...] = (

@@ -1,0 +1,1 @@
+"""Endpoints for inference: OpenAI's, and those of llama.cpp and vLLM."""

@@ -1,0 +1,138 @@
+"""All answers of one HTTP request while they are made: of each of its prompts, n choices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from zinc_rt.serve.api.replies import UsageReply
+from zinc_rt.serve.api.text import ChoicePiece, ChoiceText, TokenReader
+from zinc_rt.serve.engine.answer_stream import AnswerStream
+from zinc_rt.serve.engine.endings import DEADLINE, failure
+from zinc_rt.serve.engine.requests import Ask, Delivered
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.engine.server import InferenceServer
+
+
+class Answers:
+    """Iterate it, inside `async with`: lists of pieces, an empty one where nothing came for `quiet_seconds`.
+
+    Choices are numbered through: prompt p's choice c is p * n + c. What is left when the block ends is cancelled.
+    """
+
+    def __init__(
+        self, model: ServedModel, asks: Sequence[Ask], reader: Callable[[], TokenReader], *, shown: bool = True
+    ) -> None:
+        """`reader`: a new one for a choice. Without `shown` what is made is left out: only the prompts count."""
+        self.model, self.asks = model, asks
+        self.quiet_seconds: float | None = None
+        self.choices = [ChoiceText(at, reader(), shown) for at in range(sum(ask.sampling.n for ask in asks))]
+        self.streams: list[AnswerStream] = []
+        self._begun = AsyncExitStack()
+        self._pumps: list[asyncio.Task[None]] = []
+        self._queue: asyncio.Queue[tuple[int, list[Delivered] | BaseException | None]] = asyncio.Queue(1)
+        self._open = len(asks)
+
+    async def begin(self, server: InferenceServer) -> Self:
+        """Ask them all. Raises ServeError, and none is asked, where one is refused."""
+        async with AsyncExitStack() as begun:
+            for ask in self.asks:
+                self.streams.append(await begun.enter_async_context(await server.submit(ask)))
+            self._begun = begun.pop_all()
+        return self
+
+    async def __aenter__(self) -> Self:
+        if len(self.streams) > 1:
+            self._pumps = [asyncio.create_task(self._pump(at)) for at in range(len(self.streams))]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pump in self._pumps:
+            pump.cancel()
+        await self._begun.__aexit__(kind, error, trace)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[ChoicePiece]:
+        try:
+            async with asyncio.timeout(self.quiet_seconds):
+                at, deliveries = await self._next()
+        except TimeoutError:
+            return []
+        return self._pieces(at, deliveries)
+
+    async def _next(self) -> tuple[int, list[Delivered]]:
+        if not self._pumps:
+            return 0, await anext(self.streams[0])
+        while self._open:
+            at, came = await self._queue.get()
+            if isinstance(came, BaseException):
+                raise came
+            if came is not None:
+                return at, came
+            self._open -= 1
+        raise StopAsyncIteration
+
+    async def _pump(self, at: int) -> None:
+        """A prompt's deliveries into the one queue, no faster than they are taken."""
+        try:
+            async for deliveries in self.streams[at]:
+                await self._queue.put((at, deliveries))
+            await self._queue.put((at, None))
+        except Exception as error:
+            await self._queue.put((at, error))
+
+    def _pieces(self, at: int, deliveries: Sequence[Delivered]) -> list[ChoicePiece]:
+        pieces, stream = [], self.streams[at]
+        if stream.expired and self.quiet_seconds is None:  # nobody has seen anything of it
+            raise failure(DEADLINE)
+        for delivered in deliveries:
+            choice = self.choices[at * stream.ask.sampling.n + delivered.index]
+            piece = choice.feed(delivered)
+            if piece is not None:
+                pieces.append(piece)
+                if choice.ended and delivered.finish_reason is None:
+                    stream.cancel("stop", index=delivered.index)
+        return pieces
+
+    async def finish(self) -> Self:
+        """Wait for all of it."""
+        async with self:
+            async for _ in self:
+                pass
+        return self
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens of the prompts that are computed, cached ones included."""
+        return sum(stream.computed_tokens for stream in self.streams)
+
+    @property
+    def preempted(self) -> bool:
+        """Whether one of them has lost its place to another, and goes on later."""
+        return any(stream.preempted for stream in self.streams)
+
+    @property
+    def seed(self) -> int:
+        return self.streams[0].seed
+
+    @property
+    def expired(self) -> bool:
+        return any(stream.expired for stream in self.streams)
+
+    def usage(self) -> UsageReply:
+        """So far."""
+        prompt = sum(stream.prompt_tokens for stream in self.streams)
+        made = sum(len(choice.token_ids) for choice in self.choices)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": made,
+            "total_tokens": prompt + made,
+            "prompt_tokens_details": {"cached_tokens": sum(stream.cached_tokens for stream in self.streams)},
+        }

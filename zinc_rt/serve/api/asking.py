@@ -1,0 +1,133 @@
+"""From a body to what the engine is asked: a model, a Sampling, a deadline, a class."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError, of_usage
+from zinc_rt.serve.tenants.keys import Caller
+
+DEFAULT_TOKENS = 16  # of a plain completion, as OpenAI has it; a chat goes on to the end of the context
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: `session` and `timeout_ms` as headers have them, where the body does not."""
+
+    caller: Caller
+    request_id: str
+    session: str = ""
+    timeout_ms: int | None = None
+
+
+def model_of(server: InferenceServer, name: str | None) -> ServedModel:
+    """The model that is named, or the first that is resident. Raises ServeError 404."""
+    return server.model(name or next(iter(server.models), ""))
+
+
+def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling:
+    """How it is drawn. Raises ServeError 400, with the parameter's name."""
+    if isinstance(body, ChatBody):
+        if body.top_logprobs is not None and not body.logprobs:
+            raise ServeError(400, "top_logprobs: wants logprobs: true beside it", param="top_logprobs")
+        logprobs = (body.top_logprobs or 0) if body.logprobs else None
+        wanted = body.max_completion_tokens or body.max_tokens or model.ctx
+    else:
+        logprobs = body.logprobs
+        wanted = max(1, DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens)
+        if body.best_of is not None and body.best_of != (body.n or 1):
+            raise ServeError(400, "best_of: only as many as n are made", param="best_of")
+    given: dict[str, Any] = {
+        "temperature": 1.0 if body.temperature is None else body.temperature,
+        "top_p": body.top_p,
+        "top_k": None if body.top_k is None else max(0, body.top_k),
+        "min_p": body.min_p,
+        "n": body.n,
+        "min_tokens": body.min_tokens,
+        "stop": (body.stop,) if isinstance(body.stop, str) else body.stop,
+        "stop_token_ids": body.stop_token_ids,
+        "presence_penalty": body.presence_penalty,
+        "frequency_penalty": body.frequency_penalty,
+        "repetition_penalty": body.repetition_penalty,
+        "logit_bias": None if body.logit_bias is None else {int(id): bias for id, bias in body.logit_bias.items()},
+        "ignore_eos": body.ignore_eos,
+    }
+    sampling = Sampling(
+        max_tokens=wanted,
+        logprobs=logprobs,
+        seed=secrets.randbits(64) if body.seed is None else body.seed,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    try:
+        sampling.check()
+    except UsageError as error:
+        raise of_usage(error, list(type(body).model_fields)) from error
+    _check_for(sampling, model)
+    return sampling
+
+
+def _check_for(sampling: Sampling, model: ServedModel) -> None:
+    vocab, slots = model.core.engine.model.vocab, model.core.engine.limits.slots
+    if sampling.n > slots:
+        raise ServeError(400, f"n {sampling.n}: each answer needs a slot, and {model.id} has {slots}", param="n")
+    for name, ids in (("logit_bias", sampling.logit_bias), ("stop_token_ids", sampling.stop_token_ids)):
+        if (wrong := next((id for id in ids if id >= vocab), None)) is not None:
+            raise ServeError(400, f"{name}: token id {wrong} is outside the vocabulary of {vocab}", param=name)
+
+
+def ask_of(
+    body: SamplingBody, model: ServedModel, tokens: Sequence[int], sampling: Sampling, asker: Asker, param: str
+) -> Ask:
+    """What the engine is asked. `param`: where the tokens came from. Raises ServeError 400 for a prompt that is
+    empty or does not fit, 501 for a promise that this server cannot make."""
+    vocab = model.core.engine.model.vocab
+    if not tokens:
+        raise ServeError(400, f"{param}: has no tokens", param=param)
+    if (wrong := next((id for id in tokens if id >= vocab), None)) is not None:
+        raise ServeError(400, f"{param}: token id {wrong} is outside the vocabulary of {vocab}", param=param)
+    if len(tokens) > model.ctx:
+        raise ServeError(
+            400,
+            f"the context of {model.id} is {model.ctx} tokens, and {param} has {len(tokens)}",
+            param=param,
+            code="context_length_exceeded",
+        )
+    if body.deterministic_required and not model.deterministic:
+        raise ServeError(
+            400,
+            f"{model.id} runs in an ordering that promises no equal answers (see /props)",
+            param="deterministic_required",
+        )
+    timeout_ms = body.timeout_ms or asker.timeout_ms
+    return Ask(
+        model.id,
+        tuple(tokens),
+        sampling,
+        tenant=asker.caller.tenant,
+        session=body.session_id or asker.session,
+        priority=None if body.priority is None else Priority[body.priority.upper()],
+        deadline_seconds=None if timeout_ms is None else timeout_ms / 1000,
+        cache_salt=body.cache_salt or "",
+        fail_fast=bool(body.fail_fast),
+        request_id=asker.request_id,
+    )
+
+
+def header_milliseconds(headers: Mapping[str, str], name: str) -> int | None:
+    """A header's count of milliseconds. Raises ServeError 400 for what is none."""
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text[:10]) >= 1 and len(text) < 10):
+        raise ServeError(400, f"{name}: wanted milliseconds, 1 or more", param=name)
+    return int(text)

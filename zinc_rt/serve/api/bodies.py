@@ -1,0 +1,112 @@
+"""Bodies as they arrive: so many bytes, in so much time, and only of somebody who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import suppress
+
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from zinc_rt.sched.bucket import Bucket
+from zinc_rt.serve.api.sse import error_response
+from zinc_rt.serve.config.settings import ServerSettings
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.tenants.auth import authenticate
+
+BYTES_A_SECOND = 4 << 20  # of one key's bodies: the largest then stops a step in some hundreds, and no percentile
+DISCARD_SECONDS = 1.0
+WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})  # one that comes all the same is not read
+
+
+class BoundedBodies:
+    """Middleware that has the whole body before the application sees any of it. A key is looked at first: who has
+    none sends no body."""
+
+    def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
+        self.app, self.server = app, server
+        self._running = Counter[str]()  # requests by key
+        self._bytes: dict[str, Bucket] = {}  # of bodies, by key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in WITHOUT_BODY:
+            await self.app(scope, receive, send)
+            return
+        headers, settings = dict(scope["headers"]), self.server.tenancy.config.server
+        try:
+            caller = authenticate(HTTPConnection(scope), self.server.tenancy)
+            scope.setdefault("state", {})["caller"] = caller
+            if self._running[caller.key] >= settings.requests_per_key:
+                said = f"{settings.requests_per_key} requests of this key run already"
+                raise ServeError(429, said, "rate_limit_error", code="quota_exceeded", retry_after_seconds=1)
+            await self._turn(caller.key)
+            body = await _read(receive, headers.get(b"content-length"), settings)
+            self._bytes[caller.key].charge(len(body or b""), time.monotonic_ns())
+        except ServeError as error:
+            await _discard(receive)
+            refusal = error_response(error)
+            refusal.headers["connection"] = "close"  # what is still to come of the body is not read
+            await refusal(scope, receive, send)
+            return
+        if body is None:
+            return
+        given = False
+
+        async def replayed() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        self._running[caller.key] += 1
+        try:
+            await self.app(scope, replayed, send)
+        finally:
+            self._running -= Counter((caller.key,))  # who has none is not remembered
+
+    async def _turn(self, key: str) -> None:
+        """Taking a large body apart holds up everybody for its time: a key has so many bytes a second of it, and
+        waits for them."""
+        bucket = self._bytes.get(key)
+        if bucket is None:
+            bucket = self._bytes[key] = Bucket(BYTES_A_SECOND, BYTES_A_SECOND, time.monotonic_ns())
+        while not bucket.allows(now_ns := time.monotonic_ns()):
+            await asyncio.sleep((bucket.allows_from_ns(now_ns) - now_ns) / 1e9)
+
+
+async def _read(receive: Receive, declared: bytes | None, settings: ServerSettings) -> bytes | None:
+    """None where the client has gone. Raises ServeError 413 and 408."""
+    most = settings.max_body_bytes
+    if declared is not None and int(declared) > most:
+        raise _too_large(most)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(settings.body_s):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return None
+                body += message.get("body", b"")
+                if len(body) > most:
+                    raise _too_large(most)
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        said = f"the body did not come within {settings.body_s:g} s"
+        raise ServeError(408, said, code="request_timeout") from None
+
+
+async def _discard(receive: Receive) -> None:
+    """Take what is still to come, for a moment: who is cut off while he sends never reads why."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
+                pass
+
+
+def _too_large(most: int) -> ServeError:
+    return ServeError(413, f"the body is larger than the {most} bytes that are taken", code="body_too_large")

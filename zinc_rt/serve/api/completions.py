@@ -1,0 +1,84 @@
+"""POST /v1/completions as it is written: prompts that go on as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.batching.completion import TokenLogprob
+from zinc_rt.serve.api.answers import Answers
+from zinc_rt.serve.api.replies import TextChoice, TextCompletion, TextLogprobs
+from zinc_rt.serve.api.schema import CompletionBody
+from zinc_rt.serve.api.shape import ReplyHead, our_part, says_nothing
+from zinc_rt.serve.api.text import ChoicePiece
+from zinc_rt.serve.api.text_logprobs import TextOffsets, text_logprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """What stands before an answer: its prompt as text and, where logprobs are wanted, its tokens with theirs."""
+
+    text: str = ""
+    logprobs: Sequence[TokenLogprob | int] = ()
+
+
+class TextShape:
+    """`echoes`: by prompt, what stands before each of its answers; none of them where that was not asked for."""
+
+    chunk_object = "text_completion"
+
+    def __init__(
+        self, answers: Answers, body: CompletionBody, head: ReplyHead, echoes: Sequence[Echo] = ()
+    ) -> None:
+        self.answers, self.body, self.head = answers, body, head
+        tokenizer = answers.model.core.tokenizer
+        self._echoes = [echo for echo in echoes for _ in range(body.n or 1)] or [Echo()] * len(answers.choices)
+        self._offsets = [TextOffsets(tokenizer) for _ in self._echoes]
+        self._told = [False] * len(self._echoes)
+
+    def delta(self, piece: ChoicePiece) -> dict[str, Any] | None:
+        at, text = piece.index, "".join(delta.content for delta in piece.deltas)
+        logprobs: Sequence[TokenLogprob | int] = piece.logprobs
+        if not self._told[at]:
+            self._told[at], echo = True, self._echoes[at]
+            text, logprobs = echo.text + text, [*echo.logprobs, *logprobs]
+        if not text and says_nothing(piece, self.body):
+            return None
+        choice: dict[str, Any] = {
+            "index": at,
+            "text": text,
+            "logprobs": self._logprobs(at, logprobs),
+            "finish_reason": piece.finish_reason,
+        }
+        if self.body.return_token_ids:
+            choice["token_ids"] = list(piece.token_ids)
+        return choice
+
+    def whole(self) -> TextCompletion:
+        return {
+            **self.head.fields("text_completion"),  # type: ignore[typeddict-item]
+            "choices": [self._choice(at) for at in range(len(self.answers.choices))],
+            "usage": self.answers.usage(),
+            "zinc_rt": our_part(self.answers),
+        }
+
+    def _choice(self, at: int) -> TextChoice:
+        answer = self.answers.choices[at]
+        echo = self._echoes[at]
+        choice: TextChoice = {
+            "index": at,
+            "text": echo.text + answer.content,
+            "logprobs": self._logprobs(at, [*echo.logprobs, *answer.logprobs]),
+            "finish_reason": answer.ended,
+        }
+        if self.body.return_token_ids:
+            choice["token_ids"] = list(answer.token_ids)
+            choice["prompt_token_ids"] = list(self.answers.asks[at // (self.body.n or 1)].tokens)
+        return choice
+
+    def _logprobs(self, at: int, logprobs: Sequence[TokenLogprob | int]) -> TextLogprobs | None:
+        if self.body.logprobs is None:
+            return None
+        tokenizer = self.answers.model.core.tokenizer
+        return text_logprobs(tokenizer, logprobs, self.body.logprobs, self._offsets[at])

@@ -1,0 +1,43 @@
+"""The OpenAPI document of a server as it is: without keys it asks for none."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.routing import compile_path
+
+from zinc_rt.serve.engine.server import InferenceServer
+
+DATA = {"type": "string", "description": "a chunk as JSON; [DONE] at the end"}
+EVENT = {"type": "object", "properties": {"data": DATA}, "required": ["data"]}
+EVENTS = {"text/event-stream": {"schema": EVENT}}
+
+
+def document(app: FastAPI, server: InferenceServer) -> dict[str, Any]:
+    """Of /openapi.json."""
+    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    if not server.tenancy.locked:
+        made["components"].pop("securitySchemes", None)
+        for operations in made["paths"].values():
+            for operation in operations.values():
+                operation.pop("security", None)
+    return made
+
+
+def methods_of(app: FastAPI, path: str) -> list[str]:
+    """What the document says that a path takes."""
+    documented = _documented(app)
+    return sorted({method for pattern, methods in documented if pattern.match(path) for method in methods})
+
+
+@cache
+def _documented(app: FastAPI) -> list[tuple[re.Pattern[str], list[str]]]:
+    paths = get_openapi(title=app.title, version=app.version, routes=app.routes)["paths"]
+    return [
+        (compile_path(template)[0], [method.upper() for method in operations])
+        for template, operations in paths.items()
+    ]

@@ -1,0 +1,98 @@
+"""Models over HTTP: OpenAI's list, with those that could be loaded; load and unload."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from zinc_rt.serve.api.openai import REFUSALS, server_of
+from zinc_rt.serve.api.replies import ModelDeleted, ModelList, ModelReply
+from zinc_rt.serve.api.schema import LoadBody
+from zinc_rt.serve.config.settings import ModelSettings
+from zinc_rt.serve.engine.model_loader import LoadingRoom, ModelLoader
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.tenants.auth import Admin, Inference
+
+router = APIRouter(responses=REFUSALS)
+
+
+def loader_of(request: Request) -> ModelLoader:
+    loader: ModelLoader = request.app.state.loader
+    return loader
+
+
+@router.get("/v1/models")
+async def models(request: Request, by: Inference) -> ModelList:
+    """Those that are resident, then those that could be."""
+    server = server_of(request)
+    absent = [each for each in server.tenancy.config.models if each.id not in server.models]
+    return {
+        "object": "list",
+        "data": [
+            *(_resident(server, each) for each in server.models.values()),
+            *[_absent(server, each, await loader_of(request).room(each)) for each in absent],
+        ],
+    }
+
+
+@router.get("/v1/models/{id:path}")
+async def model(request: Request, id: str, by: Inference) -> ModelReply:
+    server = server_of(request)
+    if id in server.models:
+        return _resident(server, server.models[id])
+    settings = loader_of(request).settings(id)
+    return _absent(server, settings, await loader_of(request).room(settings))
+
+
+@router.post("/v1/models/load")
+async def load(request: Request, body: LoadBody, by: Admin) -> ModelReply:
+    """Make a model of the configuration resident. Others that are not pinned go where there is no room."""
+    return _resident(server_of(request), await loader_of(request).load(body.model))
+
+
+@router.delete("/v1/models/{id:path}")
+async def unload(request: Request, id: str, by: Admin) -> ModelDeleted:
+    """Let what runs on a model end, and give back what it holds. It stays in the configuration."""
+    await loader_of(request).unload(id)
+    return {"id": id, "object": "model", "deleted": True}
+
+
+def _resident(server: InferenceServer, model: ServedModel) -> ModelReply:
+    engine = model.core.engine
+    return {
+        "id": model.id,
+        "object": "model",
+        "created": int(server.started_at),
+        "owned_by": "zinc_rt",
+        "max_model_len": model.ctx,
+        "zinc_rt": {
+            "loaded": True,
+            "ctx": model.ctx,
+            "slots": engine.limits.slots,
+            "tier": engine.backend.spec.tier,
+            "ordering": engine.backend.ordering,
+            "deterministic": model.deterministic,
+            "simulated": engine.backend.device.simulated,
+            "random_weights": model.random_weights,
+            "architecture": engine.model.gguf.architecture,
+        },
+    }
+
+
+def _absent(server: InferenceServer, settings: ModelSettings, room: LoadingRoom) -> ModelReply:
+    return {
+        "id": settings.id,
+        "object": "model",
+        "created": int(server.started_at),
+        "owned_by": "zinc_rt",
+        "max_model_len": room.ctx,
+        "zinc_rt": {
+            "loaded": False,
+            "slots": settings.slots,
+            "bytes": room.bytes,
+            "fits": room.fits,
+            "unloads": list(room.unloads),
+            "missing_bytes": room.missing_bytes,
+            "unusable": room.unusable or None,
+        },
+    }

@@ -1,0 +1,99 @@
+"""Endpoints that OpenAI does not have, in llama.cpp's and vLLM's shape: tokens, templates, health, slots."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from zinc_rt.errors import ZincError
+from zinc_rt.serve.api.asking import model_of
+from zinc_rt.serve.api.openai import REFUSALS, server_of
+from zinc_rt.serve.api.prompts import chat_prompt, check_length, tokenizer_of
+from zinc_rt.serve.api.replies import DetokenizeReply, StatusReply, TemplateReply, TokenizeReply
+from zinc_rt.serve.api.schema import DetokenizeBody, TemplateBody, TokenizeBody
+from zinc_rt.serve.api.token_texts import token_text
+from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.tenants.auth import Inference
+
+router = APIRouter(responses=REFUSALS)
+
+
+@router.get("/health")
+async def health(request: Request) -> StatusReply:
+    """Alive; degraded, and why, where answers or the ledger are not to be trusted."""
+    reasons = await asyncio.to_thread(server_of(request).degraded)
+    return {"status": "degraded", "reasons": reasons} if reasons else {"status": "ok"}
+
+
+@router.get("/ready")
+async def ready(request: Request) -> StatusReply:
+    """Whether new work is taken. Raises ServeError 503 while models are loaded or drain, where one is lost, and
+    where what is used can no longer be written down."""
+    server = server_of(request)
+    if server.draining:
+        raise unavailable("the server is shutting down and takes nothing new", "draining")
+    if lost := [model.lost for model in server.models.values() if model.lost]:
+        raise unavailable(lost[0], "device_lost", 10)
+    if not server.models:
+        raise unavailable("no model is resident", "loading", 5)
+    if server.store is not None and (why := server.store.refuses()):
+        raise unavailable(why, "ledger", 10)
+    return {"status": "ready", "requests": server.requests}
+
+
+@router.post("/tokenize")
+async def tokenize(request: Request, body: TokenizeBody, by: Inference) -> TokenizeReply:
+    model = model_of(server_of(request), body.model)
+    tokenizer = tokenizer_of(model)
+    add_special = True if body.add_special_tokens is None else body.add_special_tokens
+    if body.messages is not None:
+        variables = dict(body.chat_template_kwargs or {})
+        if body.add_generation_prompt is not None:
+            variables["add_generation_prompt"] = body.add_generation_prompt
+        tokens = (await chat_prompt(model, body.messages, variables)).tokens
+    else:
+        text = (body.prompt if body.content is None else body.content) or ""
+        check_length(model, len(text), 0, "prompt" if body.content is None else "content")
+        if body.content is not None:  # llama.cpp's default
+            add_special = bool(body.add_special)
+        parse = True if body.parse_special is None else body.parse_special
+        try:
+            tokens = await asyncio.to_thread(tokenizer.encode, text, add_special=add_special, parse_special=parse)
+        except ZincError as error:
+            raise ServeError(400, error.message, param="content") from error
+    made: TokenizeReply = {"tokens": tokens, "count": len(tokens), "max_model_len": model.ctx}
+    if body.return_token_strs:
+        made["token_strs"] = [token_text(tokenizer, id) for id in tokens]
+    if body.with_pieces:
+        made["tokens"] = [{"id": id, "piece": _piece(tokenizer.piece_bytes(id))} for id in tokens]
+    return made
+
+
+def _piece(piece: bytes) -> str | list[int]:
+    """As llama.cpp has it: a text, or the bytes of what is none."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)
+
+
+@router.post("/detokenize")
+async def detokenize(request: Request, body: DetokenizeBody, by: Inference) -> DetokenizeReply:
+    tokenizer = tokenizer_of(model_of(server_of(request), body.model))
+    try:
+        text = await asyncio.to_thread(tokenizer.decode, body.tokens)
+    except ZincError as error:
+        raise ServeError(400, error.message, param="tokens") from error
+    return {"content": text, "prompt": text}
+
+
+@router.post("/apply-template")
+async def apply_template(request: Request, body: TemplateBody, by: Inference) -> TemplateReply:
+    variables: dict[str, Any] = dict(body.chat_template_kwargs or {})
+    if body.tools is not None:
+        variables["tools"] = body.tools
+    if body.add_generation_prompt is not None:
+        variables["add_generation_prompt"] = body.add_generation_prompt
+    return {"prompt": (await chat_prompt(model_of(server_of(request), body.model), body.messages, variables)).text}

@@ -1,0 +1,137 @@
+"""OpenAI's endpoints: completions of both kinds."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from zinc_rt.serve.api.answers import Answers
+from zinc_rt.serve.api.asking import Asker, ask_of, header_milliseconds, model_of, sampling_of
+from zinc_rt.serve.api.chat_completions import ChatShape
+from zinc_rt.serve.api.completions import Echo, TextShape
+from zinc_rt.serve.api.document import EVENTS
+from zinc_rt.serve.api.prompts import chat_prompt, text_prompts, tokenizer_of
+from zinc_rt.serve.api.replies import ChatCompletion, ErrorReply, TextCompletion
+from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody
+from zinc_rt.serve.api.shape import ReplyHead, Shape, chunks
+from zinc_rt.serve.api.sse import EventStream, receiver, unless_gone
+from zinc_rt.serve.api.structured import chat_grammar, text_grammar
+from zinc_rt.serve.api.text import RawText, TokenReader
+from zinc_rt.serve.api.tool_use import tool_use
+from zinc_rt.serve.engine.prompt_logprobs import all_prompt_logprobs
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import not_offered
+from zinc_rt.serve.formats.answer_text import AnswerText
+from zinc_rt.serve.tenants.auth import Inference
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorReply, "description": "refused"},
+    "5XX": {"model": ErrorReply, "description": "failed"},
+}
+router = APIRouter(responses=REFUSALS)
+
+
+def asker(request: Request, by: Inference) -> Asker:
+    """Who asks, and what the headers say of it."""
+    headers = request.headers
+    return Asker(
+        by,
+        request.state.request_id,
+        headers.get("x-session-id", "")[:256],
+        header_milliseconds(headers, "x-request-timeout-ms"),
+    )
+
+
+AskedBy = Annotated[Asker, Depends(asker)]
+
+
+def server_of(request: Request) -> InferenceServer:
+    server: InferenceServer = request.app.state.server
+    return server
+
+
+@router.post(
+    "/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, "content": EVENTS}}
+)
+async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Response:
+    model = model_of(server_of(request), body.model)
+    core, sampling = model.core, sampling_of(body, model)
+    tools = tool_use(body)
+    variables = dict(body.chat_template_kwargs or {})
+    if tools.definitions:
+        variables["tools"] = tools.definitions
+    prompt = await chat_prompt(model, body.messages, variables)
+    tokenizer = tokenizer_of(model)
+    grammar = await chat_grammar(body, model, tools, prompt.text)
+
+    def reader() -> TokenReader:
+        return AnswerText(
+            tokenizer,
+            model.format,
+            sampling.stop,
+            tools=tools.schemas,
+            prompt=prompt.text,
+            silent=core.end_ids,
+            one_call=not tools.many,
+        )
+
+    ask = replace(ask_of(body, model, prompt.tokens, sampling, by, "messages"), grammar=grammar)
+    answers = Answers(model, [ask], reader)
+    return await _reply(request, answers, ChatShape(answers, body, _head("chatcmpl", model)), body)
+
+
+@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, "content": EVENTS}})
+async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Response:
+    model = model_of(server_of(request), body.model)
+    core, sampling = model.core, sampling_of(body, model)
+    prompts = await text_prompts(model, body)
+
+    def reader() -> TokenReader:
+        return RawText(core.tokenizer, sampling.stop, core.end_ids)
+
+    grammar = await text_grammar(body, model)
+    asks = [
+        replace(ask_of(body, model, prompt.tokens, sampling, by, "prompt"), grammar=grammar and grammar.fork())
+        for prompt in prompts
+    ]
+    answers = Answers(model, asks, reader, shown=body.max_tokens != 0)
+    echoes = [Echo(prompt.text) for prompt in prompts] if body.echo else []
+    if body.echo and body.logprobs is not None:
+        scores = all_prompt_logprobs(server_of(request), asks, body.logprobs)
+        scored = await unless_gone(receiver(request), scores)
+        echoes = [replace(echo, logprobs=each) for echo, each in zip(echoes, scored, strict=True)]
+    return await _reply(request, answers, TextShape(answers, body, _head("cmpl", model), echoes), body)
+
+
+async def _reply(request: Request, answers: Answers, shape: Shape, body: SamplingBody) -> Response:
+    begun = await answers.begin(server_of(request))
+    if body.stream:
+        return EventStream(chunks(begun, shape, body))
+    await unless_gone(receiver(request), begun.finish())
+    return JSONResponse(shape.whole())
+
+
+def _head(kind: str, model: ServedModel) -> ReplyHead:
+    return ReplyHead(f"{kind}-{secrets.token_hex(12)}", int(time.time()), model.id, model.fingerprint)
+
+
+@router.api_route("/v1/responses", methods=["GET", "POST"], include_in_schema=False)
+@router.api_route("/v1/responses/{rest:path}", methods=["GET", "POST", "DELETE"], include_in_schema=False)
+async def responses(rest: str = "") -> None:
+    raise not_offered("the Responses API", "POST /v1/chat/completions answers the same")
+
+
+@router.api_route("/v1/audio/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
+async def audio(rest: str) -> None:
+    raise not_offered("audio", "the models here read and write text; POST /v1/chat/completions")
+
+
+@router.api_route("/v1/images/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
+async def images(rest: str) -> None:
+    raise not_offered("making images", "the models here read and write text; POST /v1/chat/completions")

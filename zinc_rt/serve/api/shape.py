@@ -1,0 +1,123 @@
+"""What chat completions and plain ones have in common: a head, and answers as chunks or as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from zinc_rt.serve.api.answers import Answers
+from zinc_rt.serve.api.replies import OurPart
+from zinc_rt.serve.api.schema import SamplingBody, StreamOptions
+from zinc_rt.serve.api.sse import DONE, PING, PING_SECONDS, event
+from zinc_rt.serve.api.text import ChoicePiece
+
+PREEMPTED = b": preempted\n\n"
+PROGRESS_SECONDS = 0.1  # how often a prompt's progress is looked at, where it is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """What an answer and each of its chunks begins with."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+
+    def fields(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.system_fingerprint,
+        }
+
+
+class Shape(Protocol):
+    """How one kind of completion is written. `chunk_object`: what its chunks call themselves."""
+
+    head: ReplyHead
+    chunk_object: str
+
+    def delta(self, piece: ChoicePiece) -> dict[str, Any] | None:
+        """A piece as one of a chunk's choices; None where it says nothing."""
+        ...
+
+    def whole(self) -> Any:
+        """The answer in one body."""
+        ...
+
+
+def says_nothing(piece: ChoicePiece, body: SamplingBody) -> bool:
+    """Whether a piece without text, as part of a character, is no chunk: nothing else of it was asked for."""
+    return piece.finish_reason is None and not piece.logprobs and not body.return_token_ids
+
+
+def our_part(answers: Answers) -> OurPart:
+    """Beside the usage: what makes the same answer again."""
+    made: OurPart = {"seed": answers.seed}
+    if answers.expired:
+        made["expired"] = True
+    if errors := [choice.reader.error for choice in answers.choices if choice.reader.error]:
+        made["tool_parse_error"] = errors[0]
+    return made
+
+
+async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGenerator[bytes, None]:
+    """The events of a stream, [DONE] at its end; in silence a comment every 15 s. Raises ServeError."""
+    options = body.stream_options or StreamOptions()
+    head = shape.head.fields(shape.chunk_object)
+    silence = _Silence(answers, head, progress=bool(body.return_progress))
+    async with answers:
+        async for pieces in answers:
+            if not pieces:
+                if said := silence.say():
+                    yield said
+                continue
+            silence.seconds = 0.0
+            made = []
+            for piece in pieces:
+                choice = shape.delta(piece)
+                if choice is None:
+                    continue
+                chunk = {**head, "choices": [choice]}
+                if piece.finish_reason is not None:
+                    chunk["zinc_rt"] = our_part(answers)
+                if options.continuous_usage_stats:
+                    chunk["usage"] = answers.usage()
+                made.append(event(chunk))
+            if made:
+                yield b"".join(made)
+        if options.include_usage:
+            yield event({**head, "choices": [], "usage": answers.usage(), "zinc_rt": our_part(answers)})
+        yield DONE
+
+
+class _Silence:
+    """What is said while nothing comes."""
+
+    def __init__(self, answers: Answers, head: dict[str, Any], *, progress: bool) -> None:
+        self.answers, self.head, self.progress = answers, head, progress
+        self.seconds = 0.0
+        self.computed = -1
+        answers.quiet_seconds = PROGRESS_SECONDS if progress else PING_SECONDS
+
+    def say(self) -> bytes:
+        assert self.answers.quiet_seconds is not None
+        self.seconds += self.answers.quiet_seconds
+        if self.progress and (computed := self.answers.computed_tokens) > self.computed:
+            self.computed = computed
+            usage = self.answers.usage()
+            progress = {
+                "total": usage["prompt_tokens"],
+                "cache": usage["prompt_tokens_details"]["cached_tokens"],
+                "processed": computed,
+            }
+            self.seconds = 0.0
+            return event({**self.head, "choices": [], "prompt_progress": progress})
+        if self.seconds < PING_SECONDS:
+            return b""
+        self.seconds = 0.0
+        return PREEMPTED if self.answers.preempted else PING

@@ -1,0 +1,148 @@
+"""GET /slots and /props, by llama.cpp's names: who runs where, what the server can. Never a prompt, never text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from typing_extensions import TypedDict
+
+from zinc_rt.sampling import Sampling
+from zinc_rt.sched.request import RUNNING
+from zinc_rt.sched.request import Request as Running
+from zinc_rt.serve.api.asking import model_of
+from zinc_rt.serve.api.openai import REFUSALS, server_of
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.errors import unavailable
+from zinc_rt.serve.tenants.auth import Inference
+from zinc_rt.serve.tenants.keys import Caller
+
+router = APIRouter(responses=REFUSALS)
+
+
+class SlotReply(TypedDict):
+    """`id_task`: the request's number, -1 where nobody is there. `zinc_rt`: whose it is, how far it has come."""
+
+    id: int
+    id_task: int
+    model: str
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    params: dict[str, Any]
+    next_token: dict[str, Any]
+    zinc_rt: dict[str, Any]
+
+
+class PropsReply(TypedDict):
+    """Of a model. `default_generation_settings`: of a request that says nothing."""
+
+    default_generation_settings: dict[str, Any]
+    total_slots: int
+    model_alias: str
+    chat_template: str
+    modalities: dict[str, bool]
+    bos_token: str
+    eos_token: str
+    is_sleeping: bool
+    zinc_rt: dict[str, Any]
+
+
+@router.get("/slots")
+async def slots(
+    request: Request,
+    by: Inference,
+    model: Annotated[str | None, Query(max_length=256)] = None,
+    fail_on_no_slot: Annotated[str | None, Query(max_length=16)] = None,
+) -> list[SlotReply]:
+    """All slots for an admin's key; its tenant's for any other. `fail_on_no_slot`: 503 where none is free."""
+    of = model_of(server_of(request), model)
+    scheduler = of.core.scheduler
+    if fail_on_no_slot and not scheduler.slots.free:
+        raise unavailable("no slot is free", "no_slot")
+    running = list(enumerate(scheduler.slots.requests))
+    return [_slot(of, at, found) for at, found in running if _may_see(by, of, found)]
+
+
+@router.get("/props")
+async def props(
+    request: Request, by: Inference, model: Annotated[str | None, Query(max_length=256)] = None
+) -> PropsReply:
+    of = model_of(server_of(request), model)
+    core, engine = of.core, of.core.engine
+    template = engine.model.gguf.metadata.get("tokenizer.chat_template")
+    special = ("", "")
+    if core.tokenizer is not None:
+        ids = core.tokenizer.bos_id, core.tokenizer.eos_id
+        special = tuple("" if id is None else core.tokenizer.token_text(id) for id in ids)  # type: ignore[assignment]
+    return {
+        "default_generation_settings": {"n_ctx": of.ctx, "params": _params(Sampling(temperature=1.0))},
+        "total_slots": engine.limits.slots,
+        "model_alias": of.id,
+        "chat_template": template if isinstance(template, str) else "",
+        "modalities": {"vision": False, "audio": False},
+        "bos_token": special[0],
+        "eos_token": special[1],
+        "is_sleeping": False,
+        "zinc_rt": {
+            "tier": engine.backend.spec.tier,
+            "ordering": engine.backend.ordering,
+            "deterministic": of.deterministic,
+            "simulated": engine.backend.device.simulated,
+            "system_fingerprint": of.fingerprint,
+            "format": of.format.name,
+        },
+    }
+
+
+def _may_see(by: Caller, model: ServedModel, found: Running | None) -> bool:
+    if by.admin:
+        return True
+    return found is not None and model.core.tenants[found.tenant].name == by.tenant
+
+
+def _slot(model: ServedModel, at: int, found: Running | None) -> SlotReply:
+    made: SlotReply = {
+        "id": at,
+        "id_task": -1,
+        "model": model.id,
+        "n_ctx": model.ctx,
+        "speculative": False,
+        "is_processing": False,
+        "params": {},
+        "next_token": {},
+        "zinc_rt": {},
+    }
+    if found is None:
+        return made
+    made["id_task"], made["is_processing"] = found.number, found.state in RUNNING and not found.held
+    made["params"] = _params(found.sampling)
+    made["next_token"] = {"n_decoded": found.made, "n_remain": found.limit - found.made}
+    made["zinc_rt"] = {
+        "tenant": model.core.tenants[found.tenant].name,
+        "priority": found.priority.name.lower(),
+        "state": found.state.value,
+        "held": found.held,
+        "choice": found.choice,
+        "prompt_tokens": found.prompt,
+        "cached_tokens": found.cached,
+        "computed_tokens": found.computed,
+    }
+    return made
+
+
+def _params(sampling: Sampling) -> dict[str, Any]:
+    """As llama.cpp calls them; stop strings are text, and are not said."""
+    return {
+        "n_predict": sampling.max_tokens,
+        "seed": sampling.seed,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "ignore_eos": sampling.ignore_eos,
+        "n_probs": 0 if sampling.logprobs is None else sampling.logprobs,
+    }

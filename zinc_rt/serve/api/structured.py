@@ -1,0 +1,67 @@
+"""What an answer has to look like, from a body to the grammar that its tokens are held to."""
+
+from __future__ import annotations
+
+import asyncio
+
+from zinc_rt.errors import UsageError
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.serve.api.schema import STRUCTURE, SamplingBody
+from zinc_rt.serve.api.tool_use import ToolUse
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.table import demanded_calls, strict_calls
+from zinc_rt.serve.grammars.grammar import Grammar, GrammarCompiler
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, grammar_asked
+
+
+async def text_grammar(body: SamplingBody, model: ServedModel) -> Grammar | None:
+    """The grammar that a completion's body asks for, at its beginning; None where anything goes. Raises ServeError
+    400."""
+    spec = grammar_asked(body.model_dump(include=set(STRUCTURE), exclude_none=True))
+    return None if spec is None else await _compiler(model, spec).compile_in_time(spec)
+
+
+async def chat_grammar(body: SamplingBody, model: ServedModel, tools: ToolUse, prompt: str) -> Grammar | None:
+    """That of a chat: its own wish, or the calls that it has to make. Reasoning may come before, as the prompt's
+    text and the model's format have it. Raises ServeError 400."""
+    spec = grammar_asked(body.model_dump(include=set(STRUCTURE), exclude_none=True))
+    format = model.format
+    if spec is not None and tools.must:
+        raise ServeError(
+            400, f"{spec.param} and tool_choice: an answer can follow one of them", param="tool_choice"
+        )
+    if spec is None:
+        spec = await asyncio.to_thread(_of_calls, format, tools, model.core.needed_tokenizer("a chat"))
+    if spec is None:
+        return None
+    compiler = _compiler(model, spec)
+    after, opens = _reasoning(format, compiler.tokenizer, prompt)
+    return await compiler.compile_in_time(spec, after=after, opens=opens)
+
+
+def _of_calls(format: Format, tools: ToolUse, tokenizer: Tokenizer) -> GrammarSpec | None:
+    if tools.must:
+        chosen = {name: tools.schemas[name] for name in tools.must}
+        return demanded_calls(format, tokenizer, chosen, many=tools.many)
+    return strict_calls(format, tokenizer, tools.schemas) if tools.strict else None
+
+
+def _reasoning(format: Format, tokenizer: Tokenizer, prompt: str) -> tuple[str, str]:
+    """What ends the reasoning that the grammar waits for, and what may begin it."""
+    if format.reasoning is None:
+        return "", ""
+    opening, closing = format.reasoning
+    if format.opens_reasoning(prompt):
+        return closing, ""
+    switched_off = prompt.rstrip().endswith(closing)  # the prompt has it behind it
+    may_open = not switched_off and tokenizer.added_id(opening) is not None
+    return (closing, opening) if may_open else ("", "")
+
+
+def _compiler(model: ServedModel, spec: GrammarSpec) -> GrammarCompiler:
+    try:
+        return model.grammars
+    except UsageError as error:
+        raise ServeError(400, error.message, param=spec.param) from error

@@ -1,0 +1,122 @@
+"""One answer's tokens on their way to text: whole characters, stop strings, reasoning and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from zinc_rt.batching.completion import TokenLogprob
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.serve.engine.requests import Delivered
+from zinc_rt.serve.formats.parser import Delta
+from zinc_rt.text import TextOut
+
+
+class TokenReader(Protocol):
+    """Takes an answer's tokens; nothing comes behind a stop string. `error`: what looked like a call, and why it
+    is none. formats/answer_text.py has that of chats."""
+
+    @property
+    def stopped(self) -> str | None: ...
+    @property
+    def calls(self) -> int: ...
+    @property
+    def error(self) -> str | None: ...
+    def feed(self, token: int) -> list[Delta]: ...
+    def close(self, *, cut: bool = False) -> list[Delta]: ...
+
+
+class RawText:
+    """What the model wrote, as it is. `silent`: tokens that are not shown. Without a tokenizer it is "" """
+
+    calls, error = 0, None
+
+    def __init__(self, tokenizer: Tokenizer | None, stops: tuple[str, ...], silent: Container[int]) -> None:
+        self._text = None if tokenizer is None else TextOut(tokenizer.stream_decoder(), stops)
+        self._silent = silent
+
+    @property
+    def stopped(self) -> str | None:
+        return None if self._text is None else self._text.stopped
+
+    def feed(self, token: int) -> list[Delta]:
+        if self._text is None or token in self._silent:
+            return []
+        return _content(self._text.feed(token))
+
+    def close(self, *, cut: bool = False) -> list[Delta]:
+        return [] if self._text is None else _content(self._text.close())
+
+
+def _content(text: str) -> list[Delta]:
+    return [Delta(text)] if text else []
+
+
+@dataclass(frozen=True, slots=True)
+class ChoicePiece:
+    """What is new of a choice. `deltas` may lag behind `token_ids`; `finish_reason` comes once, with the last."""
+
+    index: int
+    deltas: tuple[Delta, ...]
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ToolCallText:
+    """A call as far as it is made."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class ChoiceText:
+    """A choice while it is made, and as a whole when it is. `ended`: its finish_reason, "" before."""
+
+    index: int
+    reader: TokenReader
+    shown: bool = True  # else nothing of it is wanted but its end
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    content: str = ""
+    reasoning_content: str = ""
+    tool_calls: list[ToolCallText] = field(default_factory=list)
+    ended: str = ""
+
+    def feed(self, delivered: Delivered) -> ChoicePiece | None:
+        """What becomes of a delivery; None where nothing of it is new."""
+        if self.ended:
+            return None
+        first, deltas = len(self.token_ids), list[Delta]()
+        for at, token in enumerate(delivered.token_ids if self.shown else ()):
+            self.token_ids.append(token)
+            if delivered.logprobs is not None:
+                self.logprobs.append(delivered.logprobs[at])
+            deltas += self.reader.feed(token)
+            if self.reader.stopped is not None:
+                self.ended = "stop"
+                break
+        if not self.ended and (reason := delivered.finish_reason):
+            self.ended = reason
+        if self.ended:
+            deltas += self.reader.close(cut=self.ended == "length")
+            if self.reader.calls and self.ended == "stop":
+                self.ended = "tool_calls"
+        for delta in deltas:
+            self._take(delta)
+        made = tuple(self.token_ids[first:])
+        return ChoicePiece(self.index, tuple(deltas), made, tuple(self.logprobs[first:]), self.ended or None)
+
+    def _take(self, delta: Delta) -> None:
+        self.content += delta.content
+        self.reasoning_content += delta.reasoning_content
+        for piece in delta.tool_calls:
+            if piece.index == len(self.tool_calls):
+                self.tool_calls.append(ToolCallText())
+            call = self.tool_calls[piece.index]
+            call.id, call.name = call.id or piece.id or "", call.name or piece.name or ""
+            call.arguments += piece.arguments

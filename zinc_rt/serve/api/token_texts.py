@@ -1,0 +1,39 @@
+"""Tokens as logprobs name them: text where a token is some, its bytes where it is part of a character."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zinc_rt.batching.completion import TokenLogprob
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.serve.api.replies import ChatLogprob, TopLogprob
+
+LEAST_LOGPROB = -9999.0  # JSON has no infinity; OpenAI says it so
+
+
+def token_text(tokenizer: Tokenizer | None, id: int) -> str:
+    """A token's text; bytes:\\xe2\\x82 for part of a character, token_id:17 without a tokenizer."""
+    if tokenizer is None:
+        return f"token_id:{id}"
+    piece = tokenizer.piece_bytes(id)
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+def chat_logprobs(tokenizer: Tokenizer | None, logprobs: Sequence[TokenLogprob]) -> list[ChatLogprob]:
+    """As chat completions have them."""
+
+    def one(id: int, logprob: float) -> TopLogprob:
+        piece = b"" if tokenizer is None else tokenizer.piece_bytes(id)
+        return {
+            "token": token_text(tokenizer, id),
+            "logprob": max(logprob, LEAST_LOGPROB),
+            "bytes": list(piece),
+        }
+
+    return [
+        {**one(each.token_id, each.logprob), "top_logprobs": [one(id, logprob) for id, logprob in each.top]}
+        for each in logprobs
+    ]

@@ -1,0 +1,164 @@
+"""What contradicts itself in a configuration whose every value is right."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+
+from zinc_rt.errors import UsageError
+from zinc_rt.serve.config.marks import Place
+from zinc_rt.serve.config.settings import Config, ModelSettings, TenantSettings
+
+Said = tuple[Place, str]
+
+
+def contradictions(config: Config) -> list[Said]:
+    """Each with its place, in the order of the file's parts."""
+    return [
+        *_models(config),
+        *_tenants(config),
+        *_guarantees(config),
+        *_keys(config),
+        *_classes(config),
+        *_exposure(config),
+    ]
+
+
+def check_exposure(config: Config) -> None:
+    """Raises UsageError for a server without keys that others reach."""
+    for _, said in _exposure(config):
+        raise UsageError(said)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches a server there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _models(config: Config) -> Iterator[Said]:
+    if not config.models:
+        yield ("models",), "models: there is none: [{id: NAME, path: M.gguf}] is the least"
+    yield from _twice("models", [model.id for model in config.models])
+    for at, model in enumerate(config.models):
+        if 0 < model.step_tokens < model.slots:
+            yield (
+                ("models", at, "step_tokens"),
+                f"models.{at}.step_tokens: {model.slots} slots decode a token each: wanted {model.slots} or more",
+            )
+        if model.state_rows is not None and model.state_rows < model.slots + 1:
+            yield (
+                ("models", at, "state_rows"),
+                f"models.{at}.state_rows: one for each of {model.slots} slots, and one that is zero: "
+                f"wanted {model.slots + 1} or more",
+            )
+
+
+def _tenants(config: Config) -> Iterator[Said]:
+    if not config.tenants:
+        yield ("tenants",), "tenants: there is none: leave `tenants` out for one that is called default"
+    yield from _twice("tenants", [tenant.id for tenant in config.tenants])
+    yield from _twice("groups", [group.id for group in config.groups])
+    for at, tenant in enumerate(config.tenants):
+        for name, said in tenant_problems(config, tenant):
+            yield ("tenants", at, name), f"tenants.{at}.{name}: {said}"
+
+
+def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, str]]:
+    """What contradicts itself in one tenant: the setting, and what is said of it."""
+    least, most = tenant.slots_guaranteed, tenant.slots_max
+    if most is not None and least > most:
+        yield "slots_guaranteed", f"{least}, and slots_max is {most}: wanted at most that"
+    reserved, allowed = tenant.kv_reserved, tenant.kv_max
+    if isinstance(reserved, float) == isinstance(allowed, float) and reserved > allowed:
+        yield "kv_reserved", f"{reserved}, and kv_max is {allowed}: wanted at most that"
+    for kind in ("prefill", "decode"):
+        if getattr(tenant, f"{kind}_burst") is not None and getattr(tenant, f"{kind}_rate") is None:
+            yield f"{kind}_burst", f"needs {kind}_rate beside it"
+    if tenant.on_limit == "reject" and not (tenant.prefill_rate or tenant.decode_rate):
+        yield "on_limit", "reject needs prefill_rate or decode_rate: there is no rate to be over"
+    groups, models = [group.id for group in config.groups], [model.id for model in config.models]
+    if tenant.isolation_group is not None and tenant.isolation_group not in groups:
+        yield "isolation_group", f"no group {tenant.isolation_group!r}: wanted one of {_listed(groups)}"
+    for model in tenant.models or ():
+        if model not in models:
+            yield "models", f"no model {model!r}: wanted some of {_listed(models)}"
+
+
+def _guarantees(config: Config) -> Iterator[Said]:
+    """What is promised to all together, told of the last who is promised any."""
+    for at, tenant in reversed(list(enumerate(config.tenants))):
+        if found := list(largest_reserve(config, tenant)):
+            for name, most in found:
+                said = f"{getattr(tenant, name)}: at most {most} fits beside what others are promised"
+                yield ("tenants", at, name), f"tenants.{at}.{name}: {said}"
+            return
+
+
+def largest_reserve(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, int | float]]:
+    """What is promised to the tenant and cannot be kept beside the others' promises: the setting, and the largest
+    value that could."""
+    others = [each for each in config.tenants if each.id != tenant.id]
+    rooms = [
+        model.slots - sum(each.slots_guaranteed for each in others if may_ask(each, model))
+        for model in config.models
+        if may_ask(tenant, model)
+    ]
+    if tenant.slots_guaranteed > (room := max(0, min(rooms, default=0))):
+        yield "slots_guaranteed", room
+    left = 1 - sum(each.kv_reserved for each in others if isinstance(each.kv_reserved, float))
+    if isinstance(tenant.kv_reserved, float) and tenant.kv_reserved > left + 1e-9:
+        yield "kv_reserved", max(0.0, round(left, 6))
+
+
+def may_ask(tenant: TenantSettings, model: ModelSettings) -> bool:
+    return tenant.models is None or model.id in tenant.models
+
+
+def _keys(config: Config) -> Iterator[Said]:
+    seen: dict[str, str] = {}
+    for at, tenant in enumerate(config.tenants):
+        for number, key in enumerate(tenant.keys):
+            place = ("tenants", at, "keys", number, "id")
+            if key.id in seen:
+                yield place, f"tenants.{at}.keys.{number}.id: {key.id!r} is a key of {seen[key.id]} already"
+            seen.setdefault(key.id, tenant.id)
+            if not key.scopes:
+                yield place[:-1], f"tenants.{at}.keys.{number}.scopes: a key without any opens nothing"
+
+
+def _classes(config: Config) -> Iterator[Said]:
+    floors = {
+        name: getattr(config.classes, name).floor_slots or 0 for name in ("interactive", "standard", "batch")
+    }
+    for model in config.models:
+        if sum(floors.values()) > model.slots // 2:
+            yield (
+                ("classes",),
+                f"classes: floor_slots are {sum(floors.values())} together: wanted at most half of the "
+                f"{model.slots} slots of {model.id}",
+            )
+
+
+def _exposure(config: Config) -> Iterator[Said]:
+    server = config.server
+    if not is_loopback(server.host) and not config.keyed and not server.insecure:
+        yield (
+            ("server", "host"),
+            f"server.host: {server.host} is open to others, and no tenant has a key: wanted 127.0.0.1, or keys "
+            "(zinc-rt serve --new-key TENANT), or insecure: true (--insecure)",
+        )
+
+
+def _twice(part: str, names: list[str]) -> Iterator[Said]:
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            yield (part, at, "id"), f"{part}.{at}.id: {name!r} is there twice: wanted another name"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

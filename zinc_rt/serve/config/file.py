@@ -1,0 +1,126 @@
+"""A configuration from its YAML: all of it, or every error at once, each with its line."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from zinc_rt.arguments import meant
+from zinc_rt.errors import InputError
+from zinc_rt.serve.config.checks import contradictions
+from zinc_rt.serve.config.marks import Place, marked_yaml
+from zinc_rt.serve.config.settings import Config, TenantLimits
+
+Settings = TypeVar("Settings")
+
+
+def read_config(path: str | Path) -> Config:
+    """Raises InputError with all that is wrong, a line each."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror}", next="name a YAML file; docs/serving.md shows one"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from error
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, name: str) -> Config:
+    """As `read_config`, of a file's text. `name` stands before each error."""
+    marked = marked_yaml(text)
+    wrong, config = marked.problems, None
+    if not isinstance(marked.value, dict):
+        wrong = wrong or [(1, "no settings: models: [{id: NAME, path: M.gguf}] is the least")]
+    else:
+        config, errors = checked(Config, marked.value)
+        if "file" in marked.value:  # the one field that is no setting
+            errors = [*errors, (("file",), f"file: no such setting; there are {', '.join(_known(Config, ()))}")]
+        elif config is not None:
+            config = replace(_with_defaults(config, marked.value), file=name)
+            errors = contradictions(config)
+        wrong = wrong + [(marked.line(place), said) for place, said in errors]
+    if wrong or config is None:
+        lines = [f"{name}:{line}: {said}" for line, said in sorted(set(wrong))]
+        raise InputError(
+            "\n".join(lines), next=f"mend {'these' if len(lines) > 1 else 'this'}; nothing was changed"
+        )
+    return config
+
+
+def checked(kind: type[Settings], values: Any) -> tuple[Settings | None, list[tuple[Place, str]]]:
+    """Plain values as settings, or None with all that is wrong: (where, what is said of it)."""
+    try:
+        return TypeAdapter(kind).validate_python(values), []
+    except ValidationError as error:
+        return None, [(each["loc"], _said(kind, each)) for each in error.errors(include_url=False)]
+
+
+def _with_defaults(config: Config, values: dict[str, Any]) -> Config:
+    """What a tenant's row does not say is as `defaults` have it."""
+    rows = values.get("tenants") or ()
+    tenants = [
+        with_defaults(tenant, row, config.defaults) for tenant, row in zip(config.tenants, rows, strict=False)
+    ]
+    return replace(config, tenants=tuple(tenants) or config.tenants)
+
+
+Limits = TypeVar("Limits", bound=TenantLimits)
+
+
+def with_defaults(tenant: Limits, said: dict[str, Any], defaults: TenantLimits) -> Limits:
+    """The tenant with the defaults for every limit that `said` does not name."""
+    names = {each.name: "class" if each.name == "priority" else each.name for each in fields(TenantLimits)}
+    return replace(tenant, **{name: getattr(defaults, name) for name, word in names.items() if word not in said})
+
+
+# --- what is said of a value
+
+
+def _said(kind: type[Any], error: ErrorDetails) -> str:
+    where = ".".join(str(each) for each in error["loc"])
+    name, around = str(error["loc"][-1]) if error["loc"] else "", error["loc"][:-1]
+    if error["type"] == "unexpected_keyword_argument":
+        known = list(_known(kind, around))
+        return f"{where}: no such setting{meant(name, known) or '; there are ' + ', '.join(known)}"
+    if error["type"] in ("missing", "missing_argument"):
+        return f"{where}: is missing"
+    if error["type"] == "dataclass_type":
+        return f"{where}: {_shown(error['input'])}: wanted settings, each as NAME: VALUE"
+    wanted = error["msg"].removeprefix("Value error, ").replace("Input should be ", "wanted ")
+    wanted = wanted.replace("String should match pattern", "wanted a text that matches")
+    return f"{where}: {_shown(error['input'])}: {wanted}"
+
+
+def _shown(value: Any) -> str:
+    text = str(value) if isinstance(value, str) else repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _known(kind: type[Any], place: Place) -> Iterator[str]:
+    """The settings that a place has."""
+    at: Any = kind
+    for step in place:
+        if isinstance(step, str) and is_dataclass(at):
+            hint = get_type_hints(at).get(step)
+            at = next((each for each in _inside(hint) if is_dataclass(each)), None)
+    if is_dataclass(at):
+        yield from (
+            "class" if each.name == "priority" else each.name for each in fields(at) if each.name != "file"
+        )
+
+
+def _inside(hint: Any) -> Iterator[Any]:
+    """The types that a hint is made of."""
+    if get_origin(hint) in (Annotated, tuple, types.UnionType):
+        for each in get_args(hint):
+            yield from _inside(each)
+    else:
+        yield hint

@@ -1,0 +1,163 @@
+"""What the models of a configuration take of a device's memory, told before anything is opened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import psutil
+
+from zinc_rt.batching.opening import engine_opener
+from zinc_rt.devices import Choice
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.mem.context_bytes import groups_of, state_row_bytes
+from zinc_rt.mem.plan import plan_memory
+from zinc_rt.model.registry import build_model
+from zinc_rt.resident import capacity_of
+from zinc_rt.serve.config.checks import may_ask
+from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings, TenantSettings
+from zinc_rt.serve.tenants.quotas import page_quota
+
+# What the roles of a memory plan's buffers are to who serves; state is told as pages and rows.
+PARTS = {
+    "weight": "weights", "constant": "weights", "activation": "arena", "output": "logits", "step": "step blocks",
+    "table": "page tables",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PagePool:
+    """Of one page group: how many pages there are, how large one is, in bytes of all its layers."""
+
+    name: str
+    pages: int
+    page_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """What one model takes. `parts`: bytes by what they are for; `contexts`: requests as long as the context that
+    its pages hold at once."""
+
+    id: str
+    tier: str
+    ctx: int
+    slots: int
+    page_tokens: int
+    pools: tuple[PagePool, ...]
+    state_rows: int
+    parts: dict[str, int]
+    contexts: int
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def tokens(self) -> int:
+        """Of context, in the pool that holds fewest: a window's own excepted."""
+        return self.pools[0].pages * self.page_tokens if self.pools else self.slots * self.ctx
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """What there is: `where` in words; 0 bytes where nobody knows before the device is opened."""
+
+    where: str
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantShare:
+    """What a tenant is sure of on a model, and may have at most. `tokens`: of context, in reserved pages."""
+
+    tenant: str
+    model: str
+    slots: int
+    most_slots: int
+    tokens: int
+    most_tokens: int
+
+
+def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemory, MemoryBudget]:
+    """Raises ZincErrors for a file that cannot be read, a tier that cannot be used, settings no model can have."""
+    opener = engine_opener(
+        settings.path, device.tier, device.device, settings.slots, settings.ctx, ordering=device.ordering,
+        threads=device.threads, pages=settings.kv.pages, state_rows=settings.state_rows,
+        unchecked=device.unchecked, simulated=device.simulated,
+    )  # fmt: skip
+    limits = opener.limits
+    model = build_model(opener.gguf, limits, "prefill")
+    groups = groups_of(model.graph)
+    if limits.pages is not None and len(limits.pages) != len(groups):
+        names = ", ".join(group.name for group in groups)
+        raise UsageError(f"model {settings.id}: kv.pages are {len(limits.pages)}, its page groups {names}")
+    step = settings.step_tokens or limits.step_tokens
+    planned = plan_memory(model.graph, capacity=capacity_of((step, min(step, limits.slots), limits.slots)))
+    parts = Counter[str]()
+    for name, allocation in planned.allocations.items():
+        role = name.partition("/")[0]
+        if role in PARTS:
+            parts[PARTS[role]] += allocation.size_bytes
+    pools = tuple(
+        PagePool(group.name, limits.group_pages(at, group.window), group.page_bytes(limits.page_tokens))
+        for at, group in enumerate(groups)
+    )
+    for pool in pools:
+        parts[f"pages, {pool.name}"] = pool.pages * pool.page_bytes
+    row = state_row_bytes(model.graph)
+    if row:
+        parts["state rows"] = limits.recurrent_rows * row
+    one = replace(limits, slots=1, pages=None)
+    alone = [one.group_pages(at, group.window) for at, group in enumerate(groups)]
+    contexts = min((pool.pages // need for pool, need in zip(pools, alone, strict=True)), default=limits.slots)
+    made = ModelMemory(
+        settings.id, opener.choice.tier, limits.ctx, limits.slots, limits.page_tokens, pools,
+        limits.recurrent_rows if row else 0, dict(parts), contexts,
+    )  # fmt: skip
+    return made, memory_of(opener.choice)
+
+
+def memory_of(choice: Choice) -> MemoryBudget:
+    """Of the device behind a tier. A simulated one lives in this machine's memory."""
+    if choice.gpu is not None and choice.gpu.node is not None and not choice.simulated:
+        return MemoryBudget(f"VRAM of {choice.gpu.name}", choice.gpu.node.vram_bytes)
+    if choice.simulated or not (choice.spec.simulable or choice.spec.lists_devices):
+        return MemoryBudget("this machine's memory", psutil.virtual_memory().total)
+    return MemoryBudget(f"the memory of {choice.tier}'s device", 0)
+
+
+def check_fits(models: Iterable[ModelMemory], memory: MemoryBudget) -> None:
+    """Raises InputError where all together exceed what there is."""
+    wanted = sum(model.total_bytes for model in models)
+    if memory.total_bytes and wanted > memory.total_bytes:
+        raise InputError(
+            f"the models take {wanted:,} bytes, {memory.where} has {memory.total_bytes:,}",
+            next="fewer slots, a smaller ctx, kv.pages of your own, or loaded: false for some of them",
+        )
+
+
+def tenant_shares(config: Config, models: Iterable[ModelMemory]) -> list[TenantShare]:
+    """Of each tenant on each model that it may ask."""
+    settings = {model.id: model for model in config.models}
+    return [
+        _share(tenant, model)
+        for tenant in config.tenants
+        for model in models
+        if may_ask(tenant, settings[model.id])
+    ]
+
+
+def _share(tenant: TenantSettings, model: ModelMemory) -> TenantShare:
+    pages = model.pools[0].pages if model.pools else 0
+    quota = page_quota(tenant, pages)
+    most = pages if quota.most is None else quota.most
+    return TenantShare(
+        tenant.id,
+        model.id,
+        tenant.slots_guaranteed,
+        min(model.slots, tenant.slots_max or model.slots),
+        quota.reserved * model.page_tokens,
+        most * model.page_tokens,
+    )

@@ -1,0 +1,85 @@
+"""The configuration's file, read again while requests run: tenants, keys, groups, limits, queues, models to load.
+
+What cannot change in a running process (address, device, ledger, models that are resident) is named, and stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container
+from dataclasses import dataclass, fields, replace
+
+from zinc_rt.errors import ZincError
+from zinc_rt.serve.config.file import read_config
+from zinc_rt.serve.config.settings import Config, ServerSettings, TenantSettings
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.tenants.tenancy import Tenancy
+from zinc_rt.serve.tenants.tenant_changes import change
+
+AT_START = ("device", "ledger", "log", "classes")  # sections that are read once
+ADDRESS = (  # of `server`
+    "host", "port", "max_connections", "connections_per_address", "header_s", "idle_s", "client_timeout_s", "cors",
+    "strict_parameters", "metrics_open", "router_key",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """`applied`: parts that are other now; `at_start`: those that would be after a restart."""
+
+    applied: tuple[str, ...]
+    at_start: tuple[str, ...]
+
+
+async def reload(server: InferenceServer) -> Reloaded:
+    """Raises ServeError 400 with every error of the file, 409 for tenants that do not fit what is in use; nothing
+    has changed then."""
+    if server.config.file is None:
+        raise ServeError(409, "this server was started without --config: there is no file to read", code="no_file")
+    try:
+        read = await asyncio.to_thread(read_config, server.config.file)
+    except ZincError as error:
+        raise ServeError(400, error.message, code="invalid_configuration") from error
+    before = server.tenancy.config
+    await change(server, lambda now: applied(now, with_what_came(server.tenancy, read), server.models))
+    now = server.tenancy.config
+    changed = [each.name for each in fields(Config) if getattr(now, each.name) != getattr(before, each.name)]
+    return Reloaded(tuple(changed), tuple(at_start(now, read)))
+
+
+def with_what_came(tenancy: Tenancy, read: Config) -> Config:
+    """The file's configuration with the tenants and keys that endpoints made, which no file has."""
+    names = {tenant.id: tenant for tenant in tenancy.config.tenants}
+    tenants = [_with_keys(tenant, names.get(tenant.id), tenancy.made_keys) for tenant in read.tenants]
+    there = {tenant.id for tenant in tenants}
+    came = [tenant for tenant in tenancy.config.tenants if tenant.id in tenancy.made and tenant.id not in there]
+    return replace(read, tenants=(*tenants, *came))
+
+
+def _with_keys(tenant: TenantSettings, before: TenantSettings | None, made: set[str]) -> TenantSettings:
+    known = {key.id for key in tenant.keys}
+    came = () if before is None else tuple(key for key in before.keys if key.id in made and key.id not in known)
+    return replace(tenant, keys=(*tenant.keys, *came))
+
+
+def applied(now: Config, read: Config, resident: Container[str]) -> Config:
+    """What of it a running process takes."""
+    kept = {name: getattr(now, name) for name in AT_START}
+    address = {name: getattr(now.server, name) for name in ADDRESS}
+    models = [model for model in now.models if model.id in resident]
+    models += [model for model in read.models if model.id not in resident]
+    return replace(read, **kept, server=replace(read.server, **address), models=tuple(models), file=now.file)
+
+
+def at_start(now: Config, read: Config) -> list[str]:
+    """The settings that are as they were until a restart."""
+    found = [name for name in AT_START if getattr(now, name) != getattr(read, name)]
+    found += [
+        f"server.{each.name}"
+        for each in fields(ServerSettings)
+        if getattr(now.server, each.name) != getattr(read.server, each.name)
+    ]
+    there = {model.id: model for model in read.models}
+    found += [f"models.{model.id}" for model in now.models if there.get(model.id) != model]
+    return found

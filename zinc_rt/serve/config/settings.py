@@ -1,0 +1,274 @@
+"""What a server is told to be: its address, device, models, tenants and their keys.
+
+    Config.for_model("M.gguf", port=8080)
+    read_config("serve.yaml")                       # serve/config/file.py: all of it, or every error with its line
+
+The fields are those of the file, and their limits stand beside them: the file, and the bodies of endpoints that
+change tenants, are held to the same ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Strict, StringConstraints, WithJsonSchema
+
+from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.config.values import auto, class_named, name_of_class, page_count, pages_or_auto, utc_time
+
+Whole = Annotated[int, Strict(), Ge(0)]
+Count = Annotated[int, Strict(), Ge(1)]
+Seconds = Annotated[float, Gt(0), Le(1e7)]
+Flag = Annotated[bool, Strict()]
+# What stands in headers, URLs, logs and the ledger: no account of the ledger begins so, no path is hidden in it.
+Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+ModelName = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
+Pages = Annotated[int | float, BeforeValidator(page_count)]  # pages, or a share of them from 0.0 to 1.0
+Scope = Literal["inference", "usage", "admin"]
+Class = Annotated[
+    Priority,
+    BeforeValidator(class_named),
+    PlainSerializer(name_of_class),
+    WithJsonSchema({"type": "string", "enum": [name_of_class(each) for each in Priority]}),
+]
+
+REFUSES_UNKNOWN = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """`header_s`, `body_s`: a request's headers, and then its body, are there after so long, or it is refused.
+    `idle_s`: a connection without a request stays so long; `client_timeout_s`: a client may take no bytes of its
+    answer for so long; `drain_s`: running requests may go on for so long after SIGTERM. `connections_per_address`:
+    of the `max_connections`; `requests_per_key`: at once. `insecure`: without any key, other addresses than the
+    loopback's. `strict_parameters`: one that is not known is refused. `metrics_open`: /metrics asks for no key.
+    `router_key`: shared with routers, which are told what is cached under it (serve/observe/routing.py)."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    host: Annotated[str, Strict()] = "127.0.0.1"
+    port: Annotated[int, Strict(), Ge(0), Le(65535)] = 8080
+    max_body_bytes: Count = 8 << 20
+    header_s: Seconds = 10.0
+    body_s: Seconds = 30.0
+    idle_s: Seconds = 75.0
+    client_timeout_s: Seconds = 30.0
+    max_connections: Count = 1024
+    connections_per_address: Count = 256
+    requests_per_key: Count = 1024
+    drain_s: Annotated[float, Ge(0), Le(1e7)] = 30.0
+    cors: tuple[str, ...] = ()
+    insecure: Flag = False
+    strict_parameters: Flag = True
+    metrics_open: Flag = False
+    router_key: Annotated[str, StringConstraints(strict=True, min_length=16)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """As `zinc-rt run` has them. `step_timeout_s`: that one step may take. `sanitizer`, `facts`: of a simulated
+    device; `unchecked`: a GPU on which pm4-test has not passed."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    tier: str = "auto"
+    device: Annotated[str, BeforeValidator(lambda value: "auto" if value is None else value)] = "auto"
+    ordering: str = "canonical-1"
+    threads: Whole = 0
+    step_timeout_s: Seconds | None = None
+    sanitizer: Literal["off", "fast", "full"] | None = None
+    facts: str | None = None
+    unchecked: Flag = False
+
+    @property
+    def simulated(self) -> dict[str, str]:
+        """What is asked of a simulated device."""
+        asked = {"sanitizer": self.sanitizer, "facts": self.facts}
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class KvSettings:
+    """`pages`: of each page group's pool, None for as many as all slots can hold at once."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    dtype: Literal["f32"] = "f32"
+    pages: Annotated[tuple[int, ...] | None, BeforeValidator(pages_or_auto)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """A model of the list. `path`: a GGUF file, or the name of a model that ships with the package. `loaded`: from
+    the start on. `pinned`: it is not unloaded to make room. `weight`: of its share of the device's time. `format`:
+    how it writes tool calls and reasoning; None: as its template says. `draft`: none yet in this version."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    id: ModelName
+    path: Annotated[str, StringConstraints(strict=True, min_length=1)]
+    ctx: Count | None = None
+    slots: Annotated[int, Strict(), Ge(1), Le(512)] = 8
+    step_tokens: Annotated[Whole, BeforeValidator(lambda value: 0 if value == "auto" else value)] = 0
+    pinned: Flag = True
+    loaded: Flag = True
+    weight: Annotated[float, Ge(0.001), Le(1000)] = 1.0
+    kv: KvSettings = KvSettings()
+    state_rows: Annotated[Annotated[int, Strict(), Ge(2)] | None, BeforeValidator(auto)] = None
+    format: Annotated[str | None, BeforeValidator(auto)] = None
+    draft: None = None
+    embeddings: Literal["mean", "cls", "last"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSettings:
+    """`age_s`: how long one band of waiting is. `floor_slots`: stay with the class while it has waited long."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    age_s: Seconds | None = None
+    floor_slots: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTable:
+    """What is not said of a class is as the scheduler has it."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    interactive: ClassSettings = ClassSettings()
+    standard: ClassSettings = ClassSettings()
+    batch: ClassSettings = ClassSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepths:
+    """Requests of a class that may wait on a model; what comes then is refused with 503."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    interactive: Count = 256
+    standard: Count = 1024
+    batch: Count = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class KeySettings:
+    """A key as the server keeps it: the SHA-256 of its secret, never that."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    id: Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9-]{1,32}$")]
+    sha256: Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9a-f]{64}$")]
+    scopes: tuple[Scope, ...] = ("inference", "usage")
+    expires: Annotated[datetime | None, BeforeValidator(utc_time)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantLimits:
+    """What a tenant is promised and may have at most; also what `defaults` may say of all.
+
+    `slots_guaranteed` and `kv_reserved` it always has, `slots_max` and `kv_max` it never exceeds. Rates, in tokens
+    a second, shape: with `on_limit: reject` a request that would wait for one is refused instead.
+    `requests_per_minute` and `queue_max` refuse. `models`: those it may ask, None for all."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    priority: Annotated[Class, Field(alias="class")] = Priority.STANDARD
+    weight: Annotated[float, Ge(0.001), Le(1000)] = 1.0
+    slots_guaranteed: Whole = 0
+    slots_max: Count | None = None
+    kv_reserved: Pages = 0
+    kv_max: Pages = 1.0
+    prefill_rate: Count | None = None
+    prefill_burst: Count | None = None
+    decode_rate: Count | None = None
+    decode_burst: Count | None = None
+    requests_per_minute: Count | None = None
+    queue_max: Count = 64
+    max_context: Count | None = None
+    max_tokens: Count | None = None
+    deadline_max_s: Seconds | None = None
+    session_pin_pages: Whole = 0
+    cache_ttl_s: Seconds | None = None
+    models: tuple[str, ...] | None = None
+    on_limit: Literal["wait", "reject"] = "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantSettings(TenantLimits):
+    """A tenant. Tenants of one `isolation_group` share cached prefixes; others never do."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    id: Name
+    isolation_group: Name | None = None
+    keys: tuple[KeySettings, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """A group of tenants whose members may learn what others of it asked, by how fast an answer begins."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    id: Name
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """As LedgerStore has them; without a `path` what tenants use is forgotten at the end."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    path: str | None = None
+    durability: Literal["second", "request"] = "second"
+    on_failure: Literal["continue", "refuse"] = "continue"
+    max_lag_s: Seconds = 600.0
+    usage_days: Count = 400
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """`prompts`: prompts and answers are in no log, and nothing can put them there."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    prompts: Literal["never"] = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A server's whole configuration. `file`: where it was read."""
+
+    __pydantic_config__ = REFUSES_UNKNOWN
+
+    models: tuple[ModelSettings, ...]
+    server: ServerSettings = ServerSettings()
+    device: DeviceSettings = DeviceSettings()
+    classes: ClassTable = ClassTable()
+    defaults: TenantLimits = TenantLimits()
+    tenants: tuple[TenantSettings, ...] = (TenantSettings(id="default"),)
+    groups: tuple[GroupSettings, ...] = ()
+    queue: QueueDepths = QueueDepths()
+    ledger: LedgerSettings = LedgerSettings()
+    log: LogSettings = LogSettings()
+    version: Literal[1] = 1
+    file: str | None = None
+
+    @classmethod
+    def for_model(
+        cls, path: str, *, id: str | None = None, model: dict[str, Any] | None = None, **settings: Any
+    ) -> Config:
+        """One model, one tenant "default", no key. `model`: more of ModelSettings; `settings`: more of Config."""
+        name = id or path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
+        return cls((ModelSettings(name, path, **(model or {})),), **settings)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether there is any key: then every request needs one."""
+        return any(tenant.keys for tenant in self.tenants)

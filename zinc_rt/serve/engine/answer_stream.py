@@ -1,0 +1,135 @@
+"""An answer on its way from the engine's thread to one client of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from zinc_rt.sched.request import Request, State
+from zinc_rt.serve.engine.endings import DEADLINE, failure, finish_reason
+from zinc_rt.serve.engine.requests import Ask, Delivered
+
+HELD_TOKENS = 256  # so many that nobody took: the request makes no more until somebody does
+PREEMPTED = frozenset({State.PARKED, State.EVICTED})
+
+
+class AnswerStream:
+    """What a request makes, step by step: iterate it, inside `async with`, which cancels what is left.
+
+    Lives in the event loop it was made in; the engine's thread only ever reaches it through call_soon_threadsafe.
+    `cancel(number, reason, index)` and `hold(number, held)` reach the engine: held is who has a reader that fell
+    behind. `expired`: its deadline passed, and what there is of it has the finish reason "length".
+    """
+
+    def __init__(
+        self,
+        number: int,
+        ask: Ask,
+        tenant: int,
+        *,
+        cancel: Callable[[int, str, int | None], None],
+        hold: Callable[[int, bool], None],
+    ) -> None:
+        self.number, self.ask, self.tenant = number, ask, tenant
+        self.loop = asyncio.get_running_loop()
+        self.prompt_tokens = len(ask.tokens)
+        self.request: Request | None = None  # the scheduler's, of its first choice
+        assert ask.sampling.seed is not None
+        self.seed = ask.sampling.seed
+        self.expired = False
+        self.detail = ""  # behind what its client is told of a failure
+        self._cancel, self._hold = cancel, hold
+        self._open = set(range(ask.sampling.n))
+        self._waiting: list[Delivered] = []
+        self._waiting_tokens = 0
+        self._held = self._told = False  # whether it is held; whether anything of it was taken
+        self._failure: BaseException | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that the prefix cache had."""
+        return 0 if self.request is None else self.request.cached
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens of the prompt that are computed, cached ones included."""
+        return 0 if self.request is None else min(self.request.computed, self.prompt_tokens)
+
+    @property
+    def preempted(self) -> bool:
+        """Whether it ran, and waits now for others: its first choice, as far as that can be seen from here."""
+        return self.request is not None and self.request.state in PREEMPTED
+
+    @property
+    def done(self) -> bool:
+        """Whether every choice has ended, taken or not."""
+        return not self._open
+
+    def put(self, delivered: Delivered) -> None:
+        """In the event loop: what a step made, with the scheduler's reason for an end."""
+        if delivered.index not in self._open:
+            return
+        reason = delivered.finish_reason
+        if reason is not None and finish_reason(reason) is None:
+            if reason != DEADLINE or not (self._told or self._waiting):
+                self._refuse(reason)
+                return
+            self.expired = True
+            delivered = replace(delivered, finish_reason="length")
+        if reason is not None:
+            self._open.discard(delivered.index)
+        self._waiting.append(delivered)
+        self._waiting_tokens += len(delivered.token_ids)
+        if self._waiting_tokens > HELD_TOKENS and not self._held and self._open:
+            self._held = True
+            self._hold(self.number, True)
+        self._news.set()
+
+    def _refuse(self, reason: str) -> None:
+        """A choice failed, and with it the request."""
+        if len(self._open) > 1:
+            self.cancel(reason)
+        self.fail(failure(reason, self.detail))
+
+    def fail(self, error: BaseException) -> None:
+        """In the event loop: nothing more comes, and this is why."""
+        self._failure = error
+        self._open.clear()
+        self._news.set()
+
+    def cancel(self, reason: str = "cancelled", *, index: int | None = None) -> None:
+        """Make no more of it, or of one choice."""
+        self._cancel(self.number, reason, index)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Delivered]:
+        """Everything that came since the last time; raises what the request failed with."""
+        while not self._waiting:
+            if self._failure is not None:
+                raise self._failure
+            if not self._open:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        taken, self._waiting = self._waiting, []
+        self._waiting_tokens, self._told = 0, True
+        if self._held:
+            self._held = False
+            self._hold(self.number, False)
+        return taken
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self.cancel("client_gone" if error is not None else "cancelled")
+            self._open.clear()

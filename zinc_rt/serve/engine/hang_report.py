@@ -1,0 +1,52 @@
+"""What is kept of a step that failed, for whoever mends it: a file with what the tier said and who was in it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from zinc_rt import files
+from zinc_rt.backends.base import Backend
+from zinc_rt.errors import OutputError
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.state import SchedulerState
+from zinc_rt.serve.observe.logs import LOGGER
+
+KEPT = 32  # of the latest
+
+
+def folder() -> Path:
+    """Where they lie; it need not exist."""
+    return files.state_folder() / "hangs"
+
+
+def save_hang(model: str, scheduler: SchedulerState, backend: Backend, plan: StepPlan, error: Exception) -> str:
+    """Write a failed step's report, without a word of any prompt; its id, the file's name."""
+    id = f"hang-{datetime.now(UTC):%Y%m%dT%H%M%S}-{scheduler.counts.failed_steps + 1}"
+    slots = sorted({int(slot) for slot in plan.slot[: plan.tokens]})
+    present = [each for slot in slots if (each := scheduler.slots.requests[slot]) is not None]
+    device = backend.device
+    lines = [
+        f"{id}: step {plan.number} of model {model} failed",
+        f"tier {backend.spec.tier}, device {device.name} {device.arch}{' SIMULATED' * device.simulated}, "
+        f"kernel {device.kernel}, firmware {device.firmware}, ordering {backend.ordering}",
+        f"{plan.tokens} tokens, {plan.decodes} decodes, {len(plan.prompts)} prompts, {plan.rows} rows",
+        *(
+            f"slot {r.slot}: request {r.number}.{r.choice} of tenant {scheduler.tenants[r.tenant].name}, "
+            f"{r.state.value}, {r.computed} computed, {r.made} made, {r.failures} failed steps before"
+            for r in present
+        ),
+        "",
+        f"{type(error).__name__}: {error}",
+    ]
+    path = folder() / f"{id}.txt"
+    told = {"model": model, "report": str(path)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_whole(path, lambda file: file.write("\n".join([*lines, ""]).encode()))
+        for old in sorted(path.parent.glob("hang-*.txt"))[:-KEPT]:
+            old.unlink(missing_ok=True)
+    except (OSError, OutputError) as unwritten:
+        told["unwritten"] = str(unwritten)
+    LOGGER.warning("hang", extra=told)
+    return id

@@ -1,0 +1,144 @@
+"""Which models are resident: loaded and unloaded by what fits, the least recently used going first."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from zinc_rt.errors import ZincError
+from zinc_rt.serve.config.memory_plan import MemoryBudget, ModelMemory, plan_of
+from zinc_rt.serve.config.settings import ModelSettings
+from zinc_rt.serve.engine.served_model import ServedModel, open_model
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError
+
+UNLOAD_SECONDS = 30.0  # that what runs on a model may go on before it goes
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingRoom:
+    """Whether a model that is not resident would fit. `unloads`: which would go for it; `missing_bytes`: what is
+    lacking even so; `unusable`: why it cannot be opened at all."""
+
+    ctx: int = 0
+    bytes: int = 0
+    unloads: tuple[str, ...] = ()
+    missing_bytes: int = 0
+    unusable: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return not (self.missing_bytes or self.unusable)
+
+
+class ModelLoader:
+    """Loads and unloads, one at a time. Lives in the event loop; files are read beside it, and the engine's thread
+    goes on with the other models."""
+
+    def __init__(self, server: InferenceServer) -> None:
+        self._server = server
+        self._plans: dict[ModelSettings, tuple[ModelMemory, MemoryBudget]] = {}
+        self._one = asyncio.Lock()
+
+    def settings(self, id: str) -> ModelSettings:
+        """Of a model of the configuration's list: no other can be loaded. Raises ServeError 404."""
+        known = {model.id: model for model in self._server.tenancy.config.models}
+        if id not in known:
+            raise ServeError(
+                404,
+                f"no model is called {id[:64]!r}; the configuration has {', '.join(known)}",
+                param="model",
+                code="model_not_found",
+            )
+        return known[id]
+
+    async def room(self, settings: ModelSettings) -> LoadingRoom:
+        """For a model that is not resident."""
+        return await asyncio.to_thread(self._room, settings)
+
+    def _room(self, settings: ModelSettings) -> LoadingRoom:
+        resident = list(self._server.models.values())
+        try:
+            planned, memory = self._plan(settings)
+            sizes = {model.id: self._plan(model.settings)[0].total_bytes for model in resident}
+        except ZincError as error:
+            return LoadingRoom(unusable=error.message)
+        return room_for(planned, memory.total_bytes, resident, sizes)
+
+    def _plan(self, settings: ModelSettings) -> tuple[ModelMemory, MemoryBudget]:
+        if settings not in self._plans:
+            self._plans[settings] = plan_of(settings, self._server.config.device)
+        return self._plans[settings]
+
+    async def load(self, id: str) -> ServedModel:
+        """Make a model resident; others go where there is no room, the least recently used first, none that is
+        pinned. Raises ServeError 404 for one that is not in the configuration, 409 for one that cannot be opened,
+        or does not fit even so."""
+        async with self._one:
+            server = self._server
+            if (found := server.models.get(id)) is not None:
+                if not found.lost:
+                    return found
+                self._plans.pop(found.settings, None)  # its file may be another
+                await server.call(partial(server.remove, found))
+            settings = self.settings(id)
+            room = await self.room(settings)
+            if room.unusable:
+                raise _conflict(room.unusable, "model_unusable")
+            if not room.fits:
+                raise _conflict(
+                    f"{id} takes {room.bytes:,} bytes, {room.missing_bytes:,} more than there are, also without "
+                    "those that are not pinned",
+                    "model_does_not_fit",
+                )
+            for other in room.unloads:
+                await self._unload(server.models[other], UNLOAD_SECONDS)
+            async with server.tenancy.changing:  # its scheduler begins with the tenants there are when it is added
+                try:
+                    model = await asyncio.to_thread(open_model, settings, server.tenancy.config, server.wake)
+                except ZincError as error:
+                    raise _conflict(error.message, "model_unusable") from error
+                await server.call(lambda: server.add(model))
+            return model
+
+    async def unload(self, id: str, seconds: float = UNLOAD_SECONDS) -> None:
+        """Take nothing new for a model, let what runs end for so long, and give back what it holds. Raises
+        ServeError 404 where it is not resident."""
+        async with self._one:
+            await self._unload(self._server.model(id), seconds)
+
+    async def _unload(self, model: ServedModel, seconds: float) -> None:
+        server = self._server
+        model.leaving = True
+        until = time.monotonic() + seconds
+        while model.streams and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        for stream in list(model.streams.values()):
+            stream.cancel("model_unloaded")
+        while model.streams and not model.lost:
+            await asyncio.sleep(0.01)  # a step at most
+        if server.store is not None:
+            await asyncio.to_thread(server.store.settle)  # its ledger goes with it
+        await server.call(lambda: server.remove(model))
+
+
+def room_for(
+    planned: ModelMemory, whole: int, resident: Sequence[ServedModel], sizes: Mapping[str, int]
+) -> LoadingRoom:
+    """Who goes for a model on `whole` bytes, 0: unknown, and taken for enough. Idle ones go first."""
+    missing = planned.total_bytes + sum(sizes[model.id] for model in resident) - whole if whole else 0
+    gone: list[str] = []
+    for model in sorted(resident, key=lambda model: (bool(model.streams), model.used_at)):
+        if missing <= 0:
+            break
+        if not model.settings.pinned:
+            gone.append(model.id)
+            missing -= sizes[model.id]
+    return LoadingRoom(planned.ctx, planned.total_bytes, tuple(gone) if missing <= 0 else (), max(0, missing))
+
+
+def _conflict(said: str, code: str) -> ServeError:
+    return ServeError(409, said, "conflict_error", "model", code)

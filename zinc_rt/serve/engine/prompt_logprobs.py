@@ -1,0 +1,73 @@
+"""Logprobs of a prompt's own tokens: it is drawn again, one token a step, each masked to what stands there.
+
+Logprobs are of the logits before any mask, so that they are those of reading it. What is computed stays in the
+prefix cache, for the answer behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from zinc_rt.batching.completion import TokenLogprob
+from zinc_rt.sampling import Sampling
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError
+
+
+@dataclass(slots=True, eq=False)
+class ForcedTokens:
+    """A TokenMask that allows these tokens alone, one after the other."""
+
+    tokens: Sequence[int]
+    taken: int = 0
+
+    complete, failure = False, ""
+
+    def fill(self, words: np.ndarray) -> None:
+        words[:] = 0
+        if self.taken < len(self.tokens):
+            id = self.tokens[self.taken]
+            words.view(np.uint32)[id // 32] = np.uint32(1 << id % 32)
+
+    def accept(self, token: int) -> None:
+        self.taken += 1
+
+    def fork(self) -> Self:
+        return type(self)(self.tokens, self.taken)
+
+
+async def all_prompt_logprobs(
+    server: InferenceServer, asks: Sequence[Ask], top: int
+) -> list[list[TokenLogprob | int]]:
+    """Of each prompt's tokens, with `top` rivals. Raises ServeError where a request fails, and ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(prompt_logprobs(server, ask, top)) for ask in asks]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def prompt_logprobs(server: InferenceServer, ask: Ask, top: int) -> list[TokenLogprob | int]:
+    """Of each of its prompt's tokens, with `top` rivals; the first is a bare id, as nothing stands before it.
+    Raises ServeError where the request fails."""
+    first, rest = ask.tokens[0], ask.tokens[1:]
+    if not rest:
+        return [first]
+    sampling = Sampling(max_tokens=len(rest), logprobs=top, ignore_eos=True, seed=0)
+    scored: list[TokenLogprob | int] = [first]
+    forced = replace(ask, tokens=(first,), sampling=sampling, grammar=ForcedTokens(rest))
+    async with await server.submit(forced) as stream:
+        async for deliveries in stream:
+            for delivered in deliveries:
+                scored += delivered.logprobs or ()
+    if len(scored) < len(ask.tokens):  # a tenant may be held to shorter answers
+        said = f"the prompt's {len(ask.tokens)} tokens are more than this tenant's answers may have"
+        raise ServeError(400, f"echo: {said}, and its logprobs are drawn as one", param="echo")
+    return scored

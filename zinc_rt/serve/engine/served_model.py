@@ -1,0 +1,259 @@
+"""A model that a server has resident: its core, and the streams of those who asked it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zinc_rt.batching.answering import logprob_of
+from zinc_rt.batching.engine_core import EngineCore, pools_of
+from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
+from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.config.settings import Config, ModelSettings
+from zinc_rt.serve.engine.answer_stream import AnswerStream
+from zinc_rt.serve.engine.hang_report import save_hang
+from zinc_rt.serve.engine.model_file import ModelFile
+from zinc_rt.serve.engine.requests import Ask, Delivered
+from zinc_rt.serve.formats.format import Format
+from zinc_rt.serve.formats.table import choose, named
+from zinc_rt.serve.http.request_ids import RequestIds
+from zinc_rt.serve.observe.answer_log import tell_answer
+from zinc_rt.serve.observe.model_metrics import ModelMetrics, RequestTimes
+from zinc_rt.serve.tenants.quotas import scheduler_classes, scheduler_tenants
+
+if TYPE_CHECKING:
+    from zinc_rt.serve.grammars.grammar import GrammarCompiler
+
+DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
+LATEST_SECONDS = 1e9  # a deadline beyond is none
+Delivery = tuple[AnswerStream, Delivered]
+
+
+@dataclass(eq=False)
+class ServedModel:
+    """One model on the device. The engine's thread runs its core; `ask` is for the event loop. `used_seconds` of
+    the device; `virtual_seconds`, as those of a model of weight 1, decide whose step is next."""
+
+    settings: ModelSettings
+    opener: EngineOpener
+    core: EngineCore
+    file: ModelFile
+    wake: Callable[[], None]  # the engine's thread: there is a message
+    used_seconds: float = 0.0
+    virtual_seconds: float = 0.0
+    was_busy: bool = False  # when a turn was last taken
+    used_at: float = field(default_factory=time.monotonic)  # when somebody last asked, at first when it came
+    leaving: bool = False  # it takes nothing new
+    lost: str = ""  # why it answers nobody any more
+    lost_code: str = ""  # the same for programs
+    streams: dict[int, AnswerStream] = field(default_factory=dict)
+    arriving: Counter[tuple[int, Priority]] = field(default_factory=Counter)  # asked, and in no queue yet
+    metrics: ModelMetrics = field(init=False)
+    request_ids: RequestIds = field(default_factory=RequestIds)
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    hang_report: str = ""  # of the last step that failed
+
+    def __post_init__(self) -> None:
+        self.core.scheduler.failed = self._failed
+        self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
+
+    @property
+    def id(self) -> str:
+        return self.settings.id
+
+    @property
+    def ctx(self) -> int:
+        return self.core.engine.limits.ctx
+
+    @property
+    def random_weights(self) -> bool:
+        """Whether it ships with the package: nobody trained those, and what they say means nothing."""
+        return Path(self.opener.gguf.path).parent == EMBEDDED
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether an answer is the same whoever else asks."""
+        return self.core.engine.backend.ordering in DETERMINISTIC
+
+    @cached_property
+    def format(self) -> Format:
+        """How it writes reasoning and calls: as the configuration says, else by its template."""
+        if self.settings.format is not None:
+            return named(self.settings.format)
+        template = self.core.engine.model.gguf.metadata.get("tokenizer.chat_template")
+        return choose(template if isinstance(template, str) else None)
+
+    @cached_property
+    def grammars(self) -> GrammarCompiler:
+        """Raises UsageError without a tokenizer."""
+        from zinc_rt.serve.grammars.grammar import GrammarCompiler  # llguidance only where it is asked for
+
+        tokenizer = self.core.needed_tokenizer("a grammar")
+        return GrammarCompiler(tokenizer, self.core.engine.model.vocab, self.format.marks)
+
+    @property
+    def fingerprint(self) -> str:
+        """OpenAI's system_fingerprint: of the file, the ordering and the kernels."""
+        backend = self.core.engine.backend
+        said = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
+        return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+
+    def findings(self) -> str:
+        """What a simulated device found wrong, in a sentence: such answers are not to be trusted."""
+        instrument = self.core.engine.backend.instrument
+        found = instrument.findings() if instrument is not None else []
+        if not found:
+            return ""
+        return f"the simulated device of {self.id} found {len(found)} mistakes, the first: {found[0].text}"
+
+    @property
+    def pending(self) -> bool:
+        """Whether somebody asked and has not been answered, or a message or a timer is due."""
+        scheduler = self.core.scheduler
+        due_ns = scheduler.next_event()
+        return bool(scheduler.live) or (due_ns is not None and due_ns <= time.monotonic_ns())
+
+    # --- in the event loop
+
+    def ask(self, ask: Ask) -> AnswerStream:
+        """Begin a request. Raises UsageError for one that can never run."""
+        core, sampling, self.used_at = self.core, ask.sampling.seeded(), time.monotonic()
+        core.check(ask.tokens, sampling)
+        tenant = core.tenant_number(ask.tenant)
+        number = next(self._numbers)
+        stream = AnswerStream(
+            number, replace(ask, sampling=sampling), tenant, cancel=self._cancel, hold=self._hold
+        )
+        deadline_ns = None
+        if ask.deadline_seconds is not None:
+            deadline_ns = time.monotonic_ns() + int(1e9 * min(ask.deadline_seconds, LATEST_SECONDS))
+        self.streams[number] = stream
+        self.request_ids.add(number, ask.request_id)
+        priority = core.tenants[tenant].priority if ask.priority is None else ask.priority
+        self.arriving[tenant, priority] += 1
+        try:
+            stream.request = core.submit_tokens(  # a step may run before it is set: nothing there needs it
+                number,
+                ask.tokens,
+                sampling,
+                tenant=tenant,
+                priority=ask.priority,
+                deadline_ns=deadline_ns,
+                session=session_number(ask.session),
+                salt=ask.cache_salt,
+                mask=ask.grammar,
+            )
+        except BaseException:
+            del self.streams[number]
+            raise
+        return stream
+
+    def _cancel(self, number: int, reason: str, index: int | None) -> None:
+        self.core.scheduler.cancel(number, reason, choice=index)
+        self.wake()
+
+    def _hold(self, number: int, held: bool) -> None:
+        self.core.scheduler.hold(number, held)
+        self.wake()
+
+    # --- in the engine's thread
+
+    def _tell_end(self, request: Request, times: RequestTimes, now_ns: int) -> None:
+        tenant = self.core.scheduler.tenants[request.tenant].name
+        tell_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
+
+    def _failed(self, error: Exception, plan: StepPlan) -> None:
+        self.hang_report = save_hang(self.id, self.core.scheduler, self.core.engine.backend, plan, error)
+
+    def step(self) -> list[Delivery] | None:
+        """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
+        began = time.monotonic()
+        self.arriving = Counter()  # the step takes them in
+        batch = self.core.scheduler.step()
+        seconds = time.monotonic() - began
+        self.used_seconds += seconds
+        self.virtual_seconds += seconds / self.settings.weight
+        return None if batch is None else self._deliveries(batch)
+
+    def _deliveries(self, batch: Batch) -> list[Delivery]:
+        made: dict[tuple[int, int], Delivered] = {}
+        delivered = Counter[int]()
+        ended = {(number, choice): reason for number, choice, reason in batch.ended}
+        rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
+        for row, (number, choice, token) in enumerate(rows):
+            stream = self.streams.get(number)
+            if stream is None:
+                continue
+            delivered[stream.tenant] += 1
+            one = None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, stream.ask.sampling)
+            logprobs = None if one is None else (one,)
+            reason = ended.pop((number, choice), None)
+            made[number, choice] = Delivered(choice, (token,), logprobs, reason)
+        for (number, choice), reason in ended.items():
+            made[number, choice] = Delivered(choice, finish_reason=reason)
+        for number, _, reason in batch.ended:
+            if reason == "device_hang" and (stream := self.streams.get(number)) is not None:
+                stream.detail = f"report {self.hang_report}"
+        for tenant, count in delivered.items():
+            self.core.ledger.count("tokens_delivered", tenant, count)
+        deliveries = [(stream, each) for (number, _), each in made.items() if (stream := self.streams.get(number))]
+        for number, _, _ in batch.ended:
+            if number not in self.core.scheduler.live:
+                self.streams.pop(number, None)
+        return deliveries
+
+
+def open_model(
+    settings: ModelSettings,
+    config: Config,
+    wake: Callable[[], None],
+) -> ServedModel:
+    """Raises ZincErrors, each with what to do, for a file that cannot be read or run, a tier that cannot be used,
+    a context that does not fit."""
+    device = config.device
+    opener = engine_opener(
+        settings.path,
+        device.tier,
+        device.device,
+        settings.slots,
+        settings.ctx,
+        ordering=device.ordering,
+        threads=device.threads,
+        timeout=device.step_timeout_s,
+        pages=settings.kv.pages,
+        state_rows=settings.state_rows,
+        unchecked=device.unchecked,
+        simulated=device.simulated,
+    )
+    file = ModelFile.of(Path(opener.gguf.path))
+    engine = opener()
+    try:
+        core = EngineCore(
+            engine,
+            scheduler_tenants(config, [group.pages for group in pools_of(engine)]),
+            step_tokens=settings.step_tokens,
+            again=opener,
+            classes=scheduler_classes(config),
+            client_timeout_seconds=config.server.client_timeout_s,
+        )
+        core.build_all()  # no client waits for weights and graphs
+    except BaseException:
+        engine.close()
+        raise
+    return ServedModel(settings, opener, core, file, wake)
+
+
+def session_number(name: str) -> int:
+    """Of a session's name: a positive i64, 0 for none."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "little") | 1 if name else 0

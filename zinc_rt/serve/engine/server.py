@@ -1,0 +1,302 @@
+"""The server behind the HTTP: a thread that drives the device, streams that carry its tokens to the event loop.
+
+    server = InferenceServer(config)
+    server.start()                                    # the models are resident when it returns
+    async with await server.submit(Ask(...)) as stream:
+        async for delivered in stream: ...
+    server.stop()
+
+Only the engine's thread touches schedulers and devices. What crosses: requests and cancellations through the
+scheduler's mailbox, calls through `call`, tokens by one call_soon_threadsafe a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from zinc_rt.batching.engine_core import ContextExceeded
+from zinc_rt.errors import OutputError, UsageError, ZincError
+from zinc_rt.sched.usage.ledger_store import LedgerStore
+from zinc_rt.serve.config.settings import Config
+from zinc_rt.serve.engine.answer_stream import AnswerStream
+from zinc_rt.serve.engine.endings import failure
+from zinc_rt.serve.engine.model_file import LOOK_SECONDS
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.served_model import Delivery, ServedModel, open_model
+from zinc_rt.serve.engine.turns import by_turn
+from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.tenants.tenancy import Tenancy
+
+T = TypeVar("T")
+
+
+class InferenceServer:
+    """One process, one device, the models on it. `models`: those that are resident, by id, replaced as a whole
+    when one comes or goes."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.tenancy = Tenancy(config)
+        self.models: dict[str, ServedModel] = {}
+        self.draining = False
+        self.started_at = time.time()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._ended = False  # the engine's thread runs nothing any more
+        self._wake = threading.Event()
+        self._stopping = False
+        self._opened: Future[None] = Future()
+        self._lost: Future[str] = Future()  # why the device is gone
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._store: LedgerStore | None = None
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        self._unwritten = ""  # why the ledger's last seconds are not in its file
+
+    # --- from outside
+
+    @property
+    def store(self) -> LedgerStore | None:
+        """Where the ledgers are kept; None where they are forgotten at the end."""
+        return self._store
+
+    def start(self) -> None:
+        """Open the models and begin to serve. Raises ZincErrors of what cannot be opened."""
+        self._thread.start()
+        self._opened.result()
+
+    async def opened(self) -> None:
+        """As `start`, without keeping the event loop from anything meanwhile."""
+        self._thread.start()
+        await asyncio.shield(asyncio.wrap_future(self._opened))
+
+    async def lost(self) -> str:
+        """Returns once the device is gone for good: why."""
+        return await asyncio.shield(asyncio.wrap_future(self._lost))
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """End at once: what is still being made is lost, the ledger is written, the device given back. False where
+        its thread has not ended after `timeout_seconds`.
+
+        Raises OutputError where the ledger could not be written."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        ended = not self._thread.is_alive()
+        if ended and self._unwritten:
+            raise OutputError(
+                self._unwritten, next="free the disk, or choose another path: these seconds are not in the file"
+            )
+        return ended
+
+    def degraded(self) -> list[str]:
+        """What is wrong while it goes on serving, a sentence each. May wait for a simulated device."""
+        found = [model.lost for model in self.models.values()]
+        found += [model.findings() for model in self.models.values() if not model.lost]
+        if self._store is not None:
+            found.append(self._store.health().degraded)
+        return [sentence for sentence in found if sentence]
+
+    @property
+    def requests(self) -> int:
+        """How many have not been answered."""
+        return sum(len(model.streams) for model in self.models.values())
+
+    async def drain(self, seconds: float) -> bool:
+        """Take nothing new and wait for what runs, so long; whether all of it ended. What did not is failed."""
+        self.draining = True
+        until = time.monotonic() + seconds
+        while self.requests and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        left = [stream for model in self.models.values() for stream in list(model.streams.values())]
+        for stream in left:
+            stream.cancel("draining")
+        while self.requests and not self._lost.done():
+            await asyncio.sleep(0.01)  # a step at most
+        return not left
+
+    async def submit(self, ask: Ask) -> AnswerStream:
+        """Begin a request. Raises ServeError where it is refused."""
+        if not self._opened.done():
+            raise unavailable("the models are being loaded", "loading", 5)
+        if self.draining:
+            raise failure("draining")
+        if self._store is not None and (why := self._store.refuses()):
+            raise unavailable(why, "ledger", 10)
+        model = self.model(ask.model)
+        if model.leaving:
+            raise failure("model_unloaded")
+        try:
+            stream = model.ask(self.tenancy.allowed(ask, model))
+        except ContextExceeded as error:
+            raise ServeError(400, error.message, code="context_length_exceeded") from error
+        except UsageError as error:
+            raise ServeError(400, str(error)) from error
+        if model.lost:  # until now: if later, the stream is told
+            model.streams.pop(stream.number, None)
+            raise unavailable(model.lost, model.lost_code, 10)
+        self._wake.set()
+        return stream
+
+    def model(self, name: str) -> ServedModel:
+        """The resident model of an id. Raises ServeError 404."""
+        found = self.models.get(name)
+        if found is None:
+            there = ", ".join(self.models) or "none"
+            raise ServeError(
+                404, f"no model is called {name!r}; resident: {there}", param="model", code="model_not_found"
+            )
+        return found
+
+    def call(self, function: Callable[[], T]) -> Awaitable[T]:
+        """Run a function in the engine's thread, between two steps."""
+        future: Future[T] = Future()
+        self._calls.append((future, function))
+        self._wake.set()
+        if self._ended:
+            self._run_calls()
+        return asyncio.wrap_future(future)
+
+    def _run_calls(self) -> None:
+        while self._calls:
+            future, function = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                if self._ended:
+                    raise failure("draining")
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+    def wake(self) -> None:
+        """There is something new in a scheduler's mailbox."""
+        self._wake.set()
+
+    # --- the engine's thread
+
+    def _run(self) -> None:
+        try:
+            self._open()
+        except BaseException as error:
+            self._close()
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(None)
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                self._run_calls()
+                self._look_at_files()
+                if not self._step():
+                    self._wake.wait(self._until_due())
+        except Exception as error:  # nobody is to wait for a thread that has ended
+            self._lose("the server", error)
+        finally:
+            self._close()
+
+    def _open(self) -> None:
+        config = self.config
+        ledger = config.ledger
+        if ledger.path is not None:  # first: another process may have the file
+            self._store = LedgerStore(
+                ledger.path,
+                durability=ledger.durability,
+                on_failure=ledger.on_failure,
+                max_lag_s=ledger.max_lag_s,
+                usage_days=ledger.usage_days,
+            )
+        for settings in config.models:
+            if settings.loaded:
+                self.add(open_model(settings, self.tenancy.config, self._wake.set))
+
+    def add(self, model: ServedModel) -> None:
+        """From now on it is resident."""
+        self.models = {**self.models, model.id: model}
+        if self._store is not None:
+            self._store.add(model.id, model.core.ledger)
+
+    def remove(self, model: ServedModel) -> None:
+        """It is resident no longer, and what it held is given back."""
+        self.models = {id: other for id, other in self.models.items() if other is not model}
+        self._end(model, f"{model.id} was unloaded", "model_unloaded")
+        model.core.close()
+
+    def _step(self) -> bool:
+        """A step of the model whose turn it is. False where none has anything to compute now."""
+        for model in by_turn(self.models.values()):
+            try:
+                deliveries = model.step()
+            except Exception as error:  # the device did not come back
+                self._lose(f"the device of {model.id}", error)
+                return True
+            if deliveries is not None:
+                self._deliver(deliveries)
+                return True
+        return False
+
+    def _lose(self, what: str, error: Exception) -> None:
+        said = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
+        why = f"{what} is lost: {said}"
+        for each in self.models.values():  # they share the device, and this process is to end
+            self._end(each, why, "device_lost")
+        if not self._lost.done():
+            self._lost.set_result(why)
+
+    def _end(self, model: ServedModel, why: str, code: str) -> None:
+        """Nobody gets anything of it any more."""
+        model.lost_code, model.lost = code, why
+        streams = list(model.streams.values())  # one that comes meanwhile finds it lost, in `submit`
+        model.streams.clear()
+        for stream in streams:
+            _call_soon(stream.loop, partial(stream.fail, unavailable(why, code, 10)))
+
+    def _look_at_files(self) -> None:
+        """Once a minute: whose file is another now would answer with other weights after the next hang, or does
+        already."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        for model in self.models.values():
+            if not model.lost and (changed := model.file.changed()):
+                self._end(model, changed, "model_changed")
+                model.core.close()
+
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Into the event loop of each stream, which is one, by one call."""
+        loops = {stream.loop for stream, _ in deliveries}
+        for loop in loops:
+            _call_soon(loop, partial(_put, [each for each in deliveries if each[0].loop is loop]))
+
+    def _until_due(self) -> float:
+        """Seconds until a scheduler has something to do that no message brings, or files are to be looked at."""
+        due = [
+            at for model in self.models.values() if not model.lost and (at := model.core.scheduler.next_event())
+        ]
+        due.append(int(self._look_at * 1e9))
+        return max(0.0, (min(due) - time.monotonic_ns()) / 1e9)
+
+    def _close(self) -> None:
+        self._ended = True
+        self._run_calls()
+        for model in self.models.values():
+            model.core.close()
+        if self._store is not None:
+            self._unwritten = self._store.close().degraded
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, do: Callable[[], object]) -> None:
+    with suppress(RuntimeError):  # it is closed: its clients are gone
+        loop.call_soon_threadsafe(do)
+
+
+def _put(deliveries: Iterable[Delivery]) -> None:
+    for stream, delivered in deliveries:
+        stream.put(delivered)

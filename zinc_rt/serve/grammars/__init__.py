@@ -1,0 +1,1 @@
+"""Answers that follow a grammar: masks of tokens by llguidance."""

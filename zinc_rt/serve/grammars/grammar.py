@@ -1,0 +1,206 @@
+"""What an answer has to look like, kept to by masking what may be drawn: JSON schemas, regular expressions,
+choices, Lark and GBNF grammars. llguidance says which tokens may follow.
+
+    compiler = GrammarCompiler(tokenizer, vocab)
+    llm.generate(prompts, sampling, grammar=compiler.compile(GrammarSpec("json_schema", text)))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import llguidance
+import numpy as np
+
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.serve.grammars.grammar_source import source_of
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec
+
+COMPILE_SECONDS = 1.0
+MASK_CPU_SECONDS = 0.05  # that one mask may take
+NO_TOKEN = -1
+
+
+class Grammar:
+    """The grammar of one choice, as far as that has come; a TokenMask of the scheduler.
+
+    `after`: it begins behind this text, reasoning's end, and whatever comes before is free but for end tokens.
+    `opens`: a token that may come first instead, and lets `after` be waited for.
+    """
+
+    def __init__(
+        self,
+        matcher: llguidance.LLMatcher,
+        vocabulary: GrammarVocabulary,
+        *,
+        after: str = "",
+        opens: int = NO_TOKEN,
+    ) -> None:
+        self.failure = ""
+        self._matcher = matcher
+        self._vocabulary = vocabulary
+        self._after = after.encode()
+        self._opens = opens
+        self._free: list[int] = []  # tokens that came before it began
+        self._waits = bool(after) and opens == NO_TOKEN
+        self._consumed = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more can follow."""
+        return not self._waits and not self.failure and self._matcher.is_stopped()
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the answer might end here."""
+        return not self._waits and self._matcher.is_accepting()
+
+    def fill(self, words: np.ndarray) -> None:
+        """As TokenMask has it. A mask that takes too long is the request's failure, and allows everything: what
+        is drawn then does not count."""
+        if self._waits:
+            words[:] = self._vocabulary.free
+            return
+        began = time.thread_time()
+        try:
+            self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        except Exception:  # whatever it is, only this request asked for it
+            self._fail("grammar_failed")
+        if self._matcher.is_error() or time.thread_time() - began > MASK_CPU_SECONDS:
+            self._fail("grammar_too_slow")
+        if self.failure:
+            words[:] = -1
+        elif self._may_open:
+            words.view(np.uint32)[self._opens // 32] |= np.uint32(1 << self._opens % 32)
+
+    def mask(self) -> np.ndarray:
+        """What may come next, i32 [ceil(V / 32)]."""
+        words = np.zeros(self._vocabulary.words, np.int32)
+        self.fill(words)
+        return words
+
+    def accept(self, token: int) -> None:
+        """A token counts. `failure` says where it may not."""
+        if self._may_open and token == self._opens:
+            self._waits = True
+        if self._waits:
+            self._free.append(token)
+            self._waits = not self._ended()
+        elif self._matcher.consume_token(token):
+            self._consumed += 1
+        else:
+            self._fail("grammar_failed")
+
+    def rollback(self, tokens: int) -> None:
+        """Take the last so many back."""
+        own = min(tokens, self._consumed)
+        self._matcher.rollback(own)
+        self._consumed -= own
+        if tokens > own:
+            del self._free[own - tokens :]
+            self._waits = not self._ended() if self._free else self._opens == NO_TOKEN and bool(self._after)
+
+    def fork(self) -> Grammar:
+        """One that has come as far and goes on by itself."""
+        other = Grammar(self._matcher.deep_copy(), self._vocabulary)
+        other.failure, other._after, other._opens = self.failure, self._after, self._opens
+        other._free, other._waits, other._consumed = list(self._free), self._waits, self._consumed
+        return other
+
+    @property
+    def _may_open(self) -> bool:
+        return self._opens != NO_TOKEN and not self._free and not self._consumed
+
+    def _ended(self) -> bool:
+        """Whether what it waits for is there: it may lie across tokens."""
+        near = self._free[-len(self._after) :]
+        return self._after in b"".join(map(self._vocabulary.tokenizer.piece_bytes, near))
+
+    def _fail(self, reason: str) -> None:
+        self.failure = self.failure or reason
+
+
+class GrammarVocabulary:
+    """A tokenizer's tokens as llguidance has them, for a model of `vocab` logits. `special`: texts of tokens that
+    no other text may stand for, beside control tokens."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab: int, special: Iterable[str] = ()) -> None:
+        self.tokenizer = tokenizer
+        self.words = -(-vocab // 32)
+        ends = sorted(tokenizer.eog_ids)
+        bits = np.ones(32 * self.words, np.uint8)
+        bits[ends] = 0
+        self.free = np.packbits(bits, bitorder="little").view(np.int32)  # all but end tokens
+        wrapper = llguidance.TokenizerWrapper(_Tokens(tokenizer, vocab, special))
+        self.llguidance = llguidance.LLTokenizer(wrapper, n_vocab=vocab, eos_token=ends or None)
+
+
+class _Tokens:
+    """What llguidance asks of a tokenizer. Models may have more logits than there are tokens: the rest are no
+    text."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab: int, special: Iterable[str]) -> None:
+        ids = range(tokenizer.vocab_size)
+        added = {tokenizer.added_id(text) for text in special} - {None}
+        self._tokenizer = tokenizer
+        self.eos_token_id = min(tokenizer.eog_ids, default=0)
+        self.bos_token_id = tokenizer.bos_id
+        self.tokens = [tokenizer.piece_bytes(id) for id in ids] + [b""] * (vocab - len(ids))
+        self.special_token_ids = [id for id in ids if tokenizer.is_special(id) or id in added]
+
+    def __call__(self, text: bytes) -> list[int]:
+        return self._tokenizer.encode(text.decode(), add_special=False, parse_special=False, continues=True)
+
+
+@dataclass(eq=False)
+class GrammarCompiler:
+    """Compiles for one model. `vocab`: its logits; `special` as GrammarVocabulary has it."""
+
+    tokenizer: Tokenizer
+    vocab: int
+    special: tuple[str, ...] = ()
+    _vocabulary: GrammarVocabulary | None = None
+    _building: threading.Lock = field(default_factory=threading.Lock)
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "grammar"))
+    _limits: llguidance.LLParserLimits = field(
+        default_factory=lambda: llguidance.LLParserLimits(verbose_errors=False)
+    )
+
+    def compile(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
+        """The grammar at its beginning; `after` and `opens` as Grammar has them, the latter as text. Raises
+        ServeError 400 with what llguidance says."""
+        vocabulary = self.vocabulary()
+        matcher = llguidance.LLMatcher(vocabulary.llguidance, source_of(spec), log_level=0, limits=self._limits)
+        opening = self.tokenizer.added_id(opens) if opens else None
+        if opens and opening is None:
+            after = ""  # its text is no token, and the grammar does not begin so
+        if matcher.is_error():
+            raise spec.refused(matcher.get_error())
+        first = Grammar(matcher.deep_copy(), vocabulary)
+        first.mask()  # the slowest
+        if first.failure:
+            raise spec.refused(f"no token can be found to begin with: {first.failure}")
+        return Grammar(matcher, vocabulary, after=after, opens=NO_TOKEN if opening is None else opening)
+
+    async def compile_in_time(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
+        """`compile` outside the event loop, for COMPILE_SECONDS at most: what takes longer is refused, too."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, self.vocabulary)  # a second, once a model: nobody's fault
+        compiled = loop.run_in_executor(self._pool, lambda: self.compile(spec, after=after, opens=opens))
+        try:
+            return await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
+        except TimeoutError:
+            compiled.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
+            raise spec.refused(f"it takes longer than {COMPILE_SECONDS:g} s to compile") from None
+
+    def vocabulary(self) -> GrammarVocabulary:
+        """The model's, built when it is first wanted."""
+        with self._building:
+            if self._vocabulary is None:
+                self._vocabulary = GrammarVocabulary(self.tokenizer, self.vocab, self.special)
+            return self._vocabulary

@@ -1,0 +1,1 @@
+"""Connections: sockets, deadlines, limits, headers."""

@@ -1,0 +1,33 @@
+"""What every answer says beside its body: whether a device is simulated, what is left of a tenant's rates."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from zinc_rt.serve.api.schema import STRICT
+from zinc_rt.serve.engine.server import InferenceServer
+
+
+class ReplyHeaders:
+    """Middleware. No number from a simulated device may pass for hardware's: x-zinc-rt-device says so."""
+
+    def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
+        self.app, self.server = app, server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        STRICT.set(self.server.config.server.strict_parameters)
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                more = [(name.encode(), value.encode()) for name, value in self._headers(scope).items()]
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
+
+        await self.app(scope, receive, sent)
+
+    def _headers(self, scope: Scope) -> dict[str, str]:
+        models = self.server.models.values()
+        simulated = any(model.core.engine.backend.device.simulated for model in models)
+        made = {"x-zinc-rt-device": "simulated"} if simulated else {}
+        caller = scope.get("state", {}).get("caller")
+        return made if caller is None else made | self.server.tenancy.headers(caller.tenant, models)

@@ -1,0 +1,166 @@
+"""HTTP on a socket, from before the models are there until a signal ends it: loading, ready, draining, gone.
+
+The first SIGTERM or Ctrl-C drains: nothing new is taken, what runs goes on for a while. The second ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import uvicorn
+from fastapi import FastAPI
+
+from zinc_rt.errors import ZincError
+from zinc_rt.serve.config.reload import reload
+from zinc_rt.serve.config.settings import ServerSettings
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.http.connections import HEADER_BYTES, BoundedConnection, OpenConnections
+
+INTERRUPTED = 130
+LOST = 1
+BACKLOG = 1024
+CLOSE_SECONDS = 5.0  # that clients have to take their last bytes, and the engine's thread to end
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn's, which leaves signals to whoever runs it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def http_server(app: FastAPI, settings: ServerSettings) -> HttpServer:
+    """uvicorn with the limits that a server's settings give it. It writes no log of its own."""
+    return HttpServer(
+        uvicorn.Config(
+            app,
+            http=partial(BoundedConnection, limits=OpenConnections(settings)),  # type: ignore[arg-type]
+            h11_max_incomplete_event_size=HEADER_BYTES,
+            timeout_keep_alive=math.ceil(settings.idle_s),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=int(CLOSE_SECONDS),
+        )
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that will listen there. Raises AddressTaken."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except BaseException:
+            bound.close()
+            raise
+    except OSError as error:
+        raise AddressTaken(
+            f"{host}:{port}: cannot listen there: {error.strerror or error}",
+            next="another --port, 0 for any that is free",
+        ) from error
+    return bound
+
+
+class AddressTaken(ZincError):
+    """Nobody can listen at the address, or somebody else does."""
+
+
+def url_of(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def listen(
+    server: InferenceServer,
+    app: FastAPI,
+    bound: socket.socket,
+    *,
+    ready: Callable[[], None],
+    say: Callable[[str], None],
+) -> int:
+    """Serve until a signal, and close everything; the exit code: 0 after a drain, 1 where the device was lost,
+    130 where a second signal cut it short.
+
+    `ready` is called once the models are resident. Raises ZincErrors of what cannot be opened, and OutputError
+    where the ledger could not be written.
+    """
+    code = asyncio.run(_serve(server, http_server(app, server.config.server), bound, ready, say))
+    if code == INTERRUPTED and not server.stop(CLOSE_SECONDS):
+        sys.stdout.flush()
+        os._exit(code)  # its thread is in a step, or loads a model: nothing waits for that
+    server.stop()
+    return code
+
+
+async def _serve(
+    server: InferenceServer,
+    http: HttpServer,
+    bound: socket.socket,
+    ready: Callable[[], None],
+    say: Callable[[str], None],
+) -> int:
+    loop, signals = asyncio.get_running_loop(), asyncio.Semaphore(0)
+    reloads: set[asyncio.Future[None]] = set()  # kept, so that none is lost half way
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.release)
+    loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(asyncio.ensure_future(_reload(server, say))))
+    stop = asyncio.ensure_future(signals.acquire())
+    lost = asyncio.ensure_future(server.lost())
+    opened = asyncio.ensure_future(server.opened())
+    answering = asyncio.ensure_future(http.serve(sockets=[bound]))
+    try:
+        await asyncio.wait({opened, stop, answering}, return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            return INTERRUPTED
+        opened.result()
+        ready()
+        await asyncio.wait({stop, lost, answering}, return_when=asyncio.FIRST_COMPLETED)
+        if lost.done():
+            say(f"lost      {lost.result()}")
+            return LOST
+        again = asyncio.ensure_future(signals.acquire())
+        drained = asyncio.ensure_future(_drain(server, say))
+        await asyncio.wait({drained, again}, return_when=asyncio.FIRST_COMPLETED)
+        if not drained.done():
+            http.force_exit = True
+            return INTERRUPTED
+        return 0
+    finally:
+        http.should_exit = True
+        await answering
+
+
+async def _reload(server: InferenceServer, say: Callable[[str], None]) -> None:
+    """SIGHUP: the configuration's file again, or why nothing has changed."""
+    try:
+        done = await reload(server)
+    except ServeError as error:
+        say(f"reload    nothing has changed: {error.message}")
+        return
+    later = f"; at the next start: {', '.join(done.at_start)}" if done.at_start else ""
+    say(f"reload    {', '.join(done.applied) or 'nothing'} changed{later}")
+
+
+async def _drain(server: InferenceServer, say: Callable[[str], None]) -> None:
+    seconds = server.config.server.drain_s
+    if running := server.requests:
+        count = f"{running} request{'s' * (running > 1)}"
+        say(f"draining  {count}, at most {seconds:g} s; a second signal ends at once")
+    await server.drain(seconds)

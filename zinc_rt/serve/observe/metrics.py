@@ -1,0 +1,298 @@
+"""What Prometheus reads at /metrics: vLLM's names where the meaning is the same, `zinc_rt_` for the rest.
+
+Nothing is counted twice: a scrape reads what the scheduler, the ledger and ModelMetrics keep anyway. Figures are
+read while the engine's thread goes on, each whole by itself; two of them may be a step apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Depends, Request, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from zinc_rt.sched.kv.pool import Pool
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.tenant import Priority
+from zinc_rt.sched.usage.ledger import RESERVED
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.observe.histogram import Histogram
+from zinc_rt.serve.observe.model_metrics import ModelMetrics
+from zinc_rt.serve.tenants.auth import needs
+
+TENANTS = 256  # that have a label of their own; the rest are one, `other`
+OTHER = "other"
+
+GAUGES: dict[str, tuple[str, Callable[[Scheduler], float]]] = {
+    "vllm:num_requests_running": (
+        "Choices of requests that have a slot.",
+        lambda s: s.limits.slots - len(s.slots.free),
+    ),
+    "vllm:num_requests_waiting": ("Requests that wait for a slot.", lambda s: sum(s.queues.by_class.values())),
+    "vllm:kv_cache_usage_perc": (
+        "The fullest page group's pages in use, as a fraction; those that only the cache has are free.",
+        lambda s: max(group.pool.used / group.pool.count for group in s.cache.pools),
+    ),
+    "zinc_rt_parked": (
+        "Requests that lost their slot and keep their pages.",
+        lambda s: len(s.parked_requests),
+    ),
+}
+# of the ledger's counters, summed over tenants
+COUNTERS: dict[str, tuple[str, Callable[[Counter[str]], int]]] = {
+    "vllm:prompt_tokens": (
+        "Tokens of prompts, cached ones included.",
+        lambda c: c["prompt_tokens_computed"] + c["prompt_tokens_cached"],
+    ),
+    "vllm:generation_tokens": ("Tokens drawn.", lambda c: c["tokens_generated"]),
+    "vllm:num_preemptions": (
+        "Requests that lost their slot, or their pages, to others.",
+        lambda c: c["parks"] + c["evictions"],
+    ),
+    "zinc_rt_evictions": ("Requests that lost their pages, and are computed again.", lambda c: c["evictions"]),
+    "zinc_rt_tokens_recomputed": ("Tokens computed again after an eviction or a failed step.",
+                                  lambda c: c["tokens_recomputed"]),
+}  # fmt: skip
+HISTOGRAMS: dict[str, tuple[str, Callable[[ModelMetrics], Histogram]]] = {
+    "vllm:time_to_first_token_seconds": ("From a request's arrival to its first token.", lambda m: m.first_token),
+    "vllm:inter_token_latency_seconds": ("From a token to the next.", lambda m: m.between_tokens),
+    "vllm:e2e_request_latency_seconds": ("From a request's arrival to its end.", lambda m: m.whole),
+    "vllm:request_queue_time_seconds": ("From arrival to the first slot.", lambda m: m.queue),
+    "vllm:request_inference_time_seconds": ("From the first slot to the end.", lambda m: m.running),
+    "vllm:request_prefill_time_seconds": ("From the first slot to the first token.", lambda m: m.prefill),
+    "vllm:request_decode_time_seconds": ("From the first token to the end.", lambda m: m.decode),
+    "vllm:request_prompt_tokens": ("Tokens of a prompt.", lambda m: m.prompt_tokens),
+    "vllm:request_generation_tokens": ("Tokens of an answer.", lambda m: m.generated_tokens),
+    "vllm:iteration_tokens_total": ("Tokens computed in a step.", lambda m: m.step_tokens),
+}
+TENANT_TOKENS = {
+    "prompt": "prompt_tokens_computed",
+    "prompt_cached": "prompt_tokens_cached",
+    "generated": "tokens_generated",
+    "discarded": "tokens_discarded",
+    "recomputed": "tokens_recomputed",
+}
+HELD = {
+    "slots": "Slots that a tenant has.",
+    "waiting": "Its requests that wait for a slot.",
+    "kv_pages": "Pages that it is charged.",
+    "share": "The largest part that it has of any resource.",
+}
+
+
+@dataclass(eq=False, slots=True)
+class ServerCollector(Collector):
+    """The families of all resident models, made anew at each scrape."""
+
+    server: InferenceServer
+    responses: Mapping[int, int]  # so many by status
+
+    def collect(self) -> Iterable[Metric]:
+        models = list(self.server.models.values())
+        yield from _process_families(self.server, models, self.responses)
+        counts = {model.id: model.core.ledger.by_account() for model in models}
+        totals = {model: _totals(by_account) for model, by_account in counts.items()}
+        for name, (words, read) in GAUGES.items():
+            gauge = GaugeMetricFamily(name, words, labels=["model_name"])
+            for model in models:
+                gauge.add_metric([model.id], read(model.core.scheduler))
+            yield gauge
+        for name, (words, count) in COUNTERS.items():
+            counter = CounterMetricFamily(name, words, labels=["model_name"])
+            for model in models:
+                counter.add_metric([model.id], count(totals[model.id]))
+            yield counter
+        for name, (words, of) in HISTOGRAMS.items():
+            histogram = HistogramMetricFamily(name, words, labels=["model_name"])
+            for model in models:
+                _add_histogram(histogram, [model.id], of(model.metrics))
+            yield histogram
+        yield from _cache_families(models)
+        yield from _request_families(models, totals)
+        yield from _engine_families(models)
+        yield from _tenant_families(models, counts)
+
+
+def _totals(by_account: Mapping[str, Counter[str]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for counters in by_account.values():
+        found.update(counters)
+    return found
+
+
+def _add_histogram(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
+    family.add_metric(labels, histogram.buckets(), histogram.sum)
+
+
+def _process_families(
+    server: InferenceServer, models: list[ServedModel], responses: Mapping[int, int]
+) -> Iterator[Metric]:
+    simulated = any(model.core.engine.backend.device.simulated for model in models)
+    words = "1 where the device is a simulated one: no figure here is a GPU's."
+    yield GaugeMetricFamily("zinc_rt_simulated", words, value=simulated)
+    yield GaugeMetricFamily("zinc_rt_draining", "1 while the server takes nothing new.", value=server.draining)
+    if server.store is not None:
+        words = "Age of the oldest count that is not in the ledger's file yet."
+        yield GaugeMetricFamily("zinc_rt_ledger_lag_seconds", words, value=server.store.health().lag_s)
+    answered = CounterMetricFamily("zinc_rt_http_responses", "Responses by HTTP status.", labels=["code"])
+    for status, count in sorted(dict(responses).items()):
+        answered.add_metric([str(status)], count)
+    yield answered
+
+
+def _cache_families(models: list[ServedModel]) -> Iterator[Metric]:
+    """Of the prefix cache, in tokens as vLLM has it; and what its pool is, for routers that weigh by it."""
+    queries = CounterMetricFamily(
+        "vllm:prefix_cache_queries",
+        "Tokens of prompts that the prefix cache was asked for.",
+        labels=["model_name"],
+    )
+    hits = CounterMetricFamily("vllm:prefix_cache_hits", "Tokens that it had.", labels=["model_name"])
+    info = GaugeMetricFamily(
+        "vllm:cache_config_info", "1, labelled with the pool's size.",
+        labels=["model_name", "block_size", "num_gpu_blocks", "enable_prefix_caching"],
+    )  # fmt: skip
+    for model in models:
+        cache = model.core.scheduler.cache
+        queries.add_metric([model.id], cache.prefix.counts.asked)
+        hits.add_metric([model.id], cache.prefix.counts.hit)
+        pages = min(group.pages for group in cache.groups)
+        info.add_metric([model.id, str(cache.page_tokens), str(pages), "True"], 1)
+    yield from (queries, hits, info)
+
+
+def _request_families(models: list[ServedModel], totals: Mapping[str, Counter[str]]) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        "vllm:request_success", "Choices that ended, by why.", labels=["model_name", "finished_reason"]
+    )
+    for model in models:
+        reasons = Counter(stop=0, length=0, abort=0, error=0)
+        for counter, count in totals[model.id].items():
+            if found := finished_reason(counter):
+                reasons[found] += count
+        for reason, count in sorted(reasons.items()):
+            family.add_metric([model.id, reason], count)
+    yield family
+
+
+def finished_reason(counter: str) -> str:
+    """vLLM's word for an end, of the ledger's counter of it (requests_finished.stop ...); "" for another one."""
+    state, _, reason = counter.partition(".")
+    if reason == "stop":  # a stop string is found by who reads: for the scheduler its request was cancelled
+        return "stop"
+    return {
+        "requests_finished": "length",
+        "requests_cancelled": "abort",
+        "requests_expired": "abort",
+        "requests_failed": "error",
+    }.get(state, "")
+
+
+def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
+    step = HistogramMetricFamily(
+        "zinc_rt_step_seconds", "A step's parts: planned, computed, taken over.", labels=["model_name", "phase"]
+    )
+    hangs = CounterMetricFamily("zinc_rt_hangs", "Steps that failed or did not come back.", labels=["model_name"])
+    waiting = GaugeMetricFamily(
+        "zinc_rt_waiting", "Requests that wait for a slot.", labels=["model_name", "priority"]
+    )
+    pages = GaugeMetricFamily("zinc_rt_kv_pages", "Pages of all groups.", labels=["model_name", "owner"])
+    rows = GaugeMetricFamily("zinc_rt_state_rows", "Rows of recurrent state.", labels=["model_name", "owner"])
+    findings = CounterMetricFamily(
+        "zinc_rt_device_findings", "What the simulated device found wrong.", labels=["model_name"]
+    )
+    for model in models:
+        scheduler = model.core.scheduler
+        for phase, histogram in model.metrics.step.items():
+            _add_histogram(step, [model.id, phase], histogram)
+        hangs.add_metric([model.id], scheduler.counts.failed_steps)
+        for priority in Priority:
+            waiting.add_metric([model.id, priority.name.lower()], scheduler.queues.by_class[priority])
+        for owner, count in _owners(group.pool for group in scheduler.cache.pools).items():
+            pages.add_metric([model.id, owner], count)
+        if (pool := scheduler.cache.rows) is not None:
+            for owner, count in _owners([pool]).items():
+                rows.add_metric([model.id, owner], count)
+        if (instrument := model.core.engine.backend.instrument) is not None:
+            findings.add_metric([model.id], len(instrument.findings()))
+    yield from (step, hangs, waiting, pages, rows, findings)
+
+
+def _owners(pools: Iterable[Pool]) -> dict[str, int]:
+    """How many of them requests use, only the cache has, and nobody has."""
+    owners = Counter(request=0, cache=0, free=0)
+    for pool in pools:
+        owners.update(request=pool.used, cache=pool.idle, free=pool.free)
+    return owners
+
+
+def _tenant_families(
+    models: list[ServedModel], counts: Mapping[str, Mapping[str, Counter[str]]]
+) -> Iterator[Metric]:
+    tokens = CounterMetricFamily(
+        "zinc_rt_tenant_tokens", "Tokens of a tenant.", labels=["model_name", "tenant", "kind"]
+    )
+    labels = ["model_name", "tenant"]
+    held = [GaugeMetricFamily(f"zinc_rt_tenant_{name}", words, labels=labels) for name, words in HELD.items()]
+    waited = HistogramMetricFamily(
+        "zinc_rt_tenant_wait_seconds", "From a request's arrival to its first slot.", labels=labels
+    )
+    for model in models:
+        scheduler = model.core.scheduler
+        names = [tenant.name for tenant in scheduler.tenants]
+        label = {name: name if at < TENANTS else OTHER for at, name in enumerate(names)}
+        kinds: Counter[tuple[str, str]] = Counter()
+        for name, counters in counts[model.id].items():
+            if not name.startswith(RESERVED):
+                for kind, counter in TENANT_TOKENS.items():
+                    kinds[label.get(name, OTHER), kind] += counters[counter]
+        for (name, kind), count in kinds.items():
+            tokens.add_metric([model.id, name, kind], count)
+        for name, values in _held(scheduler, names, label).items():
+            for family, value in zip(held, values, strict=True):
+                family.add_metric([model.id, name], value)
+        for tenant, histogram in sorted(model.metrics.tenant_wait.items()):
+            if tenant < TENANTS:
+                _add_histogram(waited, [model.id, names[tenant]], histogram)
+    yield from (tokens, *held, waited)
+
+
+def _held(scheduler: Scheduler, names: list[str], label: Mapping[str, str]) -> dict[str, list[float]]:
+    """What HELD names, by label."""
+    found: dict[str, list[float]] = {}
+    for number, name in enumerate(names):
+        usage = scheduler.usage(number)
+        parts = [usage.slots / scheduler.limits.slots]
+        parts += [used / group.pages for used, group in zip(usage.pages, scheduler.cache.groups, strict=True)]
+        sums = found.setdefault(label[name], [0.0] * len(HELD))
+        for at, value in enumerate((usage.slots, usage.waiting, sum(usage.pages), max(parts))):
+            sums[at] += value
+    return found
+
+
+def registry(server: InferenceServer, responses: Mapping[int, int]) -> CollectorRegistry:
+    """A server's own, with the process's memory, handles and time; nothing of it is global."""
+    made = CollectorRegistry(auto_describe=False)
+    made.register(ServerCollector(server, responses))
+    ProcessCollector(registry=made)
+    return made
+
+
+def router(server: InferenceServer, responses: Mapping[int, int]) -> APIRouter:
+    """GET /metrics, for keys of scope admin unless the configuration opens it to all."""
+    made = APIRouter(dependencies=[] if server.config.server.metrics_open else [Depends(needs("admin"))])
+    kept = registry(server, responses)
+
+    @made.get("/metrics", include_in_schema=False)
+    def metrics(request: Request) -> Response:  # in a worker thread: the event loop serves streams meanwhile
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(kept), media_type=content_type)
+
+    return made

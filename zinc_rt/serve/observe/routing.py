@@ -1,0 +1,94 @@
+"""GET /v1/admin/routing: what a router between clients and several servers asks one of them.
+
+Its load, and which beginnings of prompts its cache has. Those are digests under the router's own key
+(`server: {router_key: ...}`), which is the same in all servers it chooses between: a prompt's owner, model and
+first page of tokens give its digest, and the digest gives nothing back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Depends
+
+from zinc_rt.sched.kv.prefix import CachedPage
+from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.engine.served_model import ServedModel
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.tenants.auth import needs
+from zinc_rt.serve.tenants.tenancy import Tenancy
+
+HEADS = 512  # most recently used first pages that are told
+DIGEST_CHARACTERS = 32
+
+
+def prefix_digest(router_key: str, model: str, owner: str, tokens: bytes) -> str:
+    """Of a prompt's first page. `owner`: the tenant's id, or its isolation group's as `group NAME`; `tokens`: the
+    page's ids as little-endian i32."""
+    said = b"\0".join((model.encode(), owner.encode(), tokens))
+    return hmac.new(router_key.encode(), said, hashlib.sha256).hexdigest()[:DIGEST_CHARACTERS]
+
+
+def hottest(model: ServedModel, tenancy: Tenancy, router_key: str) -> list[str]:
+    """Digests of the cached first pages, the last used first. What is under a `cache_salt` is nobody's to see."""
+    heads = sorted(model.core.scheduler.cache.prefix.heads(), key=lambda entry: -entry.last_use_ns)[:HEADS]
+    roots = _roots(model, tenancy)
+    told = []
+    for entry in heads:
+        if owner := _owner(entry, roots):
+            told.append(prefix_digest(router_key, model.id, owner, entry.tokens))
+    return told
+
+
+def _roots(model: ServedModel, tenancy: Tenancy) -> Mapping[bytes, str]:
+    """Who may find what, by the root of the chain: tenants, and groups for those who are in one."""
+    found: dict[bytes, str] = {}
+    for number, tenant in enumerate(model.core.scheduler.tenants):
+        known = tenancy.tenant(tenant.name)
+        group = None if known is None else known.isolation_group
+        found[model.core.namespace(number).root] = tenant.name if group is None else f"group {group}"
+    return found
+
+
+def _owner(entry: CachedPage, roots: Mapping[bytes, str]) -> str:
+    """Whose it is: a chain's first link is hashed from its owner's root. Empty where it is salted."""
+    for root, owner in roots.items():
+        if hashlib.sha256(root + entry.tokens).digest() == entry.digest:
+            return owner
+    return ""
+
+
+def routing_of(model: ServedModel, tenancy: Tenancy, router_key: str | None) -> dict[str, Any]:
+    """A model's load, and with a router's key its cache."""
+    scheduler = model.core.scheduler
+    pools = [group.pool for group in scheduler.cache.pools]
+    load: dict[str, Any] = {
+        "waiting": {each.name.lower(): scheduler.queues.by_class[each] for each in Priority},
+        "running": scheduler.limits.slots - len(scheduler.slots.free),
+        "slots": scheduler.limits.slots,
+        "free_slots": len(scheduler.slots.free),
+        "kv_usage": max(pool.used / pool.count for pool in pools),
+        "tokens_per_second": model.metrics.tokens_per_second(),
+        "page_tokens": scheduler.cache.page_tokens,
+        "lost": bool(model.lost),
+    }
+    if router_key is not None:
+        load["prefixes"] = hottest(model, tenancy, router_key)
+    return load
+
+
+def router(server: InferenceServer) -> APIRouter:
+    """The route, for keys of scope admin."""
+    made = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
+
+    @made.get("/v1/admin/routing")
+    def routing() -> dict[str, Any]:  # in a worker thread: hundreds of digests take milliseconds
+        """This server's load and its cached prefixes, by model."""
+        key = server.config.server.router_key
+        models = {model.id: routing_of(model, server.tenancy, key) for model in server.models.values()}
+        return {"ready": not server.draining, "started": int(server.started_at), "models": models}
+
+    return made

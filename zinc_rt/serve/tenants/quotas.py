@@ -1,0 +1,61 @@
+"""A configuration's tenants as a model's scheduler knows them: shares become pages, names become numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, PriorityClass, Tenant
+from zinc_rt.serve.config.settings import Config, TenantLimits, TenantSettings
+from zinc_rt.serve.config.values import name_of_class
+
+
+def scheduler_tenants(config: Config, pages: Sequence[int]) -> tuple[Tenant, ...]:
+    """`pages`: of each page group's pool of the model. Tenants keep the order of the configuration."""
+    groups = {group.id: number for number, group in enumerate(config.groups)}
+    return tuple(scheduler_tenant(tenant, pages, groups) for tenant in config.tenants)
+
+
+def scheduler_tenant(tenant: TenantSettings, pages: Sequence[int], groups: dict[str, int]) -> Tenant:
+    """A tenant on a model with pools of so many pages. `groups`: numbers of isolation groups by name."""
+    group = None if tenant.isolation_group is None else groups[tenant.isolation_group]
+    return Tenant(
+        tenant.id,
+        tenant.priority,
+        tenant.weight,
+        tenant.slots_guaranteed,
+        tenant.slots_max,
+        tuple(page_quota(tenant, count, group) for count in pages),
+        _bucket(tenant.prefill_rate, tenant.prefill_burst),
+        _bucket(tenant.decode_rate, tenant.decode_burst),
+        tenant.queue_max,
+        tenant.session_pin_pages,
+        None if tenant.cache_ttl_s is None else int(tenant.cache_ttl_s * SECOND_NS),
+    )
+
+
+def scheduler_classes(config: Config) -> Classes:
+    """The classes as a scheduler has them, with what the configuration says otherwise."""
+    found: dict[Priority, PriorityClass] = {}
+    for priority, row in CLASSES.items():
+        said = getattr(config.classes, name_of_class(priority))
+        age_ns = row.age_ns if said.age_s is None else int(said.age_s * SECOND_NS)
+        floor_slots = row.floor_slots if said.floor_slots is None else said.floor_slots
+        found[priority] = replace(row, age_ns=age_ns, floor_slots=floor_slots)
+    return found
+
+
+def page_quota(limits: TenantLimits, pages: int, group: int | None = None) -> PageQuota:
+    """Of a pool of so many pages; a share is rounded down, and of a maximum at least a page is left."""
+    most = max(1, _count(limits.kv_max, pages))
+    return PageQuota(_count(limits.kv_reserved, pages), None if most >= pages else most, group)
+
+
+def _count(share: float, pages: int) -> int:
+    return int(share * pages) if isinstance(share, float) else share
+
+
+def _bucket(rate: int | None, burst: int | None) -> tuple[int, int] | None:
+    """A rate, and what may come at once: a second's tokens unless it is said."""
+    return None if rate is None else (rate, rate if burst is None else burst)

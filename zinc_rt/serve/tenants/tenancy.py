@@ -1,0 +1,78 @@
+"""The tenants a server has now: those of its configuration and those that came since.
+
+Lives in the event loop. What schedulers must know goes to each of them between two of its steps: to all or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from zinc_rt.serve.config.settings import Config, TenantSettings
+from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.http.limits import RequestRate, allowed, limited, rate_headers
+from zinc_rt.serve.tenants.keys import Keyring
+from zinc_rt.serve.tenants.session_table import SessionTable
+
+if TYPE_CHECKING:
+    from zinc_rt.serve.engine.served_model import ServedModel
+
+
+class Tenancy:
+    """`config`: as it stands. `keys`: who is who. `locked`: nobody may ask without one, which stays so when the
+    last is deleted. `changing`: one change at a time."""
+
+    def __init__(self, config: Config) -> None:
+        self.changing = asyncio.Lock()
+        self.made: set[str] = set()  # tenants that endpoints made, and keys: no file has them
+        self.made_keys: set[str] = set()
+        self.created: dict[str, int] = {}  # second since 1970
+        self._sessions: dict[str, SessionTable] = {}
+        self.locked = config.keyed
+        self._rates: dict[str, RequestRate] = {}
+        self.replace(config)
+
+    def replace(self, config: Config) -> None:
+        """From now on these are the tenants, their keys and limits. A rate that is as it was goes on."""
+        self.config = config
+        self.keys = Keyring(config.tenants)
+        self._tenants = {tenant.id: tenant for tenant in config.tenants}
+        self.locked = self.locked or config.keyed
+        before, self._rates = self._rates, {}
+        now = int(time.time())
+        self.created = {tenant.id: self.created.get(tenant.id, now) for tenant in config.tenants}
+        self._sessions = {name: known for name, known in self._sessions.items() if name in self._tenants}
+        for tenant in config.tenants:
+            if (most := tenant.requests_per_minute) is not None:
+                known = before.get(tenant.id)
+                self._rates[tenant.id] = known if known and known.per_minute == most else RequestRate(most)
+
+    def tenant(self, name: str) -> TenantSettings:
+        """Of a name, "" for the first. Raises ServeError 404."""
+        found = self._tenants.get(name) if name else self.config.tenants[0]
+        if found is None:
+            raise ServeError(404, f"no tenant is called {name[:64]!r}", code="tenant_not_found")
+        return found
+
+    def sessions_of(self, name: str) -> SessionTable:
+        return self._sessions.setdefault(name, SessionTable())
+
+    def allowed(self, ask: Ask, model: ServedModel) -> Ask:
+        """The request as its tenant may make it now, which it is counted for. Raises ServeError 403, 429, 503."""
+        tenant = self.tenant(ask.tenant)
+        ask = allowed(ask, tenant, model, self.config.queue)
+        rate = self._rates.get(tenant.id)
+        if rate is not None and (wait := rate.take()):
+            said = f"tenant {tenant.id} may make {rate.per_minute} requests a minute"
+            raise limited(said, "rate_limit_exceeded", wait)
+        if ask.session:
+            self.sessions_of(tenant.id).count(ask.session)
+        return ask
+
+    def headers(self, name: str, models: Iterable[ServedModel]) -> dict[str, str]:
+        """What an answer says of its tenant's rates; nothing where it has none."""
+        tenant = self._tenants.get(name)
+        return {} if tenant is None else rate_headers(tenant, self._rates.get(name), models)

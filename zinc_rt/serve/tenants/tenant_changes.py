@@ -1,0 +1,105 @@
+"""Other tenants while requests run: every model's scheduler takes them, or nothing has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.tenant import Priority, Tenant
+from zinc_rt.serve.config.checks import largest_reserve, tenant_problems
+from zinc_rt.serve.config.settings import Config, TenantSettings
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.tenants.quotas import page_quota, scheduler_tenants
+
+Tenants = tuple[TenantSettings, ...]
+
+
+async def change_tenants(server: InferenceServer, do: Callable[[Tenants], Tenants]) -> None:
+    """The tenants that `do` makes of those there are. Raises ServeError 400 for one that contradicts itself, 409
+    where all together do or what is in use leaves no room, with the largest value that fits."""
+    await change(server, lambda now: replace(now, tenants=do(now.tenants)))
+
+
+async def change(server: InferenceServer, do: Callable[[Config], Config]) -> None:
+    """Another configuration but for models, device and address. Raises as `change_tenants`."""
+    async with server.tenancy.changing:
+        now = server.tenancy.config
+        config = do(now)
+        known = [group.id for group in now.groups]  # a group keeps its number, which its cached pages go by
+        groups = (*now.groups, *(group for group in config.groups if group.id not in known))
+        config = replace(config, groups=groups)
+        _check(config, now, _pools(server))
+        try:
+            await server.call(lambda: _configure([each.core.scheduler for each in server.models.values()], config))
+        except UsageError as error:
+            raise _contradicts(f"{error.message}; {error.next}" if error.next else error.message) from error
+        server.tenancy.replace(config)
+
+
+def _check(config: Config, before: Config, pools: Sequence[int]) -> None:
+    """`pools`: pages of each, in all models."""
+    for tenant in sorted(config.tenants, key=lambda each: each in before.tenants):  # who changed is told first
+        for name, said in tenant_problems(config, tenant):
+            raise ServeError(400, f"{name}: {said}", param=name)
+        for name, most in largest_reserve(config, tenant):
+            raise _too_much(tenant, name, most)
+        for pages in pools:
+            room = pages - sum(page_quota(each, pages).reserved for each in config.tenants if each is not tenant)
+            if page_quota(tenant, pages).reserved > max(0, room):
+                raise _too_much(tenant, "kv_reserved", f"{max(0, room)} of {pages} pages")
+
+
+def _too_much(tenant: TenantSettings, name: str, most: object) -> ServeError:
+    said = f"{name}: {getattr(tenant, name)}: tenant {tenant.id} can have at most {most} beside the others"
+    return _contradicts(said, name)
+
+
+def _pools(server: InferenceServer) -> list[int]:
+    return [pages for model in server.models.values() for pages in _pages(model.core.scheduler)]
+
+
+def _contradicts(said: str, param: str | None = None) -> ServeError:
+    return ServeError(409, said, param=param, code="tenants_contradict")
+
+
+# --- in the engine's thread
+
+
+def _configure(schedulers: Sequence[Scheduler], config: Config) -> None:
+    """Raises UsageError, and each scheduler has the tenants it had."""
+    done: list[tuple[Scheduler, list[Tenant]]] = []
+    try:
+        for scheduler in schedulers:
+            before = list(scheduler.tenants)
+            _set(scheduler, _tenants_for(scheduler, config))
+            done.append((scheduler, before))
+    except UsageError:
+        for scheduler, before in reversed(done):
+            _set(scheduler, [*before, *(_gone(tenant) for tenant in scheduler.tenants[len(before) :])])
+        raise
+
+
+def _set(scheduler: Scheduler, tenants: Sequence[Tenant]) -> None:
+    taken = scheduler.configure(tenants)
+    scheduler.settle()
+    taken.result()
+
+
+def _tenants_for(scheduler: Scheduler, config: Config) -> list[Tenant]:
+    """Those it knows, in their order, then new ones: a tenant's number is its place, and stays."""
+    wanted = {tenant.name: tenant for tenant in scheduler_tenants(config, _pages(scheduler))}
+    known = [wanted.pop(tenant.name, _gone(tenant)) for tenant in scheduler.tenants]
+    return [*known, *wanted.values()]
+
+
+def _pages(scheduler: Scheduler) -> list[int]:
+    return [group.pages for group in scheduler.cache.groups]
+
+
+def _gone(tenant: Tenant) -> Tenant:
+    """Nobody asks for it any more; what runs of it goes on behind everybody else."""
+    pages = tuple(replace(quota, reserved=0, most=None) for quota in tenant.pages)
+    return Tenant(tenant.name, Priority.BATCH, pages=pages)

@@ -1,0 +1,165 @@
+"""A tenant as the endpoints show it, and as they take it: the file's settings, or the nested form they show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.serve.config.file import checked, with_defaults
+from zinc_rt.serve.config.settings import KeySettings, TenantLimits, TenantSettings
+from zinc_rt.serve.config.values import name_of_class
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError
+
+# Where the nested form has a setting.
+NESTED = {
+    ("slots", "guaranteed"): "slots_guaranteed", ("slots", "max"): "slots_max",
+    ("kv", "reserved"): "kv_reserved", ("kv", "max"): "kv_max",
+    ("queue", "max"): "queue_max",
+    ("rates", "prefill", "rate"): "prefill_rate", ("rates", "prefill", "burst"): "prefill_burst",
+    ("rates", "decode", "rate"): "decode_rate", ("rates", "decode", "burst"): "decode_burst",
+    ("rates", "requests_per_minute"): "requests_per_minute",
+    ("group",): "isolation_group",
+}  # fmt: skip
+SHOWN = frozenset({"used", "parked", "waiting", "level"})  # what is shown and not set
+SCHEMA = TypeAdapter(TenantSettings).json_schema(mode="validation")
+
+
+def shown(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
+    """A tenant with what it has now, in all resident models together and in each."""
+    models = {
+        model.id: _held(model.core.scheduler, number)
+        for model in server.models.values()
+        if (number := _number(model.core.scheduler, tenant.id)) is not None
+    }
+    total = {
+        name: sum(each[name] for each in models.values()) for name in ("slots", "kv_pages", "parked", "waiting")
+    }
+    levels = [each["levels"] for each in models.values()]
+    return {
+        "id": tenant.id,
+        "object": "tenant",
+        "created": server.tenancy.created[tenant.id],
+        "class": name_of_class(tenant.priority),
+        "weight": tenant.weight,
+        "slots": {"guaranteed": tenant.slots_guaranteed, "max": tenant.slots_max, "used": total["slots"]},
+        "kv": {
+            "reserved": tenant.kv_reserved,
+            "max": tenant.kv_max,
+            "used": total["kv_pages"],
+            "parked": total["parked"],
+        },
+        "rates": {
+            "requests_per_minute": tenant.requests_per_minute,
+            "prefill": _rate(tenant.prefill_rate, tenant.prefill_burst, [each[0] for each in levels]),
+            "decode": _rate(tenant.decode_rate, tenant.decode_burst, [each[1] for each in levels]),
+            "on_limit": tenant.on_limit,
+        },
+        "queue": {"waiting": total["waiting"], "max": tenant.queue_max},
+        "share": max((each["share"] for each in models.values()), default=0.0),
+        "group": tenant.isolation_group,
+        "models": None if tenant.models is None else list(tenant.models),
+        "max_context": tenant.max_context,
+        "max_tokens": tenant.max_tokens,
+        "deadline_max_s": tenant.deadline_max_s,
+        "session_pin_pages": tenant.session_pin_pages,
+        "cache_ttl_s": tenant.cache_ttl_s,
+        "keys": [key_shown(key) for key in tenant.keys],
+        "by_model": models,
+    }
+
+
+def key_shown(key: KeySettings) -> dict[str, Any]:
+    """A key without anything that opens."""
+    expires = None if key.expires is None else key.expires.isoformat()
+    return {"id": key.id, "object": "key", "scopes": list(key.scopes), "expires": expires}
+
+
+def _number(scheduler: Scheduler, name: str) -> int | None:
+    return next((at for at, tenant in enumerate(scheduler.tenants) if tenant.name == name), None)
+
+
+def _held(scheduler: Scheduler, number: int) -> dict[str, Any]:
+    usage, now_ns = scheduler.usage(number), scheduler.clock_ns()
+    pools = scheduler.cache.pools
+    shares = [charge / pool.pool.count for charge, pool in zip(usage.pages, pools, strict=True)]
+    return {
+        "slots": usage.slots,
+        "kv_pages": sum(usage.pages),
+        "parked": usage.parked,
+        "waiting": usage.waiting,
+        "share": round(max(usage.slots / scheduler.limits.slots, *shares), 6),
+        "levels": [None if each is None else int(each.level(now_ns)) for each in scheduler.buckets[number]],
+    }
+
+
+def _rate(rate: int | None, burst: int | None, levels: list[int | None]) -> dict[str, int | None] | None:
+    if rate is None:
+        return None
+    return {
+        "rate": rate,
+        "burst": rate if burst is None else burst,
+        "level": min((level for level in levels if level is not None), default=None),
+    }
+
+
+# --- from a body
+
+
+def created(body: Any, defaults: TenantLimits) -> TenantSettings:
+    """A new tenant. Raises ServeError 400 naming what is wrong."""
+    said = _flat(body)
+    made = _checked(said)
+    return with_defaults(made, said, defaults)
+
+
+def changed(tenant: TenantSettings, body: Any) -> TenantSettings:
+    """The tenant with what a body says otherwise. Raises ServeError 400 naming what is wrong."""
+    said = _flat(body)
+    if said.get("id", tenant.id) != tenant.id:
+        raise ServeError(400, "id: a tenant keeps its name", param="id")
+    plain = TypeAdapter(TenantSettings).dump_python(tenant, by_alias=True)
+    return _checked({**plain, **said})
+
+
+def _checked(values: dict[str, Any]) -> TenantSettings:
+    made, errors = checked(TenantSettings, values)
+    if made is None:
+        (place, said), *others = errors
+        more = f" (and {len(others)} more)" if others else ""
+        raise ServeError(400, f"{said}{more}", param=".".join(str(each) for each in place), code="invalid_value")
+    return made
+
+
+def _flat(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise ServeError(400, "the body is no JSON object: wanted a tenant's settings")
+    if "keys" in body:
+        raise ServeError(400, "keys: they are made by POST /v1/tenants/ID/keys", param="keys")
+    said: dict[str, Any] = {}
+    for name, value in body.items():
+        said |= _settings_in((name,), value)
+    return said
+
+
+def _settings_in(place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """What is said at a place of the nested form; elsewhere, the setting itself."""
+    if place in NESTED:
+        return {NESTED[place]: value}
+    inside = any(known[: len(place)] == place for known in NESTED)
+    if inside and isinstance(value, Mapping):
+        found: dict[str, Any] = {}
+        for name, each in value.items():
+            if name not in SHOWN:
+                found |= _settings_in((*place, str(name)), each)
+        return found
+    if inside and value is None:
+        return {setting: None for known, setting in NESTED.items() if known[: len(place)] == place}
+    return {place[-1] if place[-1] in _SETTINGS else ".".join(place): value}
+
+
+_SETTINGS = frozenset({"class", "id", *(each.name for each in fields(TenantSettings))} - {"priority"})

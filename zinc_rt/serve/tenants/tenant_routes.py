@@ -1,0 +1,246 @@
+"""Endpoints of tenants: the tenants, their keys, caches and sessions. What is changed here lasts until the process
+ends; what is to last longer stands in the configuration's file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+
+from zinc_rt.serve.api.replies import ErrorReply
+from zinc_rt.serve.config.file import checked
+from zinc_rt.serve.config.settings import KeySettings, TenantSettings
+from zinc_rt.serve.engine.served_model import ServedModel, session_number
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.tenants.auth import Admin, needs
+from zinc_rt.serve.tenants.keys import new_key
+from zinc_rt.serve.tenants.tenant_changes import change_tenants
+from zinc_rt.serve.tenants.tenant_json import SCHEMA, changed, created, key_shown, shown
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorReply, "description": "refused"}}
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _without(schema: dict[str, Any], *names: str, required: bool = True) -> dict[str, Any]:
+    """A schema for a body: less what is said elsewhere."""
+    left = {name: each for name, each in schema["properties"].items() if name not in names}
+    made = {"type": "object", "additionalProperties": False, "properties": left}
+    return {**made, "required": ["id"]} if required else made
+
+
+NEW_KEY = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "string", "pattern": "^[A-Za-z0-9-]{1,32}$"},
+        "scopes": {"type": "array", "items": {"enum": ["inference", "usage", "admin"]}, "minItems": 1},
+        "expires": {"type": ["string", "null"], "format": "date-time"},
+    },
+}
+
+
+def router(server: InferenceServer) -> APIRouter:
+    """The routes, for keys with the scope admin."""
+    made = APIRouter(
+        prefix="/v1/tenants", tags=["admin"], dependencies=[Depends(needs("admin"))], responses=_REFUSALS
+    )
+    _tenants(made, server)
+    _keys(made, server)
+    _caches(made, server)
+    return made
+
+
+def _tenants(made: APIRouter, server: InferenceServer) -> None:
+    tenancy = server.tenancy
+
+    @made.get("")
+    async def tenants() -> dict[str, Any]:
+        return {"object": "list", "data": [shown(server, each) for each in tenancy.config.tenants]}
+
+    @made.post("", status_code=201, openapi_extra=_body(_without(SCHEMA, "keys")))
+    async def add(request: Request) -> dict[str, Any]:
+        tenant = created(await _json(request), tenancy.config.defaults)
+        await change_tenants(server, lambda now: _added(now, tenant))
+        tenancy.made.add(tenant.id)
+        return shown(server, tenant)
+
+    @made.get("/{id}")
+    async def tenant(id: str) -> dict[str, Any]:
+        return shown(server, tenancy.tenant(id))
+
+    @made.patch("/{id}", openapi_extra=_body(_without(SCHEMA, "keys", "id", required=False)))
+    async def change(id: str, request: Request) -> dict[str, Any]:
+        body = await _json(request)
+        await change_tenants(server, lambda now: _with(now, changed(tenancy.tenant(id), body)))
+        return shown(server, tenancy.tenant(id))
+
+    @made.delete("/{id}")
+    async def remove(
+        id: str, caller: Admin, running: str = Query("finish", pattern="^(finish|cancel)$")
+    ) -> dict[str, Any]:
+        """What runs of it goes on, or with running=cancel ends now. Its keys and cached prefixes are gone, its
+        usage stays."""
+        gone = tenancy.tenant(id)
+        if len(tenancy.config.tenants) == 1:
+            raise ServeError(409, f"{id} is the only tenant, and there must be one", code="last_tenant")
+        _keep_an_admin(server, [each for each in tenancy.config.tenants if each.id != id])
+        numbers = [(model, model.core.tenant_number(id)) for model in server.models.values()]
+        await change_tenants(server, lambda now: tuple(each for each in now if each.id != id))
+        tenancy.made.discard(id)
+        left = 0
+        for model, number in numbers:
+            await _forget(server, model, number)
+            left += _leave(model, number, cancel=running == "cancel")
+        return {"id": gone.id, "object": "tenant.deleted", "deleted": True, "running": left}
+
+
+def _keys(made: APIRouter, server: InferenceServer) -> None:
+    tenancy = server.tenancy
+
+    @made.get("/{id}/keys")
+    async def keys(id: str) -> dict[str, Any]:
+        return {"object": "list", "data": [key_shown(key) for key in tenancy.tenant(id).keys]}
+
+    @made.post("/{id}/keys", status_code=201, openapi_extra=_body(NEW_KEY))
+    async def add(id: str, request: Request) -> JSONResponse:
+        """The key is in this answer and nowhere else."""
+        body = await _json(request, empty={})
+        text, kept = new_key(str(body.get("id", "")) if isinstance(body, dict) else "")
+        said = {"id": kept.id, "sha256": kept.sha256, **(body if isinstance(body, dict) else {"body": body})}
+        key, errors = checked(KeySettings, said)
+        if key is None or "sha256" in body:
+            place, why = errors[0] if errors else (("sha256",), "sha256: it is made here")
+            raise ServeError(400, why, param=str(place[0]), code="invalid_value")
+        async with tenancy.changing:
+            tenant = tenancy.tenant(id)
+            if key.id in tenancy.keys:
+                raise ServeError(409, f"id: there is a key {key.id} already", param="id", code="key_exists")
+            _set_keys(server, replace(tenant, keys=(*tenant.keys, key)))
+            tenancy.made_keys.add(key.id)
+        return JSONResponse({**key_shown(key), "key": text}, 201, headers={"cache-control": "no-store"})
+
+    @made.delete("/{id}/keys/{key}")
+    async def revoke(id: str, key: str) -> dict[str, Any]:
+        """Nobody asks with it from now on; what runs goes on."""
+        async with tenancy.changing:
+            tenant = tenancy.tenant(id)
+            left = tuple(each for each in tenant.keys if each.id != key)
+            if len(left) == len(tenant.keys):
+                raise ServeError(404, f"tenant {id} has no key {key[:64]!r}", code="key_not_found")
+            _set_keys(server, replace(tenant, keys=left))
+        return {"id": key, "object": "key.deleted", "deleted": True}
+
+
+def _caches(made: APIRouter, server: InferenceServer) -> None:
+    tenancy = server.tenancy
+
+    @made.delete("/{id}/cache")
+    async def forget(id: str) -> dict[str, Any]:
+        """Nothing that was computed for it so far is found again, nor for others of its group."""
+        tenancy.tenant(id)
+        for model in server.models.values():
+            await _forget(server, model, model.core.tenant_number(id))
+        return {"id": id, "object": "cache.deleted", "deleted": True}
+
+    @made.get("/{id}/sessions")
+    async def sessions(id: str) -> dict[str, Any]:
+        tenancy.tenant(id)
+        known = tenancy.sessions_of(id).everybody()
+        data = [
+            {
+                "id": name,
+                "object": "session",
+                "requests": each.requests,
+                "last_used": each.last,
+                "pinned_pages": _pinned(server, id, name),
+            }
+            for name, each in known.items()
+        ]
+        return {"object": "list", "data": data}
+
+    @made.get("/{id}/sessions/{session:path}")
+    async def session(id: str, session: str) -> dict[str, Any]:
+        known = (await sessions(id))["data"]
+        found: dict[str, Any] | None = next((each for each in known if each["id"] == session), None)
+        if found is None:
+            raise _no_session(id, session)
+        return found
+
+    @made.delete("/{id}/sessions/{session:path}")
+    async def unpin(id: str, session: str) -> dict[str, Any]:
+        """Its pages are cache like any other."""
+        tenancy.tenant(id)
+        if not tenancy.sessions_of(id).forget(session):
+            raise _no_session(id, session)
+        for model in server.models.values():
+            pins, number = model.core.scheduler.pins, model.core.tenant_number(id)
+            await server.call(partial(pins.drop, number, session_number(session)))
+        return {"id": session, "object": "session.deleted", "deleted": True}
+
+
+def _no_session(id: str, session: str) -> ServeError:
+    return ServeError(404, f"tenant {id} has no session {session[:64]!r}", code="session_not_found")
+
+
+def _pinned(server: InferenceServer, tenant: str, session: str) -> int:
+    pins = [(model.core.scheduler.pins, model.core.tenant_number(tenant)) for model in server.models.values()]
+    return sum(each.pages_of(number, session_number(session)) for each, number in pins)
+
+
+async def _forget(server: InferenceServer, model: ServedModel, number: int) -> None:
+    model.core.forget_cache(number)
+    await server.call(partial(model.core.scheduler.pins.drop_all, number))
+
+
+def _leave(model: ServedModel, number: int, *, cancel: bool) -> int:
+    """How many requests of a tenant still run."""
+    streams = [stream for stream in list(model.streams.values()) if stream.tenant == number]
+    for stream in streams:
+        if cancel:
+            stream.cancel("tenant_removed")
+    return 0 if cancel else len(streams)
+
+
+def _added(tenants: tuple[TenantSettings, ...], one: TenantSettings) -> tuple[TenantSettings, ...]:
+    if any(each.id == one.id for each in tenants):
+        raise ServeError(409, f"id: tenant {one.id} is there already", param="id", code="tenant_exists")
+    return (*tenants, one)
+
+
+def _with(tenants: tuple[TenantSettings, ...], one: TenantSettings) -> tuple[TenantSettings, ...]:
+    return tuple(one if each.id == one.id else each for each in tenants)
+
+
+def _set_keys(server: InferenceServer, tenant: TenantSettings) -> None:
+    tenants = _with(server.tenancy.config.tenants, tenant)
+    _keep_an_admin(server, tenants)
+    server.tenancy.replace(replace(server.tenancy.config, tenants=tenants))
+
+
+def _keep_an_admin(server: InferenceServer, tenants: Any) -> None:
+    """Raises ServeError 409 where nobody could change anything any more."""
+    keys = [key for tenant in tenants for key in tenant.keys]
+    if (keys or server.tenancy.locked) and not any("admin" in key.scopes for key in keys):
+        said = "no key would have the scope admin: make one that has it first"
+        raise ServeError(409, said, param="scopes", code="no_admin_key")
+
+
+async def _json(request: Request, empty: Any = None) -> Any:
+    """The body. Raises ServeError 400, 415."""
+    raw = await request.body()
+    if not raw and empty is not None:
+        return empty
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ServeError(415, f"content-type {kind[:64] or '(none)'}: wanted application/json")
+    try:
+        return await request.json()
+    except ValueError as error:
+        raise ServeError(400, f"the body is no JSON: {error}") from error

@@ -1,0 +1,128 @@
+"""What a tenant used: its counters, by model and time, and for an admin the device's side of the same books."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.sched.usage.balance import unbalanced
+from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
+from zinc_rt.sched.usage.ledger_store import LedgerStore
+from zinc_rt.sched.usage.query import END, UsageFound, find_usage
+from zinc_rt.serve.api.replies import ErrorReply
+from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.tenants.auth import Anybody
+
+WORDS = ("model", "day", "minute")
+Time = Annotated[str | None, Query(max_length=40)]
+
+
+def router(server: InferenceServer) -> APIRouter:
+    """The route; a tenant's key with the scope usage sees its own, an admin's sees all."""
+    made = APIRouter(tags=["usage"], responses={"4XX": {"model": ErrorReply, "description": "refused"}})
+
+    @made.get("/v1/tenants/{id}/usage")
+    async def usage(
+        id: str,
+        caller: Anybody,
+        first: Annotated[str | None, Query(alias="from", max_length=40)] = None,
+        to: Time = None,
+        group_by: Annotated[str, Query(max_length=40)] = "model",
+    ) -> dict[str, Any]:
+        """Counters from a moment to another, UTC, by model, day or minute; what the ledger has of a tenant that is
+        gone, too."""
+        if not caller.may_see(id):
+            said = f"key {caller.key or '(none)'} does not show the usage of {id[:64]!r}"
+            raise ServeError(403, said, "permission_error", code="insufficient_scope")
+        words = [word for word in group_by.split(",") if word]
+        if unknown := [word for word in words if word not in WORDS]:
+            wanted = ", ".join(WORDS)
+            raise ServeError(400, f"group_by: no {unknown[0]!r}: wanted any of {wanted}", param="group_by")
+        since, before = _minute("from", first, 0), _minute("to", to, END)
+        if server.store is None:
+            if first or to or set(words) - {"model"}:
+                said = "no ledger is kept (ledger.path): only what was used since the start is known, by model"
+                raise ServeError(400, said, param="from", code="no_ledger")
+            return _since_the_start(server, id, admin=caller.admin)
+        return await asyncio.to_thread(_kept, server.store, id, words, since, before, admin=caller.admin)
+
+    return made
+
+
+def _since_the_start(server: InferenceServer, id: str, *, admin: bool) -> dict[str, Any]:
+    groups, total = [], Counter[str]()
+    found: dict[str, Any] = {}
+    for model in server.models.values():
+        counters = model.core.ledger.usage(id)
+        total.update(counters)
+        groups.append({"model": model.id, **+counters})
+        if admin:
+            tenants, device = model.core.ledger.sums()
+            found.setdefault("books", {})[model.id] = _books(tenants, device)
+    first = datetime.fromtimestamp(server.started_at, UTC).isoformat(timespec="seconds")
+    about = {"object": "usage", "tenant": id, "from": first, "to": None, "ledger": None, "lag_s": 0.0}
+    return {**about, "usage": +total, "groups": groups, **found}
+
+
+def _kept(
+    store: LedgerStore, id: str, words: list[str], since: int, before: int, *, admin: bool
+) -> dict[str, Any]:
+    store.settle()
+    try:
+        with closing(open_to_read(store.path)) as database:
+            found = find_usage(database, first_minute=since, before_minute=before, group_by=("tenant", *words))
+    except UNREADABLE as error:
+        raise unavailable(as_input_error(store.path, error).message, "ledger") from error
+    except UsageError as error:
+        raise ServeError(400, error.message) from error
+    except ZincError as error:
+        raise unavailable(error.message, "ledger") from error
+    mine = [group for group in found.groups if group.key[0] == id]
+    total = Counter[str]()
+    for group in mine:
+        total.update(group.counters)
+    if peaks := [group.counters["kv_pages_peak"] for group in mine if "kv_pages_peak" in group.counters]:
+        total["kv_pages_peak"] = max(peaks)
+    made = {
+        "object": "usage",
+        "tenant": id,
+        "from": _time(found.first),
+        "to": _time(found.last),
+        "ledger": store.path.name,
+        "lag_s": store.health().lag_s,
+        "usage": dict(total),
+        "groups": [{**dict(zip(words, group.key[1:], strict=True)), **group.counters} for group in mine],
+    }
+    return {**made, **({"books": _whole(found)} if admin else {})}
+
+
+def _whole(found: UsageFound) -> dict[str, Any]:
+    """Of all tenants and models together, over the same range."""
+    return {"all": _books(found.usage, found.device)}
+
+
+def _books(tenants: Any, device: Any) -> dict[str, Any]:
+    """Both sides, and each line that does not balance: none, or something is wrong."""
+    return {"tenants": dict(tenants), "device": dict(device), "unbalanced": unbalanced(tenants, device)}
+
+
+def _minute(name: str, text: str | None, otherwise: int) -> int:
+    if text is None:
+        return otherwise
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        said = f"{name}: {text!r} is no time: wanted 2026-11-23, or 2026-11-23T14:30, in UTC"
+        raise ServeError(400, said, param=name) from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() // 60)
+
+
+def _time(minute: int | None) -> str | None:
+    return None if minute is None else datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%dT%H:%MZ")
