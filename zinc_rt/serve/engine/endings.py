@@ -16,6 +16,9 @@ _FAILED = {  # the scheduler's reason -> what a client is told
     "grammar_too_slow": (
         400, "the grammar took too long to say what may follow: simplify it", "invalid_request_error"
     ),
+    "grammar_too_complex": (
+        400, "the grammar has too many ways to go on: simplify it", "invalid_request_error"
+    ),
     "grammar_failed": (500, "the grammar could not say what may follow", "server_error"),
     "device_hang": (500, "each step that the request was in hung, at last with nobody else in it", "server_error"),
     "quota_lowered": (429, "the tenant's quota was lowered below what the request needs", "rate_limit_error"),

@@ -93,6 +93,8 @@ class Grammar:
             self._waits = not self._ended()
         elif self._matcher.consume_token(token):
             self._consumed += 1
+        elif self._matcher.is_error():  # of its own making: a token that was allowed leads to too many places
+            self._fail("grammar_too_complex")
         else:
             self._fail("grammar_failed")
 
