@@ -48,7 +48,8 @@ def run(backend: Backend, path: Path, *, times: bool) -> int:
         sequence = engine.open()
         engine.extend(sequence, [1, 2], rows="last")
         engine.extend(sequence, [3], rows="last")
-        return sum(node.op is not Op.BARRIER for node in engine.graph("decode").nodes)
+        graph = engine.variants.as_run(engine.graph("decode"))
+        return sum(node.op is not Op.BARRIER for node in graph.nodes)
 
 
 def version_of(path: Path) -> int:

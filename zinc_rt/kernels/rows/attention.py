@@ -189,9 +189,11 @@ def write_refusal(node: Node, graph: OpGraph) -> str | None:
 def flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     multiple, widest = tuning.flash_multiple, tuning.flash_widths[-1]
-    too_long = max(head_dim, value_dim) > widest and "flash_attn_slices" not in tuning.own_kernels
+    any_length = "flash_attn_slices" in tuning.own_kernels
+    too_long = max(head_dim, value_dim) > widest and not any_length
     if head_dim % multiple or value_dim % multiple or too_long or not max(head_dim, value_dim):
-        wanted = f"multiples of {multiple} up to {widest}" if multiple > 1 else f"1 to {widest}"
+        up_to = "" if any_length else f" up to {widest}"
+        wanted = f"multiples of {multiple}{up_to}" if multiple > 1 else f"1 to {widest}"
         return f"head_dim {head_dim}, value_dim {value_dim}: wanted {wanted}"
     return page_refusal(tuning, node, graph)
 
