@@ -395,7 +395,7 @@ def _first_divergent(
 
 def _kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state: bool = False) -> tuple[str, ...]:
     """What the tier launches for a value's node in the prompt's tapped pass; with `state` also for the nodes that
-    store to the state or KV cache it reads. Nothing where the tier has no kernels."""
+    store to the state or KV cache it reads, and for a step of one token. Nothing where the tier has no kernels."""
     engine = runner.engine(spec)
     tokens, variants = min(len(runner.job.tokens), engine.limits.step_tokens), engine.variants
     variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
@@ -404,5 +404,7 @@ def _kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state: boo
     if state and calls:
         kept = {name for name in calls[0].node.inputs if name != ABSENT and buffers[name].role == "state"}
         calls += [call for call in program.calls if kept & set(call.node.outputs) and call not in calls]
-    found = (kernel_names(c.entry.code, c.node, variant.graph, program.plan.capacity) for c in calls)
+    whole = program.plan.capacity
+    steps = (whole, {**whole, "tokens": 1}) if state else (whole,)
+    found = (kernel_names(c.entry.code, c.node, variant.graph, step) for step in steps for c in calls)
     return tuple(dict.fromkeys(name for names in found for name in names))
