@@ -174,8 +174,8 @@ def test_step_with_and_without_streams(benchmark: Any, capsys: pytest.CaptureFix
     if benchmark.enabled:
         with capsys.disabled():
             print(
-                f"\n{where}: {STREAMS} requests: a step {half:.2f} ms, 99 % below {most:.2f}; with {STREAMS} streams "
-                f"{half_beside:.2f} ms, 99 % below {most_beside:.2f}: {added:+.2f} ms (limit +{STEP_LIMIT_MS:.0f})"
+                f"\n{where}: {STREAMS} requests: a step {half:.2f} ms, 99 % below {most:.2f}; with {STREAMS} "
+                f"streams {half_beside:.2f} ms, 99 % below {most_beside:.2f}: {added:+.2f} ms (limit +{STEP_LIMIT_MS:.0f})"
             )
 
 
