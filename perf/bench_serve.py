@@ -175,7 +175,8 @@ def test_step_with_and_without_streams(benchmark: Any, capsys: pytest.CaptureFix
         with capsys.disabled():
             print(
                 f"\n{where}: {STREAMS} requests: a step {half:.2f} ms, 99 % below {most:.2f}; with {STREAMS} "
-                f"streams {half_beside:.2f} ms, 99 % below {most_beside:.2f}: {added:+.2f} ms (limit +{STEP_LIMIT_MS:.0f})"
+                f"streams {half_beside:.2f} ms, 99 % below {most_beside:.2f}: {added:+.2f} ms "
+                f"(limit +{STEP_LIMIT_MS:.0f})"
             )
 
 
