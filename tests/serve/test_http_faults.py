@@ -193,7 +193,7 @@ def test_connections_that_vanish_leave_nothing(
         assert await mix(serving.url, ASKS) == wanted
 
     asyncio.run(mix(serving.url, [short, *ASKS, *[LONG] * 6]))  # every size of a step has been there
-    asyncio.run(main())
+    asyncio.run(asyncio.wait_for(main(), slow_counts(120, 1200)))
 
 
 # --- clients that stay

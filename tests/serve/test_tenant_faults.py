@@ -57,7 +57,9 @@ async def begun(serving: Serving, key: str) -> AsyncIterator[asyncio.Task[Any]]:
     async with client_of(serving.url, key) as client:
         task = asyncio.create_task(asked(client, LONG, stream=True))
         while not any(len(stream.ask.tokens) and stream.computed_tokens for stream in _streams(serving)):
-            await asyncio.sleep(0.005)
+            if task.done():  # it was over between two looks
+                task = asyncio.create_task(asked(client, LONG, stream=True))
+            await asyncio.sleep(0.001)
         yield task
 
 
