@@ -54,6 +54,7 @@ class Variants:
         self._resident: Resident | None = None
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
         self._built: dict[Built, dict[tuple[int, ...], Variant]] = {}
+        self._run: dict[Built, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
         self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
         self._capacities = token_capacities(limits)
 
@@ -140,14 +141,21 @@ class Variants:
         def made() -> Graph:
             return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
 
-        graph = self.graph(stage, inject)
-        if not tapped:
-            graph = self.as_run(graph)
-        if inject or self._transform is not None or not tapped:
-            verify(graph)
+        if built not in self._run:
+            self._run[built] = self._rewritten(stage, inject, tapped)
+        graph = self._run[built]
         replays = self._graphs.get(built, made)
         table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
         return table[key]
+
+    def _rewritten(self, stage: Stage, inject: tuple[str, ...], tapped: bool) -> ir.OpGraph:
+        """The graph as a variant runs it. The model's own was verified when it was built."""
+        graph = self.graph(stage, inject)
+        if not tapped:
+            graph = self.as_run(graph)
+        if graph is not self.model(stage).graph:
+            verify(graph)
+        return graph
 
     def as_run(self, graph: ir.OpGraph) -> ir.OpGraph:
         """A graph as it runs where nobody looks at its values: in the fused forms that the kernels have."""
@@ -159,6 +167,7 @@ class Variants:
 
     def _dropped(self, built: Any, graph: Graph) -> None:
         """Give back what was built for a graph that made room for another."""
+        del self._run[built]
         for variant in self._built.pop(built).values():
             self.resident.drop(variant)
         self._fitting.clear()
@@ -168,6 +177,7 @@ class Variants:
         if self._resident is not None:
             self._resident.unload()
         self._built.clear()
+        self._run.clear()
         self._fitting.clear()
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
 
