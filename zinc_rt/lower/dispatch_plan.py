@@ -43,13 +43,19 @@ class GridInBlock:
 @dataclass(frozen=True, slots=True)
 class Dispatch:
     """`launch` gives kernel, patches, buffers and constants. `temps`: where its Temps lie in the plan's block.
-    `node` is None for what the plan adds, and the first of those whose launches were merged."""
+    `node` is None for what the plan adds; of merged launches it is the first one's, `merged` are the others'."""
 
     node: Node | None
     launch: Launch
     temps: Mapping[str, int]
     arguments_offset: int  # of launch.kernarg_bytes: the buffers' addresses, then the constants
     grid: tuple[int, int, int] | GridInBlock
+    merged: tuple[Node, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those whose launches it is."""
+        return () if self.node is None else (self.node, *self.merged)
 
     @property
     def code(self) -> tuple[str, tuple[tuple[str, int], ...]]:
@@ -90,6 +96,7 @@ class _Placed:
     node: Node | None
     launch: Launch
     temps: Mapping[str, int]
+    merged: tuple[Node, ...] = ()
 
 
 def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
@@ -112,7 +119,7 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
             steps.append(each)
             continue
         grid = in_block.get(each.launch.grid) or _fixed(each, capacity)
-        steps.append(Dispatch(each.node, each.launch, each.temps, end, grid))
+        steps.append(Dispatch(each.node, each.launch, each.temps, end, grid, each.merged))
         end = align_up(end + each.launch.kernarg_bytes, ARGUMENT_ALIGNMENT)
     name = f"{lowered.graph.name} {','.join(str(capacity[symbol]) for symbol in SYMBOLS if symbol in capacity)}"
     return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
@@ -213,7 +220,9 @@ def _agree(group: Iterable[_Placed], other: _Placed) -> bool:
 
 def _one(group: Sequence[_Placed], merging: Merging) -> _Placed:
     temps = {name: place for each in group for name, place in each.temps.items()}
-    return _Placed(group[0].node, merging.merged([each.launch for each in group]), temps)
+    nodes = {id(each.node): each.node for each in group if each.node is not None}
+    others = tuple(node for node in nodes.values() if node is not group[0].node)
+    return _Placed(group[0].node, merging.merged([each.launch for each in group]), temps, others)
 
 
 def _barrier(steps: list[_Placed | Barrier], barrier: Barrier) -> None:
