@@ -265,7 +265,7 @@ def test_words_that_cannot_be_are_refused_in_a_sentence(capsys: pytest.CaptureFi
         ("--tier", "t9"): "no tier is called 't9'",
         ("--jobs", "0"): "wanted 1 or more",
         ("--replace", "nosuch.zrt", *SIMULATED): "cannot read",
-        (*SIMULATED, "--ordering", "canonical-1-q8"): "t1 computes canonical-1",
+        (*SIMULATED, "--ordering", "float32-dequant"): "t1 computes canonical-1",
     }.items():
         assert main(list(words)) == 2
         assert sentence in capsys.readouterr().err
