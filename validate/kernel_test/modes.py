@@ -39,7 +39,7 @@ from zinc_rt.validate.kernel_test.verdicts import KernelVerdict, verdicts
 
 SHRINK_SECONDS = 20.0  # of one case: its kernels are compiled by now
 Met = dict[str, list[PlannedCase]]
-"""By tier and kernel set, what ran in the orderings before: a second one is tested where it dispatches otherwise."""
+"""By tier and kernel set, what its orderings so far come to: one is tested where it dispatches other kernels."""
 
 
 def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
@@ -81,9 +81,7 @@ def _one_side(
     return run, sum(1 for each in found.values() if each.cases), len(bad)
 
 
-def _names(
-    arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool
-) -> list[str]:
+def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool) -> list[str]:
     """The kernels to report on: the whole set where `every`, or those that the chosen cases dispatch."""
     names = [name for name in side.set().names() if matches(name, arguments.kernel)]
     if every and not (arguments.case or arguments.family or arguments.kernel):
