@@ -17,7 +17,7 @@ from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph, lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
-from zinc_rt.mem.plan import ARENA, STEP, Allocation, plan_memory
+from zinc_rt.mem.plan import ARENA, STEP, Allocation, linger_of, plan_memory
 
 Counts = Sequence[int]  # of a step, in the order of SYMBOLS; those of old logs end early
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
@@ -216,16 +216,17 @@ class Resident:
         has it. `given`: state that another variant has as its output (`Variant.buffer`), by buffer name; that one
         outlives this one."""
         backend = self.backend
+        merging = None if tapped or timed or steps is not None else backend.kernels.merging
+        capacity = capacity_of(key)
         plan = plan_memory(
-            graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
+            graph,
+            capacity=capacity,
+            tap=tapped,
+            linger=linger_of(capacity) if merging is not None else 0,
+            heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS),
         )
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
-        program = replace(
-            program,
-            steps=program.steps[:steps],
-            timed=timed,
-            merging=None if tapped or timed or steps is not None else backend.kernels.merging,
-        )
+        program = replace(program, steps=program.steps[:steps], timed=timed, merging=merging)
         if not self._weights:
             self._weights = backend.upload(*self._given)
         with ExitStack() as undo:

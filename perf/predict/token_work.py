@@ -17,7 +17,7 @@ from zinc_rt.isa.report import KernelReport, report
 from zinc_rt.isa.target import target_of
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
 from zinc_rt.lower import Barrier, DispatchPlan, dispatch_plan, lower, refusal
-from zinc_rt.mem.plan import plan_memory, size_bytes
+from zinc_rt.mem.plan import linger_of, plan_memory, size_bytes
 from zinc_rt.mem.traffic import Traffic, decode_traffic
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
@@ -87,7 +87,7 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Tok
     program = lower(
         graph,
         rows.entries,
-        plan_memory(graph, capacity=capacity),
+        plan_memory(graph, capacity=capacity, linger=linger_of(capacity)),
         ordering=ORDERING,
         tier="t1",
     )
