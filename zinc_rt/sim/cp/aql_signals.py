@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from zinc_rt.sim.cp.aql_dispatch import queue_va
+from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.interruptions import Illegal
 from zinc_rt.sim.cp.work import Work
 from zinc_rt.sim.tables import aql
 
-if TYPE_CHECKING:
-    from zinc_rt.sim.cp.aql import AqlChannel
 
-
-def started_at(channel: AqlChannel) -> bool:
+def started_at(channel: ComputeChannel) -> bool:
     """Whether the queue takes time stamps of its dispatches."""
     va = queue_va(channel.space, channel.queue)
     if not va:
@@ -24,7 +21,7 @@ def started_at(channel: AqlChannel) -> bool:
     return bool(properties & aql.PROPERTY_PROFILING)
 
 
-def complete(channel: AqlChannel, va: int, begun: int) -> None:
+def complete(channel: ComputeChannel, va: int, begun: int) -> None:
     """At the end of everything before: time stamps, the value less one, the mailbox, the interrupt."""
     if va % aql.SIGNAL_BYTES:
         raise Illegal(f"completion signal 0x{va:x}: not aligned to {aql.SIGNAL_BYTES} bytes")
@@ -46,12 +43,12 @@ def complete(channel: AqlChannel, va: int, begun: int) -> None:
     channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
 
 
-def _decrement(channel: AqlChannel, va: int) -> None:
+def _decrement(channel: ComputeChannel, va: int) -> None:
     held = int.from_bytes(channel.space.read(va + aql.SIGNAL_VALUE, 8), "little")
     channel.space.write(va + aql.SIGNAL_VALUE, ((held - 1) & (1 << 64) - 1).to_bytes(8, "little"))
 
 
-def _mail(channel: AqlChannel, va: int) -> None:
+def _mail(channel: ComputeChannel, va: int) -> None:
     """event_id goes to the mailbox (a slot of KFD's event page), then the interrupt that names it."""
     _, _, mailbox, event_id, *_ = aql.SIGNAL.unpack(channel.space.read(va, aql.SIGNAL_BYTES))
     if mailbox:
@@ -60,7 +57,7 @@ def _mail(channel: AqlChannel, va: int) -> None:
         channel.messages.interrupt(channel.queue, event_id)
 
 
-def tell_inactive(channel: AqlChannel, queue: int) -> Callable[[], bool] | None:
+def tell_inactive(channel: ComputeChannel, queue: int) -> Callable[[], bool] | None:
     """Ask the client for scratch through queue_inactive_signal; ready once it has set that back to 0. None: the
     queue has no such signal."""
     va = int.from_bytes(channel.space.read(queue + aql.QUEUE_INACTIVE_SIGNAL, 8), "little")
