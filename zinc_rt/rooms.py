@@ -40,7 +40,7 @@ _HOST = (
     "sim kmd pm4 isa facts checked file_lock gpu_lock arguments terminal command_observer cli commands report "
     "code_version rooms host"
 )
-_ALL = f"{_ENGINE} llm batching text sched serve spirv {_HOST}"
+_ALL = f"{_ENGINE} llm launching batching text sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
     # what a model is and what computes it
@@ -76,6 +76,7 @@ ROOMS: dict[str, Room] = {
     "generate": _room(_ENGINE, computes=True),
     "text": _room("model"),
     "batching": _room(f"{_ENGINE} sampling text sched"),
+    "launching": _room("devices backends kmd pm4 isa sim arguments"),  # code that others compiled
     "llm": _room(f"{_ENGINE} sched batching"),
     # many requests
     "sched": _room("exec mem ir sampling file_lock"),
