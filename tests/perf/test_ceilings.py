@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.isa.in_flight import InFlight
+from zinc_rt.isa.in_flight import PendingLoads
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.command import main
 from zinc_rt.perf.predict.ceilings import Ceiling, by_time_lost, ceiling_of
@@ -34,7 +34,7 @@ def work() -> TokenWork:
 def one(work: TokenWork) -> DispatchWork:
     """Ten workgroups of a wave that each load 1 MB, 10 kB at a time, two waves a SIMD."""
     like = work.each[2]
-    report = replace(like.report, waves=2, in_flight=InFlight(4, 10_000), loops=())
+    report = replace(like.report, waves=2, in_flight=PendingLoads(4, 10_000), loops=())
     return replace(
         like, grid=(1, 10, 1), waves_a_workgroup=1, behind_barrier=True, read_bytes=10_000_000, written_bytes=0,
         wave_bytes=1e6, issued=0.0, report=report,

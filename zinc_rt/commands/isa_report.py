@@ -14,7 +14,7 @@ from zinc_rt.commands.output import add_json, begin, finish, output_stream, prin
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
-    from zinc_rt.isa.in_flight import InFlight
+    from zinc_rt.isa.in_flight import PendingLoads
     from zinc_rt.isa.report import KernelReport, LoopReport
 
 EXAMPLES = """\
@@ -111,7 +111,7 @@ def _row(name: str, made: KernelReport) -> list[Any]:
     return [name, *registers, *sizes, *(made.mix[unit] or "" for unit in _COLUMNS)]
 
 
-def _pending(found: InFlight) -> list[Any]:
+def _pending(found: PendingLoads) -> list[Any]:
     return [found.loads or "", found.bytes or ""]
 
 

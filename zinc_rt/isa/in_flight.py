@@ -15,7 +15,7 @@ _TURNS = 2  # of a loop: what one turn issues and the next waits for is in fligh
 
 
 @dataclass(frozen=True, slots=True)
-class InFlight:
+class PendingLoads:
     """The most vector loads of one wave that may be pending at one place, and the bytes of all its lanes that they
     fetch."""
 
@@ -23,7 +23,7 @@ class InFlight:
     bytes: int
 
 
-def in_flight(code: Sequence[Instruction], wave: int, *, loop: bool = False) -> InFlight:
+def in_flight(code: Sequence[Instruction], wave: int, *, loop: bool = False) -> PendingLoads:
     """Of a stretch of code, taken in its order as if every instruction ran; of a `loop`, turn after turn. LOADCNT
     counts down in order: a wait for n settles all but the last n."""
     pending: list[int] = []
@@ -35,4 +35,4 @@ def in_flight(code: Sequence[Instruction], wave: int, *, loop: bool = False) -> 
             if counter == LOAD:
                 pending = pending[max(0, len(pending) - remain) :]
         most, most_bytes = max(most, len(pending)), max(most_bytes, sum(pending))
-    return InFlight(most, most_bytes)
+    return PendingLoads(most, most_bytes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.effects import SGPRS, VGPR, effects, written_operands
-from zinc_rt.isa.in_flight import InFlight, in_flight
+from zinc_rt.isa.in_flight import PendingLoads, in_flight
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.loops import loops
 from zinc_rt.isa.occupancy import waves_per_simd, waves_per_simd_by_lds
@@ -39,7 +39,7 @@ class LoopReport:
     scalar_bytes: int
     store_bytes: int
     lds_bytes: int
-    in_flight: InFlight
+    in_flight: PendingLoads
 
     @property
     def bytes_per_instruction(self) -> float:
@@ -62,7 +62,7 @@ class KernelReport:
     instructions: int
     mix: dict[str, int]
     loops: tuple[LoopReport, ...]
-    in_flight: InFlight
+    in_flight: PendingLoads
 
     @property
     def streaming(self) -> LoopReport | None:
