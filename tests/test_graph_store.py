@@ -31,7 +31,7 @@ from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.lower import PlannedGraph, dispatches_of, flat_plan, lower, planned, refusal
-from zinc_rt.mem.plan import plan_memory
+from zinc_rt.mem.plan import linger_of, plan_memory
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
@@ -55,7 +55,7 @@ def fused(gguf: GGUFFile) -> OpGraph:
 
 def program_of(graph: OpGraph, key: tuple[int, ...] = (16, 2, 1)) -> PlannedGraph:
     """Its program, without a device."""
-    plan = plan_memory(graph, capacity=capacity_of(key))
+    plan = plan_memory(graph, capacity=capacity_of(key), linger=linger_of(capacity_of(key)))
     lowered = lower(graph, KERNELS.entries, plan, ordering="canonical-1", tier="t1")
     return planned(replace(lowered, merging=KERNELS.merging))
 

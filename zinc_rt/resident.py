@@ -17,7 +17,7 @@ from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph, PlannedGraph, lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
-from zinc_rt.mem.plan import ARENA, STEP, Allocation, MemoryPlan, plan_memory
+from zinc_rt.mem.plan import ARENA, STEP, Allocation, MemoryPlan, linger_of, plan_memory
 
 Counts = Sequence[int]  # of a step, in the order of SYMBOLS; those of old logs end early
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
@@ -242,16 +242,17 @@ class Resident:
         reaches them all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the
         program's, to look at what is left behind. `timed`: as LoweredGraph has it."""
         backend = self.backend
+        merging = None if tapped or timed or steps is not None else backend.kernels.merging
+        capacity = capacity_of(key)
         plan = plan_memory(
-            graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
+            graph,
+            capacity=capacity,
+            tap=tapped,
+            linger=linger_of(capacity) if merging is not None else 0,
+            heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS),
         )
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
-        return replace(
-            program,
-            steps=program.steps[:steps],
-            timed=timed,
-            merging=None if tapped or timed or steps is not None else backend.kernels.merging,
-        )
+        return replace(program, steps=program.steps[:steps], timed=timed, merging=merging)
 
     def place(
         self,

@@ -45,7 +45,7 @@ HEADER = np.dtype(
         ("specs_offset", "<u8"),
         ("grids_offset", "<u8"),
         ("size_bytes", "<u8"),  # of the plan's block
-        ("counts", "<u4", 12),  # of records in each section
+        ("counts", "<u4", 13),  # of records in each section
     ]
 )
 HASHED_FROM = 40
@@ -63,6 +63,8 @@ SECTIONS: dict[str, np.dtype[Any]] = {
             ("constants", "<u4"),
             ("patches", "<u4"),
             ("temps", "<u4"),
+            ("merged", "<u4"),
+            ("reserved", "<u4"),
             ("arguments_offset", "<u8"),
             *((f"wanted_{axis}", "<u8") for axis in "xyz"),  # the launch's grid
             *((f"grid_{axis}", "<u8") for axis in "xyz"),  # the dispatch's
@@ -72,6 +74,7 @@ SECTIONS: dict[str, np.dtype[Any]] = {
     "constants": np.dtype([("kind", "<u8"), ("value", "V8")]),
     "patches": np.dtype([("name", "<u4"), ("reserved", "<u4"), ("value", "<i8")]),
     "temps": np.dtype([("name", "<u4"), ("reserved", "<u4"), ("offset_bytes", "<u8")]),
+    "merged": np.dtype([("node", "<u4"), ("reserved", "<u4")]),  # the other nodes of merged launches
     "grids": np.dtype([("x", "<u8"), ("y", "<u8"), ("z", "<u8")]),
     "strings": np.dtype("<u8"),  # where each ends in the text
     "text": np.dtype("u1"),
@@ -143,13 +146,14 @@ class _Writer:
         rows = self._rows
         if isinstance(step, Barrier):
             rows["operands"] += [(REF, self._string(name), 0) for name in step.buffers]
-            rows["steps"].append((IS_BARRIER, 0, len(step.buffers), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+            rows["steps"].append((IS_BARRIER, 0, len(step.buffers), *(0,) * 12))
             return
         launch = step.launch
         rows["operands"] += [self._operand(buffer) for buffer in launch.buffers]
         rows["constants"] += [_constant(value) for value in launch.constants]
         rows["patches"] += [(self._string(symbol), 0, value) for symbol, value in launch.patches]
         rows["temps"] += [(self._string(temp), 0, offset) for temp, offset in step.temps.items()]
+        rows["merged"] += [(self._nodes[id(node)], 0) for node in step.merged]
         grid = (IS_SYMBOL | step.grid.offset_bytes, 0, 0) if isinstance(step.grid, GridInBlock) else step.grid
         rows["steps"].append(
             (
@@ -159,6 +163,8 @@ class _Writer:
                 len(launch.constants),
                 len(launch.patches),
                 len(step.temps),
+                len(step.merged),
+                0,
                 step.arguments_offset,
                 *_dims(launch.grid),
                 *grid,
@@ -256,8 +262,10 @@ class _Reader:
         patches = _Rows((self._strings[name], value) for name, _, value in self._tables["patches"].tolist())
         temps = _Rows((self._strings[name], offset) for name, _, offset in self._tables["temps"].tolist())
         nodes, strings = self._graph.nodes, self._strings
+        merged = _Rows(nodes[node] for node, _ in self._tables["merged"].tolist())
         steps: list[Dispatch | Barrier] = []
-        for node, kernel, buffers, values, patched, temporary, arguments, *six in self._tables["steps"].tolist():
+        for row in self._tables["steps"].tolist():
+            node, kernel, buffers, values, patched, temporary, others, _, arguments, *six = row
             mine = operands.take(buffers)
             if node == IS_BARRIER:
                 steps.append(Barrier(tuple(each.name for each in mine if isinstance(each, Ref))))
@@ -270,8 +278,8 @@ class _Reader:
             x, y, z = six[3:]
             in_block = GridInBlock(x & ~IS_SYMBOL, launch.grid) if x & IS_SYMBOL else (x, y, z)
             owner = None if node == NONE else nodes[node]
-            steps.append(Dispatch(owner, launch, places, arguments, in_block))
-        for rows in (operands, constants, patches, temps):
+            steps.append(Dispatch(owner, launch, places, arguments, in_block, merged.take(others)))
+        for rows in (operands, constants, patches, temps, merged):
             rows.check_all_taken()
         return DispatchPlan(
             strings[int(header["name"])],

@@ -148,7 +148,8 @@ class ExecutableBuilder:
         storage: Storage = buffer.storage
         storage.view()[:] = as_bytes(words)
         code = IndirectCode(stream.name, storage.device, tuple(words))
-        return AmdExecutable(stream.name, code, storage, nodes)
+        merged = tuple(node for step in stream.dispatches.values() for node in step.merged)
+        return AmdExecutable(stream.name, code, storage, nodes, merged)
 
 
 def _images(read: Callable[[str], Zrt], keys: tuple[KernelKey, ...]) -> dict[str, bytes]:

@@ -57,6 +57,9 @@ class Tuning:
     sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
     sample_columns: int  # of sample_weights
 
+    flash_workgroups: int = 0  # of one step that share out its queries' chunks; 0: flash_attn_parts is not there
+    flash_whole_chunks: int = 0  # so many of a query are not worth it
+
     own_kernels: frozenset[str] = frozenset()  # of OWN_KERNELS, those that the set has
     fused_tokens: int = 0  # steps of at most so many tokens are worth delta_step
 
