@@ -29,7 +29,7 @@ from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet, Merging
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 TUNING = Tuning(
-    orderings=frozenset({"canonical-1"}),
+    orderings=frozenset({"canonical-1", "canonical-1-q8"}),
     weight_dtypes=WEIGHT_TYPES,
     expansions=EVERY_OTHER_TYPE,
     columns=256,  # elementwise.inc
