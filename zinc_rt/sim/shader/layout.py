@@ -179,6 +179,8 @@ u64 realtime            # counts up at each read, 100 MHz
 u64 cycles
 u32 hw_id1
 u32 hw_id2
+u64 vector_cache        # host address of the wave's L0, CACHE_LINE[VECTOR_CACHE.lines]; 0: no caches
+u64 scalar_cache        # of its workgroup processor's scalar cache, CACHE_LINE[SCALAR_CACHE.lines]
 u64 shared_base         # apertures of flat addresses
 u64 private_base
 u64 fault_va
@@ -216,6 +218,29 @@ u32 flags               # RangeFlag
 u32 index
 u32 stored              # serial of the last dispatch that stored to it (level full)
 """)
+
+CACHE_LINE = RecordLayout("""
+u64 tag                 # the line's VA, bit 0 set; 0: holds nothing
+u64 filled              # serial of the dispatch that loaded it
+u8 data 128             # as memory was then, with the stores of the cache's own waves
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """A direct-mapped cache of `lines`, `line_bytes` each."""
+
+    lines: int
+    line_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its CACHE_LINE records."""
+        return self.lines * CACHE_LINE.size_bytes
+
+
+VECTOR_CACHE = CacheShape(lines=256, line_bytes=128)  # L0 of a compute unit: 32 KiB
+SCALAR_CACHE = CacheShape(lines=256, line_bytes=64)  # of a workgroup processor: 16 KiB
 
 RACE = RecordLayout(
     """
