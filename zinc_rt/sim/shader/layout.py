@@ -239,6 +239,7 @@ class CacheShape:
         return self.lines * CACHE_LINE.size_bytes
 
 
+CACHE_PROCESSORS = 2  # workgroup processors that have caches of their own; the others share theirs by turns
 VECTOR_CACHE = CacheShape(lines=256, line_bytes=128)  # L0 of a compute unit: 32 KiB
 SCALAR_CACHE = CacheShape(lines=256, line_bytes=64)  # of a workgroup processor: 16 KiB
 

@@ -28,33 +28,30 @@ class RecentStores:
         name = f"{dispatch.space.describe(dispatch.program_va)} of {dispatch.label}"
         self._dispatches.append(_Dispatch(serial, name, accesses.writes + accesses.atomics))
 
+    def writer(self, va: int) -> str:
+        """Who stored there last."""
+        found = self._writer(va, 0)
+        return _NO_WAVE if found is None else found.name
+
+    def _writer(self, va: int, since: int) -> _Dispatch | None:
+        for each in reversed(self._dispatches):
+            if each.serial >= since and any(start <= va < start + size for start, size in each.stored):
+                return each
+        return None
+
     def explain(self, va: int, filled: int, *, scalar: bool) -> str:
         """Of a stale line with that VA, which the dispatch with serial `filled` loaded; the newest dispatch is the
         one whose wave came to it."""
-        newest = self._dispatches[-1]
         cache, operation, instruction = _SCALAR if scalar else _VECTOR
         by = next((each.name for each in self._dispatches if each.serial == filled), "an earlier dispatch")
-        writer = next(
-            (
-                each
-                for each in reversed(self._dispatches)
-                if each.serial >= filled and any(start <= va < start + size for start, size in each.stored)
-            ),
-            None,
-        )
-        held = f"the {cache} holds this line since {by}"
-        if writer is None:
-            return (
-                f"{held}; not by a wave, but by the host, the command processor or DMA it was stored to since: "
-                f"{operation} is missing behind that"
-            )
-        if writer is newest:
-            return (
-                f"{held}; waves of this dispatch have stored there since: {instruction} is missing before the load"
-            )
-        return f"{held}; {writer.name} has stored there since: {operation} is missing between them"
+        held, writer = f"the {cache} holds this line since {by}", self._writer(va, filled)
+        if writer is self._dispatches[-1]:
+            return f"{held}; waves of this dispatch stored there since: {instruction} is missing before the load"
+        name = _NO_WAVE if writer is None else writer.name
+        return f"{held}; {name} stored there since: {operation} is missing between them"
 
 
+_NO_WAVE = "the host, the command processor or DMA"
 _VECTOR = (
     "L0 of a compute unit",
     "GLV_INV of an ACQUIRE_MEM or RELEASE_MEM",

@@ -1,9 +1,10 @@
 """The caches that waves load through with --coherence caches: their lines, and what makes them go.
 
-Two workgroup processors, each with a scalar cache and two compute units with an L0 each: of more, hits on stale
-lines would only be rarer. Rules: docs/shader-memory.md. Sources: LLVM AMDGPUUsage, memory model GFX12 (an L0 a
-compute unit, written through; a scalar cache a workgroup processor; neither coherent with anything; behind them
-the L2, which all share); AMD's RDNA white paper (lines of 128 and 64 bytes, 32 and 16 KiB).
+There are those of two workgroup processors, each with a scalar cache and two compute units with an L0 each, and
+workgroups come to them by turns: of more, hits on stale lines would only be rarer. Rules: docs/shader-memory.md.
+Sources: LLVM AMDGPUUsage, memory model GFX12 (an L0 a compute unit, written through; a scalar cache a workgroup
+processor; neither coherent with anything; behind them L2, which all share); AMD's RDNA white paper (lines of 128
+and 64 bytes, 32 and 16 KiB).
 """
 
 from __future__ import annotations
@@ -12,21 +13,20 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from zinc_rt.sim.shader.layout import CACHE_LINE, SCALAR_CACHE, VECTOR_CACHE
+from zinc_rt.sim.shader.layout import CACHE_LINE, CACHE_PROCESSORS, SCALAR_CACHE, VECTOR_CACHE
 
-PROCESSORS = 2
-UNITS = 2 * PROCESSORS  # compute units
+UNITS = 2 * CACHE_PROCESSORS  # compute units
 EVICTED = 1 / 8  # of the lines held, before each dispatch
 
 
 class LineCaches:
-    """Of one address space. What the seed picks: where a dispatch's first workgroup runs, which lines go by
-    themselves."""
+    """Of one address space. What the seed picks: which caches a dispatch's first workgroup has, which
+    lines go by themselves."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
         self.vector = np.zeros((UNITS, VECTOR_CACHE.lines), CACHE_LINE.dtype)
-        self.scalar = np.zeros((PROCESSORS, SCALAR_CACHE.lines), CACHE_LINE.dtype)
+        self.scalar = np.zeros((CACHE_PROCESSORS, SCALAR_CACHE.lines), CACHE_LINE.dtype)
 
     @property
     def addresses(self) -> tuple[int, int]:
@@ -34,7 +34,7 @@ class LineCaches:
         return int(self.vector.ctypes.data), int(self.scalar.ctypes.data)
 
     def before_dispatch(self) -> int:
-        """Some lines go. Returns what is added to workgroup numbers for their place."""
+        """Some lines go. Returns what is added to workgroup numbers to come to their caches."""
         for lines in (self.vector, self.scalar):
             lines["tag"][self._random.random(lines.shape) < EVICTED] = 0
         return int(self._random.integers(UNITS))

@@ -15,14 +15,14 @@ from zinc_rt.isa import target_of
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, DevicePageFault, Fault
+from zinc_rt.sim.interfaces import AddressSpace, CodePlace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
 from zinc_rt.sim.shader.checks.recent_stores import RecentStores
 from zinc_rt.sim.shader.checks.static_lint import static_findings
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
-from zinc_rt.sim.shader.memory.line_caches import PROCESSORS, LineCaches
+from zinc_rt.sim.shader.memory.line_caches import LineCaches
 from zinc_rt.sim.shader.memory.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run.compile_workers import prepare
 from zinc_rt.sim.shader.run.crash import CrashRecord
@@ -92,8 +92,8 @@ class _Memory:
         assert self.caches is not None
         return self.stores.explain(va, self.caches.filled(va, scalar=scalar), scalar=scalar)
 
-    def first_place(self, vm: GpuVm) -> int:
-        """Before a dispatch: lines of what is no more, and some others, go; where its first workgroup runs."""
+    def first_cache(self, vm: GpuVm) -> int:
+        """Before a dispatch: lines of what is no more go, and some others. The first workgroup's number."""
         if self.caches is None:
             return 0
         if vm.spans != self._mapped:
@@ -260,7 +260,11 @@ class GfxEngine:
         count = registers.get(PGM_RSRC2, 0) >> 1 & 0x1F
         user_data = [registers.get(each, 0) for each in _USER_DATA[:count]]
         assert isinstance(dispatch.space, GpuVm)
-        first = memory.first_place(dispatch.space)
+        first = memory.first_cache(dispatch.space)
+        if self._cache_seed is not None:
+            self._check_fetched(dispatch, code)
+            if self._consulted is not None:
+                self._consulted.mark("waves with caches")
         run.begin(
             table, dispatch.program_va, next(self._serials), memory.save_pages, user_data, memory.caches, first
         )
@@ -290,8 +294,7 @@ class GfxEngine:
         """Of the processors whose pair of bits the queue's CU mask has; all where it has none."""
         mask = int(dispatch.queue.extra.get("cu_mask", 0))
         chosen = tuple(each for index, each in enumerate(self._processors) if mask >> 2 * index & 3)
-        chosen = chosen or self._processors
-        return chosen if self._cache_seed is None else (chosen * PROCESSORS)[:PROCESSORS]
+        return chosen or self._processors
 
     def _code(self, dispatch: ShaderDispatch) -> bytes:
         """What the instruction cache holds there, up to the last instruction that can be reached."""
@@ -308,6 +311,22 @@ class GfxEngine:
             if any(not enables >> axis & 1 for axis in range(3) if axis == 0 or dispatch.groups[axis] > 1):
                 self._consulted.mark("workgroup ids not enabled")
         return codes[va]
+
+    def _check_fetched(self, dispatch: ShaderDispatch, code: bytes) -> None:
+        """The instruction cache has what memory has, or it is said."""
+        va = dispatch.program_va
+        stored = dispatch.space.read(va, len(code))
+        if stored == code:
+            return
+        at = next(index for index, pair in enumerate(zip(stored, code, strict=True)) if pair[0] != pair[1]) & ~3
+        name = dispatch.space.describe(va)
+        dispatch.report(
+            "stale-line",
+            f"{dispatch.label}: {name}: the instruction cache holds older code from pc 0x{at:x} on: "
+            f"{self._memory(dispatch.space).stores.writer(va + at)} stored there since, and no GLI_INV of an "
+            "ACQUIRE_MEM came behind that",
+            place=CodePlace(name, at),
+        )
 
     def _memory(self, space: AddressSpace) -> _Memory:
         found = self._memories.get(space)

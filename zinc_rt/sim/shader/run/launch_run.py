@@ -264,11 +264,11 @@ class LaunchRun:
         save_pages: int = 0,
         user_data: Sequence[int] | None = None,
         caches: LineCaches | None = None,
-        first_place: int = 0,
+        first_cache: int = 0,
     ) -> None:
         """From the first workgroup on, in this memory; `user_data` in place of the launch's, as many of them.
-        `caches`: what its waves load through; workgroup 0 comes to place `first_place`."""
-        self.job["first_place"] = first_place
+        `caches`: what its waves load through; workgroup 0 has number `first_cache` of them."""
+        self.job["first_cache"] = first_cache
         if caches is not None:
             self.job["vector_caches"], self.job["scalar_caches"] = caches.addresses
         if user_data is not None:
