@@ -89,7 +89,8 @@ def test_auto_passes_over_a_tier_that_lacks_the_ordering(no_gpu: None) -> None:
     assert choose_tier("auto", ordering="canonical-1-q8").tier == "t_cpu_native"
     choice = choose_tier("auto", ordering="float32-dequant")
     assert choice.tier == "t_cpu" and "not t_cpu_native: no float32-dequant" in choice.why
-    assert choose_tier("auto", "sim", ordering="canonical-1-q8").tier == "t_cpu_native"
+    assert choose_tier("auto", "sim", ordering="canonical-1-q8").tier == "t2"
+    assert choose_tier("auto", "sim", ordering="float32-dequant").tier == "t_cpu"
 
 
 def test_a_named_device_of_auto_may_be_a_simulated_one(no_gpu: None) -> None:

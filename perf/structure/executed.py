@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from zinc_rt.backends import registry
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Stream
-from zinc_rt.ir.graph import SYMBOLS, Builder, Node, Stage
+from zinc_rt.ir.graph import SYMBOLS, Builder, Node, OpGraph, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.isa.decode import decode_stream
 from zinc_rt.isa.target import GENERATIONS, target_of
@@ -38,42 +39,94 @@ def code_of(variant: Variant) -> dict[str, bytes]:
 
 
 def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
-    """Nodes of a prompt's and a token's graph that were not dispatched, or whose value is not the oracle's."""
+    """Nodes of a prompt's and a token's plain graph that no dispatch computed, or whose value is not the oracle's.
+
+    A fused node computes those between what it reads and what it gives. What lies between is nowhere to be looked
+    at then, so every value is compared where all of them are kept, and of the graph that is replayed in production
+    the logits.
+    """
     missing: dict[str, str] = {}
-    total = 0
+    total = fused = 0
     for model in lab.models(models):
-        bench = lab.bench(tier, model=model)
+        bench, oracle = lab.bench(tier, model=model), lab.bench(registry.ORACLE, model=model)
         for stage in ("prefill", "decode"):
-            wanted = {id(node): node for node in bench.engine.graph(stage).nodes if node.op is not Op.BARRIER}
-            ran = {node.label or repr(node) for node in _dispatched_in(bench, stage)}
-            wrong = _values_differing(bench, lab.bench(registry.ORACLE, model=model), stage)
-            for node in wanted.values():
+            graph = bench.engine.graph(stage)
+            wanted = [node for node in graph.nodes if node.op is not Op.BARRIER]
+            replay, want = _replayed(bench, stage), _replayed(oracle, stage)
+            ran = {id(node) for each in replay.nodes for node in stands_for(graph, each)}
+            fused += sum(len(stands_for(graph, each)) > 1 for each in replay.nodes)
+            wrong = _values_differing(bench, oracle, stage)
+            for node in wanted:
                 total += 1
                 name = node.label or repr(node)
-                if name not in ran:
+                if id(node) not in ran:
                     missing[f"{Path(model).stem}/{stage}/{name}"] = "not dispatched"
                 elif name in wrong:
                     missing[f"{Path(model).stem}/{stage}/{name}"] = wrong[name]
+            if replay.logits.tobytes() != want.logits.tobytes():
+                missing[f"{Path(model).stem}/{stage}/as replayed"] = "gave other logits than the oracle"
     count = len(lab.models(models))
+    forms = f", {fused} dispatched nodes in fused forms" if fused else ""
     how = f"{total - len(missing)} of {total} nodes of {count} models ran on {tier} and gave the oracle's values"
-    return Measurement(len(missing), how, {"missing": missing})
+    return Measurement(len(missing), how + forms, {"missing": missing, "fused": fused})
 
 
-def _dispatched_in(bench: LabEngine, stage: Stage) -> list[Node]:
-    """The nodes dispatched by the untapped graph, which runs in production."""
+def stands_for(graph: OpGraph, node: Node) -> list[Node]:
+    """The nodes of a plain graph that a node which ran in its place computes: back from what it writes to what it
+    reads."""
+    written = {name: each for each in graph.nodes if each.op is not Op.BARRIER for name in each.outputs}
+    found: dict[int, Node] = {}
+    todo = [written[name] for name in node.outputs if name in written]
+    while todo:
+        each = todo.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            todo += [written[name] for name in each.inputs if name in written and name not in node.inputs]
+    return list(found.values())
+
+
+def layers_joined(lab: Lab, tier: str) -> Measurement:
+    """Layers of a prompt whose work shares a dispatched node with another layer's: 0 where its logits are not the
+    oracle's."""
+    bench = lab.bench(tier)
+    graph, replay = bench.engine.graph("prefill"), _replayed(bench, "prefill")
+    if replay.logits.tobytes() != _replayed(lab.bench(registry.ORACLE), "prefill").logits.tobytes():
+        return Measurement(0, f"a prompt on {tier} gave other logits than the oracle")
+    layers: set[int] = set()
+    ops: set[str] = set()
+    for node in replay.nodes:
+        of = {each.layer for each in stands_for(graph, node) if each.layer is not None}
+        if len(of) > 1:
+            layers |= of
+            ops.add(node.op.name)
+    whole = len({node.layer for node in graph.nodes if node.layer is not None})
+    how = f"{len(layers)} of {whole} layers of {lab.model.stem}'s prompt share a dispatch with another on {tier}"
+    return Measurement(len(layers), how + (f": {', '.join(sorted(ops))}" if ops else ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """What the untapped graph, which runs in production, dispatched and gave."""
+
+    nodes: list[Node]
+    logits: np.ndarray
+
+
+def _replayed(bench: LabEngine, stage: Stage) -> _Replay:
     engine, kept = bench.engine, bench.counted.ran
     sequence = engine.open()
     try:
         bench.counted.ran = set()
-        engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")
+        logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")
         if stage == "decode":
             bench.counted.ran = set()
-            engine.extend(sequence, [1], rows="last")
+            logits = engine.extend(sequence, [1], rows="last")
         ran = bench.counted.ran
     finally:
         engine.release(sequence)
         bench.counted.ran = kept | bench.counted.ran
-    return [node for replays, key in ran for node in dispatched(engine.variants.find(replays, key))]
+    nodes = [node for replays, key in ran for node in dispatched(engine.variants.find(replays, key))]
+    return _Replay(nodes, logits)
 
 
 def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict[str, str]:
@@ -202,8 +255,7 @@ def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Mea
         whole = sum(node.instructions for node in work.nodes)
         for node in work.nodes:
             cost[node.op] = cost.get(node.op, 0.0) + node.instructions / whole
-        for each in _dispatched_in(bench, "decode"):
-            native.add(each.op.name)
+        native |= {each.op.name for each in _replayed(bench, "decode").nodes}
         if not any(code_of(bench.engine.variants.find(*ran)) for ran in bench.counted.ran):
             raise CannotMeasure(f"{tier} dispatches no machine code")
     hottest = sorted(cost, key=cost.__getitem__, reverse=True)[:count]

@@ -20,6 +20,7 @@ from zinc_rt.ir.violations import VerifyError
 from zinc_rt.perf.structure.executed import (
     drafts_misjudged,
     hottest_ops_native,
+    layers_joined,
     matrix_kernels_run,
     nodes_not_run,
     ops_not_run,
@@ -301,6 +302,7 @@ MEASURES: Mapping[str, Callable[..., Measurement]] = {
         drafts_misjudged,
         golden_tokens_differing,
         hottest_ops_native,
+        layers_joined,
         matrix_kernels_run,
         nodes_not_run,
         not_built,

@@ -57,7 +57,7 @@ def test_every_case_is_a_node_and_its_line_says_all_of_it(family: str) -> None:
 def test_every_kernel_of_a_set_has_a_case(name: str) -> None:
     kernels = kernel_set(name)
     assert name in SETS and kernels is not None
-    orderings = ("canonical-1", "canonical-1-q8") if name in ("native", "spirv") else ("canonical-1",)
+    orderings = ("canonical-1", "canonical-1-q8") if name in ("native", "spirv", "gfx1201") else ("canonical-1",)
     met = {
         kernel
         for ordering in orderings
@@ -265,7 +265,7 @@ def test_words_that_cannot_be_are_refused_in_a_sentence(capsys: pytest.CaptureFi
         ("--tier", "t9"): "no tier is called 't9'",
         ("--jobs", "0"): "wanted 1 or more",
         ("--replace", "nosuch.zrt", *SIMULATED): "cannot read",
-        (*SIMULATED, "--ordering", "canonical-1-q8"): "t1 computes canonical-1",
+        (*SIMULATED, "--ordering", "float32-dequant"): "t1 computes canonical-1",
     }.items():
         assert main(list(words)) == 2
         assert sentence in capsys.readouterr().err

@@ -17,6 +17,7 @@ from zinc_rt.kernels.launch import Grid, Launch, Ref, Temp
 from zinc_rt.kernels.sets import Merging
 from zinc_rt.lower import Barrier, Dispatch, dispatch_plan, lower
 from zinc_rt.lower.dispatch_plan import GridInBlock, places
+from zinc_rt.lower.levels import REACH, Touch, levelled
 from zinc_rt.mem.plan import plan_memory
 
 
@@ -74,7 +75,11 @@ def test_a_grid_that_no_dispatch_can_have_is_refused_with_its_kernel(grid: Grid)
 def test_what_lies_in_the_block_has_a_name() -> None:
     program = chain((5, "tokens", 1), {**ONE, "tokens": 16}, adds=1)
     plan = dispatch_plan(program)
-    block = [(offset + size_bytes, name) for where, offset, size_bytes, name in places(plan, program) if not where]
+    block = [
+        (offset + size_bytes, name)
+        for where, offset, size_bytes, name in places(plan, program.graph, program.plan)
+        if not where
+    ]
     assert [name for _, name in block] == [
         "arguments of step_grids for chain 16,1,1,1",
         "specs of chain 16,1,1,1",
@@ -127,3 +132,28 @@ def test_launches_of_one_key_between_two_barriers_are_as_few_dispatches_as_can_b
 def test_launches_with_a_barrier_between_are_never_one() -> None:
     program = replace(chain((5, 1, 1), ONE), merging=merging(lambda launch: 1))
     assert [step.launch.kernel for step in dispatch_plan(program).dispatches] == ["first", "second"] * 2
+
+
+def test_a_level_has_all_that_nothing_before_it_hinders() -> None:
+    """Two chains of a, b, c one behind the other, and what joins them."""
+    chains = [[f"{step}{chain}"] for chain in "xy" for step in "abc"]
+
+    def touches(launch: str) -> list[Touch]:
+        if launch == "join":
+            return [("x", 0, 8, False), ("y", 4, 8, False)]
+        return [(launch[1], 0, 8, True)]
+
+    levels = [["ax", "ay"], ["bx", "by"], ["cx", "cy"], ["join"]]
+    assert levelled([*chains, ["join"]], touches) == levels
+    apart = levelled([*chains, ["join"]], lambda launch: [("one", 0, 8, True)])
+    assert apart == [*chains, ["join"]]
+    assert levelled([["a"], ["b"]], lambda launch: [("one", 0, 8, False)]) == [["a", "b"]]
+    assert levelled([["a"], ["b"]], lambda launch: [("one", 8 * ord(launch), 8 * ord(launch) + 8, True)]) == [
+        ["a", "b"]
+    ]
+
+
+def test_a_launch_moves_no_further_than_its_reach() -> None:
+    intervals = [[number] for number in range(REACH + 2)]
+    levels = levelled(intervals, lambda number: [("chain", 0, 1, True)] if number <= REACH else [])
+    assert levels[2] == [2, REACH + 1]

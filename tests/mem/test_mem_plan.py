@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zinc_rt.errors import InputError
-from zinc_rt.ir.graph import Builder, OpGraph
+from zinc_rt.ir.graph import ABSENT, Builder, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import BufferPlacement, MemoryPlan, plan_memory
@@ -110,6 +110,24 @@ def test_the_arena_does_not_grow_with_the_layers_and_stays_near_its_floor():
     assert plan.arena_floor_bytes == 16 * 64 * 4 * 2 + 16 * 192 * 4
     assert plan.allocations["activation"].size_bytes <= 1.25 * plan.arena_floor_bytes
     check(small_graph(20), plan)
+
+
+def test_a_value_that_lingers_keeps_its_bytes_for_so_many_nodes():
+    graph = small_graph(20)
+    plan = plan_memory(graph, capacity=CAPACITY, linger=2)
+    check(graph, plan)
+    for number, node in enumerate(graph.nodes):
+        made = [plan.placements[name] for name in node.outputs if graph.buffers[name].role == "activation"]
+        for earlier in graph.nodes[max(0, number - 2) : number]:
+            for name in {*earlier.inputs, *earlier.outputs} - {*node.outputs, ABSENT}:
+                place = plan.placements[name]
+                assert not any(
+                    place.allocation == other.allocation
+                    and place.offset_bytes < other.offset_bytes + other.size_bytes
+                    and other.offset_bytes < place.offset_bytes + place.size_bytes
+                    for other in made
+                ), (name, node)
+    assert plan.allocations["activation"].size_bytes < 3 * plan.arena_floor_bytes
 
 
 def test_tap_mode_uses_no_byte_twice():

@@ -100,7 +100,7 @@ def test_under_a_clamp_no_structure_is_proved() -> None:
 
 
 NOT_BUILT = [
-    "M2/metal", "M4/wmma", "M4/fused-prefill", "M5/zero-submit", "M6/draft-model",
+    "M2/metal", "M4/wmma", "M5/zero-submit", "M6/draft-model",
     "M6/prefix-tree", "M6/quantised-kv", "M7/tier", "M8/tier",
 ]  # fmt: skip
 
@@ -153,6 +153,39 @@ def test_a_node_that_is_not_dispatched_counts(lab: Lab, monkeypatch: pytest.Monk
     monkeypatch.setattr(executed, "dispatched", lambda variant: real(variant)[:-1])
     found = MEASURES["nodes_not_run"](lab, "t_cpu_native")
     assert found.value == 2 and set(found.detail["missing"].values()) == {"not dispatched"}
+
+
+def test_a_fused_node_stands_for_those_between_what_it_reads_and_gives(lab: Lab) -> None:
+    """As the tier runs them; of a node that runs as it is that is the node itself."""
+    engine = lab.bench("t1").engine
+    plain = engine.graph("decode")
+    run = engine.variants.as_run(plain).nodes
+    found = {id(node) for each in run if each.op.name != "BARRIER" for node in executed.stands_for(plain, each)}
+    assert found == {id(node) for node in plain.nodes if node.op.name != "BARRIER"}
+    (write, *_) = [node for node in run if node.op.name == "RMS_NORM_FUSED_ROPE_KV_WRITE"]
+    assert {node.op.name for node in executed.stands_for(plain, write)} == {"RMS_NORM", "ROPE", "KV_WRITE_BATCHED"}
+    assert all(executed.stands_for(plain, node) == [node] for node in plain.nodes if node.op.name != "BARRIER")
+
+
+def test_a_fused_graph_that_leaves_a_node_out_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = executed.dispatched
+
+    def without_fused(variant: Variant) -> list[Any]:
+        return [node for node in real(variant) if node.op.name != "RMS_NORM_FUSED_ROPE_KV_WRITE"]
+
+    assert MEASURES["nodes_not_run"](lab, "t1").value == 0
+    monkeypatch.setattr(executed, "dispatched", without_fused)
+    found = MEASURES["nodes_not_run"](lab, "t1")
+    assert found.value > 0 and set(found.detail["missing"].values()) == {"not dispatched"}
+
+
+def test_layers_that_share_a_dispatch_are_those_with_the_oracles_logits(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert decided(lab, "M4/fused-prefill").status == "pass"
+    assert MEASURES["layers_joined"](lab, "t_cpu").value == 0, "the oracle runs the plain graph"
+    leaking(monkeypatch, lambda engine, batch: engine.backend.spec.tier == "t1")
+    assert MEASURES["layers_joined"](lab, "t1").value == 0
 
 
 def test_a_node_with_one_wrong_bit_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

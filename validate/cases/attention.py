@@ -116,6 +116,28 @@ SWEEPS = (
         values=("mixed",),
         more=PAGES,
     ),
+    # Chunks of 256 keys shared out: of heads of each width, of windows, of latents.
+    Sweep(
+        Op.FLASH_ATTN,
+        ({"T": 3, "ctx": 773, "slots": 2}, {"T": 1, "ctx": 768, "slots": 1}),
+        (
+            _attention(2, 1, 20, 20),
+            _attention(4, 2, 128, 64),
+            _attention(2, 1, 256, 256),
+            _attention(2, 1, 32, 32, window=300),
+        ),
+        values=FEW,
+        rooms=ROOMS,
+        more=PAGES,
+    ),
+    Sweep(
+        Op.MLA_FLASH_ATTN,
+        ({"T": 3, "ctx": 773, "slots": 2},),
+        ({"heads": 3, "latent": 64, "rope": 12, "value_dim": 5, "scale": 0.1, "page_tokens": 16},),
+        values=FEW,
+        rooms=ROOMS,
+        more=PAGES,
+    ),
     Sweep(
         Op.MLA_EXPAND,
         shapes(T=(1, 3)),

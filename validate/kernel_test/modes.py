@@ -23,6 +23,7 @@ from zinc_rt.validate.kernel_test.pool import CaseRun, Worker, run_all
 from zinc_rt.validate.kernel_test.select import (
     PlannedCase,
     all_cases,
+    anew,
     check_globs,
     matches,
     planned,
@@ -38,22 +39,28 @@ from zinc_rt.validate.kernel_test.text import Smallest
 from zinc_rt.validate.kernel_test.verdicts import KernelVerdict, verdicts
 
 SHRINK_SECONDS = 20.0  # of one case: its kernels are compiled by now
+Met = dict[str, list[PlannedCase]]
+"""By tier and kernel set, what its orderings so far come to: one is tested where it dispatches other kernels."""
 
 
 def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
     found = _sides(arguments, report, out)
     cases = kernels = failed = 0
+    met: Met = {}
     for side in found:
-        ran, tested, bad = _one_side(arguments, side, report, out)
+        ran, tested, bad = _one_side(arguments, side, met, report, out)
         cases, kernels, failed = cases + ran, kernels + tested, failed + bad
     terminal.show(text.verdict(found, kernels, cases, failed), out=out)
 
 
-def _one_side(arguments: argparse.Namespace, side: Side, report: Report, out: TextIO) -> tuple[int, int, int]:
-    """How many cases ran, of how many kernels, and how many of those failed."""
-    chosen = _plans(arguments, side)
+def _one_side(
+    arguments: argparse.Namespace, side: Side, met: Met, report: Report, out: TextIO
+) -> tuple[int, int, int]:
+    """How many cases ran, of how many kernels, and how many of those failed. `met` gets what it could."""
+    first = side.name not in met
+    chosen = _plans(arguments, side, met)
     runnable = sum(1 for each in chosen if each.kernels)
-    names = _names(arguments, side, chosen)
+    names = _names(arguments, side, chosen, every=first)
     terminal.show(text.heading(side, runnable, len(chosen) - runnable, len(names)), out=out)
     with progress(runnable, f"kernels of {side.label}", "case") as advance:
         ran = run_all(side, chosen, _jobs(arguments, side), ran=lambda: advance(1))
@@ -75,19 +82,26 @@ def _one_side(arguments: argparse.Namespace, side: Side, report: Report, out: Te
     return run, sum(1 for each in found.values() if each.cases), len(bad)
 
 
-def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase]) -> list[str]:
-    """The kernels to report on: the whole set, or those that the chosen cases dispatch."""
+def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool) -> list[str]:
+    """The kernels to report on: the whole set where `every`, or those that the chosen cases dispatch."""
     names = [name for name in side.set().names() if matches(name, arguments.kernel)]
-    if not (arguments.case or arguments.family or arguments.kernel):
+    if every and not (arguments.case or arguments.family or arguments.kernel):
         return names
     dispatched = {name for each in chosen for name in each.kernels}
     return [name for name in names if name in dispatched]
 
 
-def _plans(arguments: argparse.Namespace, side: Side) -> list[PlannedCase]:
+def _plans(arguments: argparse.Namespace, side: Side, met: Met) -> list[PlannedCase]:
     given = [parse(line) for line in arguments.case] or all_cases(arguments.family)
-    chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
+    chosen = selected(_anew(side, given, met), arguments.kernel)
     return thinned(chosen, arguments.most) if arguments.most else chosen
+
+
+def _anew(side: Side, given: Sequence[Case], met: Met) -> list[PlannedCase]:
+    every, known = plans(given, side.set(), side.ordering), met.setdefault(side.name, [])
+    chosen = anew(every, known)
+    known += every
+    return chosen
 
 
 def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVerdict]) -> dict[str, Smallest]:
@@ -223,9 +237,12 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     found = _sides(arguments, report, out, oracle=True)
     timed = 0
     software: set[str] = set()
+    met: Met = {}
     for side in found:
         given = [parse(each) for each in arguments.case] or SPEED
-        chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
+        chosen = selected(_anew(side, given, met), arguments.kernel)
+        if not chosen:
+            continue
         terminal.show(speed_text.title(side), out=out)
         for each in timings(side, [plan for plan in chosen if plan.kernels]):
             terminal.show(speed_text.line(each), out=out)

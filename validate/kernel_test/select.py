@@ -46,6 +46,12 @@ def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Plan
     return made
 
 
+def anew(made: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> list[PlannedCase]:
+    """Those that come to other kernels than the same case does in `known`."""
+    met = {(plan.case.text(), plan.kernels) for plan in known}
+    return [plan for plan in made if (plan.case.text(), plan.kernels) not in met] if met else list(made)
+
+
 def planned(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
     """What one case comes to. Raises UnsupportedError never: a refusal is an answer."""
     node = skeleton(case)

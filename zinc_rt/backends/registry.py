@@ -10,7 +10,7 @@ from zinc_rt.errors import UnsupportedError, UsageError
 
 ORACLE = "t_cpu"  # judges all others
 AMD_SETS = ("gfx1201", "radv")
-AMD_ORDERINGS = ("canonical-1",)
+AMD_ORDERINGS = ("canonical-1", "canonical-1-q8")
 AMD_OPTIONS = ("kernels",)  # a kernel set in place of the chip's own
 
 SPECS: tuple[BackendSpec, ...] = (

@@ -4,7 +4,7 @@
     data = assemble(Source(Path("matvec.s"), "q4_0"))     # one weight type of a family
 
 A family is a source with `.macro zrt_of_weight type` instead of a kernel: one text, and a kernel for every row of
-rows/repack.py.
+rows/repack.py; `zrt_of_q8_32` and `zrt_of_q8_256` for those whose blocks are as long in canonical-1-q8.
 """
 
 from __future__ import annotations
@@ -31,16 +31,24 @@ BUILT = "built"  # the folder beside a set's sources where its containers lie
 _DECLARED = struct.Struct("<9I")
 _USED = struct.Struct("<2I")
 _SYMBOL = re.compile(r"zrt_const\.(.+)\.\d+")
-_FAMILY = re.compile(r"^\.macro zrt_of_weight\b", re.MULTILINE)
+_FAMILIES: dict[str, tuple[str, ...]] = {  # whose members are the weight types
+    "weight": repack.WEIGHT_TYPES,
+    **{
+        f"q8_{block}": tuple(dtype for dtype, own in repack.Q8_BLOCKS.items() if own == block)
+        for block in sorted(set(repack.Q8_BLOCKS.values()))
+    },
+}
+_FAMILY = re.compile(rf"^\.macro zrt_of_({'|'.join(_FAMILIES)})\b", re.MULTILINE)
 _INCLUDE = re.compile(r'^\s*\.include\s+"([^"]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """What one kernel is made of: its text, and the weight type where that is a family's."""
+    """What one kernel is made of: its text, and the weight type and the name of the family where it is one's."""
 
     path: Path
     weight: str = ""
+    family: str = "weight"
 
     @property
     def name(self) -> str:
@@ -59,7 +67,7 @@ class Source:
             return ""
         sizes = zip(("QUANTS", "SCALES", "HIGH"), (*repack.group_bytes(self.weight), 0, 0, 0), strict=False)
         lines = [f".set {self.weight}_{plane}, {size_bytes}" for plane, size_bytes in sizes]
-        return "\n".join([*lines, f"zrt_of_weight {self.weight}", ""])
+        return "\n".join([*lines, f"zrt_of_{self.family} {self.weight}", ""])
 
 
 def available() -> bool:
@@ -78,10 +86,11 @@ def sources(folder: Path = KERNELS) -> list[Source]:
 
 
 def sources_of(path: Path) -> list[Source]:
-    """The kernels that one file gives: itself, or of a family one for every weight type."""
-    if not _FAMILY.search(read_source(path).decode("utf-8", "replace")):
+    """The kernels that one file gives: itself, or of a family one for each of its weight types."""
+    found = _FAMILY.search(read_source(path).decode("utf-8", "replace"))
+    if not found:
         return [Source(path)]
-    return [Source(path, weight) for weight in repack.WEIGHT_TYPES]
+    return [Source(path, weight, found[1]) for weight in _FAMILIES[found[1]]]
 
 
 def source_hash(source: Source) -> bytes:

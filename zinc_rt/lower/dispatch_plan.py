@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.ir.graph import SYMBOLS, Node
+from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph
 from zinc_rt.kernels.launch import COUNTS, Grid, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.sets import Merging
+from zinc_rt.lower.levels import Touch, levelled
 from zinc_rt.lower.lowered_graph import Barrier, LoweredGraph
 from zinc_rt.mem.arena import align_up
+from zinc_rt.mem.plan import MemoryPlan
 
 RESIDENT = ("weight", "constant")  # roles whose buffers are allocations of their own
 GRIDS_KERNEL = "step_grids"  # buffers: counts, specs, grids; constants: how many. One lane a grid
@@ -26,6 +28,7 @@ GRID_COUNTS = SYMBOLS[:3]  # those that it reads
 GRID_BYTES = 12
 ARGUMENT_ALIGNMENT = 64  # a scalar cache line
 TEMP_ALIGNMENT = 256
+TEMPS_APART = 1 << 18  # bytes of temporaries in turn, where launches of several nodes may overlap
 IS_COUNT = 1 << 31
 AXIS_MAXIMUM = (0xFFFFFFFF, 0xFFFF, 0xFFFF)  # workgroups
 
@@ -41,13 +44,19 @@ class GridInBlock:
 @dataclass(frozen=True, slots=True)
 class Dispatch:
     """`launch` gives kernel, patches, buffers and constants. `temps`: where its Temps lie in the plan's block.
-    `node` is None for what the plan adds, and the first of those whose launches were merged."""
+    `node` is None for what the plan adds; of merged launches it is the first one's, `merged` are the others'."""
 
     node: Node | None
     launch: Launch
     temps: Mapping[str, int]
     arguments_offset: int  # of launch.kernarg_bytes: the buffers' addresses, then the constants
     grid: tuple[int, int, int] | GridInBlock
+    merged: tuple[Node, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those whose launches it is."""
+        return () if self.node is None else (self.node, *self.merged)
 
     @property
     def code(self) -> tuple[str, tuple[tuple[str, int], ...]]:
@@ -88,6 +97,7 @@ class _Placed:
     node: Node | None
     launch: Launch
     temps: Mapping[str, int]
+    merged: tuple[Node, ...] = ()
 
 
 def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
@@ -95,7 +105,7 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     capacity = lowered.plan.capacity
     placed, temps_bytes = _launches(lowered)
     if lowered.merging is not None:
-        placed = list(_merged(placed, lowered.merging))
+        placed = list(_merged(_in_levels(placed, lowered), lowered.merging))
     wanted = (each.launch.grid for each in placed if isinstance(each, _Placed))
     grids = tuple(dict.fromkeys(grid for grid in wanted if _is_data(grid, capacity)))
     specs_offset = align_up(temps_bytes, TEMP_ALIGNMENT)
@@ -110,16 +120,16 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
             steps.append(each)
             continue
         grid = in_block.get(each.launch.grid) or _fixed(each, capacity)
-        steps.append(Dispatch(each.node, each.launch, each.temps, end, grid))
+        steps.append(Dispatch(each.node, each.launch, each.temps, end, grid, each.merged))
         end = align_up(end + each.launch.kernarg_bytes, ARGUMENT_ALIGNMENT)
     name = f"{lowered.graph.name} {','.join(str(capacity[symbol]) for symbol in SYMBOLS if symbol in capacity)}"
     return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
 
 
-def places(plan: DispatchPlan, lowered: LoweredGraph) -> Iterator[tuple[str, int, int, str]]:
+def places(plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan) -> Iterator[tuple[str, int, int, str]]:
     """What has a name: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
-    for name, place in lowered.plan.placements.items():
-        if lowered.graph.buffers[name].role not in RESIDENT:
+    for name, place in memory.placements.items():
+        if graph.buffers[name].role not in RESIDENT:
             yield place.allocation, place.offset_bytes, place.size_bytes, name
     for step in plan.dispatches:
         what = f"{step.node.label or step.node.op.name}" if step.node is not None else plan.name
@@ -132,13 +142,15 @@ def places(plan: DispatchPlan, lowered: LoweredGraph) -> Iterator[tuple[str, int
 
 
 def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
-    """Every launch with its temporaries placed, and where those end. Past a barrier their bytes are free again."""
+    """Every launch with its temporaries placed, and where those end. Past a barrier their bytes are free again;
+    small ones take turns, so that launches of several nodes may come to overlap."""
+    apart = TEMPS_APART if lowered.merging is not None else 0
     steps: list[_Placed | Barrier] = []
     end = most = 0
     for step in lowered.steps:
         if isinstance(step, Barrier):
             _barrier(steps, step)
-            end = 0
+            end = end if end < apart else 0
             continue
         temps: dict[str, int] = {}
         for each in step.entry.code(step.node, lowered.graph, lowered.plan.capacity):
@@ -152,6 +164,32 @@ def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
             steps.append(_Placed(step.node, each, temps))
         most = max(most, end)
     return steps, most
+
+
+def _in_levels(steps: Iterable[_Placed | Barrier], lowered: LoweredGraph) -> Iterator[_Placed | Barrier]:
+    """The launches with as few barriers as what they touch allows."""
+    runs = groupby(steps, lambda step: isinstance(step, Barrier))
+    intervals = ([each for each in run if isinstance(each, _Placed)] for is_barrier, run in runs if not is_barrier)
+    for number, level in enumerate(levelled(intervals, lambda each: _touches(each, lowered))):
+        if number:
+            yield Barrier(())
+        yield from level
+
+
+def _touches(each: _Placed, lowered: LoweredGraph) -> tuple[Touch, ...]:
+    """What a launch reads or writes of memory that changes: of its node's outputs and of temporaries, perhaps
+    both."""
+    assert each.node is not None
+    found = []
+    for buffer in dict.fromkeys(each.launch.buffers):
+        if isinstance(buffer, Temp):
+            begin = each.temps[buffer.name]
+            found.append(("", begin, begin + buffer.size_bytes, True))
+        elif isinstance(buffer, Ref) and lowered.graph.buffers[buffer.name].role not in RESIDENT:
+            place = lowered.plan.placements[buffer.name]
+            end = place.offset_bytes + place.size_bytes
+            found.append((place.allocation, place.offset_bytes, end, buffer.name in each.node.outputs))
+    return tuple(found)
 
 
 def _merged(steps: Iterable[_Placed | Barrier], merging: Merging) -> Iterator[_Placed | Barrier]:
@@ -183,7 +221,9 @@ def _agree(group: Iterable[_Placed], other: _Placed) -> bool:
 
 def _one(group: Sequence[_Placed], merging: Merging) -> _Placed:
     temps = {name: place for each in group for name, place in each.temps.items()}
-    return _Placed(group[0].node, merging.merged([each.launch for each in group]), temps)
+    nodes = {id(each.node): each.node for each in group if each.node is not None}
+    others = tuple(node for node in nodes.values() if node is not group[0].node)
+    return _Placed(group[0].node, merging.merged([each.launch for each in group]), temps, others)
 
 
 def _barrier(steps: list[_Placed | Barrier], barrier: Barrier) -> None:

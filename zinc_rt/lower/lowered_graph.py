@@ -26,7 +26,8 @@ class Barrier:
 @dataclass(frozen=True, slots=True)
 class LoweredGraph:
     """`timed`: each dispatch runs alone, and the tier notes when it began and ended (backends/times.py).
-    `merging`: launches of several nodes may be one dispatch; None: each node's are its own."""
+    `merging`: launches of several nodes may be one dispatch, and go past the barriers of nodes that they do not
+    depend on; None: each node's are its own, in its place."""
 
     graph: OpGraph
     plan: MemoryPlan
@@ -38,3 +39,8 @@ class LoweredGraph:
     @property
     def calls(self) -> tuple[Call, ...]:
         return tuple(step for step in self.steps if isinstance(step, Call))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that run, in order."""
+        return tuple(call.node for call in self.calls)

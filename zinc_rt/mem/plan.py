@@ -25,6 +25,8 @@ FORMAT = 1
 STEP = "step"
 ARENA = "activation"
 _INDEX = re.compile(r"\[[^]]*\]")
+LINGER_NODES = 16
+LINGER_TOKENS = 16  # a step of more keeps the units busy as it is, and its values are large
 STEP_ALIGNMENT = 16  # the block is small and written in one go; four dwords keep vector loads legal
 
 
@@ -123,12 +125,12 @@ class MemoryPlan:
                 MappingProxyType({name: BufferPlacement(**row) for name, row in data["placements"].items()}),
                 data["arena_floor_bytes"],
             )
-            plan._check_ranges()
+            plan.check_ranges()
             return plan
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"memory plan: malformed, {type(error).__name__}: {error}") from error
 
-    def _check_ranges(self) -> None:
+    def check_ranges(self) -> None:
         """Check every placement: KeyError, TypeError or ValueError where one leaves its allocation."""
         for name, place in self.placements.items():
             size = self.allocations[place.allocation].size_bytes
@@ -152,11 +154,14 @@ def plan_memory(
     capacity: Mapping[str, int],
     tap: bool = False,
     alignment: int = 256,
+    linger: int = 0,
     heaps: Mapping[Role, BufferHeap] = ROLE_HEAPS,
 ) -> MemoryPlan:
     """Place every buffer of a verified graph.
 
     `capacity` gives each symbol its maximum. `tap` keeps every activation to the end: no byte is used twice.
+    `linger`: for how many nodes behind the last that names it a value's bytes stay its own, so that those nodes
+    need not wait for each other.
     Raises InputError for a symbol without capacity, a dtype without whole blocks or an unknown role.
     """
     if alignment < STEP_ALIGNMENT or alignment & (alignment - 1):
@@ -174,7 +179,7 @@ def plan_memory(
     for name, specs in groups.items():
         heap = heaps[specs[0].role]
         if name == ARENA:
-            lifetimes = _lifetimes(graph, specs, sizes, alignment)
+            lifetimes = _lifetimes(graph, specs, sizes, alignment, linger)
             floor = floor_bytes(lifetimes)
             offsets = _in_sequence([life.size_bytes for life in lifetimes], 1) if tap else pack(lifetimes)
         else:
@@ -194,6 +199,11 @@ def plan_memory(
         MappingProxyType({name: placements[name] for name in graph.buffers}),
         floor,
     )
+
+
+def linger_of(capacity: Mapping[str, int]) -> int:
+    """`linger` for steps of so many tokens."""
+    return LINGER_NODES if capacity["tokens"] <= LINGER_TOKENS else 0
 
 
 def allocation_of(spec: BufferSpec) -> str:
@@ -233,15 +243,15 @@ def _in_sequence(sizes: list[int], alignment: int) -> list[int]:
 
 
 def _lifetimes(
-    graph: OpGraph, specs: list[BufferSpec], sizes: Mapping[str, int], alignment: int
+    graph: OpGraph, specs: list[BufferSpec], sizes: Mapping[str, int], alignment: int, linger: int
 ) -> list[Lifetime]:
-    """Each buffer's, from the first node that names it to the last; one that no node names keeps its bytes
-    throughout."""
+    """Each buffer's, from the first node that names it to `linger` behind the last; one that no node names keeps
+    its bytes throughout."""
     span: dict[str, tuple[int, int]] = {}
     for index, node in enumerate(graph.nodes):
         for name in (*node.inputs, *node.outputs):
             if name != ABSENT:
-                span[name] = (span.get(name, (index, index))[0], index)
+                span[name] = (span.get(name, (index, index))[0], index + linger)
     everywhere = (0, max(0, len(graph.nodes) - 1))
     return [Lifetime(*span.get(spec.name, everywhere), align_up(sizes[spec.name], alignment)) for spec in specs]
 

@@ -15,6 +15,7 @@ from kernels.op_cases import floats, weight
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gfx1201.table import KERNELS
+from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.lower.lower import choose
 
 EDGES = np.array([0, -0.0, 1e-45, -1e-42, 3e38, -3e38, np.inf, np.nan, 1, -2], np.float32)
@@ -227,6 +228,91 @@ def test_a_value_that_is_infinite_or_nan_shows() -> None:
     values[row, :3] = np.inf, np.nan, 1e-45
     out = attend(paged, values=values, head_dim=32)
     assert np.isinf(out[0, 0]) and np.isnan(out[0, 1]) and np.isfinite(out[0, 3:32]).all()
+
+
+def launched(paged: Cache, tokens: int, *, heads: int = 2, window: int = 0) -> list[str]:
+    """The kernels of an attention of so many tokens over the cache's pages."""
+    attrs = {"heads": heads, "kv_heads": 1, "head_dim": 4, "value_dim": 4, "scale": 1.0, "window": window}
+    builder = Builder("attention")
+    names = [builder.buffer(name, ("tokens", 4), "f32", "activation") for name in "abcde"]
+    table = builder.buffer("table", paged.table.shape, "i32", "activation")
+    out = builder.buffer("out", ("tokens", 4 * heads), "f32", "activation")
+    builder.node(Op.FLASH_ATTN, (*names, table), (out,), page_tokens=16, **attrs)
+    graph = builder.build()
+    entry = next(row for row in KERNELS.entries if row.op is Op.FLASH_ATTN)
+    return list(kernel_names(entry.code, graph.nodes[0], graph, {"tokens": tokens}))
+
+
+CHUNK = 256
+PARTS = ["flash_attn_parts_128", "flash_attn_merge"]
+
+
+def test_a_context_is_split_where_it_is_long_and_the_queries_few() -> None:
+    short, long = (cache([(0, position)]) for position in (CHUNK, 3 * CHUNK))
+    assert launched(short, 1) == ["flash_attn_128"]
+    assert launched(long, 1) == launched(long, 256) == PARTS
+    assert launched(long, 512) == launched(long, 2, heads=512) == ["flash_attn_128"]
+    assert launched(long, 1, window=CHUNK + 1) == ["flash_attn_128"]
+    assert launched(long, 1, window=CHUNK + 2) == PARTS
+
+
+@pytest.mark.parametrize("head_dim", [4, 64, 128, 256])
+def test_a_split_context_ends_beside_a_chunk(head_dim: int) -> None:
+    """Each of a batch with chunks of its own, one behind the cache's first 32."""
+    ends = [0, CHUNK - 2, CHUNK - 1, CHUNK, 3 * CHUNK + 4, *([33 * CHUNK + 5] if head_dim == 4 else [])]
+    paged = cache([(slot, end) for slot, end in enumerate(ends)])
+    assert launched(paged, len(ends)) == PARTS
+    attend(paged, head_dim=head_dim, capacity=len(ends) + 2)
+
+
+def test_a_windows_parts_begin_where_it_does() -> None:
+    paged = cache([(0, 5 * CHUNK + 3), (1, 2 * CHUNK), (0, 9), (1, 4 * CHUNK - 1)])
+    for window in (CHUNK + 2, 2 * CHUNK, 2 * CHUNK + 1, 3 * CHUNK + 5):
+        assert launched(paged, 4, window=window) == PARTS
+        attend(paged, window=window, head_dim=20)
+
+
+def test_parts_that_are_nan_or_infinite_are_merged_as_one() -> None:
+    paged = cache([(0, 3 * CHUNK + 5)])
+    for at, change in ((0, np.inf), (CHUNK, np.nan), (3 * CHUNK, -np.inf), (2 * CHUNK, 3e38)):
+        keys = paged.filled(32, 2)
+        keys[paged.table[0, at // 16] * 16, 3] = change
+        attend(paged, keys=keys, head_dim=32)
+
+
+def test_a_prompts_tokens_have_the_bits_of_decoding_them() -> None:
+    """512 queries fill the device, so each takes its whole context; one alone shares it out."""
+    tokens = [(0, 3 * CHUNK - 3 + token) for token in range(6)]
+    paged = cache(tokens)
+    keys, values, q = paged.filled(8, 1), paged.filled(8, 2), floats(3, 6, 16)
+    of = {"heads": 2, "kv_heads": 1, "head_dim": 8, "keys": keys, "values": values}
+    prompt = attend(paged, q=q, op=Op.FLASH_ATTN_BATCHED, capacity=512, **of)
+    for token in range(6):
+        one = slice(token, token + 1)
+        alone = Cache(paged.position[one], paged.slot[one], paged.table, 16)
+        assert attend(alone, q=q[one], **of).tobytes() == prompt[one].tobytes()
+
+
+@pytest.mark.parametrize("latent", [32, 512])
+def test_latent_attention_is_split_too(latent: int) -> None:
+    paged = cache([(0, 3 * CHUNK + 4), (1, CHUNK)])
+    pe, heads = 12, 2
+    check(
+        Op.MLA_FLASH_ATTN,
+        floats(1, 2, heads * (latent + pe)),
+        paged.filled(latent, 2),
+        paged.filled(pe, 5),
+        paged.position,
+        paged.slot,
+        paged.table,
+        weight(floats(9, heads, 5, latent)),
+        heads=heads,
+        latent=latent,
+        rope=pe,
+        value_dim=5,
+        scale=0.1,
+        page_tokens=16,
+    )
 
 
 @pytest.mark.slow

@@ -63,6 +63,7 @@ class AmdExecutable:
     ib: IndirectCode
     storage: Storage
     dispatched: tuple[tuple[int, Node | None], ...] = ()  # whose dispatch begins at which dword
+    merged: tuple[Node, ...] = ()  # whose launches other nodes' dispatches took in
     block: MemoryBlock | None = None  # arguments, grids and temporaries of a graph's dispatches
     placed: dict[Buffer, list[NamedRange]] = field(default_factory=dict)  # what it keeps in buffers given to it
     code: Callable[[], dict[str, bytes]] = dict
@@ -76,7 +77,8 @@ class AmdExecutable:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """Those that its dispatches are for, each once."""
-        return tuple({id(node): node for _, node in self.dispatched if node is not None}.values())
+        whose = (*(node for _, node in self.dispatched if node is not None), *self.merged)
+        return tuple({id(node): node for node in whose}.values())
 
     def times(self) -> Times:
         return self.stamps.read() if self.stamps is not None else Times("", False, ())

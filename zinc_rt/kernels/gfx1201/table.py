@@ -29,7 +29,7 @@ from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet, Merging
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 TUNING = Tuning(
-    orderings=frozenset({"canonical-1"}),
+    orderings=frozenset({"canonical-1", "canonical-1-q8"}),
     weight_dtypes=WEIGHT_TYPES,
     expansions=EVERY_OTHER_TYPE,
     columns=256,  # elementwise.inc
@@ -58,6 +58,8 @@ TUNING = Tuning(
     vocabulary_maximum=1 << 18,  # 256 logits a work-item
     sample_block=16,
     sample_columns=1024,
+    flash_workgroups=1024,  # 64 CUs hold 192 to 256 at a time; those beyond the context leave at once
+    flash_whole_chunks=2,
     own_kernels=OWN_KERNELS,
     fused_tokens=16,
     any_vectors=True,

@@ -3,18 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
+from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PAGE_TOKENS = 16  # ir.op's default
 F32_BYTES = 4
+CHUNK_TOKENS = 256  # canonical-1's
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A query's chunks shared out: `workgroups` of a head take every so many of at most `chunks`, each alone, and
+    flash_attn_merge makes one of them, with the bits of one workgroup that takes them all."""
+
+    workgroups: int  # a power of two
+    chunks: int
+
+    @property
+    def constants(self) -> tuple[int, int]:
+        """Of a flash_attn_parts kernel, beyond those of flash_attn."""
+        return self.workgroups.bit_length() - 1, self.chunks
+
+    def parts(self, rows: int, value_dim: int) -> Temp:
+        """m, l and o of every chunk of `rows` heads of queries."""
+        return Temp("parts", F32_BYTES * rows * self.chunks * (value_dim + 2))
+
+    def merge(self, parts: Temp, position: Buffer, out: Buffer, heads: int, value_dim: int, window: int) -> Launch:
+        return Launch(
+            "flash_attn_merge",
+            (parts, position, out),
+            (heads, value_dim, self.chunks, window),
+            (heads, "tokens", -(-value_dim // 32)),
+        )
+
+
+def split_of(tuning: Tuning, *, rows: int, keys: int, window: int = 0) -> Split | None:
+    """How `rows` heads of queries that may see `keys` keys are shared out; None where that is not worth a second
+    dispatch: a short cache, or queries enough to fill the device."""
+    chunks = -(-keys // CHUNK_TOKENS)
+    if window:
+        chunks = min(chunks, (window + CHUNK_TOKENS - 2) // CHUNK_TOKENS + 1)
+    room = tuning.flash_workgroups // rows
+    if chunks <= tuning.flash_whole_chunks or room < 2:
+        return None
+    return Split(min(1 << (chunks - 1).bit_length(), 1 << (room.bit_length() - 1)), chunks)
 
 
 def pair_bytes(mode: str, pairs: int) -> tuple[int, int]:
@@ -143,16 +182,27 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
     )
     group, widest = heads // kv_heads, tuning.flash_widths[-1]
     out, tokens = Ref(node.outputs[0]), row_shape(graph, node.inputs[0])[0]
-    constants = (float(node.attrs["scale"]), int(node.attrs.get("window", 0)), _page_tokens(node).bit_length() - 1)
+    window, page_tokens = int(node.attrs.get("window", 0)), _page_tokens(node)
+    constants = (float(node.attrs["scale"]), window, page_tokens.bit_length() - 1)
     pages, grid = last_dim(graph, node.inputs[5]), (group, tokens, kv_heads)
     if max(head_dim, value_dim) <= widest:
         width = next(width for width in tuning.flash_widths if width >= max(head_dim, value_dim))
+        inputs = q, kv_k, kv_v, position, slot, page_table
+        shape = (group, kv_heads, head_dim, value_dim, *constants, pages)
+        rows = heads * capacity["tokens"]
+        split = split_of(tuning, rows=rows, keys=pages * page_tokens, window=window)
+        if split is None:
+            yield Launch(f"flash_attn_{width}", (*inputs, out), shape, grid)
+            return
+        parts = split.parts(rows, value_dim)
         yield Launch(
-            f"flash_attn_{width}",
-            (q, kv_k, kv_v, position, slot, page_table, out),
-            (group, kv_heads, head_dim, value_dim, *constants, pages),
-            grid,
+            f"flash_attn_parts_{width}",
+            (*inputs, parts),
+            (*shape, *split.constants),
+            (group, tokens, kv_heads * split.workgroups),
         )
+        yield SYNC
+        yield split.merge(parts, position, out, heads, value_dim, window)
         return
     for first in range(0, value_dim, widest):  # each computes the scores, and some dims of the values
         if first:

@@ -13,7 +13,7 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.attention import PAGE_TOKENS, page_refusal
+from zinc_rt.kernels.rows.attention import PAGE_TOKENS, page_refusal, split_of
 from zinc_rt.kernels.rows.matvec import projection_entries, weight_refusal
 from zinc_rt.kernels.rows.operands import Buffer, last_dim
 from zinc_rt.kernels.rows.projections import F32_BYTES, Heads, Part, ProjectionInput, ProjectionKernels
@@ -68,20 +68,19 @@ def flash_attn(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity:
     heads, latent, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "latent", "rope", "value_dim"))
     attended = Temp("attended", F32_BYTES * capacity["tokens"] * heads * latent)
     width = next(width for width in kernels.tuning.latent_widths if width >= latent)
-    page_tokens = int(node.attrs.get("page_tokens", PAGE_TOKENS))
-    yield Launch(
-        f"mla_flash_attn_{width}",
-        (*map(Ref, operands), attended),
-        (
-            heads,
-            latent,
-            rope,
-            float(node.attrs["scale"]),
-            page_tokens.bit_length() - 1,
-            last_dim(graph, node.inputs[5]),
-        ),
-        (heads, "tokens", 1),
-    )
+    page_tokens, pages = int(node.attrs.get("page_tokens", PAGE_TOKENS)), last_dim(graph, node.inputs[5])
+    inputs = tuple(map(Ref, operands))
+    shape = (heads, latent, rope, float(node.attrs["scale"]), page_tokens.bit_length() - 1, pages)
+    rows = heads * capacity["tokens"]
+    split = split_of(kernels.tuning, rows=rows, keys=pages * page_tokens)
+    if split is None:
+        yield Launch(f"mla_flash_attn_{width}", (*inputs, attended), shape, (heads, "tokens", 1))
+    else:
+        parts = split.parts(rows, latent)
+        grid = (heads, "tokens", split.workgroups)
+        yield Launch(f"mla_flash_attn_parts_{width}", (*inputs, parts), (*shape, *split.constants), grid)
+        yield SYNC
+        yield split.merge(parts, inputs[3], attended, heads, latent, window=0)
     yield SYNC
     source = ProjectionInput(attended, heads=Heads(heads, latent, value_dim))
     yield from kernels.project(graph, capacity, source, [Part(v_b, Ref(node.outputs[0]))])

@@ -1,0 +1,113 @@
+"""canonical-1-q8 on gfx1201: V_DOT4's exact integers give the oracle's bits, without any finding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import bench, check
+from harness import run as run_launches
+from kernels.op_cases import floats, weight
+from support import Counts
+
+from zinc_rt.ir.dtypes import block_of
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.cases import HALF_SCALES, parse
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.gfx1201.table import KERNELS
+from zinc_rt.kernels.launch import SYNC, Launch, Temp
+from zinc_rt.kernels.reference.arithmetic.q8 import quantise
+from zinc_rt.kernels.rows.repack import Q8_BLOCKS
+from zinc_rt.lower.lower import choose
+from zinc_rt.validate.cases.table import cases
+from zinc_rt.validate.kernel_test.select import plans, skeleton, thinned
+
+Q8 = "canonical-1-q8"
+ALL = 1 << 30
+GROUP = 1024
+
+
+@pytest.mark.parametrize("family", ("projections", "experts", "attention"))
+def test_a_family_has_the_oracles_bits(family: str, slow_counts: Counts) -> None:
+    """Those cases alone that canonical-1 computes by other kernels."""
+    taken = plans(cases(family), KERNELS, Q8)
+    own = [plan for plan in taken if any(name.startswith("quantise_") for name in plan.kernels)]
+    for plan in thinned(own, slow_counts(1, ALL)):
+        case = plan.case
+        try:
+            check(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
+        except AssertionError as error:
+            raise AssertionError(f"{case.text()}: {error}") from error
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "MATMUL T=2 N=18 K=1280 one=1 dtype=q4_k values=outliers",  # a group and a pair
+        "MATMUL T=1 N=5 K=8448 one=1 dtype=q6_k values=plain",  # more than the 32 blocks that lanes have at a time
+        "MATMUL T=1 N=5 K=8448 one=1 dtype=q5_k values=mixed",
+        "MATMUL T=1 N=5 K=1056 one=1 dtype=q8_0 values=denormals",  # blocks below 2^-100
+        "MATMUL T=1 N=5 K=1056 one=1 dtype=q4_0 values=edges",  # blocks with infinity and NaN
+        "MATMUL T=2 N=17 K=800 one=1 dtype=q4_0 values=outliers",  # four pairs, the last one not whole
+        "LM_HEAD T=6 L=3 V=50 D=512 dtype=q5_k values=mixed rows=4",
+    ],
+)
+def test_a_projection_has_the_oracles_bits(line: str) -> None:
+    case = parse(line)
+    check(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
+
+
+@pytest.mark.parametrize("dtype", Q8_BLOCKS)
+def test_the_largest_integers_of_a_block_are_exact(dtype: str) -> None:
+    """All quants at the end of their range, of both signs: sums that a float or 16 bits would not hold."""
+    x = np.repeat(np.array([[1.0], [-1.0]], np.float32), 512, axis=1)
+    w = weight(floats(2, 4, 512), dtype)
+    w.raw[:] = np.array([[0xFF], [0x80], [0x7F], [0x00]], np.uint8)
+    blocks = w.raw.reshape(4, -1, block_of(dtype)[1])
+    for at in HALF_SCALES[dtype]:
+        blocks[..., at : at + 2] = (0x00, 0x3C)  # 1
+    (y,) = check(Op.MATMUL, x, w, ordering=Q8)
+    assert np.isfinite(y).all() and np.count_nonzero(y) >= 4
+
+
+@pytest.mark.parametrize("block", [32, 256])
+def test_records_are_the_oracles_blocks(block: int) -> None:
+    """Quants and scales of every kind of block: zero, below 2^-100, overflowing float16, ties, infinity, NaN."""
+    k = 5 * 256
+    x = floats(3, 2, k)
+    blocks = x[0].reshape(-1, block)
+    blocks[0], blocks[1] = 0, blocks[1] * 2.0**-110
+    blocks[2] *= np.float32(2.0**60)
+    blocks[3] = np.resize(np.array([127, 0.5, 1.5, -2.5, -126.5], np.float32), block)  # factor 1
+    blocks[4, 7 % block] = np.inf if block == 32 else np.nan
+    if block == 32:
+        blocks[5, 31], blocks[6] = np.nan, blocks[6] * 2.0**-20
+    dtype = {32: "q8_0", 256: "q4_k"}[block]
+    y = np.zeros((2, 1), np.float32)
+    made = bench(Op.MATMUL, x, weight(floats(1, 1, k), dtype), ordering=Q8, outputs=(y,))
+    run_launches(made)
+    records = next(array for name, array in made.arrays.items() if name.startswith(f"temp q8_{block}"))
+    groups = records.reshape(2, -(-k // GROUP), GROUP + 128 + 4 * GROUP // block)
+    quants = groups[..., :GROUP].reshape(2, -1, 2, 32, 4, 4).swapaxes(3, 4)  # of [lane][step], steps first
+    quants = quants.reshape(2, -1).view(np.int8)
+    d = np.ascontiguousarray(groups[..., GROUP + 128 :]).view(np.float32)
+    if block == 32:  # in the order of lanes: 8 quarter + step
+        d = d.reshape(2, -1, 4, 8).swapaxes(2, 3)
+    want, scales = quantise(x, block)
+    assert quants[:, :k].tobytes() == want.tobytes() and not quants[:, k:].any()
+    d = d.reshape(2, -1)
+    np.testing.assert_array_equal(d[:, : k // block], scales)  # NaN where the oracle has one
+    assert not d[:, k // block :].any()
+
+
+def test_an_input_is_quantised_once_for_all_that_read_it() -> None:
+    case = parse("RMS_NORM_FUSED_QKV T=2 D=256 Q=32 K=16 V=16 eps=1e-06 dtype=q5_k")
+    made = skeleton(case)
+    entry = choose(made.node, made.graph, KERNELS.entries, Q8)
+    assert isinstance(entry, Entry)
+    steps = list(entry.code(made.node, made.graph, made.capacity))
+    launched = [step.kernel for step in steps if isinstance(step, Launch)]
+    assert launched == ["rms_norm", "quantise_256", *["matvec_q8_256_q5_k"] * 3]
+    first = steps.index(SYNC, 2)
+    assert len({step.buffers[0] for step in steps[first + 1 :] if isinstance(step, Launch)}) == 1
+    (record,) = {step.buffers[0] for step in steps[first + 1 :] if isinstance(step, Launch)}
+    assert isinstance(record, Temp)

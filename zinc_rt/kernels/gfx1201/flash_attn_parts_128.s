@@ -1,0 +1,10 @@
+// FLASH_ATTN's chunks, each alone, for head_dim and value_dim up to 128; flash_attn_merge makes one of them.
+.set WIDE, 0
+.set PARTS, 1
+.include "zrt.inc"
+.include "arith.inc"
+.include "flash_attn.inc"
+
+zrt_kernel name=flash_attn_parts_128, buffers=7, constants=10, threads=256, vgprs=FLASH_VGPRS, sgprs=FLASH_SGPRS, lds=LDS_BYTES
+    flash_attn
+zrt_end
