@@ -56,11 +56,12 @@ class Wave:
         group_waves: int = 1,
         trace: bool = False,
         profile: bool = False,
+        mode: int = 0xF0,
     ) -> None:
         full = (1 << wave) - 1
         execution = full if execution is None else execution
         checks = Checks(level, trace=trace, profile=profile)
-        variant = KernelVariant(code, wave, execution == full, checks, vgprs, len(user_data), entry)
+        variant = KernelVariant(code, wave, execution == full, checks, vgprs, len(user_data), entry, mode)
         self.translation: Translation = translate(variant)
         self._library = Loaded(compile_ir(self.translation.text), [self.translation.function])
         self._call = _Function(self._library.at[self.translation.function])
@@ -84,7 +85,7 @@ class Wave:
         self.context["trace_capacity"] = len(self.trace)
         self.context["program_va"] = PROGRAM_VA
         self.context["group_waves"] = group_waves
-        self.context["mode"] = 0xF0
+        self.context["mode"] = mode
 
     def run(self, fuel: int = 1 << 40) -> Status:
         self.context["fuel"] = fuel

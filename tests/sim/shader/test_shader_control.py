@@ -183,8 +183,6 @@ def test_a_branch_into_the_middle_of_an_instruction_runs_what_is_there() -> None
         ([sopp("s_sethalt", 1)], Status.HALT, "halt", "halts"),
         ([sopp("s_sendmsg", 9)], Status.ILLEGAL, "illegal", "graphics"),
         ([sopk("s_getreg_b32", 4, 31 << 11 | 2)], Status.ILLEGAL, "illegal", "WAVE_STATUS"),
-        ([sopp("s_round_mode", 3)], Status.ILLEGAL, "illegal", "MODE"),
-        ([sopp("s_denorm_mode", 0)], Status.ILLEGAL, "illegal", "MODE"),
         ([sop1("s_barrier_signal", 0, constant(3))], Status.ILLEGAL, "illegal", "named barrier"),
     ],
 )

@@ -39,7 +39,9 @@ REGISTERS = 128
 TOLERANCE = {"close": 2.0**-20, "close16": 2.0**-8, "wide": 2.0**-18, "wide16": 2.0**-7, "widebf16": 2.0**-5}
 
 
-def run(device: ModelDevice | EngineDevice, kernel: Kernel, code: bytes, data: Array) -> tuple[Array, Array]:
+def run(
+    device: ModelDevice | EngineDevice, kernel: Kernel, code: bytes, data: Array, mode: int = 0xF0
+) -> tuple[Array, Array]:
     """uint32 [trials, register, lane] and uint8 [trials, bytes]: registers and memory that the kernel left."""
     trials = len(data)
     out = np.zeros((trials, REGISTERS // 4, kernel.wave, 4), np.uint32)
@@ -56,6 +58,7 @@ def run(device: ModelDevice | EngineDevice, kernel: Kernel, code: bytes, data: A
         user_data=words,
         lds_bytes=LDS_BYTES if kernel.memory else 0,
         scratch_bytes=SCRATCH_BYTES if kernel.memory else 0,
+        mode=mode,
         name=kernel.name,
     )
     stopped = [

@@ -142,6 +142,7 @@ class ModelDevice:
         vgprs: int = 256,
         sgprs: int = 106,
         entry: int = 0,
+        mode: int = 0xF0,
         name: str = "kernel",
     ) -> list[Any]:
         """Every workgroup in turn, the waves of one in turns from barrier to barrier. Raises Fault."""
@@ -151,7 +152,7 @@ class ModelDevice:
             for z in range(groups[2]):
                 for y in range(groups[1]):
                     for x in range(groups[0]):
-                        self._group(program, (x, y, z), threads, user_data, lds_bytes, scratch_bytes, entry)
+                        self._group(program, (x, y, z), threads, user_data, lds_bytes, scratch_bytes, entry, mode)
         return []
 
     def _group(
@@ -163,6 +164,7 @@ class ModelDevice:
         lds_bytes: int,
         scratch_bytes: int,
         entry: int,
+        mode: int,
     ) -> None:
         group = Group(self.memory, np.zeros(lds_bytes, np.uint8))
         width = program.width
@@ -180,6 +182,7 @@ class ModelDevice:
             wave.s[108 + 8] = number << 25
             wave.scratch = np.zeros((width, scratch_bytes), np.uint8)
             wave.group = group
+            wave.mode = mode
             group.waves.append(wave)
         group.living = len(group.waves)
         running = [(wave, self._wave(program, wave, entry)) for wave in group.waves]

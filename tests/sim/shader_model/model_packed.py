@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 from sim.shader_model import model_floats as floats
+from sim.shader_model import model_modes as modes
 from sim.shader_model.model_lanes import dpp_reader
 from sim.shader_model.model_state import Wave, vector_reader
 from sim.shader_model.model_valu import destination_of, finish, half_picks, write_result
@@ -92,14 +93,14 @@ def _bind_packed(instruction: Instruction, width: int) -> Step:
     clamp = instruction.modifier("clamp") is not None
     register = instruction.operands[0].index
 
-    def half(values: list[Array], select: tuple[int, ...], negate: tuple[int, ...]) -> Array:
+    def half(mode: int, values: list[Array], select: tuple[int, ...], negate: tuple[int, ...]) -> Array:
         parts = [_half_of(v, kind, s, n) for v, s, n in zip(values, select, negate, strict=True)]
-        result = function(*parts)
-        return finish(result, kind if kind == "f16" else "w" + kind, clamp, 0)
+        result = modes.under(mode, instruction.mnemonic, kind, (kind,) * count, function, parts)
+        return modes.flush_result(mode, kind, finish(result, kind if kind == "f16" else "w" + kind, clamp, 0))
 
     def step(wave: Wave) -> None:
         values = [read(wave) for read in reads]
-        bottom, top = half(values, low, neg_low), half(values, high, neg_high)
+        bottom, top = (half(wave.mode, values, *how) for how in ((low, neg_low), (high, neg_high)))
         wave.write_v(register, bottom.astype(U32) | top.astype(U32) << U32(16))
 
     return step
@@ -137,14 +138,21 @@ def _bind_mix(instruction: Instruction, width: int) -> Step:
                 value = (value >> U32(16 * pick[0])).astype(U16) if is_half[0] else value
             else:
                 value = read(wave)
-            number = value.view(F16).astype(F32) if is_half[place] else value.view(F32)
+            kind = "f16" if is_half[place] else "f32"
+            number = modes.flushed_sources(wave.mode, (kind,), (value.view(F16 if is_half[place] else F32),))[0]
+            number = number.astype(F32)
             number = np.abs(number) if operands[place].absolute else number
             sources.append(-number if operands[place].negate else number)
         total = floats.fma32(*sources)
+        total = modes.compute("v_fma_f32", "f32", modes.rounding_of(wave.mode, "f32"), total, sources)
         if name == "v_fma_mix_f32":
-            wave.write_v(register, finish(total, "f32", clamp, 0), where)
-        else:
-            write_result(wave, register, finish(total.astype(F16), "f16", clamp, 0), int("hi" in name), where)
+            wave.write_v(register, modes.flush_result(wave.mode, "f32", finish(total, "f32", clamp, 0)), where)
+            return
+        total = finish(total, "f32", clamp, 0).view(F32)
+        half = total.astype(F16)
+        half = modes.compute("v_cvt_f16_f32", "f16", modes.rounding_of(wave.mode, "f16"), half, [total])
+        half = modes.flush_result(wave.mode, "f16", half.view(U16))
+        write_result(wave, register, half, int("hi" in name), where)
 
     return step
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from sim.shader_model import model_floats as floats
+from sim.shader_model import model_modes as modes
 from sim.shader_model.model_state import (
     M0,
     Wave,
@@ -264,6 +265,9 @@ def bind(instruction: Instruction) -> Callable[[Wave], None] | None:
 
     def step(wave: Wave) -> None:
         sources = [read(wave) for read in readers]
+        if wave.mode & 0xFF != 0xF0 and (found := _in_mode(wave.mode, name, function, sources)) is not None:
+            write(wave, found)
+            return
         result = function(*sources, wave.scc) if uses_scc else function(*sources)
         if isinstance(result, tuple):
             result, wave.scc = result
@@ -272,12 +276,61 @@ def bind(instruction: Instruction) -> Callable[[Wave], None] | None:
     return step
 
 
+def _float_kinds(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """Of the scalar float operations: the result's format, the sources'."""
+    if name in ("s_cvt_f32_i32", "s_cvt_f32_u32"):
+        return "f32", (name[-3:],)
+    if name.startswith("s_cvt_"):
+        kinds = {
+            "s_cvt_f16_f32": ("f16", "f32"),
+            "s_cvt_f32_f16": ("f32", "f16"),
+            "s_cvt_hi_f32_f16": ("f32", "f16"),
+        }
+        return (kinds[name][0], (kinds[name][1],)) if name in kinds else None
+    for kind in ("f32", "f16"):
+        if name.endswith(kind) and not name.startswith("s_cmp"):
+            count = 3 if name.startswith("s_fma") else 2 if name in TWO else 1
+            return kind, (kind,) * count
+    return None
+
+
+def _in_mode(mode: int, name: str, function: Callable[..., Any], sources: list[int]) -> int | None:
+    kinds = _float_kinds(name)
+    if kinds is None:
+        return None
+    result, given = kinds
+    sources = [a >> 16 if name == "s_cvt_hi_f32_f16" else a for a in sources]
+    name = name.replace("_hi", "")
+    arrays: list[np.ndarray] = [
+        np.array([signed(a)]) if kind == "i32" else np.array([a & M32]) if kind == "u32"
+        else f32(a) if kind == "f32" else f16(a)
+        for kind, a in zip(given, sources, strict=True)
+    ]  # fmt: skip
+    arrays = modes.flushed_sources(mode, given, arrays)
+    bits = [
+        int(a[0]) & M32 if a.dtype.kind == "i" else bits32(a) if a.dtype == np.float32 else bits16(a)
+        for a in arrays
+    ]
+    near = int((ONE["s_cvt_f32_f16"] if name == "s_cvt_f32_f16" else function)(*bits))
+    made = modes.compute(
+        name, result, modes.rounding_of(mode, result), (f32 if result == "f32" else f16)(near), arrays
+    )
+    unsigned = np.uint32 if result == "f32" else np.uint16
+    return int(modes.flush_result(mode, result, np.ascontiguousarray(made).view(unsigned))[0])
+
+
 def _bind_compare(function: Callable[[int, int], Any], instruction: Instruction) -> Callable[[Wave], None]:
     bits = 16 if instruction.mnemonic.endswith("_f16") else None
     left, right = (scalar_reader(o, bits) for o in instruction.operands)
 
+    kind = instruction.mnemonic[-3:]
+
     def step(wave: Wave) -> None:
-        result = function(left(wave), right(wave))
+        sources = [left(wave), right(wave)]
+        if kind in ("f16", "f32") and wave.mode & 0xFF != 0xF0:
+            to, back = (f16, bits16) if kind == "f16" else (f32, bits32)
+            sources = [back(a) for a in modes.flushed_sources(wave.mode, (kind,) * 2, [to(s) for s in sources])]
+        result = function(*sources)
         wave.scc = int(bool(result[0] if isinstance(result, np.ndarray) else result))
 
     return step
@@ -377,7 +430,14 @@ def _bind_fused(instruction: Instruction) -> Callable[[Wave], None]:
 
     def step(wave: Wave) -> None:
         a, b, c = (read(wave) for read in readers)
-        if halves:
+        if wave.mode & 0xFF != 0xF0:
+            fused = (
+                (lambda *x: bits16(floats.fma16(*map(f16, x))))
+                if halves
+                else (lambda *x: bits32(floats.fma32(*map(f32, x))))
+            )
+            write(wave, _in_mode(wave.mode, name, fused, [a, b, c]) or 0)
+        elif halves:
             write(wave, bits16(floats.fma16(f16(a), f16(b), f16(c))))
         else:
             write(wave, bits32(floats.fma32(f32(a), f32(b), f32(c))))
@@ -416,8 +476,6 @@ def _bind_setreg(instruction: Instruction) -> Callable[[Wave], None]:
 
 
 def _set_mode(wave: Wave, value: int) -> None:
-    if value & 0xFF != 0xF0:
-        raise NotImplementedError(f"float mode {value & 0xFF:#x}: the model has only 0xf0")
     wave.mode = value
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from sim.shader_model import model_floats as floats
+from sim.shader_model import model_modes as modes
 from sim.shader_model.model_lanes import BINDERS as LANE_BINDERS
 from sim.shader_model.model_lanes import dpp_reader
 from sim.shader_model.model_state import (
@@ -176,13 +177,15 @@ def _plain(instruction: Instruction) -> Operand:
 def _bind_row(instruction: Instruction, row: Row, operands: tuple[Operand, ...], width: int) -> Step:
     sources = Sources(instruction, operands, row.sources, width)
     clamp, omod = output_modifiers(instruction)
-    kind, function = row.result, row.function
+    kind, function, name = row.result, row.function, base_name(instruction.mnemonic)
     bits = int(kind.removeprefix("w")[1:])
     register, high = destination_of(instruction, bits)
 
     def step(wave: Wave) -> None:
         values, where = sources.read(wave)
-        write_result(wave, register, finish(function(*values), kind, clamp, omod), high, where)
+        result = modes.under(wave.mode, name, kind, row.sources, function, values)
+        out = modes.flush_result(wave.mode, kind, finish(result, kind, clamp, omod))
+        write_result(wave, register, out, high, where)
 
     return step
 
@@ -192,10 +195,12 @@ def _bind_compare(instruction: Instruction, row: Row, width: int, *, to_exec: bo
     sources = Sources(instruction, operands, row.sources, width)
     target = 126 if to_exec else register_code(instruction.operands[0])
     function = row.function
+    name = base_name(instruction.mnemonic).removeprefix("v_cmpx_" if to_exec else "v_cmp_")
 
     def step(wave: Wave) -> None:
         values, where = sources.read(wave)
-        result = np.asarray(function(*values)).astype(bool)
+        found = modes.under(wave.mode, name, "mask", row.sources, function, values)
+        result = np.asarray(found).astype(bool)
         bits = bits_of(result & (wave.lanes if where is None else where))
         if to_exec:
             wave.set_exec(bits | (wave.s[127] << 32 if width == 32 else 0))
@@ -285,6 +290,9 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
 
     def step(wave: Wave) -> None:
         (value, denominator, numerator), _ = sources.read(wave)
+        value, denominator, numerator = modes.flushed_sources(
+            wave.mode, (kind,) * 3, (value, denominator, numerator)
+        )
         out = value.copy()
         scaled = np.zeros(width, bool)
         with np.errstate(all="ignore"):
@@ -318,7 +326,8 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
                     out[lane] = up[lane]
             elif exponent(numerator)[lane] <= small:
                 out[lane] = up[lane]
-        write_result(wave, register, finish(out, kind, clamp, omod), None, None)
+        bits = modes.flush_result(wave.mode, kind, finish(out, kind, clamp, omod))
+        write_result(wave, register, bits, None, None)
         wave.write_mask(mask, bits_of(scaled & wave.lanes))
 
     return step
@@ -335,13 +344,18 @@ def _bind_div_fmas(instruction: Instruction, width: int) -> Step:
     unsigned, fraction, top = (U64, 52, 0x7FF) if kind == "f64" else (U32, 23, 0xFF)
 
     def step(wave: Wave) -> None:
-        values, _ = sources.read(wave)
+        values = modes.flushed_sources(wave.mode, (kind,) * 3, sources.read(wave)[0])
         bits = values[2].view(unsigned)
         large = (bits >> unsigned(fraction) & unsigned(top)).astype(I64) > bias
         moved = (np.where(large, power, -power) * mask_of(wave.mask(VCC), width)).astype(np.int32)
         # one rounding, or denormal quotients would not be IEEE's
         result = (floats.fma32_scaled if kind == "f32" else floats.fma64)(*values, moved)
-        write_result(wave, register, finish(result, kind, clamp, omod), None, None)
+        rounding = modes.rounding_of(wave.mode, kind)
+        if rounding:
+            scaled = [values[0], values[1], values[2], moved]
+            result = modes.compute(f"v_scaled_{kind}", kind, rounding, result, scaled)
+        bits = modes.flush_result(wave.mode, kind, finish(result, kind, clamp, omod))
+        write_result(wave, register, bits, None, None)
 
     return step
 
@@ -409,7 +423,8 @@ def _dual_half(half: Instruction, width: int) -> tuple[int, Callable[[Wave], Arr
 
     def compute(wave: Wave) -> Array:
         values = [read(wave).view(_DTYPES[kind]) for read, kind in zip(readers, row.sources, strict=True)]
-        return finish(row.function(*values), row.result, False, 0)
+        result = modes.under(wave.mode, name, row.result, row.sources, row.function, values)
+        return modes.flush_result(wave.mode, row.result, finish(result, row.result, False, 0))
 
     return register, compute
 

@@ -76,6 +76,7 @@ class KernelVariant:
 
     `full`: EXEC is all ones at the entry, and the function is for such waves only. `vgprs`: how many it has;
     others do not exist. `user_sgprs`: how many hold user data. `entry`: byte offset of the first instruction.
+    `mode`: MODE[7:0] at the start (emit/float_mode.py).
     """
 
     code: bytes
@@ -85,6 +86,7 @@ class KernelVariant:
     vgprs: int
     user_sgprs: int
     entry: int = 0
+    mode: int = 0xF0
 
 
 @dataclass(frozen=True, slots=True)

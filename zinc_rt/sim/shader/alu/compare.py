@@ -64,7 +64,7 @@ def _emit_class(letter: str, *, to_exec: bool) -> EmitFunction:
         first = 0 if to_exec else 1
         wanted = _constant_mask(instruction.operands[first + 1])
         test = _has_class if wanted is None else lambda e, value, _: _is_class(e, value, wanted)
-        _emit(letter + ("s" if letter == "h" else "i"), test, to_exec=to_exec)(e, instruction)
+        _emit(letter + ("s" if letter == "H" else "i"), test, to_exec=to_exec)(e, instruction)
 
     return emit
 
@@ -104,7 +104,7 @@ def _table(to_exec: bool) -> dict[str, EmitFunction]:
         for test, (comparison, unordered) in _FLOAT_TESTS.items():
             emit = _emit(letter * 2, _float_test(comparison, unordered), to_exec=to_exec)
             found[f"{prefix}_{test}_{name}"] = emit
-        found[f"{prefix}_class_{name}"] = _emit_class(letter, to_exec=to_exec)
+        found[f"{prefix}_class_{name}"] = _emit_class(letter.upper(), to_exec=to_exec)
     for name, letter in (("16", "s"), ("32", "i"), ("64", "l")):
         for test, comparison in _INTEGER_TESTS.items():
             unsigned = _emit(letter * 2, _integer_test(comparison, False), to_exec=to_exec)

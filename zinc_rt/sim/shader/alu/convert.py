@@ -6,6 +6,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.alu import dpp
+from zinc_rt.sim.shader.alu.directed import from_integer, narrowed
 from zinc_rt.sim.shader.alu.vector import Build, Value, absolute, halves_joined, op, set_result, source
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I8, I16, I32, constant, type_bits
@@ -43,10 +44,10 @@ def _to_integer(to: ir.IntType, signed: bool) -> Build:
 
 def _from_integer(to: ir.Type, signed: bool) -> Build:
     def build(e: Emitter, value: Value) -> Value:
-        convert = e.b.sitofp if signed else e.b.uitofp
         if to is HALF:  # 16 bits are exact in 24
-            return e.b.fptrunc(convert(value, e.b.lanes(FLOAT)), e.b.lanes(HALF))
-        return convert(value, e.b.lanes(to))
+            convert = e.b.sitofp if signed else e.b.uitofp
+            return narrowed(e, convert(value, e.b.lanes(FLOAT)), HALF)
+        return from_integer(e, value, to, signed=signed)
 
     return build
 
@@ -217,7 +218,7 @@ def _emit_packed_to_8(convert: Build) -> EmitFunction:
 def _resized(to: ir.Type) -> Build:
     def build(e: Emitter, value: Value) -> Value:
         narrow = type_bits(to) < type_bits(value.type.element)
-        return (e.b.fptrunc if narrow else e.b.fpext)(value, e.b.lanes(to))
+        return narrowed(e, value, to) if narrow else e.b.fpext(value, e.b.lanes(to))
 
     return build
 

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp, vector_float, vector_integer
 from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
+from zinc_rt.sim.shader.alu.directed import narrowed
 from zinc_rt.sim.shader.alu.vector import (
     Build,
     Value,
     clamped_to_one,
+    flushed,
     fused,
     halves_joined,
     set_result,
@@ -58,6 +60,10 @@ def half_of(e: Emitter, value: Value, upper: int) -> Value:
 def float_half(e: Emitter, value: Value, upper: int, negate: int) -> Value:
     result = e.b.bitcast(half_of(e, value, upper), e.b.lanes(HALF))
     return e.b.fneg(result) if negate else result
+
+
+def _in_mode(e: Emitter, value: Value, flushes: bool) -> Value:
+    return flushed(e, value) if flushes else value
 
 
 def float_of_bfloat(e: Emitter, value: Value, upper: int, negate: int) -> Value:
@@ -102,7 +108,8 @@ class Packed:
             if self.floats:
                 negate_bits = modifier_bits(instruction, negate, 0)
                 values = [
-                    float_half(e, w, *bits) for w, *bits in zip(words, select_bits, negate_bits, strict=False)
+                    _in_mode(e, float_half(e, w, *bits), e.mode.flushes_sources(HALF))
+                    for w, *bits in zip(words, select_bits, negate_bits, strict=False)
                 ]
             else:
                 values = [half_of(e, w, upper) for w, upper in zip(words, select_bits, strict=False)]
@@ -114,7 +121,8 @@ class Packed:
         value = (self.saturated if clamp and self.saturated else self.build)(e, *values)
         if not self.floats:
             return value
-        return e.b.bitcast(clamped_to_one(e, instruction, value), e.b.lanes(I16))
+        value = _in_mode(e, clamped_to_one(e, instruction, value), e.mode.flushes_results(HALF))
+        return e.b.bitcast(value, e.b.lanes(I16))
 
 
 def _emit_mix(result: str) -> EmitFunction:
@@ -127,16 +135,18 @@ def _emit_mix(result: str) -> EmitFunction:
             values = []
             for operand, is_half, upper in zip(operands[1:], halves, uppers, strict=True):
                 if not is_half:
-                    values.append(e.vector(operand, FLOAT))
+                    values.append(_in_mode(e, e.vector(operand, FLOAT), e.mode.flushes_sources(FLOAT)))
                     continue
                 bits = half_of(e, word(e, operand, "h"), upper)
                 value = e.modified(e.b.bitcast(bits, e.b.lanes(HALF)), operand)
+                value = _in_mode(e, value, e.mode.flushes_sources(HALF))
                 values.append(e.b.fpext(value, e.b.lanes(FLOAT)))
             value = clamped_to_one(e, instruction, fused(e, *values))
             if result == "f32":
-                e.set_vector(operands[0], value)
+                e.set_vector(operands[0], _in_mode(e, value, e.mode.flushes_results(FLOAT)))
                 return
-            bits = e.b.bitcast(e.b.fptrunc(value, e.b.lanes(HALF)), e.b.lanes(I16))
+            half = _in_mode(e, narrowed(e, value, HALF), e.mode.flushes_results(HALF))
+            bits = e.b.bitcast(half, e.b.lanes(I16))
             wide = e.b.zext(bits, e.b.lanes(I32))
             old = e.regs.read_vgpr(operands[0].index, check=False)
             kept = e.b.and_(old, 0xFFFF0000 if result == "lo" else 0xFFFF)

@@ -1,6 +1,6 @@
 """The scalar ALU's floats. Source: RDNA4 ISA guide, 16.1, 16.3, 16.4.
 
-IEEE with denormals, rounded to nearest even; which NaN comes out is unspecified.
+Rounding and denormals follow MODE; which NaN comes out is unspecified.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
+from zinc_rt.sim.shader.alu.directed import directed, from_integer, narrowed, rounded
 from zinc_rt.sim.shader.alu.scalar import unary
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
-from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I1, I16, I32, constant
+from zinc_rt.sim.shader.emit.float_mode import Rounding
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I1, I16, I32, constant
 
 EMIT: dict[str, EmitFunction] = {}
 
@@ -21,7 +23,35 @@ _UNORDERED = {"u": "uno", "nge": "<", "nlg": "==", "ngt": "<=", "nle": ">", "neq
 
 
 def float_source(e: Emitter, operand: Operand, of: ir.Type) -> ir.Value:
-    return e.b.bitcast(e.scalar(operand, 16 if of is HALF else 32), of)
+    """Under the float mode: denormals may be zeros."""
+    value = e.b.bitcast(e.scalar(operand, 16 if of is HALF else 32), of)
+    return _flushed(e, value) if e.mode.flushes_sources(of) else value
+
+
+def _flushed(e: Emitter, value: ir.Value) -> ir.Value:
+    """A denormal becomes a zero of its sign."""
+    exponent, sign, bits = (0x7C00, 0x8000, I16) if value.type is HALF else (0x7F800000, 0x80000000, I32)
+    whole = e.b.bitcast(value, bits)
+    zero = e.b.and_(whole, sign)
+    return e.b.bitcast(e.b.select(e.b.has(whole, exponent), whole, zero), value.type)
+
+
+def _result(e: Emitter, i: Instruction, value: ir.Value) -> None:
+    flushes = not isinstance(value.type, ir.IntType) and e.mode.flushes_results(value.type)
+    e.set_scalar(i.operands[0], _flushed(e, value) if flushes else value)
+
+
+def in_mode(name: str) -> Callable[..., ir.Value]:
+    """fadd, fsub, fmul of scalars; halves in 32 bits and rounded once more."""
+
+    def build(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
+        rounding = e.mode.rounding(a.type)
+        if a.type is not HALF or rounding is Rounding.NEAREST:
+            return rounded(e, name, rounding, a, b)
+        wide = [e.b.fpext(value, FLOAT) for value in (a, b)]
+        return narrowed(e, rounded(e, name, rounding, *wide), HALF)
+
+    return build
 
 
 def _floats(function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = False) -> EmitFunction:
@@ -29,13 +59,20 @@ def _floats(function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = 
 
     def emit(e: Emitter, i: Instruction) -> None:
         operands = i.operands[1:] + i.operands[:1] if accumulates else i.operands[1:]
-        e.set_scalar(i.operands[0], function(e, *(float_source(e, operand, of) for operand in operands)))
+        _result(e, i, function(e, *(float_source(e, operand, of) for operand in operands)))
 
     return emit
 
 
 def _fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    return fused_half(e, a, b, c) if a.type is HALF else e.b.intrinsic("llvm.fma", a.type, a, b, c)
+    rounding = e.mode.rounding(a.type)
+    if a.type is not HALF:
+        return rounded(e, "fma", rounding, a, b, c)
+    if rounding is Rounding.NEAREST:
+        return fused_half(e, a, b, c)
+    wide = [e.b.fpext(value, DOUBLE) for value in (a, b, c)]
+    total = rounded(e, "fadd", rounding, e.b.fmul(wide[0], wide[1]), wide[2])
+    return narrowed(e, directed(e, "fptrunc", FLOAT, rounding, total), HALF)
 
 
 def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -75,9 +112,9 @@ def _extreme(intrinsic: str) -> Callable[..., ir.Value]:
 
 for _suffix, _type in (("f32", FLOAT), ("f16", HALF)):
     EMIT |= {
-        f"s_add_{_suffix}": _floats(lambda e, a, b: e.b.fadd(a, b), _type),
-        f"s_sub_{_suffix}": _floats(lambda e, a, b: e.b.fsub(a, b), _type),
-        f"s_mul_{_suffix}": _floats(lambda e, a, b: e.b.fmul(a, b), _type),
+        f"s_add_{_suffix}": _floats(in_mode("fadd"), _type),
+        f"s_sub_{_suffix}": _floats(in_mode("fsub"), _type),
+        f"s_mul_{_suffix}": _floats(in_mode("fmul"), _type),
         f"s_fmac_{_suffix}": _floats(_fused, _type, accumulates=True),
         f"s_min_num_{_suffix}": _floats(_extreme("llvm.minimumnum"), _type),
         f"s_max_num_{_suffix}": _floats(_extreme("llvm.maximumnum"), _type),
@@ -121,15 +158,16 @@ def _pack_halves(e: Emitter, i: Instruction) -> None:
 
 def _high_half_to_float(e: Emitter, i: Instruction) -> None:
     bits = e.b.trunc(e.b.lshr(e.scalar(i.operands[1]), 16), I16)
-    e.set_scalar(i.operands[0], e.b.fpext(e.b.bitcast(bits, HALF), FLOAT))
+    value = e.b.bitcast(bits, HALF)
+    _result(e, i, e.b.fpext(_flushed(e, value) if e.mode.flushes_sources(HALF) else value, FLOAT))
 
 
 EMIT |= {
-    "s_cvt_f32_i32": unary(lambda e, a: e.b.sitofp(a, FLOAT)),
-    "s_cvt_f32_u32": unary(lambda e, a: e.b.uitofp(a, FLOAT)),
+    "s_cvt_f32_i32": unary(lambda e, a: from_integer(e, a, FLOAT, signed=True)),
+    "s_cvt_f32_u32": unary(lambda e, a: from_integer(e, a, FLOAT, signed=False)),
     "s_cvt_i32_f32": _to_integer("llvm.fptosi.sat"),
     "s_cvt_u32_f32": _to_integer("llvm.fptoui.sat"),
-    "s_cvt_f16_f32": _floats(lambda e, a: e.b.fptrunc(a, HALF), FLOAT),
+    "s_cvt_f16_f32": _floats(lambda e, a: narrowed(e, a, HALF), FLOAT),
     "s_cvt_f32_f16": _floats(lambda e, a: e.b.fpext(a, FLOAT), HALF),
     "s_cvt_hi_f32_f16": _high_half_to_float,
     "s_cvt_pk_rtz_f16_f32": _pack_halves,

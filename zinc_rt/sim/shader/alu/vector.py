@@ -7,6 +7,7 @@ A row is `op("f=ff", build)`: the result's type, then the sources', a letter eac
 | f | 32-bit float | | i | 32 bits |
 | d | 64-bit float | | l L | 64 bits; L extends a literal's sign |
 | h | 16-bit float | | s | 16 bits |
+| F D H | floats that are not computed with: no mode flushes them | | | |
 
 `build(e, *sources)` gives <W x result> of <W x source>. Sources of 16 bits follow op_sel (and operand.half).
 """
@@ -21,11 +22,24 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
+from zinc_rt.sim.shader.alu.directed import arithmetic, directed, narrowed, rounded
 from zinc_rt.sim.shader.emit.builder import LaneBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter  # fmt: skip, nothing
+from zinc_rt.sim.shader.emit.float_mode import Rounding
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
 
-TYPES = {"f": FLOAT, "d": DOUBLE, "h": HALF, "i": I32, "s": I16, "l": I64, "L": I64}
+TYPES = {
+    "f": FLOAT,
+    "d": DOUBLE,
+    "h": HALF,
+    "F": FLOAT,
+    "D": DOUBLE,
+    "H": HALF,
+    "i": I32,
+    "s": I16,
+    "l": I64,
+    "L": I64,
+}
 INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
 MANTISSA = {HALF: 10, FLOAT: 23, DOUBLE: 52}
 BIAS = {HALF: 15, FLOAT: 127, DOUBLE: 1023}
@@ -72,11 +86,18 @@ def selects_upper(instruction: Instruction, place: int) -> bool:
 
 
 def source(e: Emitter, instruction: Instruction, operand: Operand, place: int, letter: str) -> ir.Value:
-    """<W x TYPES[letter]> of an operand."""
+    """<W x TYPES[letter]> of an operand; where the float mode says so, denormals are zeros."""
+    value = _plain_source(e, instruction, operand, place, letter)
+    if letter in "fdh" and e.mode.flushes_sources(TYPES[letter]):
+        return flushed(e, value)
+    return value
+
+
+def _plain_source(e: Emitter, instruction: Instruction, operand: Operand, place: int, letter: str) -> ir.Value:
     of = TYPES[letter]
     if operand.kind is Kind.LITERAL and type_bits(of) == 64:
         literal = int(operand.value or 0)
-        if letter == "d":  # a literal is a double's upper half
+        if letter in "dD":  # a literal is a double's upper half
             literal <<= 32
         elif letter == "L":
             literal -= literal >> 31 << 32
@@ -95,6 +116,8 @@ def set_result(e: Emitter, instruction: Instruction, destination: Operand, value
     of = value.type.element
     if not isinstance(of, ir.IntType) and instruction.modifiers:
         value = output_modified(e, instruction, value)
+    if not isinstance(of, ir.IntType) and e.mode.flushes_results(of):
+        value = flushed(e, value)
     if type_bits(of) == 16 and destination.half is None and selects_upper(instruction, 3):
         destination = replace(destination, half=1)
     e.set_vector(destination, value)
@@ -168,6 +191,22 @@ def lifted(e: Emitter, build: Build, *values: ir.Value) -> ir.Value:
     return e.b.fptrunc(build(e, *wide), e.b.lanes(HALF))
 
 
+def in_mode(e: Emitter, name: str, *values: ir.Value) -> ir.Value:
+    """fadd, fsub, fmul, fma under the float mode. 16-bit ones in 32 bits (fma: in 64) and rounded once more."""
+    if values[0].type.element is not HALF:
+        return arithmetic(e, name, *values)
+    rounding = e.mode.rounding(HALF)
+    wide = [e.b.fpext(value, e.b.lanes(DOUBLE if name == "fma" else FLOAT)) for value in values]
+    if name == "fma":  # a product of halves is exact in a double
+        total = rounded(e, "fadd", rounding, e.b.fmul(wide[0], wide[1]), wide[2])
+        if rounding is Rounding.NEAREST:
+            return half_of_double(e, total)
+        wide = [directed(e, "fptrunc", e.b.lanes(FLOAT), rounding, total)]
+    else:
+        wide = [rounded(e, name, rounding, *wide)]
+    return narrowed(e, wide[0], HALF)
+
+
 def half_of_double(e: Emitter, value: ir.Value) -> ir.Value:
     """<W x double> to <W x half> in one rounding: to 24 bits with the last one sticky, then as a 32-bit float."""
     b = e.b
@@ -192,14 +231,11 @@ def sum_to_odd(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """a * b + c, rounded once.
+    """a * b + c, rounded once, as the float mode says.
 
     16-bit floats go through doubles: 53 bits hold every sum whose product and addend are near enough to matter.
     """
-    if a.type.element is not HALF:
-        return e.b.intrinsic("llvm.fma", a.type, a, b, c)
-    wide = [e.b.fpext(value, e.b.lanes(DOUBLE)) for value in (a, b, c)]
-    return half_of_double(e, e.b.fadd(e.b.fmul(wide[0], wide[1]), wide[2]))
+    return in_mode(e, "fma", a, b, c)
 
 
 def flushed(e: Emitter, value: ir.Value) -> ir.Value:

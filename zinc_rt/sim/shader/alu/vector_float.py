@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+import sys
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
+from zinc_rt.sim.shader.alu.directed import arithmetic, narrowed
 from zinc_rt.sim.shader.alu.vector import (
     BIAS,
     INTEGERS,
@@ -21,6 +23,7 @@ from zinc_rt.sim.shader.alu.vector import (
     flushed,
     fused,
     half_of_double,
+    in_mode,
     is_nan,
     lifted,
     op,
@@ -30,19 +33,20 @@ from zinc_rt.sim.shader.alu.vector import (
     then,
 )  # fmt: skip
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
+from zinc_rt.sim.shader.emit.float_mode import Rounding
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
 from zinc_rt.sim.shader.layout import VCC_LO
 
 
-def _lift(name: str) -> Build:
-    return lambda e, a, b: lifted(e, lambda e, a, b: getattr(e.b, name)(a, b), a, b)
+def _in_mode(name: str) -> Build:
+    return lambda e, a, b: in_mode(e, name, a, b)
 
 
 def _lift_call(name: str) -> Build:
     return lambda e, *values: lifted(e, lambda e, *v: e.b.intrinsic(name, v[0].type, *v), *values)
 
 
-fadd, fsub, fmul = _lift("fadd"), _lift("fsub"), _lift("fmul")
+fadd, fsub, fmul = _in_mode("fadd"), _in_mode("fsub"), _in_mode("fmul")
 # IEEE 754-2019 minimumNumber, maximumNumber (a number beats a NaN) and minimum, maximum (a NaN beats a number)
 min_num, max_num = _lift_call("llvm.minimumnum"), _lift_call("llvm.maximumnum")
 minimum, maximum = _lift_call("llvm.minimum"), _lift_call("llvm.maximum")
@@ -89,7 +93,7 @@ def _median(e: Emitter, a: Value, b: Value, c: Value) -> Value:
 def _mul_dx9(e: Emitter, a: Value, b: Value) -> Value:
     """0 times anything is +0, NaN included."""
     either = e.b.or_(is_zero(e, a), is_zero(e, b))
-    return e.b.select(either, 0.0, e.b.fmul(a, b))
+    return e.b.select(either, 0.0, fmul(e, a, b))
 
 
 def _fma_dx9(e: Emitter, a: Value, b: Value, c: Value) -> Value:
@@ -102,7 +106,7 @@ def _fract(e: Emitter, value: Value) -> Value:
     """x - floor(x), below 1."""
     of = value.type.element
     below_one = {HALF: 1 - 2.0**-11, FLOAT: 1 - 2.0**-24, DOUBLE: 1 - 2.0**-53}[of]
-    rest = lifted(e, lambda e, x: e.b.fsub(x, e.b.intrinsic("llvm.floor", x.type, x)), value)
+    rest = fsub(e, value, _lift_call("llvm.floor")(e, value))
     limit = constant(below_one, value.type)
     return e.b.select(e.b.fcmp_ordered(">", rest, limit), limit, rest)
 
@@ -131,7 +135,7 @@ def ldexp(e: Emitter, value: Value, power: Value) -> Value:
     power = _kept(e, power, -reach, reach)
     power = e.b.sext(power, e.b.lanes(INTEGERS[wide]))
     scaled = e.b.fmul(e.b.fpext(value, e.b.lanes(wide)), power_of_two(e, power, wide))
-    return e.b.fptrunc(scaled, value.type)
+    return narrowed(e, scaled, of)
 
 
 def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
@@ -141,9 +145,9 @@ def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
     for _ in range(2):
         low = e.b.icmp_signed("<", power, -1022)
         taken = e.b.select(low, step, _kept(e, power, -1022, 1023))
-        value = e.b.fmul(value, power_of_two(e, taken, DOUBLE))
+        value = arithmetic(e, "fmul", value, power_of_two(e, taken, DOUBLE))
         power = e.b.sub(power, taken)
-    return e.b.fmul(value, power_of_two(e, _kept(e, power, -1022, 1023), DOUBLE))
+    return arithmetic(e, "fmul", value, power_of_two(e, _kept(e, power, -1022, 1023), DOUBLE))
 
 
 def _normalised(e: Emitter, value: Value) -> tuple[Value, Value]:
@@ -260,7 +264,7 @@ def _scaled_back_float(e: Emitter, a: Value, b: Value, c: Value, result: Value, 
     x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
     exact = sum_to_odd(e, e.b.fmul(x, y), z)
     up, down = (constant(2.0**by, wide) for by in (_SCALE[FLOAT], -_SCALE[FLOAT]))
-    return e.b.fptrunc(e.b.fmul(exact, e.b.select(large, up, down)), a.type)
+    return narrowed(e, e.b.fmul(exact, e.b.select(large, up, down)), FLOAT)
 
 
 def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
@@ -269,6 +273,8 @@ def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value,
     Where the fma alone overflows, its parts are scaled before.
     """
     up, down, half = (constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
+    if e.mode.rounding(DOUBLE) is not Rounding.NEAREST:
+        return _scaled_directed(e, a, b, c, result, large)
     scaled = e.b.fmul(result, e.b.select(large, up, down))
     before = fused(e, e.b.fmul(a, half), e.b.fmul(b, half), e.b.fmul(c, down))
     overflows = e.b.and_(is_infinite(e, result), e.b.not_(large))
@@ -288,6 +294,17 @@ def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value,
     wrong = e.b.and_(e.b.and_(tie, e.b.not_(large)), e.b.and_(same_way, e.b.fcmp_ordered("!=", rest, zero)))
     step = e.b.intrinsic("llvm.copysign", a.type, constant(2.0**-1074, a.type), rest)
     return e.b.select(wrong, e.b.fadd(scaled, step), scaled)
+
+
+def _scaled_directed(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
+    """Rounding twice in one direction is rounding once; where the fma overflows, its parts are scaled before."""
+    up, down, half = (constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
+    scaled = arithmetic(e, "fmul", result, e.b.select(large, up, down))
+    before = fused(e, e.b.fmul(a, half), e.b.fmul(b, half), arithmetic(e, "fmul", c, down))
+    overflows = e.b.fcmp_ordered(">=", absolute(e, result), sys.float_info.max)
+    for value in (a, b, c):
+        overflows = e.b.and_(overflows, e.b.not_(is_infinite(e, value)))
+    return e.b.select(e.b.and_(overflows, e.b.not_(large)), before, scaled)
 
 
 def _emit_div_fmas(letter: str) -> EmitFunction:
@@ -407,7 +424,7 @@ def _mullit(e: Emitter, a: Value, b: Value, c: Value) -> Value:
         is_nan(e, b),
         e.b.fcmp_unordered("<=", c, 0.0),
     ]
-    return e.b.select(e.b.or_(e.b.or_(unlit[0], unlit[1]), unlit[2]), lowest, e.b.fmul(a, b))
+    return e.b.select(e.b.or_(e.b.or_(unlit[0], unlit[1]), unlit[2]), lowest, fmul(e, a, b))
 
 
 _ROUNDINGS = {"trunc": "llvm.trunc", "ceil": "llvm.ceil", "floor": "llvm.floor", "rndne": "llvm.roundeven"}
@@ -470,9 +487,9 @@ OPS = {
     "v_cubetc_f32": op("f=fff", _cube(_cube_tc)),
     "v_cubema_f32": op("f=fff", _cube(_cube_ma)),
     # Moves take neg and abs, so they read floats; what they write is bits that no output modifier touches.
-    "v_mov_b32": op("i=f", bits_of),
+    "v_mov_b32": op("i=F", bits_of),
     "v_pack_b32_f16": op(
-        "i=hh",
+        "i=HH",
         lambda e, a, b: e.b.or_(
             e.b.zext(bits_of(e, a), e.b.lanes(I32)),
             e.b.shl(e.b.zext(bits_of(e, b), e.b.lanes(I32)), 16),
@@ -482,8 +499,8 @@ OPS = {
 
 EMIT: dict[str, EmitFunction] = {
     **OPS,
-    "v_cndmask_b32": _emit_cndmask("f"),
-    "v_cndmask_b16": _emit_cndmask("h"),
+    "v_cndmask_b32": _emit_cndmask("F"),
+    "v_cndmask_b16": _emit_cndmask("H"),
     "v_div_scale_f32": _emit_div_scale("f"),
     "v_div_scale_f64": _emit_div_scale("d"),
     "v_div_fmas_f32": _emit_div_fmas("f"),

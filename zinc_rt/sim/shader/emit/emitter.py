@@ -8,6 +8,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.emit.exec_mask import ExecMask
+from zinc_rt.sim.shader.emit.float_mode import FloatMode
 from zinc_rt.sim.shader.emit.frame import Frame
 from zinc_rt.sim.shader.emit.quads import QuadForms, Quads
 from zinc_rt.sim.shader.emit.registers import Registers
@@ -45,13 +46,23 @@ class Emitter:
         self.quads = Quads(self.slots, forms)
         self.regs = Registers(self.slots, self.exec, self.reports, self.quads, variant)
         self.counts: dict[str, int] = {}
+        self.launch_mode = FloatMode(variant.mode)
+        self._mode: FloatMode | None = self.launch_mode
 
-    def begin(self, pc: int, instruction: Instruction, *, exec_full: bool) -> Touched:
+    def begin(self, pc: int, instruction: Instruction, *, exec_full: bool, mode: FloatMode | None) -> Touched:
         """Go on to the next instruction; gives the registers it is going to touch."""
+        self._mode = mode
         self.frame.pc, self.instruction, self.exec.full = pc, instruction, exec_full
         self.regs.begin()
         self.slots.touched = Touched()
         return self.slots.touched
+
+    @property
+    def mode(self) -> FloatMode:
+        """How the present instruction rounds and flushes."""
+        if self._mode is None:
+            raise NotSimulated("runs under a float mode that depends on the path by which it is reached")
+        return self._mode
 
     def count(self, kind: str) -> int:
         """The next number of its kind, from 0: memory sites, for instance. The totals are Translation.counts."""

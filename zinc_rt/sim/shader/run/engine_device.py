@@ -125,9 +125,11 @@ class EngineDevice:
         vgprs: int = 256,
         sgprs: int = 106,
         entry: int = 0,
+        mode: int = FLOAT_MODE,
         name: str = "kernel",
     ) -> list[WaveFinding]:
         """Run the grid to its end and say what was wrong. `scratch_bytes` are of one lane.
+        `mode`: FLOAT_MODE of PGM_RSRC1.
 
         Raises Fault, which says where, for unmapped addresses. An instruction that the engine does not run, an
         s_trap, and fuel that is used up are findings, and the last thing that happened.
@@ -135,7 +137,7 @@ class EngineDevice:
         sizes = _three(threads)
         launch = LaunchSetup(
             _three(groups), sizes, sizes, wave, tuple(int(each) & 0xFFFFFFFF for each in user_data),
-            vgprs=vgprs, sgprs=sgprs, lds_bytes=lds_bytes, scratch_bytes=scratch_bytes,
+            vgprs=vgprs, sgprs=sgprs, lds_bytes=lds_bytes, scratch_bytes=scratch_bytes, mode=mode,
         )  # fmt: skip
         if not launch.group_count:
             return []
@@ -173,7 +175,7 @@ class EngineDevice:
             if len(self._runs) >= RUNS_KEPT:
                 self._runs.clear()
             run = self._runs[key] = LaunchRun(
-                kernel, launch, self._wave_threads, mode=FLOAT_MODE, seed=self._seed, traced=self._trace or 0
+                kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed, traced=self._trace or 0
             )
         return run
 

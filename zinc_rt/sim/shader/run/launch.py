@@ -69,7 +69,6 @@ def setup_of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool)
     """One workgroup, as far as its code depends on it. Raises Refused."""
     wave = 32 if wave32 else 64
     mode = rsrc1 >> 12 & 0xFF
-    _check_mode(mode)
     vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
     return LaunchSetup((1, 1, 1), threads, threads, wave, (0,) * (rsrc2 >> 1 & 0x1F), vgprs=vgprs, mode=mode)
 
@@ -82,7 +81,6 @@ def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
     wave = 32 if dispatch.wave32 else 64
     vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
     mode = rsrc1 >> 12 & 0xFF
-    _check_mode(mode)
     if rsrc2 >> 6 & 1:
         raise Refused("not-simulated", "RSRC2.DYNAMIC_VGPR is set: dynamic VGPR allocation is not simulated")
     user_sgprs = rsrc2 >> 1 & 0x1F
@@ -111,25 +109,6 @@ def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
         lds_bytes,
         scratch_bytes // wave,
         mode,
-    )
-
-
-def _check_mode(mode: int) -> None:
-    if mode == FLOAT_MODE:
-        return
-    if mode >> 4 & 3 != 3:
-        raise Refused(
-            "not-simulated",
-            f"RSRC1.FLOAT_MODE is {mode:#x}: flushing f32 denormals is not simulated; set 0xf0",
-        )
-    if mode >> 6 & 3 != 3:
-        raise Refused(
-            "not-simulated",
-            f"RSRC1.FLOAT_MODE is {mode:#x}: flushing f16 and f64 denormals is not simulated; set 0xf0",
-        )
-    raise Refused(
-        "not-simulated",
-        f"RSRC1.FLOAT_MODE is {mode:#x}: only rounding to nearest even is simulated; set 0xf0",
     )
 
 

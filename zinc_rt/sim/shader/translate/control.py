@@ -14,11 +14,13 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction
 from zinc_rt.isa.control_flow import branch_target
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, nothing
+from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE_BITS
 from zinc_rt.sim.shader.emit.values import I32, constant
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
+from zinc_rt.sim.shader.translate.float_modes import MODE, hardware_field, mode_write
 
 MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS, MESSAGE_REALTIME = 1, 3, 131
-MODE, SCHEDULING, HW_ID1, HW_ID2, CYCLES_LO, CYCLES_HI = 1, 26, 23, 24, 29, 30
+SCHEDULING, HW_ID1, HW_ID2, CYCLES_LO, CYCLES_HI = 26, 23, 24, 29, 30
 TICKS = 100  # SHADER_CYCLES and REALTIME go on by as much at each read, so loops that wait for them end
 WORKGROUP_BARRIER, TRAP_BARRIER = -1, -2
 
@@ -157,13 +159,8 @@ def _message_return(e: Emitter, i: Instruction) -> None:
     e.set_scalar(i.operands[0], now if i.operands[0].width == 2 else e.b.trunc(now, I32))
 
 
-def _hardware_field(value: int) -> tuple[int, int, int]:
-    """(register, offset, size) of a hwreg immediate."""
-    return value & 63, value >> 6 & 31, (value >> 11 & 31) + 1
-
-
 def _get_register(e: Emitter, i: Instruction) -> None:
-    register, offset, size = _hardware_field(int(i.operands[1].value or 0))
+    register, offset, size = hardware_field(int(i.operands[1].value or 0))
     if register in (CYCLES_LO, CYCLES_HI):
         now = _clock(e, "cycles") if register == CYCLES_LO else e.frame.field("cycles")
         shifted = e.b.lshr(now, 32 if register == CYCLES_HI else 0)
@@ -172,33 +169,37 @@ def _get_register(e: Emitter, i: Instruction) -> None:
         value = e.frame.field({MODE: "mode", HW_ID1: "hw_id1", HW_ID2: "hw_id2"}[register])
     else:
         raise NotSimulated(f"reads {i.operands[1].text}")
+    if register == MODE and e.mode != e.launch_mode:
+        value = e.b.or_(e.b.and_(value, -1 << FLOAT_MODE_BITS), e.mode.bits)
     value = e.b.and_(e.b.lshr(value, offset), (1 << size) - 1)
     e.set_scalar(i.operands[0], value)
 
 
 def _set_register(e: Emitter, i: Instruction) -> None:
-    register, offset, size = _hardware_field(int(i.operands[0].value or 0))
+    register, _, _ = hardware_field(int(i.operands[0].value or 0))
     if register == SCHEDULING:
         return
     if register != MODE:
         raise NotSimulated(f"writes {i.operands[0].text}")
-    _keep_mode(e, e.scalar(i.operands[1]), offset, size)
+    _set_mode(e, i)
 
 
-def _keep_mode(e: Emitter, value: ir.Value, offset: int, size: int) -> None:
-    """MODE may be written with what is there; rounding and denormals other than the launch's are not built."""
-    wanted = e.b.and_(value, (1 << size) - 1)
-    have = e.b.and_(e.b.lshr(e.frame.field("mode"), offset), (1 << size) - 1)
+def _set_mode(e: Emitter, i: Instruction) -> None:
+    """Rounding and denormals are translate/float_modes.py's; the rest of MODE keeps what the launch gave."""
+    write = mode_write(i)
+    assert write is not None
+    have = e.b.and_(e.b.lshr(e.frame.field("mode"), write.offset), (1 << write.size) - 1)
+    if write.value is None:
+        wanted = e.b.and_(e.scalar(i.operands[1]), (1 << write.size) - 1)
+        why = "puts into MODE from a register what the launch did not give, which is not simulated"
+    else:
+        floats = (1 << FLOAT_MODE_BITS) - 1 >> write.offset  # of the field
+        if not write.mask >> FLOAT_MODE_BITS:
+            return
+        have, wanted = e.b.and_(have, ~floats), constant(write.value & ~floats)
+        why = "changes MODE beyond rounding and denormals, which is not simulated"
     with e.b.cold(e.b.unequal(wanted, have)):
-        e.reports.illegal("changes the MODE register (rounding, denormals, clamping), which is not simulated")
-
-
-def _round_mode(e: Emitter, i: Instruction) -> None:
-    _keep_mode(e, constant(int(i.operands[0].value or 0)), 0, 4)
-
-
-def _denormal_mode(e: Emitter, i: Instruction) -> None:
-    _keep_mode(e, constant(int(i.operands[0].value or 0)), 4, 4)
+        e.reports.illegal(why)
 
 
 # --- stops
@@ -258,8 +259,8 @@ EMIT: dict[str, EmitFunction] = {
     "s_getreg_b32": _get_register,
     "s_setreg_b32": _set_register,
     "s_setreg_imm32_b32": _set_register,
-    "s_round_mode": _round_mode,
-    "s_denorm_mode": _denormal_mode,
+    "s_round_mode": _set_mode,
+    "s_denorm_mode": _set_mode,
     "s_sethalt": _set_halt,
     "s_setkill": _set_kill,
     "s_trap": _trap,

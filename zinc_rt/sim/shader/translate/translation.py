@@ -22,6 +22,7 @@ from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
 from zinc_rt.sim.shader.layout import KernelVariant, Site
 from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse
+from zinc_rt.sim.shader.translate.float_modes import float_modes
 from zinc_rt.sim.shader.translate.flow import BlockFlow
 from zinc_rt.sim.shader.translate.quad_choice import choose_quads
 from zinc_rt.sim.shader.translate.semantics import EMIT
@@ -98,6 +99,7 @@ class _Pass:
         e = self.e = Emitter(ir.Module("kernel"), FUNCTION, variant, unproven, forms or QuadForms())
         e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis)
         self.records: dict[tuple[int, int], Touched] = {}
+        self.modes = {} if analysis is None else float_modes(graph, variant.mode)
         self.tracer = Tracer(e) if variant.checks.trace else None
 
     def run(self) -> None:
@@ -115,7 +117,8 @@ class _Pass:
         for pc, instruction in block.instructions:
             full = self.analysis is not None and (block.start, pc) in self.analysis.exec_full
             ends = ends_block(instruction, running=True)
-            touched = self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full)
+            mode = self.modes.get((block.start, pc), e.launch_mode)
+            touched = self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full, mode=mode)
             if self.tracer is not None:
                 self.tracer.before(last=ends or instruction.row.flow == "halt")
             before = self.before.get((block.start, pc))

@@ -1,0 +1,161 @@
+"""Float modes: exact rationals, rounded in the direction MODE asks for, and denormals flushed (manual 3.4, 7.2.4).
+
+MODE[1:0] rounds 32-bit results, [3:2] those of 16 and 64 bits; 0 nearest even, 1 up, 2 down, 3 towards zero. [5:4]
+and [7:6] keep denormals of those formats: the lower bit of sources, the upper one of results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+from sim.shader_model import model_floats as floats
+
+Array = np.ndarray
+Term = tuple[Fraction, bool]  # a number and its sign, which a zero has too
+UP, DOWN, ZERO = 1, 2, 3
+_FORMATS = {"f16": (np.float16, np.uint16, 10, 5), "f32": (np.float32, np.uint32, 23, 8),
+            "f64": (np.float64, np.uint64, 52, 11)}  # fmt: skip
+
+
+def rounding_of(mode: int, kind: str) -> int:
+    return mode >> (0 if kind == "f32" else 2) & 3
+
+
+def flushes(mode: int, kind: str, *, result: bool) -> bool:
+    return not mode >> (4 if kind == "f32" else 6) & (2 if result else 1)
+
+
+def flush(value: Array, kind: str) -> Array:
+    """Denormals to zeros of their sign."""
+    _, unsigned, fraction, exponent = _FORMATS[kind]
+    bits = value.view(unsigned)
+    field = unsigned((1 << exponent) - 1 << fraction)
+    sign = unsigned(1 << fraction + exponent)
+    return np.where(bits & field == 0, bits & sign, bits).astype(unsigned).view(value.dtype)
+
+
+def flushed_sources(mode: int, kinds: Sequence[str], values: Sequence[Array]) -> list[Array]:
+    return [
+        flush(value, kind) if kind in _FORMATS and flushes(mode, kind, result=False) else value
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+
+
+def rounded(exact: Fraction, kind: str, rounding: int) -> float:
+    """A number that is not 0, in the format."""
+    _, _, fraction, exponent = _FORMATS[kind]
+    bias = (1 << exponent - 1) - 1
+    power = exact.numerator.bit_length() - exact.denominator.bit_length()
+    if abs(exact) < Fraction(2) ** power:
+        power -= 1
+    step = Fraction(2) ** (max(power, 1 - bias) - fraction)
+    steps = exact / step
+    whole = {0: round, UP: math.ceil, DOWN: math.floor, ZERO: math.trunc}[rounding](steps)
+    largest = (2 - Fraction(2) ** -fraction) * Fraction(2) ** bias
+    value = whole * step
+    if abs(value) > largest:
+        outwards = rounding == 0 or rounding == (UP if value > 0 else DOWN)
+        size = math.inf if outwards else float(largest)
+        return size if value > 0 else -size
+    return math.copysign(float(value), exact)
+
+
+def total(terms: Sequence[Term], rounding: int, kind: str) -> float:
+    exact = sum((number for number, _ in terms), Fraction(0))
+    if exact:
+        return rounded(exact, kind, rounding)
+    signs = {sign for _, sign in terms}
+    negative = signs == {True} if len(signs) == 1 and not any(number for number, _ in terms) else rounding == DOWN
+    return -0.0 if negative else 0.0
+
+
+def _product(a: Term, b: Term) -> Term:
+    return a[0] * b[0], a[1] ^ b[1]
+
+
+def _minus(a: Term) -> Term:
+    return -a[0], not a[1]
+
+
+def _floor(a: Term) -> Term:
+    return Fraction(math.floor(a[0])), a[1]
+
+
+EXACT: dict[str, Callable[..., list[Term]]] = {
+    "add": lambda a, b: [a, b],
+    "sub": lambda a, b: [a, _minus(b)],
+    "subrev": lambda a, b: [b, _minus(a)],
+    "mul": lambda a, b: [_product(a, b)],
+    "mul_dx9_zero": lambda a, b: [_product(a, b) if a[0] and b[0] else (Fraction(0), False)],
+    **dict.fromkeys(("fma", "fmac", "fmamk", "fmaak"), lambda a, b, c: [_product(a, b), c]),
+    "scaled": lambda a, b, c, n: [
+        (number * Fraction(2) ** int(n[0]), sign) for number, sign in (_product(a, b), c)
+    ],
+    "ldexp": lambda a, n: [(a[0] * Fraction(2) ** max(-3000, min(3000, int(n[0]))), a[1])],
+    "fract": lambda a: [a, _minus(_floor(a))],
+    "cvt": lambda a: [a],
+}
+"""Operations that round, as the sum that is rounded."""
+
+
+def operation(name: str) -> str:
+    """v_add_f32 and s_add_f32 are "add", v_cvt_f16_f32 is "cvt"; "" for what rounds to nearest in every mode."""
+    bare = name[2:].removeprefix("pk_").rsplit("_f", 1)[0]
+    if name[2:] in ("cvt_f32_i32", "cvt_f32_u32", "cvt_f16_f32", "cvt_f32_f64", "cvt_f16_u16", "cvt_f16_i16"):
+        return "cvt"
+    return bare if bare in EXACT and bare != "cvt" else ""
+
+
+def compute(name: str, kind: str, rounding: int, near: Array, values: Sequence[Array]) -> Array:
+    """`near`, the result to nearest even, rounded instead as asked where it is a sum of numbers."""
+    exact = EXACT.get(operation(name))
+    if exact is None or not rounding:
+        return near
+    out = np.array(near, _FORMATS[kind][0])
+    finite = np.all([np.isfinite(value) for value in values], axis=0)
+    for lane in np.flatnonzero(finite):
+        terms = [(Fraction(value[lane].item()), bool(np.signbit(value[lane]))) for value in values]
+        out[lane] = total(exact(*terms), rounding, kind)
+    if operation(name) == "fract":
+        out = np.minimum(out, np.nextafter(out.dtype.type(1), out.dtype.type(0)))
+    return out
+
+
+UNFLUSHED = frozenset(("v_pack_b32_f16", "class_f16", "class_f32", "class_f64"))
+"""What takes floats as bits."""
+
+
+def under(
+    mode: int,
+    name: str,
+    result: str,
+    kinds: Sequence[str],
+    function: Callable[..., Array],
+    values: Sequence[Array],
+) -> Array:
+    """`function` of the values, as the mode has it; the result's own denormals are `flush_result`'s."""
+    if mode & 0xFF == 0xF0 or name in UNFLUSHED:
+        return function(*values)
+    if name == "v_pk_fmac_f16":
+        return _packed_fmac(mode, values)
+    values = flushed_sources(mode, kinds, values)
+    near = function(*values)
+    return compute(name, result, rounding_of(mode, result), near, values) if result in _FORMATS else near
+
+
+def _packed_fmac(mode: int, values: Sequence[Array]) -> Array:
+    out = np.zeros(len(values[0]), np.uint32)
+    for shift in (0, 16):
+        halves = [(value >> np.uint32(shift)).astype(np.uint16).view(np.float16) for value in values]
+        made = under(mode, "v_fmac_f16", "f16", ("f16",) * 3, floats.fma16, halves)
+        bits = flush_result(mode, "f16", np.asarray(made, np.float16).view(np.uint16))
+        out |= bits.astype(np.uint32) << np.uint32(shift)
+    return out
+
+
+def flush_result(mode: int, kind: str, bits: Array) -> Array:
+    """Unsigned bits of a float result."""
+    return flush(bits, kind) if kind in _FORMATS and flushes(mode, kind, result=True) else bits

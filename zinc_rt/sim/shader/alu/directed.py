@@ -1,0 +1,130 @@
+"""Rounding other than to nearest even: one operation of the host under that rounding of its own, out of line.
+
+LLVM keeps to a changed rounding only in constrained intrinsics between two llvm.set.rounding; a function of its
+own holds them, so the code around knows nothing of it. Narrowing twice in one direction is narrowing once, so
+16-bit floats go through wider ones.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.sim.shader.emit.builder import CodeBuilder
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.float_mode import Rounding
+from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I16, I32, VOID, mangled, type_bits
+
+_HOST = {Rounding.ZERO: 0, Rounding.NEAREST: 1, Rounding.UP: 2, Rounding.DOWN: 3}  # llvm.set.rounding: FLT_ROUNDS
+_CONVERSIONS = ("fptrunc", "sitofp", "uitofp")  # their names are overloaded on both types
+
+
+class _StrictAttributes(ir.values.FunctionAttributes):
+    _known = ir.values.FunctionAttributes._known | {"strictfp"}
+
+
+def directed(e: Emitter, name: str, result: ir.Type, rounding: Rounding, *values: ir.Value) -> ir.Value:
+    """fadd, fsub, fmul, fma, fptrunc, sitofp or uitofp of floats of 32 or 64 bits (vectors or not), rounded so."""
+    types = [result, values[0].type] if name in _CONVERSIONS else [result]
+    suffix = ".".join(mangled(of) for of in types)
+    kind = ir.FunctionType(result, [value.type for value in values])
+
+    def body(function: ir.Function) -> None:
+        function.attributes = _StrictAttributes(("noinline", "strictfp"))
+        b, module = CodeBuilder(function.append_basic_block("entry")), function.module
+        set_rounding = _declared(module, "llvm.set.rounding", ir.FunctionType(VOID, [I32]))
+        metadata = ir.MetaDataType()
+        arguments = [*(value.type for value in values), metadata, metadata]
+        intrinsic = f"llvm.experimental.constrained.{name}.{suffix}"
+        operation = _declared(module, intrinsic, ir.FunctionType(result, arguments))
+        how = [ir.MetaDataString(module, text) for text in ("round.dynamic", "fpexcept.strict")]
+        b.call(set_rounding, [I32(_HOST[rounding])])
+        found = b.call(operation, [_opaque(b, function.args[0]), *function.args[1:], *how])
+        b.call(set_rounding, [I32(_HOST[Rounding.NEAREST])])
+        b.ret(found)
+
+    return e.b.call(e.b.helper(f"zrt.{name}.{rounding.name.lower()}.{suffix}", kind, body), list(values))
+
+
+def _opaque(b: CodeBuilder, value: ir.Value) -> ir.Value:
+    """The value, no constant to LLVM 22, which folds 1 - 1 to +0 whatever the rounding."""
+    zero = b.asm(ir.FunctionType(I32, [I32]), "", "=r,0", [I32(0)], True)
+    if isinstance(value.type, ir.VectorType):
+        bits = ir.VectorType(ir.IntType(type_bits(value.type.element)), value.type.count)
+        none = ir.Constant(bits, ir.Undefined)
+        one = b.insert_element(none, b.zext(zero, bits.element) if bits.element.width > 32 else zero, I32(0))
+        zero = b.shuffle_vector(one, none, ir.Constant(ir.VectorType(I32, bits.count), None))
+    else:
+        bits = ir.IntType(type_bits(value.type))
+        zero = b.zext(zero, bits) if bits.width > 32 else zero
+    return b.bitcast(b.or_(b.bitcast(value, bits), zero), value.type)
+
+
+def _declared(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Function:
+    found = module.globals.get(name)
+    return ir.Function(module, kind, name) if found is None else found
+
+
+# --- operations under the mode of the instruction
+
+
+def arithmetic(e: Emitter, name: str, *values: ir.Value) -> ir.Value:
+    """fadd, fsub, fmul, fma of values of one type, 32 or 64 bits (16: see `narrowed`)."""
+    return rounded(e, name, e.mode.rounding(_element(values[0].type)), *values)
+
+
+def rounded(e: Emitter, name: str, rounding: Rounding, *values: ir.Value) -> ir.Value:
+    of = values[0].type
+    if rounding is not Rounding.NEAREST:
+        return directed(e, name, of, rounding, *values)
+    if name == "fma":
+        return e.b.intrinsic("llvm.fma", of, *values)
+    return getattr(e.b, name)(*values)
+
+
+def narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
+    """A float (or vector of them) to a shorter format, whose rounding decides. Not from 64 to 16 bits."""
+    rounding = e.mode.rounding(to)
+    result = _of(value.type, to)
+    if rounding is Rounding.NEAREST:
+        return e.b.fptrunc(value, result)
+    if to is not HALF:
+        return directed(e, "fptrunc", result, rounding, value)
+    return half_directed(e, value, rounding)
+
+
+def half_directed(e: Emitter, value: ir.Value, rounding: Rounding) -> ir.Value:
+    """32-bit floats to halves: the nearest, or its neighbour where that lies on the wrong side.
+
+    Not by a constrained intrinsic: LLVM 22's back end for x86 ends the process over one.
+    """
+    b, of = e.b, value.type
+    nearest = b.fptrunc(value, _of(of, HALF))
+    back = b.fpext(nearest, of)
+    bits = b.bitcast(nearest, _of(of, I16))
+    size, got = (b.intrinsic("llvm.fabs", of, each) for each in (value, back))
+    farther = b.zext(b.fcmp_ordered(">", got, size), bits.type)
+    nearer = b.zext(b.fcmp_ordered("<", got, size), bits.type)
+    if rounding is not Rounding.ZERO:
+        negative = b.icmp_signed("<", b.bitcast(value, _of(of, I32)), 0)
+        inwards = negative if rounding is Rounding.UP else b.not_(negative)
+        none = bits.type(0) if isinstance(bits.type, ir.IntType) else ir.Constant(bits.type, None)
+        farther, nearer = b.select(inwards, farther, none), b.select(inwards, none, nearer)
+        bits = b.add(bits, nearer)
+    return b.bitcast(b.sub(bits, farther), nearest.type)
+
+
+def from_integer(e: Emitter, value: ir.Value, to: ir.Type, *, signed: bool) -> ir.Value:
+    """An integer (or vector) of 32 bits to a float of 32 bits."""
+    name, result = "sitofp" if signed else "uitofp", _of(value.type, to)
+    rounding = e.mode.rounding(to)
+    if rounding is Rounding.NEAREST or to is not FLOAT:
+        return getattr(e.b, name)(value, result)
+    return directed(e, name, result, rounding, value)
+
+
+def _element(of: ir.Type) -> ir.Type:
+    return of.element if isinstance(of, ir.VectorType) else of
+
+
+def _of(like: ir.Type, element: ir.Type) -> ir.Type:
+    return ir.VectorType(element, like.count) if isinstance(like, ir.VectorType) else element

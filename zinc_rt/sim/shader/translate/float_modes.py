@@ -1,0 +1,97 @@
+"""Which float mode holds at each instruction: the launch's, changed by s_round_mode, s_denorm_mode, s_setreg.
+
+Code is compiled for one mode an instruction. What an immediate writes is known; a register is taken to put back
+what the launch gave, and the wave ends by name if it holds something else. Where paths with different modes meet,
+the bits that differ are unknown: the wave ends by name at the first instruction that rounds or flushes by them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.isa import Instruction, Kind
+from zinc_rt.isa.control_flow import Block, Flow
+from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE_BITS, FloatMode
+
+MODE = 1  # hwreg: LLVM, SIDefines.h
+_ALL = (1 << FLOAT_MODE_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModeWrite:
+    """`size` bits of MODE from `offset`; `value` is None where it comes from a register."""
+
+    offset: int
+    size: int
+    value: int | None
+
+    @property
+    def mask(self) -> int:
+        return (1 << self.size) - 1 << self.offset
+
+
+def mode_write(instruction: Instruction) -> ModeWrite | None:
+    """What the instruction writes to MODE, None for all others."""
+    match instruction.row.name:
+        case "s_round_mode":
+            return ModeWrite(0, 4, int(instruction.operands[0].value or 0) & 15)
+        case "s_denorm_mode":
+            return ModeWrite(4, 4, int(instruction.operands[0].value or 0) & 15)
+        case "s_setreg_b32" | "s_setreg_imm32_b32":
+            register, offset, size = hardware_field(int(instruction.operands[0].value or 0))
+            if register != MODE:
+                return None
+            source = instruction.operands[1]
+            known = source.kind in (Kind.LITERAL, Kind.INTEGER, Kind.IMMEDIATE)
+            return ModeWrite(offset, size, int(source.value or 0) & (1 << size) - 1 if known else None)
+    return None
+
+
+def hardware_field(value: int) -> tuple[int, int, int]:
+    """(register, offset, size) of a hwreg immediate."""
+    return value & 63, value >> 6 & 31, (value >> 11 & 31) + 1
+
+
+def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | None]:
+    """Of (block start, pc), None where it depends on the path; without an entry it is the launch's.
+
+    Facts are bit sets: bit i where MODE's bit i is known to be 1, bit 8 + i where it is known to be 0.
+    """
+    blocks = list(graph.blocks.values())
+    if not any(mode_write(instruction) for block in blocks for _, instruction in block.instructions):
+        return {}
+    start = launch | (launch ^ _ALL) << FLOAT_MODE_BITS
+    before = dict.fromkeys(graph.blocks, -1)
+    before[graph.entry] = start
+    waiting = list(graph.blocks)
+    while waiting:
+        block = graph.blocks[waiting.pop(0)]
+        after = _through(block, before[block.start], launch)
+        for successor in block.successors:
+            if successor in before and before[successor] & after != before[successor]:
+                before[successor] &= after
+                if successor not in waiting:
+                    waiting.append(successor)
+    found: dict[tuple[int, int], FloatMode | None] = {}
+    for block in blocks:
+        known = before[block.start]
+        for pc, instruction in block.instructions:
+            ones, zeros = known & _ALL, known >> FLOAT_MODE_BITS & _ALL
+            found[block.start, pc] = FloatMode(ones) if ones ^ zeros == _ALL else None
+            known = _after(instruction, known, launch)
+    return found
+
+
+def _through(block: Block, known: int, launch: int) -> int:
+    for _, instruction in block.instructions:
+        known = _after(instruction, known, launch)
+    return known
+
+
+def _after(instruction: Instruction, known: int, launch: int) -> int:
+    write = mode_write(instruction)
+    if write is None:
+        return known
+    mask = write.mask & _ALL
+    ones = (launch if write.value is None else write.value << write.offset) & mask
+    return known & ~(mask | mask << FLOAT_MODE_BITS) | ones | (ones ^ mask) << FLOAT_MODE_BITS
