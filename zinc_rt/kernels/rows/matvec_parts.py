@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from zinc_rt.kernels.launch import Launch
-from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
+from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 
 PARTS = 4  # at most
 FAMILY = "matvec_parts_"
+_MEMBERS = {*WEIGHT_TYPES, *(f"q8_{block}_{dtype}" for dtype, block in Q8_BLOCKS.items())}
 _NEVER = 0xFFFFFFFF  # the first block of a part that is not there
 
 
 def key(launch: Launch) -> Hashable | None:
     """Launches of equal keys can be one dispatch, so many at a time; None for a launch that cannot."""
-    family, _, dtype = launch.kernel.partition("_")
-    if family != "matvec" or dtype not in WEIGHT_TYPES:
+    family, _, member = launch.kernel.partition("_")
+    if family != "matvec" or member not in _MEMBERS:
         return None
     x, _, _, _, _, ids, row = launch.buffers
     _, k, *_, choices, flags, _ = launch.constants
     by_choice = int(flags) & ~0xF
-    return dtype, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2]
+    return member, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2]
 
 
 def merged(launches: Sequence[Launch]) -> Launch:
