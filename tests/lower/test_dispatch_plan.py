@@ -75,7 +75,11 @@ def test_a_grid_that_no_dispatch_can_have_is_refused_with_its_kernel(grid: Grid)
 def test_what_lies_in_the_block_has_a_name() -> None:
     program = chain((5, "tokens", 1), {**ONE, "tokens": 16}, adds=1)
     plan = dispatch_plan(program)
-    block = [(offset + size_bytes, name) for where, offset, size_bytes, name in places(plan, program) if not where]
+    block = [
+        (offset + size_bytes, name)
+        for where, offset, size_bytes, name in places(plan, program.graph, program.plan)
+        if not where
+    ]
     assert [name for _, name in block] == [
         "arguments of step_grids for chain 16,1,1,1",
         "specs of chain 16,1,1,1",

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.ir.graph import SYMBOLS, Node
+from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph
 from zinc_rt.kernels.launch import COUNTS, Grid, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.sets import Merging
 from zinc_rt.lower.levels import Touch, levelled
 from zinc_rt.lower.lowered_graph import Barrier, LoweredGraph
 from zinc_rt.mem.arena import align_up
+from zinc_rt.mem.plan import MemoryPlan
 
 RESIDENT = ("weight", "constant")  # roles whose buffers are allocations of their own
 GRIDS_KERNEL = "step_grids"  # buffers: counts, specs, grids; constants: how many. One lane a grid
@@ -126,10 +127,10 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
 
 
-def places(plan: DispatchPlan, lowered: LoweredGraph) -> Iterator[tuple[str, int, int, str]]:
+def places(plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan) -> Iterator[tuple[str, int, int, str]]:
     """What has a name: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
-    for name, place in lowered.plan.placements.items():
-        if lowered.graph.buffers[name].role not in RESIDENT:
+    for name, place in memory.placements.items():
+        if graph.buffers[name].role not in RESIDENT:
             yield place.allocation, place.offset_bytes, place.size_bytes, name
     for step in plan.dispatches:
         what = f"{step.node.label or step.node.op.name}" if step.node is not None else plan.name
