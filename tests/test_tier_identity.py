@@ -26,7 +26,9 @@ FAMILIES = ("deepseek2", "mamba", "gemma4", "qwen3next")  # what the embedded on
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page, and no power of two
 
 
-def everything(model: Path, tier: str, steps: int, ordering: str) -> tuple[dict[str, np.ndarray], list[int], list[str]]:
+def everything(
+    model: Path, tier: str, steps: int, ordering: str
+) -> tuple[dict[str, np.ndarray], list[int], list[str]]:
     """Every value by step and buffer, the greedy tokens, and what the device found wrong."""
     values: dict[str, np.ndarray] = {}
     choice = choose_tier(tier, "sim" if tier != "t_cpu" else "auto")
