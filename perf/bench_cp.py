@@ -108,6 +108,9 @@ class SilentKmd:
     def finding(self, finding: DeviceFinding) -> None:
         raise RuntimeError(finding.sentence)
 
+    def queue_exception(self, queue: HardwareQueue, code: int) -> None:
+        return None
+
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
         return None
 

@@ -13,7 +13,7 @@ from zinc_rt.sim.chips import PAGE_BYTES, Chip
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.driver.doorbells import Doorbells
 from zinc_rt.sim.inject import Injector
-from zinc_rt.sim.interfaces import DeviceFinding, Fault, HardwareQueue, Kmd, QueueState
+from zinc_rt.sim.interfaces import DeviceFinding, Fault, HardwareQueue, Kmd, QueueKind, QueueState
 from zinc_rt.sim.machine_options import MachineModel
 from zinc_rt.sim.memory.buffers import Bo, GpuMemory, Heap, Shared
 from zinc_rt.sim.memory.vm import GpuVm
@@ -25,6 +25,7 @@ RESET_SECONDS = 1.0
 SMALL_BAR_BYTES = 256 << 20
 GTT_BYTES = 64 << 30
 DOORBELL_SLICE_BYTES = 8192  # of one process, gfx9 and later: 1024 doorbells
+NO_INDEX = (1 << 64) - 1
 MMAP_OFFSET_FIRST = 1 << 32  # fake offsets of the DRM core start beyond any file
 
 
@@ -53,6 +54,8 @@ class QueueOwner(Protocol):
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None: ...
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None: ...
+
+    def queue_exception(self, queue: HardwareQueue, code: int) -> None: ...
 
     def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
         """`queue` alone (None: an idle client), or everything with it, is gone."""
@@ -202,7 +205,9 @@ class SimGpu:
             bo.references += 1
         self.on_hardware.append(QueueOnHardware(queue, owner))
         self.cp.attach(queue)
-        self.doorbells.watch(queue, doorbells, index)
+        # an AQL queue's first packet has index 0: a doorbell nobody rang holds none
+        unrung = NO_INDEX if queue.kind is QueueKind.KFD_AQL else 0
+        self.doorbells.watch(queue, doorbells, index, unrung)
 
     def take_off(self, queue: HardwareQueue, timeout_seconds: float = PREEMPT_SECONDS) -> bool:
         """False: it could not be preempted, and was reset, alone or with the whole GPU. Gone in any case."""
@@ -328,6 +333,11 @@ class SimGpu:
         owner = self._owner(queue)
         if owner is not None and not self.injector.strikes("fence-interrupt-lost"):
             owner.fence_signal(queue, position_dw)
+
+    def queue_exception(self, queue: HardwareQueue, code: int) -> None:
+        owner = self._owner(queue)
+        if owner is not None:
+            owner.queue_exception(queue, code)
 
     def injected(self, point: str) -> bool:
         return self.injector.strikes(point)

@@ -78,6 +78,7 @@ class QueueKind(Enum):
     """Which driver made the queue, and for which engine."""
 
     KFD_COMPUTE = "kfd compute"
+    KFD_AQL = "kfd AQL"
     KFD_SDMA = "kfd sdma"
     USERQ_COMPUTE = "user queue compute"
 
@@ -170,6 +171,9 @@ class Kmd(Protocol):
 
     def hung(self, queue: HardwareQueue) -> None:
         """The queue stopped for good; the driver finds out when it next tries to take it off the hardware."""
+
+    def queue_exception(self, queue: HardwareQueue, code: int) -> None:
+        """An AQL packet the CP refuses: amdkfd tells a process that enabled the runtime (its EC_QUEUE_PACKET)."""
 
     def finding(self, finding: DeviceFinding) -> None: ...
 

@@ -124,6 +124,9 @@ class Recorder:
     def finding(self, finding: DeviceFinding) -> None:
         self.findings.append(finding)
 
+    def queue_exception(self, queue: HardwareQueue, code: int) -> None:
+        self.heard.append(("queue_exception", code))
+
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
         self.heard.append(("fence_signal", position_dw))
 

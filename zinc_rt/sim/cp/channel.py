@@ -92,6 +92,11 @@ class Channel:
             return
         self._advance(wptr)
 
+    def catch_up(self, doorbell: int) -> None:
+        """Back on the hardware: what was rung meanwhile."""
+        if doorbell > self.ring.wptr * self.UNIT:
+            self.rung(doorbell)
+
     def mapped(self, value: int) -> None:
         """The queue got a slot, and the firmware read this write pointer from memory."""
         wptr = value // self.UNIT

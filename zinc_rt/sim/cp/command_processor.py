@@ -18,6 +18,7 @@ from functools import partial
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.cp.aql import AqlChannel
 from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.device_state import DeviceState
@@ -36,6 +37,7 @@ HARDWARE_QUEUES = 8  # compute slots MES schedules on with amdgpu.user_queue=2 o
 CHANNELS: dict[QueueKind, Callable[[HardwareQueue, DeviceState, int], Channel]] = {
     QueueKind.KFD_COMPUTE: partial(ComputeChannel, EXECUTE),
     QueueKind.USERQ_COMPUTE: partial(ComputeChannel, EXECUTE),
+    QueueKind.KFD_AQL: partial(AqlChannel, EXECUTE),
     QueueKind.KFD_SDMA: SdmaChannel,
 }
 
@@ -96,8 +98,7 @@ class CommandProcessor:
             self._scheduler.add(channel)
             if len(self._channels) > self._scheduler.slots:
                 self.device.consulted.mark("more queues than slots")
-            if queue.doorbell > channel.ring.wptr * channel.UNIT:
-                channel.rung(queue.doorbell)
+            channel.catch_up(queue.doorbell)
         self._rung.set()
 
     def detach(self, queue: HardwareQueue, timeout_seconds: float) -> bool:

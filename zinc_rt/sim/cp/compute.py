@@ -51,6 +51,10 @@ class ComputeChannel(Channel):
         form.run(self, packet)
         return True
 
+    def form_of(self, header: int) -> PacketForm:
+        """Raises Illegal for a header the compute engine stops at."""
+        return self._forms.of(header)
+
     # --- memory the CP touches itself --------------------------------------------------------------------------
 
     def aligned(self, va: int, size_bytes: int) -> int:

@@ -24,6 +24,9 @@ class KmdMessages:
     def hung(self, queue: HardwareQueue) -> None:
         self._messages.append(lambda: self.kmd.hung(queue))
 
+    def queue_exception(self, queue: HardwareQueue, code: int) -> None:
+        self._messages.append(lambda: self.kmd.queue_exception(queue, code))
+
     def finding(self, finding: DeviceFinding) -> None:
         self._messages.append(lambda: self.kmd.finding(finding))
 

@@ -28,10 +28,11 @@ class Doorbells:
         self._watched: tuple[WatchedDoorbell, ...] = ()
         self._lock = threading.Lock()
 
-    def watch(self, queue: HardwareQueue, words: Shared, index: int) -> None:
-        words.u64[index] = 0
+    def watch(self, queue: HardwareQueue, words: Shared, index: int, unrung: int = 0) -> None:
+        """`unrung`: what is there until the client's first store."""
+        words.u64[index] = unrung
         with self._lock:
-            self._watched = (*self._watched, WatchedDoorbell(queue, words, index))
+            self._watched = (*self._watched, WatchedDoorbell(queue, words, index, unrung))
 
     def unwatch(self, queue: HardwareQueue) -> None:
         with self._lock:

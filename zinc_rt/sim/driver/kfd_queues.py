@@ -24,6 +24,10 @@ from zinc_rt.sim.profiles import ENOTSUPP
 from zinc_rt.sim.tables import kfd
 from zinc_rt.sim.tables.structs import Fields
 
+_COMPUTE = {
+    kfd.KFD_IOC_QUEUE_TYPE_COMPUTE: QueueKind.KFD_COMPUTE,
+    kfd.KFD_IOC_QUEUE_TYPE_COMPUTE_AQL: QueueKind.KFD_AQL,
+}
 EOP_BYTES = 4096
 MAX_CU_MASK_BITS = 1024
 SDMA_BY_ENGINE_MINOR = 17
@@ -70,8 +74,7 @@ def create(call: IoctlCall) -> None:
             raise OSError(errno.EFAULT, f"{name}: no user address")
     kind = arg["queue_type"]
     by_engine = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
-    # COMPUTE_AQL is a real kernel's, but nothing here runs AQL packets: refused at once rather than never run
-    if kind != kfd.KFD_IOC_QUEUE_TYPE_COMPUTE and kind not in _SDMA:
+    if kind not in _COMPUTE and kind not in _SDMA:
         raise OSError(ENOTSUPP, f"queue type {kind}")
     gpu = process.gpu(arg["gpu_id"])
     if by_engine and gpu.linux.kfd_minor < SDMA_BY_ENGINE_MINOR:
@@ -92,7 +95,7 @@ def create(call: IoctlCall) -> None:
     hardware = HardwareQueue(
         queue_id=queue_id,
         process_id=call.process.pid,
-        kind=QueueKind.KFD_SDMA if kind in _SDMA else QueueKind.KFD_COMPUTE,
+        kind=_COMPUTE.get(kind, QueueKind.KFD_SDMA),
         space=on.vm,
         ring_va=arg["ring_base_address"] & ~0xFF,  # the MQD holds bits 47:8
         ring_size_bytes=size,
@@ -100,6 +103,7 @@ def create(call: IoctlCall) -> None:
         wptr_va=arg["write_pointer_address"],
         eop_va=arg["eop_buffer_address"],
         priority=arg["queue_priority"],
+        extra={"save_area_va": arg["ctx_save_restore_address"]},
     )
     queue = KfdQueueState(queue_id, kind, gpu, hardware, doorbell, held, sdma_slot=sdma_slot)
     process.queues[queue_id] = queue
@@ -243,7 +247,7 @@ def set_cu_mask(call: IoctlCall) -> None:
 
 def get_wave_state(call: IoctlCall) -> None:
     queue = _queue(call)
-    if queue.kind != kfd.KFD_IOC_QUEUE_TYPE_COMPUTE or queue.active:
+    if queue.kind not in _COMPUTE or queue.active:
         raise OSError(errno.EINVAL, "only of a compute queue that is stopped")
     call.arg["ctl_stack_used_size"] = 0
     call.arg["save_area_used_size"] = 0

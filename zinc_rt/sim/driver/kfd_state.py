@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import struct
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,8 @@ from zinc_rt.sim.tables import kfd
 
 MAX_QUEUE_IDS = 1024  # KFD_MAX_NUM_OF_QUEUES_PER_PROCESS
 MAX_QUEUES_PER_GPU = 127  # of one process: a static queue takes one of 128
+SAVE_HEADER_BYTES = 40  # struct kfd_context_save_area_header
+ERROR_FIELDS = struct.Struct("<QI")  # err_payload_addr, err_event_id, after six sizes and offsets
 DOORBELLS = DOORBELL_SLICE_BYTES // 8
 
 
@@ -155,6 +159,25 @@ class KfdProcessState:
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
         """KFD queues have no such fence: the packet does nothing the kernel sees."""
+
+    def queue_exception(self, queue: HardwareQueue, code: int) -> None:
+        """The bit in the error reason, and the event, that the save area's header name
+        (kfd_send_exception_to_runtime)."""
+        state = next((each for each in self.queues.values() if each.hardware is queue), None)
+        header_va = queue.extra.get("save_area_va", 0)
+        if state is None or not header_va or not self.runtime_enabled:
+            return
+        vm = self.on[state.gpu.gpu_id].vm
+        try:
+            reason_va, event_id = ERROR_FIELDS.unpack_from(vm.read(header_va, SAVE_HEADER_BYTES), 24)
+            if reason_va:
+                held = int.from_bytes(vm.read(reason_va, 8), "little")
+                vm.write(reason_va, (held | 1 << code - 1).to_bytes(8, "little"))
+                vm.write_back()
+        except Fault:
+            return  # the kernel ignores a header it cannot read
+        with contextlib.suppress(OSError):
+            self.events.set(event_id)
 
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
         gpu = next(each.gpu for each in self.queues.values() if each.hardware is queue)

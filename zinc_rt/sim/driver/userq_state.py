@@ -103,6 +103,9 @@ class UserQueues:
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
         """RELEASE_MEM interrupts of user queues go nowhere: fences of theirs are polled."""
 
+    def queue_exception(self, queue: HardwareQueue, code: int) -> None:
+        """User queues take no AQL packets."""
+
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
         found = self._queue(queue)
         if found is None:

@@ -20,17 +20,18 @@ CODE_BYTES = 64  # of a program's start, for stale-code findings
 
 
 def dispatch_direct(channel: ComputeChannel, packet: View) -> None:
-    _launch(channel, (packet.dim_x, packet.dim_y, packet.dim_z), packet.initiator)
+    launch(channel, (packet.dim_x, packet.dim_y, packet.dim_z), packet.initiator)
 
 
 def dispatch_indirect(channel: ComputeChannel, packet: View) -> None:
     va = channel.aligned(packet.address, 4)
     dims = struct.unpack("<3I", channel.space.read(va, 12))
     channel.touched(reads=((va, 12),))
-    _launch(channel, (dims[0], dims[1], dims[2]), packet.initiator)
+    launch(channel, (dims[0], dims[1], dims[2]), packet.initiator)
 
 
-def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) -> None:
+def launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) -> None:
+    """What the SH registers describe, with the grid and initiator of the packet."""
     if not initiator & COMPUTE_SHADER_EN:
         channel.unverified(
             "dispatch-disabled", f"initiator {initiator:#x} has bit 0 (COMPUTE_SHADER_EN) clear: nothing launches"

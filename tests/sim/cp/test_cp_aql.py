@@ -1,0 +1,268 @@
+"""AQL queues: what the packet processor does with each packet, and how it ends with a bad one."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.sim.cp.cp_support import CODE, DATA, IB, Bench, Collector, dwords
+from zinc_rt.pm4.packets import IndirectBuffer, WriteData
+from zinc_rt.sim.interfaces import QueueKind, QueueState
+from zinc_rt.sim.tables import registers as register
+
+INVALID, DISPATCH, AND, AGENT, OR = 1, 2, 3, 4, 5
+BARRIER, SYSTEM = 1 << 8, 2 << 9 | 2 << 11
+KERNEL, SIGNAL, KERNARG = DATA, DATA + 0x1000, DATA + 0x2000
+PACKETS = 64
+SGPR_DISPATCH_PTR, SGPR_KERNARG, SGPR_PRIVATE_SIZE, WAVE32 = 2, 8, 64, 1 << 10
+
+
+class AqlBench(Bench):
+    """A device with one AQL queue whose ring is all INVALID, and a kernel at KERNEL."""
+
+    def __init__(self, *, reorder_seed: int | None = None) -> None:
+        self.engine = Collector()
+        super().__init__(engine=self.engine, reorder_seed=reorder_seed)
+        self.made = self.queue(QueueKind.KFD_AQL, attach=False)
+        self.about = self.made.rptr_va  # amd_queue_t
+        self.made.rptr_va = self.made.hardware.rptr_va = self.about + 0x80
+        self.made.wptr_va = self.made.hardware.wptr_va = self.about + 0x38
+        self.index = 0
+        for packet in range(PACKETS):
+            self.space.write(self.made.ring_va + 64 * packet, struct.pack("<H", INVALID))
+        self.kernel()
+        self.cp.attach(self.made.hardware)
+
+    def kernel(self, *, rsrc2: int = 0, properties: int = SGPR_KERNARG | WAVE32, entry: int = CODE) -> None:
+        descriptor = struct.pack("<III4xq20xIIIHH4x", 0, 0, 16, entry - KERNEL, 0, 0xF0003, rsrc2, properties, 0)
+        self.space.write(KERNEL, descriptor)
+
+    def signal(self, number: int, value: int, *, mailbox: int = 0, event_id: int = 0) -> int:
+        va = SIGNAL + 64 * number
+        self.space.write(va, struct.pack("<qqQI36x", 1, value, mailbox, event_id))
+        return va
+
+    def value(self, va: int) -> int:
+        return int(struct.unpack("<q", self.space.read(va + 8, 8))[0])
+
+    def put_packet(self, packet: bytes) -> None:
+        """Without a doorbell."""
+        assert len(packet) == 64
+        self.space.write(self.made.ring_va + 64 * (self.index % PACKETS), packet)
+        self.index += 1
+        self.space.write(self.made.wptr_va, struct.pack("<Q", self.index))
+
+    def ring(self) -> None:
+        self.cp.ring(self.made.hardware, self.index - 1)
+        self.run()
+
+    def send(self, *packets: bytes) -> None:
+        for packet in packets:
+            self.put_packet(packet)
+        self.ring()
+
+    def read_index(self) -> int:
+        return self.space.u64(self.made.rptr_va)
+
+
+def dispatch(
+    *,
+    header: int = DISPATCH | SYSTEM,
+    dims: int = 1,
+    group: tuple[int, int, int] = (64, 1, 1),
+    grid: tuple[int, int, int] = (200, 1, 1),
+    private: int = 0,
+    lds: int = 0,
+    kernel: int = KERNEL,
+    signal: int = 0,
+) -> bytes:
+    return struct.pack("<HH3HH3IIIQQQQ", header, dims, *group, 0, *grid, private, lds, kernel, KERNARG, 0, signal)
+
+
+def barrier(kind: int, *signals: int, done: int = 0, header: int = 0) -> bytes:
+    return struct.pack("<HHI5QQQ", kind | header, 0, 0, *signals, *[0] * (5 - len(signals)), 0, done)
+
+
+def test_a_dispatch_launches_what_packet_and_descriptor_say_and_completes_its_signal() -> None:
+    bench = AqlBench()
+    bench.kernel(rsrc2=4 << 1, properties=SGPR_DISPATCH_PTR | SGPR_KERNARG | WAVE32)
+    signal = bench.signal(0, 1)
+    bench.send(dispatch(group=(32, 2, 1), grid=(70, 5, 1), dims=2, lds=700, signal=signal))
+    (launched,) = bench.engine.dispatches
+    assert launched.program_va == CODE
+    assert launched.groups == (3, 3, 1)
+    assert launched.group_threads == (32, 2, 1)
+    assert launched.last_threads == (6, 1, 1)
+    assert launched.wave32
+    assert launched.user_data[:4] == (bench.made.ring_va, 0, KERNARG, 0)
+    assert launched.register(register.PGM_RSRC2) >> 15 & 0x1FF == 2, "700 bytes are two granules of LDS"
+    assert bench.value(signal) == 0
+    assert bench.read_index() == 1
+    assert bench.space.read(bench.made.ring_va, 2) == struct.pack("<H", INVALID), (
+        "the slot is the producer's again"
+    )
+    assert "write_back" in bench.space.calls, "a release at system scope"
+
+
+def test_the_first_packet_of_wave64_code_has_64_lanes() -> None:
+    bench = AqlBench()
+    bench.kernel(properties=SGPR_KERNARG)
+    bench.send(dispatch())
+    assert not bench.engine.dispatches[0].wave32
+
+
+def test_a_reserved_packet_is_not_run_before_its_header_is_written() -> None:
+    bench = AqlBench()
+    first, second = bench.signal(0, 1), bench.signal(1, 1)
+    late = dispatch(signal=first)
+    bench.put_packet(struct.pack("<H", INVALID) + late[2:])
+    bench.put_packet(dispatch(signal=second))
+    bench.ring()
+    assert bench.engine.dispatches == []
+    assert bench.read_index() == 0
+    bench.space.write(bench.made.ring_va, late[:2])
+    bench.run()
+    assert len(bench.engine.dispatches) == 2
+    assert (bench.value(first), bench.value(second)) == (0, 0)
+
+
+def test_indices_go_on_beyond_the_ring_and_never_wrap() -> None:
+    bench = AqlBench()
+    signal = bench.signal(0, 3 * PACKETS)
+    for _ in range(3 * PACKETS):
+        bench.send(dispatch(signal=signal))
+    assert bench.value(signal) == 0
+    assert bench.read_index() == 3 * PACKETS
+
+
+def test_a_doorbell_beyond_the_ring_stops_the_queue() -> None:
+    bench = AqlBench()
+    for _ in range(PACKETS + 1):
+        bench.put_packet(dispatch())
+    bench.ring()
+    assert bench.made.state is QueueState.HUNG
+    assert "some were overwritten" in bench.made.report
+
+
+@pytest.mark.parametrize(("kind", "before", "needed"), [(AND, (1, 1), 2), (OR, (1, 1), 1)])
+def test_a_barrier_holds_the_packets_after_it(kind: int, before: tuple[int, int], needed: int) -> None:
+    bench = AqlBench()
+    waits = [bench.signal(number, value) for number, value in enumerate(before)]
+    done = bench.signal(2, 1)
+    bench.send(barrier(kind, *waits, done=done), dispatch())
+    for number in range(needed):
+        assert not bench.engine.dispatches
+        assert bench.value(done) == 1
+        bench.signal(number, 0)
+        bench.run()
+    assert len(bench.engine.dispatches) == 1
+    assert bench.value(done) == 0
+
+
+@pytest.mark.parametrize("kind", [AND, OR])
+def test_a_barrier_on_no_signal_completes(kind: int) -> None:
+    bench = AqlBench()
+    done = bench.signal(0, 1)
+    bench.send(barrier(kind, done=done))
+    assert bench.value(done) == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "reference", "value"),
+    [(0, 5, 5), (1, 5, 6), (2, 5, -1), (3, 5, 5)],
+    ids=["eq", "ne", "lt", "gte"],
+)
+def test_a_barrier_value_packet_waits_for_its_condition(condition: int, reference: int, value: int) -> None:
+    bench = AqlBench()
+    wrong = {0: 4, 1: 5, 2: 5, 3: 4}[condition]
+    watched, done = bench.signal(0, wrong), bench.signal(1, 1)
+    packet = struct.pack("<HBBIQqqI20xQ", 0, 2, 0, 0, watched, reference, -1, condition, done)
+    bench.send(packet)
+    assert bench.value(done) == 1
+    bench.signal(0, value)
+    bench.run()
+    assert bench.value(done) == 0
+
+
+def test_a_vendor_packet_runs_pm4_and_completes_after_it() -> None:
+    bench = AqlBench()
+    body = dwords([WriteData(DATA + 0x3000, (7, 8))])
+    body += [0xFFFF1000] * (-len(body) % 8)
+    bench.space.put(IB, *body)
+    jump = dwords([IndirectBuffer(IB, len(body))])
+    signal = bench.signal(0, 1)
+    bench.send(struct.pack("<HH4II8IQ", 0, 1, *jump, 10, *[0] * 8, signal), dispatch())
+    assert bench.space.u32(DATA + 0x3004) == 8
+    assert bench.value(signal) == 0
+    assert len(bench.engine.dispatches) == 1
+
+
+def test_a_signal_with_a_mailbox_interrupts_with_its_event() -> None:
+    bench = AqlBench()
+    mailbox = DATA + 0x3000
+    bench.send(dispatch(signal=bench.signal(0, 1, mailbox=mailbox, event_id=37)))
+    assert bench.space.u64(mailbox) == 37
+    assert bench.kmd.heard == [("interrupt", 37)]
+
+
+def test_only_the_barrier_bit_orders_dispatches() -> None:
+    """With a seed, work that nothing orders is held back."""
+    bench = AqlBench(reorder_seed=3)
+    signal = bench.signal(0, 1)
+    bench.send(dispatch(), dispatch(header=DISPATCH | SYSTEM | BARRIER, signal=signal))
+    bench.run()
+    assert bench.value(signal) == 0
+    first, second = bench.engine.dispatches
+    assert "position 0" in first.label
+    assert "position 16" in second.label
+
+
+def test_scratch_comes_from_the_queue_and_is_asked_for_where_it_is_too_small() -> None:
+    bench = AqlBench()
+    bench.kernel(rsrc2=1 | 2 << 1, properties=SGPR_KERNARG | WAVE32)
+    inactive = bench.signal(5, 0)
+    bench.space.write(bench.about + 0x88, struct.pack("<II", 0x80, 0))
+    bench.space.write(bench.about + 0xC0, struct.pack("<Q", inactive))
+    bench.send(dispatch(private=64))
+    assert bench.engine.dispatches == []
+    assert bench.value(inactive) == 1, "insufficient scratch"
+    bench.space.write(bench.about + 0x8C, struct.pack("<I", 8 << 12 | 32))
+    bench.space.write(bench.about + 0xA0, struct.pack("<Q", IB))
+    bench.signal(5, 0)
+    bench.run()
+    (launched,) = bench.engine.dispatches
+    assert launched.scratch_va == IB
+    assert launched.register(register.TMPRING_SIZE) == 8 << 12 | 32
+
+
+FAULTY = [
+    (struct.pack("<H62x", 9), 19, "packet of type 9"),
+    (struct.pack("<H62x", AGENT), 20, "AGENT_DISPATCH"),
+    (struct.pack("<HH60x", 0, 7), 23, "vendor packet 7"),
+    (dispatch(grid=(0, 1, 1)), 16, "grid"),
+    (dispatch(dims=0), 16, "0 dimensions"),
+    (dispatch(group=(1025, 1, 1)), 21, "1 to 1024"),
+    (dispatch(group=(0, 1, 1)), 21, "1 to 1024"),
+    (dispatch(lds=65537), 17, "65537 bytes of LDS"),
+    (dispatch(kernel=0), 18, "kernel object 0x0"),
+    (dispatch(kernel=KERNEL + 8), 18, "aligned to 64"),
+]
+
+
+@pytest.mark.parametrize(("packet", "code", "text"), FAULTY, ids=[f"{row[1]}-{row[2]}" for row in FAULTY])
+def test_a_bad_packet_ends_the_queue_with_its_exception(packet: bytes, code: int, text: str) -> None:
+    bench = AqlBench()
+    bench.send(packet, dispatch())
+    assert bench.made.state is QueueState.HUNG
+    assert text in bench.made.report
+    assert ("queue_exception", code) in bench.kmd.heard
+    assert bench.engine.dispatches == []
+    assert bench.read_index() == 0
+
+
+def test_a_kernel_object_where_nothing_is_faults() -> None:
+    bench = AqlBench()
+    bench.send(dispatch(kernel=0x7000_0000_0000))
+    assert bench.made.state is QueueState.HUNG
+    assert bench.kmd.heard[0][0] == "vm_fault"

@@ -1,0 +1,264 @@
+"""AQL queues of KFD: 64-byte packets in the ring, pointers and doorbell in packets, completion by signals.
+
+A dispatch becomes the registers PM4 would have set and goes the way of DISPATCH_DIRECT; fences go the way of
+ACQUIRE_MEM and RELEASE_MEM; a vendor packet calls an indirect buffer of PM4 packets.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.sim.cp.aql_dispatch import AqlRejected, NoScratch, dispatch_registers
+from zinc_rt.sim.cp.aql_signals import complete, started_at, tell_inactive
+from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.compute import ComputeChannel
+from zinc_rt.sim.cp.device_state import DeviceState
+from zinc_rt.sim.cp.execute import control, dispatch, sync
+from zinc_rt.sim.cp.fetch import FetchFrame
+from zinc_rt.sim.cp.interruptions import Illegal, Wait
+from zinc_rt.sim.interfaces import Fault, HardwareQueue
+from zinc_rt.sim.tables import aql, caches
+from zinc_rt.sim.tables.aql import PACKET_DW, AqlFault, AqlType, AqlVendor, DispatchPacket
+from zinc_rt.sim.tables.packets import BOTTOM_OF_PIPE_TS, END_OF_PIPE, EVERYTHING_256B
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFence:
+    """The fields of ACQUIRE_MEM and RELEASE_MEM that a packet header's scopes stand for."""
+
+    gcr_cntl: int
+    base_256b: int = 0
+    size_256b: int = EVERYTHING_256B
+    event_type: int = BOTTOM_OF_PIPE_TS
+    event_index: int = END_OF_PIPE
+    data_sel: int = 0
+    int_sel: int = 0
+    dst_sel: int = 0
+    glk_inv: int = 0
+    address: int = 0
+    name: str = "fence"
+
+
+class AqlChannel(ComputeChannel):
+    """Positions count dwords as everywhere; what the client sees counts packets."""
+
+    def __init__(
+        self,
+        execute: Mapping[int, Callable[[ComputeChannel, Any], None]],
+        queue: HardwareQueue,
+        device: DeviceState,
+        number: int,
+    ) -> None:
+        super().__init__(execute, queue, device, number)
+        self._then: Callable[[], None] | None = None  # of a packet whose indirect buffer runs
+
+    # --- pointers ---------------------------------------------------------------------------------------------
+
+    def rung(self, value: int) -> None:
+        """The doorbell holds the index of the last packet; producers may ring out of order."""
+        written = self._write_index()
+        end = value + 1 if written is None else min(value + 1, written)
+        if end * PACKET_DW > self.ring.position + self.ring.size_dw:
+            self.at, self.ring_start = (self.ring, self.ring.position), self.ring.position
+            self._stop(
+                f"doorbell {value}, and the read index is {self.ring.position // PACKET_DW} in a ring of "
+                f"{self.ring.size_dw // PACKET_DW} packets: some were overwritten"
+            )
+            return
+        self._advance(end * PACKET_DW)
+
+    def mapped(self, value: int) -> None:
+        """The write index from memory. A packet that is reserved and not written yet has type INVALID."""
+        if value * PACKET_DW <= self.ring.position + self.ring.size_dw:
+            self._advance(value * PACKET_DW)
+
+    def catch_up(self, doorbell: int) -> None:
+        """`mapped` follows, and memory has at least what was rung."""
+
+    def _write_index(self) -> int | None:
+        try:
+            return int.from_bytes(self.space.read(self.queue.wptr_va, 8), "little")
+        except Fault:
+            return None
+
+    def _write_rptr(self, position: int) -> None:
+        if self.queue.rptr_va:
+            self.space.write(self.queue.rptr_va, struct.pack("<Q", position // PACKET_DW))
+
+    def packet_dwords(self, header: int) -> int:
+        return PACKET_DW if self.at[0] is self.ring else super().packet_dwords(header)
+
+    def _disassembled_as(self) -> Generation | None:
+        return None if self.at[0] is self.ring else self.generation
+
+    # --- packets ----------------------------------------------------------------------------------------------
+
+    def _step(self) -> bool:
+        if self._then is not None and all(frame.available() <= 0 for frame in self.frames[1:]):
+            del self.frames[1:]
+            then, self._then = self._then, None
+            then()
+            return True
+        return super()._step()
+
+    def _execute(self, frame: FetchFrame, index: int) -> bool:
+        if frame is not self.ring:
+            return super()._execute(frame, index)
+        self._load(frame, 1)
+        header = frame.words[0] & 0xFFFF
+        if header & 0xFF == AqlType.INVALID:
+            frame.words.clear()  # reserved, not published: looked at again
+            return False
+        self._load(frame, PACKET_DW)  # the body is published with the header: read it after
+        packet = struct.pack(f"<{PACKET_DW}I", *frame.words)
+        frame.words.clear()  # a packet is read once, when its turn comes
+        if header & aql.BARRIER_BIT and self.pending.busy():
+            self.wait_for(Wait(lambda: not self.pending.busy(), "the packets before it (barrier bit)"))
+            return True
+        if header & aql.BARRIER_BIT:
+            self.saw(*WorkKind)
+            self.pending.settle()
+        kind = header & 0xFF
+        run = _EXECUTE.get(kind)
+        name = AqlType(kind).name if kind in set(AqlType) else f"packet of type {kind}"
+        self.history.append((frame, frame.position, name))
+        self.device.consulted.mark(f"aql {name}")
+        if run is None:
+            self.messages.queue_exception(self.queue, _unknown(kind))
+            raise Illegal(f"{name}: the compute engine runs dispatches, barriers and vendor packets")
+        self._acquire(header >> aql.ACQUIRE_SHIFT & aql.SCOPE_MASK)
+        try:
+            run(self, header, packet)
+        except AqlRejected as stop:
+            self.messages.queue_exception(self.queue, stop.code)
+            raise
+        return True
+
+    def when_called_is_done(self, then: Callable[[], None]) -> None:
+        """Once the indirect buffer just called, and those it calls, have been read to their ends."""
+        self._then = then
+
+    def next_packet(self) -> None:
+        """The packet has been launched: its slot is the producer's again."""
+        position = self.ring_start
+        self.space.write(self.ring.va(position), struct.pack("<H", AqlType.INVALID))
+        self.ring.position = position + PACKET_DW
+
+    # --- fences and signals -----------------------------------------------------------------------------------
+
+    def _acquire(self, scope: int) -> None:
+        if scope == 0:
+            return
+        control = caches.ACQUIRE_GLK_INV | caches.ACQUIRE_GLV_INV
+        if self.generation is Generation.GFX11:
+            control |= caches.ACQUIRE_GL1_INV
+        if scope == aql.SCOPE_SYSTEM:
+            control |= caches.ACQUIRE_GL2_INV
+        sync.acquire_mem(self, CacheFence(control))
+
+    def finish(self, header: int, signal_va: int, begun: int = 0) -> None:
+        """At the end of everything launched so far: the release fence, then the completion signal."""
+        scope = header >> aql.RELEASE_SHIFT & aql.SCOPE_MASK
+        if scope and self.queue.eop_va:
+            sync.release_mem(self, CacheFence(caches.RELEASE_GL2_WB if scope == aql.SCOPE_SYSTEM else 0))
+        if signal_va:
+            complete(self, signal_va, begun)
+
+
+def _unknown(kind: int) -> AqlFault:
+    return AqlFault.PACKET_UNSUPPORTED if kind == AqlType.AGENT_DISPATCH else AqlFault.PACKET_RESERVED
+
+
+def _dispatch(channel: AqlChannel, header: int, packet: bytes) -> None:
+    wanted = DispatchPacket.read(packet)
+    va = channel.ring.va(channel.ring_start)
+    try:
+        registers, initiator = dispatch_registers(channel.space, channel.queue, wanted, va, channel.generation)
+    except NoScratch as lacking:
+        queue_va, why = lacking.queue_va, str(lacking)
+        if not queue_va or not (ready := tell_inactive(channel, queue_va)):
+            raise AqlRejected(AqlFault.DIM_INVALID, why) from None
+        channel.wait_for(Wait(ready, f"scratch from the client: {why}"))  # then the packet is read again
+        return
+    channel.registers.sh.update(registers)
+    begun = channel.device.kmd.gpu_counter() if started_at(channel) else 0
+    dispatch.launch(channel, wanted.grid_threads, initiator)
+    channel.finish(header, wanted.signal_va, begun)
+    channel.next_packet()
+
+
+def _barrier(channel: AqlChannel, header: int, packet: bytes) -> None:
+    """AND: until every signal is 0. OR: until one is. No signal at all: at once."""
+    fields = aql.BARRIER.unpack(packet)
+    values = [va + aql.SIGNAL_VALUE for va in fields[3:8] if va]
+    each = all if header & 0xFF == AqlType.BARRIER_AND else any
+
+    def ready() -> bool:
+        return not values or each(not any(channel.space.read(va, 8)) for va in values)
+
+    def over() -> None:
+        for va in values:
+            channel.learned_from(va)
+        channel.finish(header, fields[9])
+        channel.next_packet()
+
+    names = ", ".join(f"0x{va:x}" for va in values)
+    channel.wait_for(Wait(ready, f"{each.__name__} of the signals at {names} to be 0", then=over))
+
+
+def _vendor(channel: AqlChannel, header: int, packet: bytes) -> None:
+    kind = packet[2]
+    if kind == AqlVendor.BARRIER_VALUE:
+        _barrier_value(channel, header, packet)
+        return
+    if kind != AqlVendor.PM4_IB:
+        raise AqlRejected(
+            AqlFault.VENDOR_UNSUPPORTED, f"vendor packet {kind}: PM4_IB (1) and BARRIER_VALUE (2) are"
+        )
+    fields = aql.PM4_IB.unpack(packet)
+    command, size = fields[2], fields[5]
+    if command >> 8 != 0xC0023F:
+        raise AqlRejected(AqlFault.VENDOR_UNSUPPORTED, f"PM4_IB holds {command:#010x}, wanted an INDIRECT_BUFFER")
+    form = channel.form_of(command)
+    control.indirect(channel, form.view(list(fields[2:6]), 0))
+    signal_va = fields[-1]
+    channel.next_packet()
+    if size & 0xFFFFF:
+        channel.when_called_is_done(lambda: channel.finish(header, signal_va))
+    else:
+        channel.finish(header, signal_va)
+
+
+_CONDITIONS: tuple[Callable[[int, int], bool], ...] = (operator.eq, operator.ne, operator.lt, operator.ge)
+
+
+def _barrier_value(channel: AqlChannel, header: int, packet: bytes) -> None:
+    _, _, _, _, signal_va, value, mask, condition, completion = aql.BARRIER_VALUE.unpack(packet)
+    if condition >= len(_CONDITIONS):
+        raise AqlRejected(AqlFault.VENDOR_UNSUPPORTED, f"condition {condition}: ==, !=, < and >= are 0 to 3")
+    compare, va = _CONDITIONS[condition], signal_va + aql.SIGNAL_VALUE
+
+    def ready() -> bool:
+        held = int.from_bytes(channel.space.read(va, 8), "little", signed=True)
+        return not signal_va or compare(held & mask, value)
+
+    def over() -> None:
+        if signal_va:
+            channel.learned_from(va)
+        channel.finish(header, completion)
+        channel.next_packet()
+
+    channel.wait_for(Wait(ready, f"the signal at 0x{va:x} & {mask:#x} against {value}", then=over))
+
+
+_EXECUTE: Mapping[int, Callable[[AqlChannel, int, bytes], None]] = {
+    AqlType.VENDOR: _vendor,
+    AqlType.KERNEL_DISPATCH: _dispatch,
+    AqlType.BARRIER_AND: _barrier,
+    AqlType.BARRIER_OR: _barrier,
+}
