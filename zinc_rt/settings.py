@@ -25,6 +25,7 @@ class Settings:
     decode_topk: int = 0  # 0: what the metadata says
     gemma4_attn_scale: float = 0.0  # 0: the architecture's own
     batched_prefill: str = "on"
+    graph_cache: str = "on"
 
     def clamps(self) -> list[str]:
         """The shortcuts in force, in words: printed beside every result they touch."""
@@ -134,6 +135,13 @@ KNOBS = (
         _one_of(**{"0": "off", "off": "off", "1": "on", "on": "on", "validate": "validate"}),
         "off, on or validate",
         "prompt in one pass, token by token, or both compared",
+    ),
+    Knob(
+        "ZINC_RT_GRAPH_CACHE",
+        "graph_cache",
+        _one_of(off="off", on="on"),
+        "off or on",
+        "keep planned graphs in the cache folder, and start from them (T1, T2, Vulkan)",
     ),
 )
 

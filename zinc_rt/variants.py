@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
 from zinc_rt.exec import Graph, GraphCache, Observer
+from zinc_rt.graph_store import GraphStore
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
-from zinc_rt.lower import refusal
+from zinc_rt.lower import planned, refusal
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
@@ -39,7 +41,10 @@ class Variants:
         observers: Sequence[Observer] = (),
         transform: Transform | None = None,
         share_arenas: bool = True,
+        store: GraphStore | None = None,
     ) -> None:
+        """`store`: where graphs that nothing transforms, taps, injects into or times are kept from start to
+        start, on a tier that builds from plans."""
         self._gguf = gguf
         self.backend = backend
         self.limits = limits
@@ -57,6 +62,8 @@ class Variants:
         self._run: dict[Built, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
         self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
         self._capacities = token_capacities(limits)
+        kept = store is not None and transform is None and getattr(backend, "builds_planned", False)
+        self.stored = store.of(gguf, backend, limits, delta_form, overrides) if store and kept else None
 
     def model(self, stage: Stage) -> Model:
         if stage not in self._models:
@@ -141,11 +148,18 @@ class Variants:
         def made() -> Graph:
             return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
 
+        stored = None if inject or tapped or self.timed else self.stored
         if built not in self._run:
-            self._run[built] = self._rewritten(stage, inject, tapped)
+            rewritten = partial(self._rewritten, stage, inject, tapped)
+            self._run[built] = stored.graph(stage, rewritten) if stored else rewritten()
         graph = self._run[built]
-        replays = self._graphs.get(built, made)
-        table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
+        if stored:
+            resident = self.resident
+            program = stored.program(stage, key, lambda: planned(resident.lowered(graph, key)))
+            table[key] = resident.place(program, key, self._graphs.get(built, made))
+        else:
+            replays = self._graphs.get(built, made)
+            table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
         return table[key]
 
     def _rewritten(self, stage: Stage, inject: tuple[str, ...], tapped: bool) -> ir.OpGraph:

@@ -15,7 +15,6 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.driver import KernelToCompile
-from zinc_rt.lower import LoweredGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +175,9 @@ class Backend(Copier, Protocol):
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
 
-    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> Any:
-        """An Executable to submit. `buffers` holds the plan's allocations and the resident weights by name."""
+    def build(self, lowered: Any, buffers: Mapping[str, Buffer]) -> Any:
+        """An Executable to submit of a LoweredGraph, where `builds_planned` is true of a PlannedGraph too.
+        `buffers` holds the plan's allocations and the resident weights by name."""
 
     def unload(self, executable: Any) -> None:
         """Give back what `build` took. The caller has waited for its replays."""

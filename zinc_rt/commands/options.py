@@ -161,10 +161,14 @@ def open_engine(
     *,
     slots: int = 1,
     transform: Transform | None = None,
+    stored: bool = False,
 ) -> Engine:
-    """The engine that --tier, --device, --ordering, --ctx and --threads describe; `transform` as it takes it."""
+    """The engine that --tier, --device, --ordering, --ctx and --threads describe; `transform` as it takes it.
+    `stored`: it may start from graphs that an earlier one planned."""
+    from zinc_rt.code_version import planning_version
     from zinc_rt.devices import choose_tier, open_backend
     from zinc_rt.engine import Engine, ctx_warning
+    from zinc_rt.graph_store import GraphStore
 
     choice = choose_tier(
         arguments.tier or settings.tier,
@@ -192,6 +196,7 @@ def open_engine(
                 timeout_seconds=timeout(arguments),
                 slow=lambda line: say(f"waiting   {line}"),
                 around=observer_of(arguments).around_engine,
+                store=GraphStore(planning_version()) if stored and settings.graph_cache == "on" else None,
             )
         except BaseException:
             backend.close()

@@ -33,7 +33,7 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.driver import SideChannel
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import DeviceBuffer, Placement
-from zinc_rt.lower import LoweredGraph
+from zinc_rt.lower import LoweredGraph, PlannedGraph
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import generation_of
 
@@ -43,6 +43,8 @@ class AmdBackend(ClosedAtExit):
 
     Runs what its options' kernels are for, and PacketLists. One host thread drives a backend.
     """
+
+    builds_planned = True
 
     def __init__(
         self,
@@ -181,7 +183,9 @@ class AmdBackend(ClosedAtExit):
 
     # Executables
 
-    def build(self, lowered: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
+    def build(
+        self, lowered: LoweredGraph | PlannedGraph | PacketList, buffers: Mapping[str, Buffer]
+    ) -> AmdExecutable:
         """An indirect buffer in GPU memory."""
         self._queues.wrote_bar()
         return self._builder.build(lowered, buffers)

@@ -235,6 +235,7 @@ def open_model(
         state_rows=settings.state_rows,
         unchecked=device.unchecked,
         simulated=device.simulated,
+        graph_cache=device.graph_cache,
     )
     file = ModelFile.of(Path(opener.gguf.path))
     engine = opener()
