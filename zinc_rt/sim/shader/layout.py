@@ -54,7 +54,7 @@ class Checks:
     perturb: bool = False
     trace: bool = False
     profile: bool = False
-    wmma_f16_order: tuple[tuple[int, int, int], ...] = ()  # sim.facts: in which wmma.py adds 16-bit products
+    wmma_f16_order: tuple[tuple[int, int, int], ...] = ()  # sim.facts: one by one; empty: by steps
 
     def __post_init__(self) -> None:
         if self.level not in ("off", "fast", "full"):
