@@ -197,7 +197,14 @@ def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[st
     of = f"{x.name}+{x.offset_bytes}" if isinstance(x, Ref) and x.offset_bytes else x.name
     record_bytes = groups * (GROUP + 4 * GROUP // block + 4 * GROUP // 32)
     temp = Temp(f"q8_{block}:{of}{f'[{row.name}]' if row else ''}", record_bytes * tokens * inputs)
-    return temp, Launch(f"quantise_{block}", (x, temp, row), (k, inputs), (source.tokens, groups, inputs))
+    of_graph = all(not isinstance(each, Temp) for each in (x, row))
+    return temp, Launch(
+        f"quantise_{block}",
+        (x, temp, row),
+        (k, inputs),
+        (source.tokens, groups, inputs),
+        makes=temp if of_graph else None,
+    )
 
 
 _PROJECT = {"canonical-1": _project, "canonical-1-q8": _project_q8}

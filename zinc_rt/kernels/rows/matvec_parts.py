@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from zinc_rt.kernels.launch import Launch, Operand
-from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
+from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 
 PARTS = 4  # at most
 FAMILY, NORM_FAMILY = "matvec_parts_", "matvec_norm_"
+_MEMBERS = {*WEIGHT_TYPES, *(f"q8_{block}_{dtype}" for dtype, block in Q8_BLOCKS.items())}
 _NEVER = 0xFFFFFFFF  # the first block of a part that is not there
 _OF_PART, _X_BY_CHOICE = 0x2F, 1 << 4  # of the flags
 
@@ -19,13 +20,13 @@ def key(launch: Launch) -> Hashable | None:
         k, choices, by_choice, _, _, _, eps, *_ = launch.constants
         x, ids, row, *_, norm = launch.buffers
         return launch.kernel, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2], norm, eps
-    family, _, dtype = launch.kernel.partition("_")
-    if family != "matvec" or dtype not in WEIGHT_TYPES:
+    family, _, member = launch.kernel.partition("_")
+    if family != "matvec" or member not in _MEMBERS:
         return None
     x, _, _, _, _, ids, row = launch.buffers
     _, k, *_, choices, flags, _ = launch.constants
     by_choice = int(flags) & _X_BY_CHOICE
-    return dtype, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2]
+    return member, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2]
 
 
 def merged(launches: Sequence[Launch]) -> Launch:
