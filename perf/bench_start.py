@@ -19,7 +19,7 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device
 from zinc_rt.code_version import planning_version
 from zinc_rt.graph_store import GraphStore, StoredGraphs
-from zinc_rt.ir.graph import Stage
+from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.gfx1201.table import KERNELS
@@ -65,12 +65,13 @@ def start(gguf: GGUFFile, kept: StoredGraphs) -> list[PlannedGraph]:
         verify(graph)
         return graph
 
+    def made(graph: OpGraph, key: tuple[int, ...]) -> PlannedGraph:
+        return planned(resident.lowered(graph, key))
+
     programs = []
     for stage, key in PROGRAMS:
         graph = kept.graph(stage, partial(rewritten, stage))
-        programs.append(
-            kept.program(stage, key, lambda graph=graph, key=key: planned(resident.lowered(graph, key)))
-        )
+        programs.append(kept.program(stage, key, partial(made, graph, key)))
     return programs
 
 
