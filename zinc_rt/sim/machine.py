@@ -74,6 +74,7 @@ def _engine(
         crashes=lambda: kmd.injected("shader-crash"),
         record=CrashRecord(crash_record) if crash_record is not None else None,
         consulted=consulted,
+        caches=model.cache_seed,
     )
 
 

@@ -54,7 +54,7 @@ class Checks:
     perturb: bool = False
     trace: bool = False
     profile: bool = False
-    wmma_f16_order: tuple[tuple[int, int, int], ...] = ()  # sim.facts: in which wmma.py adds 16-bit products
+    wmma_f16_order: tuple[tuple[int, int, int], ...] = ()  # sim.facts: one by one; empty: by steps
 
     def __post_init__(self) -> None:
         if self.level not in ("off", "fast", "full"):
@@ -181,6 +181,8 @@ u64 realtime            # counts up at each read, 100 MHz
 u64 cycles
 u32 hw_id1
 u32 hw_id2
+u64 vector_cache        # host address of the wave's L0, CACHE_LINE[VECTOR_CACHE.lines]; 0: no caches
+u64 scalar_cache        # of its workgroup processor's scalar cache, CACHE_LINE[SCALAR_CACHE.lines]
 u64 shared_base         # apertures of flat addresses
 u64 private_base
 u64 fault_va
@@ -218,6 +220,30 @@ u32 flags               # RangeFlag
 u32 index
 u32 stored              # serial of the last dispatch that stored to it (level full)
 """)
+
+CACHE_LINE = RecordLayout("""
+u64 tag                 # the line's VA, bit 0 set; 0: holds nothing
+u64 filled              # serial of the dispatch that loaded it
+u8 data 128             # as memory was then, with the stores of the cache's own waves
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """A direct-mapped cache of `lines`, `line_bytes` each."""
+
+    lines: int
+    line_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its CACHE_LINE records."""
+        return self.lines * CACHE_LINE.size_bytes
+
+
+CACHE_PROCESSORS = 2  # workgroup processors that have caches of their own; the others share theirs by turns
+VECTOR_CACHE = CacheShape(lines=256, line_bytes=128)  # L0 of a compute unit: 32 KiB
+SCALAR_CACHE = CacheShape(lines=256, line_bytes=64)  # of a workgroup processor: 16 KiB
 
 RACE = RecordLayout(
     """

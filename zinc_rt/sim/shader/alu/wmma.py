@@ -1,9 +1,12 @@
 """Wave matrix multiply-accumulate: D = A * B + C of 16x16 matrices spread over the wave (RDNA4 ISA 7.12).
 
 Row m of A is in the lanes with lane % 16 = m, column n of B in those with lane % 16 = n; ORDER says where element
-k is. The public sources differ about that [U], but A and B share it, so it only moves the order of sums. That
-order is not documented either: here each sum starts at C and adds, with fused multiply-adds of 32-bit floats, in
-increasing k; 16-bit results are rounded once, at the end. Integer results are exact (clamp: saturated at the end).
+k is. The public sources differ about that [U], but A and B share it, so it only moves the order of sums.
+
+Products of 16-bit floats are added four at a time, as captured on silicon (dot_step.py), in the order of STEPS.
+How 8-bit floats are added was not captured: each sum starts at C and adds, with fused multiply-adds of 32-bit
+floats, in increasing k, and so do 16-bit ones where a facts file says so. Integer results are exact (clamp:
+saturated at the end).
 
 EXEC is taken as all ones whatever it holds; that it does not is a finding.
 """
@@ -17,6 +20,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
+from zinc_rt.sim.shader.alu.dot_step import dot_step
 from zinc_rt.sim.shader.alu.packed import bfloat_of_float, field, float_of_bfloat, modifier_bits, word
 from zinc_rt.sim.shader.alu.vector import Value, outlined
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
@@ -40,6 +44,13 @@ ORDER: dict[tuple[int, int, int], Callable[[int], Place]] = {
     (4, 16, 64): lambda k: (_bit(k, 3), 0, k & 7),  # lanes 32 to 63 are not read
     (4, 32, 32): lambda k: (_bit(k, 4), _bit(k, 3), k & 7),
     (4, 32, 64): lambda k: (_bit(k, 3) << 1 | _bit(k, 4), 0, k & 7),
+}
+
+
+# wave -> where the four products of each step are: lane // 16, first of two registers. Captured on an R9700
+STEPS: dict[int, tuple[tuple[int, int], ...]] = {
+    32: ((0, 0), (1, 0), (0, 2), (1, 2)),
+    64: ((0, 0), (1, 0), (2, 0), (3, 0)),
 }
 
 
@@ -79,6 +90,8 @@ class Matrix:
 
         def body(e: Emitter, *words: Value) -> Value:
             parts = (words[: len(a)], words[len(a) : len(a) + len(b)], words[len(a) + len(b) :])
+            if _BITS[self.a] == 16 and not (e.checks.wmma_f16_order and e.wave == 32):
+                return _struct(e, self._in_steps(e, *parts))
             return _struct(e, self._multiply(e, *parts, signed, clamp))
 
         name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}"
@@ -86,6 +99,22 @@ class Matrix:
         found = outlined(e, name, result, body, *a, *b, *c)
         for at in range(len(c)):
             e.regs.write_vgpr(destination.index + at, e.b.extract_value(found, at), masked=False)
+
+    def _in_steps(
+        self, e: Emitter, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]
+    ) -> list[Value]:
+        """Bits of C's layout."""
+        sums = list(c) if self.result == "f32" else [half for word in c for half in _halves(e, word)]
+        for group, register in STEPS[e.wave]:
+            column = [_ROWS * group + lane % _ROWS for lane in range(e.wave)]
+            right = [e.b.shuffled(b[register + at], column) for at in range(2)]
+            for row in range(len(sums)):
+                lanes = [_ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
+                left = [e.b.shuffled(a[register + at], lanes) for at in range(2)]
+                sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
+        if self.result == "f32":
+            return sums
+        return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(sums[::2], sums[1::2], strict=True)]
 
     def _multiply(
         self,
@@ -147,7 +176,15 @@ def _accumulator(e: Emitter, operand: Operand, width: int, result: str, every: V
     """The registers of C; a constant stands for all of them."""
     if operand.kind is Kind.VGPR:
         return [e.regs.read_vgpr(operand.index + at, lanes=every) for at in range(width)]
-    return [word(e, operand, {"f16": "hh", "bf16": "yy"}.get(result, "i"))] * width
+    value = word(e, operand, {"f16": "hh", "bf16": "yy"}.get(result, "i"))
+    if operand.kind is Kind.INTEGER and result in ("f16", "bf16"):  # captured: in both halves
+        low = e.b.and_(value, 0xFFFF)
+        value = e.b.or_(low, e.b.shl(low, 16))
+    return [value] * width
+
+
+def _halves(e: Emitter, value: Value) -> tuple[Value, Value]:
+    return e.b.and_(value, 0xFFFF), e.b.lshr(value, 16)
 
 
 def _negated(e: Emitter, value: Value, low: int, high: int) -> Value:

@@ -19,6 +19,7 @@ LDS_GRANULE_BYTES = 512  # RSRC2.LDS_SIZE counts these; the hardware allocates t
 LDS_LIMIT_BYTES = 65536
 VGPR_UNIT = {32: 8, 64: 4}  # RSRC1.VGPRS counts these, less one; gfx1201 allocates more (24, 12): not relied on
 USER_SGPRS = 16
+WGP_MODE = 1 << 29  # in RSRC1
 SCRATCH_UNIT_BYTES = 256
 SGPR_LIMIT = 106
 
@@ -52,6 +53,7 @@ class LaunchSetup:
     scratch_bytes: int = 0
     mode: int = FLOAT_MODE
     ids_enabled: Triple = (1, 1, 1)  # 0: that axis of the workgroup id comes out as 0
+    wgp_mode: bool = False  # a workgroup's waves are on both compute units of its processor
     places: tuple[int, ...] = (0,)  # HW_ID1 of the workgroup processors that take its workgroups
 
     @property
@@ -109,6 +111,7 @@ def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
         lds_bytes,
         scratch_bytes // wave,
         mode,
+        wgp_mode=bool(rsrc1 & WGP_MODE),
     )
 
 
