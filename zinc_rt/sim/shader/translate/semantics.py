@@ -13,6 +13,7 @@ from zinc_rt.sim.shader.alu import (
     scalar_float,
     scalar_registers,
     swizzle,
+    swmmac,
     transcendental,
     vector_float,
     vector_integer,
@@ -55,6 +56,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     packed.EMIT,
     vopd.EMIT,
     wmma.EMIT,
+    swmmac.EMIT,
     transcendental.EMIT,
     transpose.EMIT,
 )
