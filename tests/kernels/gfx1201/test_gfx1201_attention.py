@@ -320,20 +320,62 @@ def test_thousands_of_keys() -> None:
     attend(cache([(0, 5003), (1, 4096)]), head_dim=128, heads=4, kv_heads=2)
 
 
+ODD_WIDTHS = [(1, 1), (3, 7), (66, 64), (64, 66), (130, 5), (257, 130), (576, 513), (20, 1030)]
+
+
+@pytest.mark.parametrize(("head_dim", "value_dim"), ODD_WIDTHS)
+def test_heads_of_any_width(head_dim: int, value_dim: int) -> None:
+    attend(cache([(0, 40), (1, 290), (0, 3)]), heads=4, kv_heads=2, head_dim=head_dim, value_dim=value_dim)
+
+
+@pytest.mark.parametrize("page_tokens", [1, 2, 4])
+def test_small_pages(page_tokens: int) -> None:
+    attend(cache([(1, 290), (0, 7)], page_tokens), head_dim=20)
+
+
+@pytest.mark.parametrize("window", [1, 33, 257, 300])
+def test_a_window_of_odd_heads(window: int) -> None:
+    attend(cache([(0, 600), (0, 299), (0, 3)]), window=window, head_dim=9)
+
+
+def test_odd_heads_take_what_is_infinite_or_nan() -> None:
+    paged = cache([(0, 300)])
+    for change in (3e38, np.inf, -np.inf, np.nan):
+        keys, values = paged.filled(9, 2), paged.filled(9, 3)
+        keys[paged.table[0, 0] * 16, 3] = change
+        values[paged.table[0, 1] * 16, 4] = change
+        attend(paged, keys=keys, values=values, head_dim=9)
+
+
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"head_dim": 66}, "head_dim 66, value_dim 64: wanted multiples of 4"),
-        ({"value_dim": 514}, "head_dim 64, value_dim 514: wanted multiples of 4"),
-        ({"page_tokens": 4}, "page_tokens is 4, wanted 8 or more"),
-        ({"page_tokens": 24}, "page_tokens is 24, wanted a power of two"),
-    ],
+    ("latent", "pe", "page_tokens"), [(32, 9, 16), (33, 12, 16), (608, 64, 16), (5, 2, 1), (130, 131, 16)]
 )
-def test_what_attention_refuses(change: dict[str, int], reason: str) -> None:
-    attrs = {"heads": 1, "kv_heads": 1, "head_dim": 64, "value_dim": 64, "scale": 1.0, "page_tokens": 16, **change}
+def test_latents_of_any_width(latent: int, pe: int, page_tokens: int) -> None:
+    paged, heads = cache([(0, 300), (1, 17)], page_tokens), 2
+    check(
+        Op.MLA_FLASH_ATTN,
+        floats(1, 2, heads * (latent + pe)),
+        paged.filled(latent, 2),
+        paged.filled(pe, 5),
+        paged.position,
+        paged.slot,
+        paged.table,
+        weight(floats(9, heads, 5, latent)),
+        heads=heads,
+        latent=latent,
+        rope=pe,
+        value_dim=5,
+        scale=0.1,
+        page_tokens=page_tokens,
+    )
+
+
+def test_pages_are_powers_of_two() -> None:
+    attrs = {"heads": 1, "kv_heads": 1, "head_dim": 64, "value_dim": 64, "scale": 1.0, "page_tokens": 24}
     builder = Builder("refused")
     names = [builder.buffer(name, ("tokens", 64), "f32", "activation") for name in "abcdefg"]
     builder.node(Op.FLASH_ATTN, tuple(names[:6]), (names[6],), **attrs)
     graph = builder.build()
     entries = [row for row in KERNELS.entries if row.op is Op.FLASH_ATTN]
+    reason = "page_tokens is 24, wanted a power of two"
     assert choose(graph.nodes[0], graph, entries, "canonical-1") == reason

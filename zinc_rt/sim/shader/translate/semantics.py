@@ -17,6 +17,7 @@ from zinc_rt.sim.shader.alu import (
     transcendental,
     vector_float,
     vector_integer,
+    vgpr_allocation,
     vopd,
     wmma,
 )
@@ -38,6 +39,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     scalar.EMIT,
     scalar_float.EMIT,
     scalar_registers.EMIT,
+    vgpr_allocation.EMIT,
     control.EMIT,
     loads_stores.EMIT,
     scalar_memory.EMIT,
