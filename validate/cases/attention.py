@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zinc_rt.ir.op import Op
 from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
 
@@ -9,7 +11,10 @@ FEW = ("mixed", "edges", "outliers")
 ROOMS: Rooms = ({}, {"tokens": 6})
 # A slot has one page more than it needs; what no query sees is NaN.
 PAGES = {"pages": "(ctx + page_tokens - 1)//page_tokens + 1", "kv_rows": "slots*pages*page_tokens"}
-MANY_PAGES = {"pages": 96, "kv_rows": "slots*pages*page_tokens"}  # whatever of them is written
+MANY_PAGES: Mapping[str, int | str] = {
+    "pages": 96,
+    "kv_rows": "slots*pages*page_tokens",
+}  # whatever of them is written
 CONTEXTS = (1, 2, 8, 9, 16, 17, 31, 32, 33, 255, 256, 257, 513)
 
 
