@@ -108,4 +108,5 @@ def device_of(driver: Driver, node: TopologyNode) -> Device:
         kernel=release,
         firmware=firmware,
         memory_bytes_per_second=node.memory_bytes_per_second,
+        memory_bytes=node.vram_bytes,
     )
