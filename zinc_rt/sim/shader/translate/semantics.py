@@ -13,6 +13,7 @@ from zinc_rt.sim.shader.alu import (
     scalar_float,
     scalar_registers,
     swizzle,
+    swmmac,
     transcendental,
     vector_float,
     vector_integer,
@@ -57,6 +58,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     packed.EMIT,
     vopd.EMIT,
     wmma.EMIT,
+    swmmac.EMIT,
     transcendental.EMIT,
     transpose.EMIT,
 )
