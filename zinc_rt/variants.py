@@ -16,16 +16,14 @@ from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
 from zinc_rt.lower import planned, refusal
-from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import plan_memory, size_bytes
-from zinc_rt.mem.residency import SETTING, Experts, Residency, experts_of, place_weights
+from zinc_rt.mem.residency import SETTING, Experts, Residency, experts_of, place_weights, room_beside
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.resident import Resident, Variant, capacity_of
 
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
-VRAM_RESERVE = 16  # a part of so many: programs, kernels, the driver's own, a desktop
 MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
 Transform = Callable[[ir.OpGraph], ir.OpGraph]
 Built = tuple[Stage, tuple[str, ...], bool, bool]  # stage, injected labels, tapped, timed
@@ -129,12 +127,7 @@ class Variants:
         most = self._capacities[-1]
         rows = most if self.limits.rows is None else min(most, self.limits.rows)
         plan = plan_memory(model.graph, capacity=capacity_of((most, min(self.limits.slots, most), rows)))
-        others = sum(
-            each.size_bytes
-            for name, each in plan.allocations.items()
-            if not name.startswith("weight/") and each.heap is not BufferHeap.HOST_VISIBLE
-        )
-        return memory_bytes - memory_bytes // VRAM_RESERVE - others
+        return room_beside(plan, memory_bytes)
 
     def fitting(
         self,

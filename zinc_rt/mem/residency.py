@@ -16,8 +16,11 @@ from typing import Literal
 from zinc_rt.errors import InputError
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.op import OPS, Op
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.plan import MemoryPlan
 
 Experts = Literal["auto", "vram", "gtt"]
+VRAM_RESERVE = 16  # a part of so many: programs, kernels, the driver's own, a desktop
 SETTING = "ZINC_RT_EXPERTS"
 STACKED = {Op.MOE_GATE_UP: ("gate_w", "up_w"), Op.MOE_DOWN_ACC: ("down_w",)}  # operands, an expert a row
 
@@ -67,6 +70,17 @@ def experts_of(graph: OpGraph) -> tuple[LayerExperts, ...]:
         chosen, there = graph.buffers[operand["ids"]].shape[1], graph.buffers[weights[0]].shape[0]
         share[node.layer] = min(1.0, int(chosen) / int(there))
     return tuple(LayerExperts(layer, tuple(names[layer]), share[layer]) for layer in sorted(names))
+
+
+def room_beside(plan: MemoryPlan, memory_bytes: int) -> int:
+    """What VRAM of so many bytes has for weights beside a program's other memory and a reserve; it may be less
+    than nothing."""
+    others = sum(
+        each.size_bytes
+        for name, each in plan.allocations.items()
+        if not name.startswith("weight/") and each.heap is not BufferHeap.HOST_VISIBLE
+    )
+    return memory_bytes - memory_bytes // VRAM_RESERVE - others
 
 
 def place_weights(
