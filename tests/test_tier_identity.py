@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,11 +27,13 @@ FAMILIES = ("deepseek2", "mamba", "gemma4", "qwen3next")  # what the embedded on
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page, and no power of two
 
 
-def everything(model: Path, tier: str, steps: int) -> tuple[dict[str, np.ndarray], list[int], list[str]]:
+def everything(
+    model: Path, tier: str, steps: int, ordering: str
+) -> tuple[dict[str, np.ndarray], list[int], list[str]]:
     """Every value by step and buffer, the greedy tokens, and what the device found wrong."""
     values: dict[str, np.ndarray] = {}
     choice = choose_tier(tier, "sim" if tier != "t_cpu" else "auto")
-    with Engine(read_gguf(model), open_backend(choice, "canonical-1", threads=1)) as engine:
+    with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
         before = found(engine)  # by others that share the device
         sequence, tokens = engine.open(), list(PROMPT)
         generated: list[int] = []
@@ -46,10 +49,11 @@ def everything(model: Path, tier: str, steps: int) -> tuple[dict[str, np.ndarray
         return values, generated, [each for each in found(engine) if each not in before]
 
 
-def looked_at_by_nobody(model: Path, tier: str, steps: int) -> list[np.ndarray]:
-    """The logits of each step as the graph runs in production: fused where the tier's kernels fuse."""
-    choice = choose_tier(tier, "sim")
-    with Engine(read_gguf(model), open_backend(choice, "canonical-1", threads=1)) as engine:
+def looked_at_by_nobody(model: Path, tier: str, steps: int, ordering: str, **device: Any) -> list[np.ndarray]:
+    """The logits of each step as the graph runs in production: fused where the tier's kernels fuse. `device`: what
+    is asked of the simulated one."""
+    choice = choose_tier(tier, "sim", **device)
+    with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
         before = found(engine)
         sequence, tokens, logits = engine.open(), list(PROMPT), []
         for _ in range(steps + 1):
@@ -65,15 +69,15 @@ def found(engine: Engine) -> list[str]:
     return [each.text for each in instrument.findings()] if instrument is not None else []
 
 
-def assert_the_same(model: Path, tier: str, steps: int) -> None:
-    want, tokens, _ = everything(model, "t_cpu", steps)
-    got, same_tokens, findings = everything(model, tier, steps)
+def assert_the_same(model: Path, tier: str, steps: int, ordering: str = "canonical-1") -> None:
+    want, tokens, _ = everything(model, "t_cpu", steps, ordering)
+    got, same_tokens, findings = everything(model, tier, steps, ordering)
     assert findings == []
     assert got.keys() == want.keys() and len(got) > 20 * (steps + 1)
     different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
     assert not different, f"first of {len(different)}: {different[0]}"
     assert same_tokens == tokens
-    for step, logits in enumerate(looked_at_by_nobody(model, tier, steps)):
+    for step, logits in enumerate(looked_at_by_nobody(model, tier, steps, ordering)):
         assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"fused, step {step}"
 
 
@@ -86,6 +90,11 @@ def test_an_embedded_model_with_recurrent_state_and_experts(slow_counts: Counts)
     assert_the_same(FOLDER / "qwen35moe-q.gguf", "t1", slow_counts(2, 32))
 
 
+@pytest.mark.parametrize(("tier", "model"), [("t1", "qwen35moe-q"), ("t2", "qwen3-q")])
+def test_an_embedded_model_with_activations_in_8_bits(tier: str, model: str, slow_counts: Counts) -> None:
+    assert_the_same(FOLDER / f"{model}.gguf", tier, slow_counts(1, 32), "canonical-1-q8")
+
+
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_one_model_of_each_other_family(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
@@ -93,8 +102,32 @@ def test_one_model_of_each_other_family(architecture: str, tmp_path: Path) -> No
     assert_the_same(path, "t1", 1)
 
 
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_whatever_lines_caches_keep_the_bits_are_the_same(tier: str, slow_counts: Counts) -> None:
+    """A stale line that a step loaded would show: no invalidation is missing."""
+    model = FOLDER / "qwen3-q.gguf"
+    want, _, _ = everything(model, "t_cpu", 2, "canonical-1")
+    for seed in range(slow_counts(1, 3)):
+        got = looked_at_by_nobody(model, tier, 2, "canonical-1", coherence="caches", reorder=seed)
+        for step, logits in enumerate(got):
+            assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"seed {seed}, step {step}"
+
+
+def test_a_navi_44_runs_the_kernels_of_a_navi_48() -> None:
+    model = FOLDER / "qwen3-q.gguf"
+    want, _, _ = everything(model, "t_cpu", 1, "canonical-1")
+    for step, logits in enumerate(looked_at_by_nobody(model, "t1", 1, "canonical-1", chip="gfx1200")):
+        assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"step {step}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_tiny_models(model: str, tier: str, data_dir: Path) -> None:
     assert_the_same(data_dir / "goldens" / f"{model}.gguf", tier, 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [name for name in MODELS if name.endswith("-q")])
+def test_the_tiny_models_with_activations_in_8_bits(model: str, data_dir: Path) -> None:
+    assert_the_same(data_dir / "goldens" / f"{model}.gguf", "t1", 8, "canonical-1-q8")

@@ -254,7 +254,7 @@ class Recorder(Observer):
         first = times.dispatches[0].began_ns
         begun = first / 1e9 - self._clock if times.host_time else at - times.span_ns / 1e9
         kernels = {kernel: place for place, kernel in enumerate(dict.fromkeys(d.kernel for d in times.dispatches))}
-        nodes = {id(call.node): place for place, call in enumerate(variant.program.calls)}
+        nodes = {id(node): place for place, node in enumerate(variant.made_of.nodes)}
         data = b"".join(
             records.TIMED.pack(
                 nodes.get(id(each.node), -1), kernels[each.kernel], each.began_ns - first, each.ended_ns - first
@@ -355,10 +355,10 @@ class Recorder(Observer):
             for spec in variant.graph.by_role("output"):
                 self._output(step, variant, spec.name, counts)
             return
-        for index, call in enumerate(variant.program.calls):
-            for name in call.node.outputs:
+        for index, node in enumerate(variant.made_of.nodes):
+            for name in node.outputs:
                 if variant.graph.buffers[name].role in ("activation", "output"):
-                    self._output(step, variant, name, counts, node=index, label=call.node.label)
+                    self._output(step, variant, name, counts, node=index, label=node.label)
 
     def _output(
         self, step: int, variant: Variant, name: str, counts: Counts, *, node: int = -1, label: str = ""

@@ -10,6 +10,8 @@ import numpy as np
 
 from zinc_rt.rooms import ROOMS, ROOT, files_of
 
+PLANNERS = ("graph_store", "ir", "kernels", "lower", "mem", "model", "resident", "variants")
+
 
 @cache
 def code_version() -> str:
@@ -23,10 +25,19 @@ def runtime_version() -> str:
     return _digest(ROOMS)
 
 
-def _digest(rooms: Iterable[str]) -> str:
+@cache
+def planning_version() -> str:
+    """Digest of the Python that makes a model's graphs and plans their dispatches. Kernels' code does not count: a
+    plan names kernels, it holds none."""
+    return _digest(PLANNERS, ".py")
+
+
+def _digest(rooms: Iterable[str], *suffixes: str) -> str:
     digest = hashlib.sha256(np.__version__.encode())
     for room in sorted(rooms):
         for file in files_of(room):
+            if suffixes and file.suffix not in suffixes:
+                continue
             content = file.read_bytes()
             digest.update(f"{file.relative_to(ROOT).as_posix()}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()

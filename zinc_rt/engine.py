@@ -19,6 +19,7 @@ from zinc_rt.backends.base import Backend
 from zinc_rt.context_memory import check_context_memory
 from zinc_rt.errors import UsageError
 from zinc_rt.exec import Observer
+from zinc_rt.graph_store import GraphStore
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.mem.context_bytes import RECURRENT, groups_of
@@ -72,11 +73,12 @@ class Engine:
         share_arenas: bool = True,
         highest_pages_first: bool = False,
         around: Callable[[Engine], AbstractContextManager[object]] = nullcontext,
+        store: GraphStore | None = None,
     ) -> None:
         """`limits`: instead of those that `ctx` and `slots` stand for. `transform` may replace each stage's graph
         before it is lowered, to run a part of the model. `timeout_seconds`, `slow`: as Runner has them;
         `share_arenas`: as Resident has it; `highest_pages_first`: as PagedKV has it. `around`: a context that it
-        lives in from `with` on, as a recorder's."""
+        lives in from `with` on, as a recorder's. `store`: as Variants has it."""
         self.backend = backend
         self.limits = limits or SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
         slots = self.limits.slots
@@ -94,6 +96,8 @@ class Engine:
             observers=observers,
             transform=transform,
             share_arenas=share_arenas,
+            store=store,
+            experts=self.settings.experts,
         )
         self.runner = Runner(self.variants, timeout_seconds=timeout_seconds, slow=slow)
         self._free_slots = list(range(slots))
@@ -406,7 +410,7 @@ def _check_step(batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Seque
 
 
 def _show_values(variant: Variant, tap: Tap, counts: Counts) -> None:
-    for call in variant.program.calls:
-        for name in call.node.outputs:
+    for node in variant.made_of.nodes:
+        for name in node.outputs:
             if variant.graph.buffers[name].role in ("activation", "output"):
-                tap(call.node, name, variant.read(name, counts))
+                tap(node, name, variant.read(name, counts))

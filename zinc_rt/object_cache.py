@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: safe against concurrent writers and torn files, bounded in size.
+"""What can be made again, on disk: safe against concurrent writers and torn files, bounded in size.
 
 A file is MAGIC, the SHA-256 of what follows, and that. One that is not whole reads as absent, and the next store
 replaces it. `os.replace` makes a new file appear at once, so readers never see half of one.
@@ -7,7 +7,9 @@ replaces it. `os.replace` makes a new file appear at once, so readers never see 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
+import stat
 import tempfile
 import time
 from contextlib import suppress
@@ -19,6 +21,7 @@ MAGIC = b"ZRTOBJ1\0"
 KEEP_BYTES = 512 << 20  # the least recently used go beyond this
 TOUCH_SECONDS = 3600.0  # a hit makes a file young again, at most this often
 STORES_BETWEEN_TRIMS = 32
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class ObjectCache:
@@ -43,17 +46,31 @@ class ObjectCache:
         except OSError:
             return None
         payload = content[len(MAGIC) + 32 :]
-        if content[: len(MAGIC)] != MAGIC or hashlib.sha256(payload).digest() != content[len(MAGIC) :][:32]:
-            return None
-        return payload
+        return payload if _is_whole(content, payload) else None
 
-    def store(self, key: str, payload: bytes) -> None:
+    def mapped(self, key: str) -> memoryview | None:
+        """As `load`, in place; and of a file that only its owner, this user, can write."""
+        try:
+            with self.path(key).open("rb") as file:
+                about = os.fstat(file.fileno())
+                if about.st_uid != os.geteuid() or about.st_mode & OTHERS_WRITE:
+                    return None
+                content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            if time.time() - about.st_mtime > TOUCH_SECONDS:
+                os.utime(self.path(key))
+        except (OSError, ValueError):  # ValueError: an empty file
+            return None
+        payload = content[len(MAGIC) + 32 :]
+        return payload if _is_whole(content, payload) else None
+
+    def store(self, key: str, payload: bytes | memoryview) -> None:
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
             try:
                 with os.fdopen(descriptor, "wb") as file:
-                    file.write(MAGIC + hashlib.sha256(payload).digest() + payload)
+                    file.write(MAGIC + hashlib.sha256(payload).digest())
+                    file.write(payload)
                 Path(name).replace(self.path(key))
             except BaseException:
                 Path(name).unlink(missing_ok=True)
@@ -76,3 +93,10 @@ class ObjectCache:
             if total > self.keep_bytes or abandoned:
                 with suppress(OSError):
                     file.unlink(missing_ok=True)
+
+
+def _is_whole(content: bytes | memoryview, payload: bytes | memoryview) -> bool:
+    return (
+        content[: len(MAGIC)] == MAGIC
+        and hashlib.sha256(payload).digest() == content[len(MAGIC) : len(MAGIC) + 32]
+    )

@@ -15,9 +15,9 @@ from zinc_rt.exec import Buffer, Fence, Graph, InFlight, Observer, Stream, Usage
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import LoweredGraph, lower
+from zinc_rt.lower import LoweredGraph, PlannedGraph, lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
-from zinc_rt.mem.plan import ARENA, STEP, Allocation, linger_of, plan_memory
+from zinc_rt.mem.plan import ARENA, STEP, Allocation, MemoryPlan, linger_of, plan_memory
 
 Counts = Sequence[int]  # of a step, in the order of SYMBOLS; those of old logs end early
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
@@ -59,7 +59,7 @@ class Variant:
 
     replays: Graph
     key: tuple[int, ...]
-    program: LoweredGraph
+    made_of: LoweredGraph | PlannedGraph
     backend: Backend
     built: Any = None  # the backend's own
     buffers: Mapping[str, Buffer] = field(default_factory=dict)  # by allocation; state's are shared
@@ -74,7 +74,18 @@ class Variant:
 
     @property
     def graph(self) -> ir.OpGraph:
-        return self.program.graph
+        return self.made_of.graph
+
+    @property
+    def plan(self) -> MemoryPlan:
+        return self.made_of.plan
+
+    @property
+    def program(self) -> LoweredGraph:
+        """What was lowered. Raises ValueError where an earlier start did that: the dispatches are what is left."""
+        if not isinstance(self.made_of, LoweredGraph):
+            raise ValueError(f"{self.graph.name} was read back: nothing was lowered for it")
+        return self.made_of
 
     def submit(self, stream: Stream) -> Fence:
         """Replay it once. What another variant left in a shared arena counts as never written from here on. Raises
@@ -93,7 +104,7 @@ class Variant:
 
     def write(self, name: str, data: np.ndarray | bytes, *, offset_bytes: int = 0) -> None:
         """Write into a buffer by its logical name; refused while a replay may still read it (exec.InFlight)."""
-        place = self.program.plan.placements[name]
+        place = self.plan.placements[name]
         self.replays.write(port(place.allocation, self.key), place.offset_bytes + offset_bytes, data)
 
     def write_step(self, block: np.ndarray) -> None:
@@ -114,7 +125,7 @@ class Variant:
         look = getattr(self.backend, "read_back", None)
         if look is None:
             return self.read(name, ()).copy()
-        buffer = self.buffers[self.program.plan.placements[name].allocation]
+        buffer = self.buffers[self.plan.placements[name].allocation]
         return np.frombuffer(look(buffer, place.offset_bytes, size_bytes), place.dtype).reshape(
             place.rows, *place.inner
         )
@@ -126,13 +137,13 @@ class Variant:
 
     def buffer(self, name: str) -> Buffer:
         """The buffer of an output that another graph is to read in place."""
-        place = self.program.plan.placements[name]
+        place = self.plan.placements[name]
         if place.offset_bytes:
             raise ValueError(f"{name} shares its allocation with others")
         return self.buffers[place.allocation]
 
     def _place(self, name: str) -> _Place:
-        spec, placed = self.graph.buffers[name], self.program.plan.placements[name]
+        spec, placed = self.graph.buffers[name], self.plan.placements[name]
         first, *inner = spec.shape
         sizes = tuple(int(dim) for dim in inner)  # only a first dimension is a symbol
         dtype = NUMPY_DTYPES[spec.dtype]
@@ -160,12 +171,14 @@ class Resident:
         constants: Mapping[str, np.ndarray],
         *,
         share_arenas: bool = False,
+        host: frozenset[str] = frozenset(),
     ) -> None:
         """`share_arenas`: variants take turns in activation memory. Where a stale byte must not hide, they do
-        not."""
+        not. `host`: weights that lie in host memory, on a backend that can."""
         self.backend = backend
         self._share_arenas = share_arenas
         self._given = (weights, constants)
+        self._host = host
         self._weights: dict[str, Buffer] = {}
         self._kept: dict[str, Buffer] = {}
         self._kept_usage = Usage()
@@ -210,11 +223,26 @@ class Resident:
         given: Mapping[str, Buffer] | None = None,
     ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
-        tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them
-        all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at
-        what is left behind. A variant with any of these has its arena for itself. `timed`: as LoweredGraph
-        has it. `given`: state that another variant has as its output (`Variant.buffer`), by buffer name; that one
-        outlives this one."""
+        tokens, sequences and rows. A variant that is tapped, or has `heaps` or `steps`, has its arena for itself.
+        `given`: state that another variant has as its output (`Variant.buffer`), by buffer name; that one outlives
+        this one. The others as `lowered` has them."""
+        program = self.lowered(graph, key, tapped=tapped, heaps=heaps, steps=steps, timed=timed)
+        alone = tapped or heaps is not None or steps is not None
+        return self.place(program, key, replays, alone=alone, given=given)
+
+    def lowered(
+        self,
+        graph: ir.OpGraph,
+        key: tuple[int, ...],
+        *,
+        tapped: bool = False,
+        heaps: Mapping[ir.Role, BufferHeap] | None = None,
+        steps: int | None = None,
+        timed: bool = False,
+    ) -> LoweredGraph:
+        """Plan and lower a verified graph for a capacity. `tapped`: no activation shares memory, and the host
+        reaches them all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the
+        program's, to look at what is left behind. `timed`: as LoweredGraph has it."""
         backend = self.backend
         merging = None if tapped or timed or steps is not None else backend.kernels.merging
         capacity = capacity_of(key)
@@ -226,13 +254,27 @@ class Resident:
             heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS),
         )
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
-        program = replace(program, steps=program.steps[:steps], timed=timed, merging=merging)
+        return replace(program, steps=program.steps[:steps], timed=timed, merging=merging)
+
+    def place(
+        self,
+        program: LoweredGraph | PlannedGraph,
+        key: tuple[int, ...],
+        replays: Graph,
+        *,
+        alone: bool = False,
+        given: Mapping[str, Buffer] | None = None,
+    ) -> Variant:
+        """Allocate what a program of a capacity needs, build it, and add it to `replays` under `key`. `alone`: it
+        shares its arena with no other."""
+        backend, plan = self.backend, program.plan
         if not self._weights:
-            self._weights = backend.upload(*self._given)
+            on_host: Any = {"host": self._host} if self._host else {}
+            self._weights = backend.upload(*self._given, **on_host)
         with ExitStack() as undo:
             arena = None
             own = {plan.placements[name].allocation: buffer for name, buffer in (given or {}).items()}
-            if self._share_arenas and ARENA in plan.allocations and not tapped and heaps is None and steps is None:
+            if self._share_arenas and ARENA in plan.allocations and not alone:
                 arena = self._take(plan.allocations[ARENA])
                 undo.callback(self._give, arena)
                 own[ARENA] = arena.buffer
@@ -271,7 +313,7 @@ class Resident:
             return
         for spec in variant.graph.by_role("state"):
             if spec.name.startswith(prefix) and spec.shape[0] == rows:
-                place = variant.program.plan.placements[spec.name]
+                place = variant.plan.placements[spec.name]
                 size_bytes = place.size_bytes // rows
                 allocation = port(place.allocation, variant.key)
                 variant.replays.fill(allocation, place.offset_bytes + row * size_bytes, size_bytes, stream)

@@ -35,7 +35,7 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 
 _CORE = "backends exec ir kernels lower mem model settings"
-_ENGINE = f"{_CORE} resident runner variants context_memory prefill sampling generate engine devices"
+_ENGINE = f"{_CORE} resident runner graph_store variants context_memory prefill sampling generate engine devices"
 _HOST = (
     "sim kmd pm4 isa facts checked file_lock gpu_lock arguments terminal command_observer cli commands report "
     "code_version rooms host"
@@ -61,21 +61,22 @@ ROOMS: dict[str, Room] = {
     "facts": _room(),
     "sim": _room("kmd pm4 isa facts arguments terminal"),
     # one model on one device
-    "settings": _room("backends"),
+    "settings": _room("backends mem"),
     "devices": _room("backends kmd sim checked gpu_lock"),
     "checked": _room("kmd"),  # what probes passed here
     "file_lock": _room(),
     "gpu_lock": _room("file_lock"),
     "resident": _room(_CORE, computes=True),
-    "variants": _room(f"{_CORE} resident", computes=True),
+    "graph_store": _room(_CORE, computes=True),
+    "variants": _room(f"{_CORE} resident graph_store", computes=True),
     "runner": _room(f"{_CORE} resident variants", computes=True),
     "context_memory": _room("mem model", computes=True),
-    "engine": _room(f"{_CORE} resident variants runner context_memory", computes=True),
+    "engine": _room(f"{_CORE} resident graph_store variants runner context_memory", computes=True),
     "prefill": _room(_ENGINE, computes=True),
     "sampling": _room(computes=True),
     "generate": _room(_ENGINE, computes=True),
     "text": _room("model"),
-    "batching": _room(f"{_ENGINE} sampling text sched"),
+    "batching": _room(f"{_ENGINE} sampling text sched code_version"),
     "launching": _room("devices backends kmd pm4 isa sim arguments"),  # code that others compiled
     "llm": _room(f"{_ENGINE} sched batching"),
     # many requests

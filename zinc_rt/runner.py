@@ -54,7 +54,7 @@ class StepBlock:
     __slots__ = ("_named", "_tables", "counts", "raw", "variant", "views")
 
     def __init__(self, variant: Variant) -> None:
-        plan, graph = variant.program.plan, variant.graph
+        plan, graph = variant.plan, variant.graph
         self.variant = variant
         self.raw = np.zeros(plan.allocations[STEP].size_bytes, np.uint8)
         self.views: dict[str, np.ndarray] = {}
@@ -165,7 +165,7 @@ def _predicted_seconds(backend: Backend, variant: Variant, counts: Counts) -> fl
     that is unknown."""
     if not backend.device.memory_bytes_per_second:
         return 0.0
-    allocations = variant.program.plan.allocations
+    allocations = variant.plan.allocations
     weights = sum(each.size_bytes for name, each in allocations.items() if name.startswith("weight/"))
     return weights * max(1, counts[0]) / backend.device.memory_bytes_per_second
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
 from zinc_rt.exec import Graph, GraphCache, Observer
+from zinc_rt.graph_store import GraphStore
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
-from zinc_rt.lower import refusal
+from zinc_rt.lower import planned, refusal
+from zinc_rt.mem.plan import plan_memory, size_bytes
+from zinc_rt.mem.residency import SETTING, Experts, Residency, experts_of, place_weights, room_beside
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
-from zinc_rt.resident import Resident, Variant
+from zinc_rt.resident import Resident, Variant, capacity_of
 
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
 MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
@@ -39,7 +43,11 @@ class Variants:
         observers: Sequence[Observer] = (),
         transform: Transform | None = None,
         share_arenas: bool = True,
+        store: GraphStore | None = None,
+        experts: Experts = "auto",
     ) -> None:
+        """`store`: where graphs that nothing transforms, taps, injects into or times are kept from start to
+        start, on a tier that builds from plans. `experts`: where they lie, as place_weights has it."""
         self._gguf = gguf
         self.backend = backend
         self.limits = limits
@@ -52,11 +60,15 @@ class Variants:
         self.timed = False  # what is asked for from here on notes when its dispatches begin and end
         self._models: dict[Stage, Model] = {}
         self._resident: Resident | None = None
+        self._experts = experts
+        self.residency: Residency | None = None  # once weights are resident, on a tier with memory of its own
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
         self._built: dict[Built, dict[tuple[int, ...], Variant]] = {}
         self._run: dict[Built, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
         self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
         self._capacities = token_capacities(limits)
+        kept = store is not None and transform is None and getattr(backend, "builds_planned", False)
+        self.stored = store.of(gguf, backend, limits, delta_form, overrides) if store and kept else None
 
     def model(self, stage: Stage) -> Model:
         if stage not in self._models:
@@ -77,10 +89,45 @@ class Variants:
         """What lies on the device; weights go there with the first variant."""
         if self._resident is None:
             model = self.model("prefill")
+            self.residency = self._placed(model)
             self._resident = Resident(
-                self.backend, model.weights, model.constants, share_arenas=self._share_arenas
+                self.backend,
+                model.weights,
+                model.constants,
+                share_arenas=self._share_arenas,
+                host=self.residency.host if self.residency is not None else frozenset(),
             )
         return self._resident
+
+    def _placed(self, model: Model) -> Residency | None:
+        """Where the weights are to lie; None on a tier without memory of its own. Raises InputError where they do
+        not fit, UsageError for experts in host memory on a tier that has them there or nowhere."""
+        memory_bytes = self.backend.device.memory_bytes
+        if not memory_bytes:
+            if self._experts == "gtt":
+                raise UsageError(
+                    f"tier {self.backend.spec.tier} has no VRAM of its own to spare",
+                    next=f"unset {SETTING}, or use t1 or t2",
+                )
+            return None
+        sizes = {name: self.backend.kernels.packed_bytes(weight) for name, weight in model.weights.items()}
+        return place_weights(
+            experts_of(model.graph),
+            sizes,
+            experts=self._experts,
+            room_bytes=self._room_bytes(model, memory_bytes, sum(sizes.values())),
+        )
+
+    def _room_bytes(self, model: Model, memory_bytes: int, weight_bytes: int) -> int | None:
+        """What VRAM has for weights, beside the largest variant's other memory and a reserve; None where there is
+        plainly enough."""
+        states = sum(size_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
+        if weight_bytes + states < memory_bytes // 2:
+            return None
+        most = self._capacities[-1]
+        rows = most if self.limits.rows is None else min(most, self.limits.rows)
+        plan = plan_memory(model.graph, capacity=capacity_of((most, min(self.limits.slots, most), rows)))
+        return room_beside(plan, memory_bytes)
 
     def fitting(
         self,
@@ -141,11 +188,18 @@ class Variants:
         def made() -> Graph:
             return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
 
+        stored = None if inject or tapped or self.timed else self.stored
         if built not in self._run:
-            self._run[built] = self._rewritten(stage, inject, tapped)
+            rewritten = partial(self._rewritten, stage, inject, tapped)
+            self._run[built] = stored.graph(stage, rewritten) if stored else rewritten()
         graph = self._run[built]
-        replays = self._graphs.get(built, made)
-        table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
+        if stored:
+            resident = self.resident
+            program = stored.program(stage, key, lambda: planned(resident.lowered(graph, key)))
+            table[key] = resident.place(program, key, self._graphs.get(built, made))
+        else:
+            replays = self._graphs.get(built, made)
+            table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
         return table[key]
 
     def _rewritten(self, stage: Stage, inject: tuple[str, ...], tapped: bool) -> ir.OpGraph:

@@ -1,29 +1,39 @@
-"""`zinc-rt perf predict`: tokens a second before there is hardware, with what is assumed."""
+"""`zinc-rt perf predict`: tokens a second before there is hardware, what each dispatch loses, what is assumed."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
 from zinc_rt.commands.output import begin, finish, output_stream
+from zinc_rt.mem.residency import Experts
 
 if TYPE_CHECKING:
-    from zinc_rt.perf.predict.devices import DeviceTable
-    from zinc_rt.perf.predict.roofline import Prediction
+    from zinc_rt.model.gguf import GGUFFile
+    from zinc_rt.perf.predict.ceilings import Ceiling
+    from zinc_rt.perf.predict.devices import DeviceRow, DeviceTable
+    from zinc_rt.perf.predict.roofline import Prediction, TokenSeconds
+    from zinc_rt.perf.predict.tables import BeforeAfter
     from zinc_rt.perf.predict.token_work import TokenWork
     from zinc_rt.report import Report
 
+STEP_TOKENS = 512  # of a prompt, one after another where it has more
 HELP = "tok/s of a model on a device, what bounds it, what a change is worth"
 EXAMPLES = """\
 From the lowered graph alone: the bytes a token reads and writes, dispatches, barriers, and the instructions that
 the kernels' inner loops spend on a byte. Nothing runs. What no specification says is assumed, by name and with a
-range; both are printed.
+range; both are printed. Dispatches follow by the time that they lose against the specified bandwidth, each with
+what bounds it. Several models have one table: dispatches, barriers and bytes without fused nodes and merged
+dispatches, and as they run.
 
 examples:
   zinc-rt perf predict --model M.gguf
+  zinc-rt perf predict --model M.gguf --prompt 512 --dispatches 20
+  zinc-rt perf predict A.gguf B.gguf C.gguf
   zinc-rt perf predict --model M.gguf --device-row "Strix Halo" --position 4095
 
 exit codes: 0, or 2 for a model or a device that is not known.
@@ -31,11 +41,27 @@ exit codes: 0, or 2 for a model or a device that is not known.
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
+    add_models(parser, several=True)
     parser.add_argument("--device-row", default="R9700", metavar="NAME", help="default R9700; all: every row")
     parser.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: as zinc-rt run)")
     parser.add_argument(
         "--position", type=int, metavar="P", help="of the token (default: the last of the context)"
+    )
+    parser.add_argument(
+        "--prompt", type=int, default=1, metavar="N", help="of a prompt's N tokens together, not of a decoded one"
+    )
+    parser.add_argument(
+        "--experts",
+        choices=get_args(Experts),
+        default="auto",
+        help="where they lie, as ZINC_RT_EXPERTS has it (default auto: in host memory as far as VRAM is full)",
+    )
+    parser.add_argument(
+        "--dispatches",
+        type=int,
+        default=10,
+        metavar="N",
+        help="rows of those that lose most (default 10; 0: none)",
     )
 
 
@@ -43,41 +69,31 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.code_version import runtime_version
     from zinc_rt.commands.describe import describe_model
     from zinc_rt.commands.options import read_model
-    from zinc_rt.commands.output import readable_size
-    from zinc_rt.engine import default_ctx
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
     from zinc_rt.perf.predict.devices import table
     from zinc_rt.perf.predict.roofline import predict
-    from zinc_rt.perf.predict.token_work import work_of
     from zinc_rt.report import Report
 
     check_writable(report=arguments.json)
     known = table()
     rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
+    if arguments.dispatches < 0:
+        raise UsageError(f"--dispatches {arguments.dispatches}: wanted 0 or more rows")
     report, out = begin(Report("perf predict"), arguments), output_stream(arguments)
-    gguf = read_model(arguments.model)
-    ctx = default_ctx(gguf, arguments.ctx)
-    position = ctx - 1 if arguments.position is None else arguments.position
-    if not 0 <= position < ctx:
-        raise UsageError(f"--position {position}: wanted 0 to {ctx - 1}, inside the context")
-    work = work_of(gguf, ctx=ctx, position=position)
-    report.model, report.ordering, report.ctx = describe_model(gguf), "canonical-1", ctx
-    report.details |= {"code": runtime_version(), "work": _work(work)}
-    terminal.show(f"{work.model}  {work.architecture}, one token at position {position}", out=out)
-    terminal.show(f"  reads {readable_size(work.read_bytes)}, writes {readable_size(work.written_bytes)}", out=out)
-    by_class: dict[tuple[str, str], int] = {}
-    for row in work.traffic:
-        by_class[row.kind, row.dtype] = by_class.get((row.kind, row.dtype), 0) + row.read_bytes
-    for (kind, dtype), read in sorted(by_class.items(), key=lambda item: -item[1]):
-        terminal.show(f"    {kind:<9}{dtype:<6}{readable_size(read)}", out=out)
-    terminal.show(
-        f"  {work.dispatches} dispatches, {work.barriers} barriers, {work.packets} packets in {work.ib_dwords} "
-        "dwords, written once",
-        out=out,
-    )
-    for device in rows:
-        _show(predict(work, device, known), work, known, report, out)
+    report.details |= {"code": runtime_version()}
+    report.ordering = "canonical-1"
+    if len(arguments.models) > 1:
+        _compare(arguments, rows, known, report, out)
+    else:
+        gguf = read_model(arguments.model)
+        work, plain = _works(gguf, arguments)
+        report.model, report.ctx = describe_model(gguf), _place(gguf, arguments)[0]
+        report.details |= {"work": _work(work)}
+        _tell(work, plain, out)
+        for device in rows:
+            _show(predict(work, device, known), work, plain, known, report, out, arguments.dispatches)
+            _show_memory(work, device, known, report, out, arguments.experts)
     terminal.show("\nassumed, pessimistic to optimistic:", out=out)
     assumed = [
         ("", each.name, ", ".join(f"{value:g}" for value in each.value), each.why)
@@ -87,28 +103,145 @@ def run(arguments: argparse.Namespace) -> int:
     return finish(report, arguments)
 
 
-def _show(made: Prediction, work: TokenWork, known: DeviceTable, report: Report, out: TextIO) -> None:
+def _place(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
+    """Context and the position of the step's last token. Raises UsageError for what does not fit."""
+    from zinc_rt.engine import default_ctx
+    from zinc_rt.errors import UsageError
+
+    ctx, tokens = default_ctx(gguf, arguments.ctx), arguments.prompt
+    if not 1 <= tokens <= min(ctx, STEP_TOKENS):
+        raise UsageError(f"--prompt {tokens}: wanted 1 to {min(ctx, STEP_TOKENS)} tokens, which one step takes")
+    position = arguments.position
+    if position is None:
+        position = ctx - 1 if tokens == 1 else tokens - 1
+    if not tokens - 1 <= position < ctx:
+        raise UsageError(f"--position {position}: wanted {tokens - 1} to {ctx - 1}, inside the context")
+    return ctx, position
+
+
+def _works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, TokenWork]:
+    """The step as it runs, and without fused nodes and merged dispatches."""
+    from zinc_rt.perf.predict.token_work import work_of
+
+    ctx, position = _place(gguf, arguments)
+    run, plain = (
+        work_of(gguf, ctx=ctx, position=position, tokens=arguments.prompt, plain=plain) for plain in (False, True)
+    )
+    return run, plain
+
+
+def _compare(
+    arguments: argparse.Namespace, rows: list[DeviceRow], known: DeviceTable, report: Report, out: TextIO
+) -> None:
+    """One row a model: what fusing and merging save."""
+    from zinc_rt.commands.describe import describe_model
+    from zinc_rt.commands.options import read_model
+    from zinc_rt.errors import UsageError
+    from zinc_rt.perf.predict.tables import models_table
+    from zinc_rt.report import Result
+
+    if len(rows) > 1:
+        raise UsageError("--device-row all: of one model", next="name one device for several models")
+    (device,) = rows
+    shown = []
+    models = []
+    for model in arguments.models:
+        gguf = read_model(model)
+        work, plain = _works(gguf, arguments)
+        found = _saved(work, plain, device, known)
+        shown.append((work.model, found))
+        models.append(describe_model(gguf))
+        measure = {each.name: {"plain": each.plain, "as_run": each.as_run} for each in found}
+        report.results.append(Result(f"compare/{work.model}", "prediction", "pass", measure=measure))
+    report.model = {"models": models}
+    report.details |= {"device_row": device.key, "tokens": arguments.prompt}
+    what = "a token" if arguments.prompt == 1 else f"a prompt of {arguments.prompt}"
+    terminal.show(f"{what} on {device.name}: plain -> as run (fused nodes, merged dispatches)\n", out=out)
+    terminal.show(models_table(shown), out=out)
+
+
+def _saved(work: TokenWork, plain: TokenWork, device: DeviceRow, known: DeviceTable) -> list[BeforeAfter]:
+    from zinc_rt.perf.predict.roofline import predict
+    from zinc_rt.perf.predict.tables import BeforeAfter
+
+    speeds = [each.tokens / predict(each, device, known).likely.seconds for each in (plain, work)]
+    return [
+        BeforeAfter("dispatches", plain.dispatches, work.dispatches),
+        BeforeAfter("barriers", plain.barriers, work.barriers),
+        BeforeAfter("megabytes", plain.moved_bytes / 1e6, work.moved_bytes / 1e6),
+        BeforeAfter("tokens_per_second", *speeds),
+    ]
+
+
+def _tell(work: TokenWork, plain: TokenWork, out: TextIO) -> None:
+    """What no device changes."""
+    from zinc_rt.commands.output import readable_size
+
+    what = "one token" if work.tokens == 1 else f"{work.tokens} tokens of a prompt, the last"
+    terminal.show(f"{work.model}  {work.architecture}, {what} at position {work.position}", out=out)
+    terminal.show(f"  reads {readable_size(work.read_bytes)}, writes {readable_size(work.written_bytes)}", out=out)
+    by_class: dict[tuple[str, str], int] = {}
+    for row in work.traffic:
+        by_class[row.kind, row.dtype] = by_class.get((row.kind, row.dtype), 0) + row.read_bytes
+    for (kind, dtype), read in sorted(by_class.items(), key=lambda item: -item[1]):
+        terminal.show(f"    {kind:<9}{dtype:<6}{readable_size(read)}", out=out)
+    for each in work.expanded:
+        terminal.show(f"  {each}", out=out)
+    terminal.show(
+        f"  {work.dispatches} dispatches, {work.barriers} barriers, {work.packets} packets in {work.ib_dwords} "
+        f"dwords, written once; plain {plain.dispatches} and {plain.barriers}, {readable_size(plain.moved_bytes)}",
+        out=out,
+    )
+
+
+def _show(
+    made: Prediction,
+    work: TokenWork,
+    plain: TokenWork,
+    known: DeviceTable,
+    report: Report,
+    out: TextIO,
+    most: int,
+) -> None:
+    from zinc_rt.perf.predict.ceilings import by_time_lost, ceiling_of
     from zinc_rt.perf.predict.roofline import worth
+    from zinc_rt.perf.predict.tables import lost_measure, lost_table
     from zinc_rt.report import Result
 
     parts = made.likely
-    low, high = (made.cases[case].tokens_per_second for case in ("pessimistic", "optimistic"))
+    low, high = (work.tokens / made.cases[case].seconds for case in ("pessimistic", "optimistic"))
+    speed, bytes_alone = work.tokens / parts.seconds, work.tokens * made.ceiling
     device = made.device
     terminal.show(
         f"\n{device.name}: {device.memory_gbps:g} GB/s, {device.compute_units} CUs  [{device.source}]", out=out
     )
     terminal.show(
-        f"  predicted {parts.tokens_per_second:.1f} tok/s ({low:.1f} to {high:.1f}), bound by {parts.bound}; "
-        f"its bytes alone {made.ceiling:.1f}",
+        f"  predicted {speed:.1f} tok/s ({low:.1f} to {high:.1f}), bound by {parts.bound}; "
+        f"its bytes alone {bytes_alone:.1f}",
         out=out,
     )
     shares = ", ".join(f"{name} {1e6 * value:.0f} µs" for name, value in parts.as_dict().items() if value > 0)
-    terminal.show(f"  a token's {1e6 * parts.seconds:.0f} µs: {shares}", out=out)
+    terminal.show(
+        f"  {'a token' if work.tokens == 1 else 'the step'}'s {1e6 * parts.seconds:.0f} µs: {shares}", out=out
+    )
     for note in made.notes:
         terminal.show(f"  note: {note}", out=out)
-    changes = worth(work, device, known)
-    for each in changes:
-        terminal.show(f"  {each.milestone}  {each.before:.1f} -> {each.after:.1f} tok/s: {each.change}", out=out)
+    changes = worth(work, device, known) if work.tokens == 1 else []
+    for change in changes:
+        terminal.show(
+            f"  {change.milestone}  {change.before:.1f} -> {change.after:.1f} tok/s: {change.change}", out=out
+        )
+    ceilings = [ceiling_of(each, device, known.case("likely")) for each in work.each]
+    groups, limited = by_time_lost(ceilings), _limited(ceilings, parts)
+    if most:
+        named = groups[:most]
+        lost, whole = sum(group.lost for group in named), sum(group.lost for group in groups)
+        terminal.show(
+            f"\n  dispatch by dispatch, each in its own limits: {work.tokens / limited:.1f} tok/s. Lost against "
+            f"its bytes at {device.memory_gbps:g} GB/s: {1e6 * whole:.0f} µs, {1e6 * lost:.0f} of them by",
+            lost_table(named),
+            out=out,
+        )
     report.results.append(
         Result(
             f"predict/{device.key}",
@@ -116,11 +249,14 @@ def _show(made: Prediction, work: TokenWork, known: DeviceTable, report: Report,
             "pass",
             reason=f"bound by {parts.bound}",
             measure={
-                "tokens_per_second": parts.tokens_per_second,
+                "tokens_per_second": speed,
                 "range": [low, high],
-                "ceiling": made.ceiling,
+                "ceiling": bytes_alone,
                 "seconds": parts.as_dict(),
                 "worth": [asdict(each) for each in changes],
+                "plain": {each.name: each.plain for each in _saved(work, plain, device, known)},
+                "within_limits": work.tokens / limited,
+                "dispatches": [lost_measure(group) for group in groups],
                 "notes": list(made.notes),
             },
             limit={"assumed": {name: list(each.value) for name, each in known.assumptions.items()}},
@@ -128,9 +264,51 @@ def _show(made: Prediction, work: TokenWork, known: DeviceTable, report: Report,
     )
 
 
+def _show_memory(
+    work: TokenWork, device: DeviceRow, known: DeviceTable, report: Report, out: TextIO, experts: Experts
+) -> None:
+    """Where the weights lie, and of a decoded token what experts in host memory cost."""
+    from zinc_rt.errors import InputError
+    from zinc_rt.perf.predict.host_experts import host_experts
+    from zinc_rt.perf.predict.roofline import predict
+
+    measure = report.results[-1].measure
+    efficiency = known.case("likely")["read_efficiency"]
+    try:
+        found = host_experts(work.weights, device, experts, read_efficiency=efficiency)
+    except InputError as error:
+        measure["does_not_fit"] = str(error)
+        terminal.show(f"  memory: {error}", out=out)
+        return
+    placed = found.residency
+    measure["weights"] = {
+        "vram_bytes": placed.vram_bytes,
+        "host_bytes": placed.host_bytes,
+        "host_layers": list(placed.layers),
+        "host_bytes_a_token": placed.token_bytes,
+    }
+    terminal.show(f"\n  memory: {placed.text}", out=out)
+    if not placed.host or work.tokens > 1:
+        return
+    speed = 1 / (predict(work, device, known).likely.seconds + found.extra)
+    measure["weights"] |= {"pcie_seconds_a_token": found.seconds, "tokens_per_second": speed}
+    terminal.show(
+        f"  {1e6 * found.seconds:.0f} µs of a token at the link's {device.pcie_gbps:.0f} GB/s, "
+        f"which is the least: at most {speed:.1f} tok/s",
+        out=out,
+    )
+
+
+def _limited(ceilings: Sequence[Ceiling], parts: TokenSeconds) -> float:
+    """Seconds of a step whose dispatches take what their ceilings say, one after the other."""
+    return sum(each.seconds for each in ceilings) + parts.submit + parts.host + parts.readback
+
+
 def _work(work: TokenWork) -> dict[str, Any]:
     return {
+        "tokens": work.tokens,
         "read_bytes": work.read_bytes,
+        "expanded": [asdict(each) for each in work.expanded],
         "written_bytes": work.written_bytes,
         "traffic": [asdict(row) for row in work.traffic],
         "dispatches": work.dispatches,

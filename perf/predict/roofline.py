@@ -104,7 +104,7 @@ def _notes(work: TokenWork, device: DeviceRow, sampled: TokenSeconds) -> list[st
         notes.append("all it reads fits the last-level cache, which may serve it faster than memory")
     if work.read_bytes > device.memory_gb * 1e9:
         notes.append("a token reads more than the device holds: this model does not fit")
-    if work.logits_bytes > 64 << 10 and not device.unified_memory:
+    if work.tokens == 1 and work.logits_bytes > 64 << 10 and not device.unified_memory:
         notes.append(
             f"greedy: the host reads {work.readback_bytes} bytes a token; where it samples it reads "
             f"{work.logits_bytes:,} bytes of logits through the BAR too, {sampled.tokens_per_second:.1f} tok/s"

@@ -1,4 +1,4 @@
-"""What one decoded token makes a GPU do, from the lowered graph: bytes, dispatches, barriers, instructions."""
+"""What a decoded token, or a prompt, makes a GPU do, from the lowered graph: bytes, dispatches, instructions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
@@ -15,13 +16,17 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.isa.report import KernelReport, report
 from zinc_rt.isa.target import target_of
+from zinc_rt.kernels.rows.expand import ExpandedType, expanded_types
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
-from zinc_rt.lower import Barrier, DispatchPlan, dispatch_plan, lower, refusal
+from zinc_rt.lower import Barrier, DispatchPlan, LoweredGraph, dispatch_plan, lower, refusal
 from zinc_rt.mem.plan import linger_of, plan_memory, size_bytes
+from zinc_rt.mem.residency import experts_of
 from zinc_rt.mem.traffic import Traffic, decode_traffic
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
+from zinc_rt.perf.predict.dispatch_work import DispatchWork, Step, dispatch_works, instructions_a_byte
+from zinc_rt.perf.predict.host_experts import ModelWeights
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.resident import capacity_of
 from zinc_rt.runner import LOGITS, NONFINITE, TOKEN
@@ -29,7 +34,6 @@ from zinc_rt.runner import LOGITS, NONFINITE, TOKEN
 ARCH = "gfx1201"
 ORDERING = "canonical-1"
 SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
-NO_WORK = ("wait", "other")  # of the units: they fill no issue slot that an instruction could use
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,14 @@ class NodeWork:
 
 @dataclass(frozen=True, slots=True)
 class TokenWork:
-    """One token of one stream at a position. `traffic` by class and type; `kernels` by name. `readback_bytes` are
-    what the host reads of each step, `logits_bytes` what it reads besides where it samples."""
+    """One step of one stream, of one token or of `tokens`, the last at a position. `traffic` by class and type;
+    `kernels` by name. `readback_bytes` are what the host reads of each step, `logits_bytes` what it reads besides
+    where it samples. `expanded`: what types that the device stores as another take there."""
 
     model: str
     architecture: str
     position: int
+    tokens: int
     nodes: tuple[NodeWork, ...]
     traffic: tuple[Traffic, ...]
     dispatches: int
@@ -63,6 +69,9 @@ class TokenWork:
     readback_bytes: int
     logits_bytes: int
     kernels: Mapping[str, KernelReport]
+    each: tuple[DispatchWork, ...]
+    expanded: tuple[ExpandedType, ...]
+    weights: ModelWeights
 
     @property
     def read_bytes(self) -> int:
@@ -72,26 +81,28 @@ class TokenWork:
     def written_bytes(self) -> int:
         return sum(row.written_bytes for row in self.traffic)
 
+    @property
+    def moved_bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
 
-def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> TokenWork:
-    """The work of a token. Raises UnsupportedError for a chip without kernels, or a node none of them runs, saying
-    which."""
+
+def work_of(
+    gguf: GGUFFile, *, ctx: int, position: int, tokens: int = 1, arch: str = ARCH, plain: bool = False
+) -> TokenWork:
+    """The work of a token, or of `tokens` of a prompt together, as it runs; `plain`: without fused nodes and
+    merged dispatches, to see what those save. Raises UnsupportedError for a chip without kernels or a node none of
+    them runs, saying which."""
     rows = kernel_set(arch)
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
     limits = SequenceLimits(ctx=ctx)
     check_context_memory(gguf, limits, state=False)
-    graph, capacity = build_model(gguf, limits, "decode").graph, capacity_of((1, 1, 1))
-    if rows.fuses:
+    model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
+    graph, capacity = model.graph, capacity_of((tokens, 1, 1))
+    if rows.fuses and not plain:
         graph = fuse(graph, lambda node, of: refusal(node, of, rows.entries, ORDERING) is None)
-    program = lower(
-        graph,
-        rows.entries,
-        plan_memory(graph, capacity=capacity, linger=linger_of(capacity)),
-        ordering=ORDERING,
-        tier="t1",
-    )
-    plan, apart = dispatch_plan(replace(program, merging=rows.merging)), dispatch_plan(program)
+    program = _lowered(graph, rows, capacity)
+    plan, apart = dispatch_plan(replace(program, merging=None if plain else rows.merging)), dispatch_plan(program)
     loaded = _loaded(plan, rows)
     stream = command_stream.packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
     reports = {name: _report(arch, name) for name, _ in {**loaded, **_loaded(apart, rows)}}
@@ -100,37 +111,66 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Tok
         if step.node is not None:
             launched.setdefault(id(step.node), []).append(step.launch.kernel)
     dispatches = Counter(id(step.node) for step in plan.dispatches)
+    whole = Step(_as_stored(graph, rows), capacity, position, tokens)
     nodes = tuple(
-        _node(call.node, graph, position, launched.get(id(call.node), []), dispatches[id(call.node)], reports)
+        _node(call.node, whole, launched.get(id(call.node), []), dispatches[id(call.node)], reports)
         for call in program.calls
     )
     return TokenWork(
         model=gguf.path.name,
         architecture=gguf.architecture,
         position=position,
+        tokens=tokens,
         nodes=nodes,
-        traffic=decode_traffic(graph, position=position),
+        traffic=decode_traffic(whole.graph, position=position, tokens=tokens),
         dispatches=sum(1 for _ in plan.dispatches),
-        barriers=sum(isinstance(step, Barrier) for step in plan.steps),
+        barriers=_barriers(plan),
         ib_dwords=sum(len(packet.words(generation_of(arch))) for packet in stream),
         packets=len(stream),
         readback_bytes=sum(size_bytes(graph.buffers[name], capacity) for name in (TOKEN, NONFINITE)),
         logits_bytes=size_bytes(graph.buffers[LOGITS], capacity),
         kernels=reports,
+        each=dispatch_works(
+            plan, whole, reports, {name: prod(rows.load(name).workgroup) for name, _ in _loaded(plan, rows)}
+        ),
+        expanded=expanded_types(rows.expansions, model.weights.values()),
+        weights=ModelWeights(
+            experts_of(model.graph),
+            {name: rows.packed_bytes(weight) for name, weight in model.weights.items()},
+            program.plan,
+        ),
     )
+
+
+def _lowered(graph: OpGraph, rows: BinaryKernelSet, capacity: Mapping[str, int]) -> LoweredGraph:
+    plan = plan_memory(graph, capacity=capacity, linger=linger_of(capacity))
+    return lower(graph, rows.entries, plan, ordering=ORDERING, tier="t1")
+
+
+def _barriers(plan: DispatchPlan) -> int:
+    return sum(isinstance(step, Barrier) for step in plan.steps)
+
+
+def _as_stored(graph: OpGraph, rows: BinaryKernelSet) -> OpGraph:
+    """The graph with its weights of the types that the device stores, whose bytes it reads."""
+    stored = {
+        name: replace(spec, dtype=rows.expansions[spec.dtype])
+        for name, spec in graph.buffers.items()
+        if spec.role == "weight" and spec.dtype in rows.expansions
+    }
+    return replace(graph, buffers={**graph.buffers, **stored}) if stored else graph
 
 
 def _node(
     node: Node,
-    graph: OpGraph,
-    position: int,
+    step: Step,
     kernels: list[str],
     dispatches: int,
     reports: Mapping[str, KernelReport],
 ) -> NodeWork:
-    traffic = decode_traffic(replace(graph, nodes=(node,)), position=position)
+    traffic = step.traffic(node)
     read = sum(row.read_bytes for row in traffic)
-    streaming = max(kernels, key=lambda name: _instructions_a_byte(reports[name]) > 0, default="")
+    streaming = max(kernels, key=lambda name: instructions_a_byte(reports[name]) > 0, default="")
     return NodeWork(
         label=node.label or node.op.name,
         op=node.op.name,
@@ -138,19 +178,8 @@ def _node(
         read_bytes=read,
         written_bytes=sum(row.written_bytes for row in traffic),
         dispatches=dispatches,
-        instructions=read * _instructions_a_byte(reports[streaming]) if streaming else 0.0,
+        instructions=read * instructions_a_byte(reports[streaming]) if streaming else 0.0,
     )
-
-
-def _instructions_a_byte(kernel: KernelReport) -> float:
-    """What the innermost loop that loads most issues: wave instructions for a byte its lanes load. Its loads of
-    activations count as loads of weights, so this is a lower bound. 0 for a kernel without a loading loop."""
-    loops = [loop for loop in kernel.loops if loop.load_bytes]
-    if not loops:
-        return 0.0
-    busiest = max(loops, key=lambda loop: loop.load_bytes)
-    issued = busiest.instructions - sum(busiest.mix[unit] for unit in NO_WORK)
-    return issued / busiest.load_bytes
 
 
 @cache

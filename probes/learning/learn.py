@@ -40,6 +40,7 @@ HW_ID_GROUPS = 1024
 SGPR_READ_GROUPS, SGPR_READ_ROUNDS = 64, 64
 SGPR_READ_FORMS = ("VCC written by the VALU", "an SGPR written by the VALU", "an SGPR written by the SALU")
 SPREAD_SECONDS = 1.0
+WMMA_STEPS = ((0, 0), (1, 0), (0, 2), (1, 2))  # lane // 16, first of two registers: rocjitsu's captures
 WMMA_PLACES = [(group, register, half) for group in range(2) for register in range(4) for half in range(2)]
 BIG, SMALL = np.float16(2.0**12), np.float16(2.0**-5)
 REGISTERS = {  # s_getreg_b32's numbers (LLVM, SIDefines.h)
@@ -321,8 +322,28 @@ def _nested(depth: int, c: ProbeContext) -> bool:
 @on_gfx12
 def wmma_f16_order(c: ProbeContext) -> Outcome:
     """C = -2^24; of place p the product is 2^24, of place n 2^-10, all others are 0. Added one after the other
-    with rounding, 2^-10 is left where p comes before n, and lost in -2^24 where it comes later."""
+    with rounding, 2^-10 is left where p comes before n, and lost in -2^24 where it comes later. Added four a step
+    it is left where p's step comes before n's, and floored away in one step: -2^-10 is then -1."""
     bench = ShaderBench(c)
+    left, negative = (_left_of_small(bench, sign * SMALL) for sign in (np.float16(1), np.float16(-1)))
+    first = left == np.float32(2.0**-10)  # [p, n]: p is added before n
+    count = len(WMMA_PLACES)
+    ranks = [int(sum(first[:, n])) - int(first[n, n]) for n in range(count)]  # how many come before n
+    how = "which of two products is rounded away, for every pair of places"
+    if sorted(ranks) == list(range(count)):
+        order = sorted(range(count), key=ranks.__getitem__)
+        return fact([list(WMMA_PLACES[each]) for each in order], how)
+    steps = [WMMA_STEPS.index((group, register & 2)) for group, register, _ in WMMA_PLACES]
+    same = np.equal.outer(steps, steps) & ~np.eye(count, dtype=bool)
+    in_steps = ranks == [4 * step for step in steps] and (negative[same] == np.float32(-1)).all()
+    if in_steps:
+        return fact("four a step", how)
+    digest = hashlib.sha256(left.tobytes() + negative.tobytes()).hexdigest()
+    return fact("neither", f"{how}: {first.astype(int).tolist()}, D's sha256 {digest[:16]}")
+
+
+def _left_of_small(bench: ShaderBench, small: np.float16) -> np.ndarray:
+    """[p, n] float32: D of a product 2^24 in place p and one of 2^-10, or its negative, in place n."""
     count = len(WMMA_PLACES)
     a = np.full((count, 32, 8), SMALL, np.float16)
     b = np.zeros((count, 32, 8), np.float16)
@@ -330,7 +351,7 @@ def wmma_f16_order(c: ProbeContext) -> Outcome:
         for row in range(16):
             _put(a[p], row, place, BIG)
         for n, other in enumerate(WMMA_PLACES):
-            _put(b[p], n, other, SMALL)
+            _put(b[p], n, other, small)
             _put(b[p], n, place, BIG)
     start = np.full((count, 32, 8), -(2.0**24), np.float32)
     memories = [
@@ -341,19 +362,13 @@ def wmma_f16_order(c: ProbeContext) -> Outcome:
         memory.put(0, each.tobytes())
     bench.run(bench.load("wmma"), memories, groups=(count, 1, 1))
     got = np.frombuffer(memories[3].read(0, start.nbytes), np.float32).reshape(count, 2, 16, 8)
-    first = np.zeros((count, count), bool)  # [p, n]: p is added before n
+    left = np.zeros((count, count), np.float32)
     for p in range(count):
         rows = got[p].transpose(0, 2, 1).reshape(16, 16)  # D[row][column]
         if not (rows == rows[0]).all():
             raise Failed("rows-differ", "rows of D with the same A differ")
-        first[p] = rows[0] == np.float32(2.0**-10)
-    ranks = [int(sum(first[:, n])) - int(first[n, n]) for n in range(count)]  # how many come before n
-    how = "which of two products is rounded away, for every pair of places"
-    if sorted(ranks) != list(range(count)):
-        digest = hashlib.sha256(got.tobytes()).hexdigest()
-        return fact("not sequential", f"{how}: {first.astype(int).tolist()}, D's sha256 {digest[:16]}")
-    order = sorted(range(count), key=ranks.__getitem__)
-    return fact([list(WMMA_PLACES[each]) for each in order], how)
+        left[p] = rows[0]
+    return left
 
 
 def _put(matrix_: np.ndarray, row: int, place: tuple[int, int, int], value: np.float16) -> None:

@@ -147,3 +147,39 @@ def test_what_cannot_stand_beside_is_refused(capsys: pytest.CaptureFixture[str])
     }.items():
         assert main(["report", *words]) == 2
         assert says in capsys.readouterr().err
+
+
+PENDING = """
+  global_load_b32 v1, v0, s[0:1]
+1: global_load_b128 v[4:7], v0, s[0:1]
+  global_load_b64 v[8:9], v0, s[0:1]
+  s_wait_loadcnt 1
+  global_load_u16 v10, v0, s[0:1]
+  v_add_f32 v1, v1, v4
+  s_add_co_i32 s5, s5, 1
+  s_cmp_lt_u32 s5, 10
+  s_cbranch_scc1 1b
+  s_wait_loadcnt 0
+  global_load_b96 v[4:6], v0, s[0:1]
+  s_endpgm
+"""
+
+
+@needs_assembler
+def test_loads_in_flight_are_those_that_no_wait_has_settled(tmp_path: Path) -> None:
+    """Of a turn of the loop 8 and 2 bytes a lane are left over: with the next one's 16 and 8 there are four."""
+    made = report(assembled(PENDING, tmp_path), TARGET)
+    (loop,) = made.loops
+    assert (loop.in_flight.loads, loop.in_flight.bytes) == (4, 32 * (8 + 2 + 16 + 8))
+    assert made.in_flight == loop.in_flight, "the first turn alone has three: 4, 16 and 8 bytes"
+    assert made.streaming is loop
+
+
+@needs_assembler
+def test_a_wave_that_waits_for_each_load_has_one_in_flight(tmp_path: Path) -> None:
+    made = report(assembled(PENDING.replace("loadcnt 1", "loadcnt 0"), tmp_path), TARGET)
+    assert made.loops[0].in_flight.bytes == 32 * (2 + 16 + 8)
+    each = PENDING.replace("global_load_u16 v10, v0, s[0:1]\n", "").replace("loadcnt 1", "loadcnt 0")
+    alone = each.replace("v[8:9], v0, s[0:1]", "v[8:9], v0, s[0:1]\n s_wait_loadcnt 0")
+    assert report(assembled(alone, tmp_path), TARGET).loops[0].in_flight.loads == 2
+    assert report(assembled("s_endpgm", tmp_path), TARGET).streaming is None

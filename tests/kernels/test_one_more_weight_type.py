@@ -35,6 +35,27 @@ words = [word for case in {CASES} for word in ("--case", case + " dtype={TYPE}")
 raise SystemExit(main(["--tier", "t1", "--device", "sim", "--jobs", "1", *words]))
 """
 
+IN_A_MODEL = f"""
+from pathlib import Path
+from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.engine import Engine
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.kernels.rows.expand import expanded_types
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.model.gguf import read_gguf
+
+write_tiny("m.gguf", "qwen3", quant="{TYPE}", layers=1)
+logits = []
+for tier, device in (("t_cpu", "auto"), ("t1", "sim")):
+    backend = open_backend(choose_tier(tier, device), "canonical-1", threads=1)
+    with Engine(read_gguf(Path("m.gguf")), backend) as engine:
+        weights = engine.model.weights.values()
+        logits.append(engine.forward([3, 1, 4, 1, 5]))
+assert any(weight.dtype == "{TYPE}" for weight in weights)
+assert not expanded_types(kernel_set("gfx1201").expansions, weights)
+assert logits[0].any() and logits[0].tobytes() == logits[1].tobytes()
+"""
+
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
@@ -64,3 +85,5 @@ def test_its_kernels_give_the_oracles_bits(tree: ExtendedTree) -> None:
     done = tree.python("-c", TESTED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"by {kernel}" in done.stdout or f", {kernel}" in done.stdout for kernel in made), done.stdout
+    done = tree.python("-c", IN_A_MODEL)
+    assert done.returncode == 0, done.stderr

@@ -223,3 +223,22 @@ def test_shared_expert_is_the_formula(ordering: str, tokens: int, width: int, ff
     y = (g / (1 + np.exp(-g)) * (x64 @ up.T)) @ down.T
     want = hidden + y / (1 + np.exp(-(x64 @ score)))[:, None]
     close(run(Op.SHARED_EXPERT, ordering, x, *operands), want, 1e-5 * np.abs(y).max() + 1e-6, relative=False)
+
+
+def test_the_forms_of_fused_graphs_are_their_parts_to_the_bit() -> None:
+    x, norm_w, router = floats(1, 2, 64), weight(floats(2, 64)), weight(floats(3, 8, 64))
+    h = run(Op.RMS_NORM, "canonical-1", x, norm_w, eps=1e-5, size=64)
+    routed = run(Op.MOE_GATE_TOPK, "canonical-1", h, router, None, None, k=2)
+    for got, want in zip(
+        run(Op.MOE_GATE_TOPK, "canonical-1", x, router, None, norm_w, k=2, eps=1e-5), routed, strict=True
+    ):
+        same(got, want)
+    _, ids, weights = routed
+    gate_w, up_w, down_w = (weight(floats(seed, 8, 64, 64), "q8_0") for seed in (4, 5, 6))
+    gate, up = run(Op.MOE_GATE_UP, "canonical-1", h, gate_w, up_w, ids)
+    (y,) = run(Op.MOE_GATE_UP, "canonical-1", h, gate_w, up_w, ids, activation="gelu")
+    same(y, run(Op.MOE_SWIGLU, "canonical-1", gate, up, activation="gelu"))
+    hidden, residual = floats(7, 2, 64, scale=9), floats(8, 2, 64, scale=9)
+    total = run(Op.MOE_DOWN_ACC, "canonical-1", y, down_w, ids, weights, None, hidden)
+    got = run(Op.MOE_DOWN_ACC, "canonical-1", y, down_w, ids, weights, None, hidden, residual)
+    same(got, run(Op.ADD, "canonical-1", total, residual))

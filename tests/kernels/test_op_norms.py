@@ -105,6 +105,35 @@ def test_fused_gate_up_is_the_formula_and_its_parts_to_the_bit(ordering: str, dt
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("dtype", ["f32", "q4_0"])
+def test_a_projection_of_a_norm_onto_a_residual_is_its_parts_to_the_bit(ordering: str, dtype: str) -> None:
+    x, norm_w, w = floats(1, 3, 96), weight(floats(2, 96)), weight(floats(3, 19, 96), dtype)
+    bias, residual = weight(floats(4, 19)), floats(5, 3, 19, scale=20)
+    got = run(Op.MATMUL, ordering, x, w, bias, None, norm_w, residual, eps=CEPS)
+    h = run(Op.RMS_NORM, ordering, x, norm_w, eps=CEPS, size=96)
+    same(got, run(Op.ADD, ordering, residual, run(Op.MATMUL, ordering, h, w, bias, None)))
+    want = norm64(x, exact64(norm_w), 96) @ exact64(w).T + exact64(bias) + residual
+    close(got, want, 2 * product_limit(h, w, ordering) + 1e-5, relative=False)
+
+
+def test_a_norm_added_to_a_residual_is_both_to_the_bit() -> None:
+    x, residual, w = floats(1, 3, 96), floats(2, 3, 96, scale=20), weight(floats(3, 32))
+    for norm_w in (w, None):
+        normed = run(Op.RMS_NORM, "canonical-1", x, norm_w, eps=CEPS, size=32)
+        got = run(Op.RMS_NORM, "canonical-1", x, norm_w, residual, eps=CEPS, size=32)
+        same(got, run(Op.ADD, "canonical-1", residual, normed))
+
+
+@pytest.mark.parametrize(("activation", "op"), [("silu", Op.SWIGLU), ("gelu", Op.GEGLU)])
+def test_gate_up_with_an_activation_is_that_of_both(activation: str, op: Op) -> None:
+    x, norm_w = floats(1, 2, 96), weight(floats(2, 96))
+    halves = [weight(floats(seed, 45, 96), "q8_0") for seed in (3, 4)]
+    gate, up = run(Op.RMS_NORM_FUSED_MLP_GATE_UP, "canonical-1", x, norm_w, *halves, eps=CEPS)
+    (got,) = run(Op.RMS_NORM_FUSED_MLP_GATE_UP, "canonical-1", x, norm_w, *halves, eps=CEPS, activation=activation)
+    same(got, run(op, "canonical-1", gate, up))
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("tokens", "heads", "size"), [(1, 1, 1), (2, 3, 16), (3, 2, 130)])
 def test_gated_norm_norms_each_head_then_gates(ordering: str, tokens: int, heads: int, size: int) -> None:
     x, z = floats(1, tokens, heads * size, scale=20), floats(2, tokens, heads * size, scale=4)

@@ -13,7 +13,7 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Builder, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import Grid, Launch, Ref, Temp
+from zinc_rt.kernels.launch import SYNC, Grid, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.sets import Merging
 from zinc_rt.lower import Barrier, Dispatch, dispatch_plan, lower
 from zinc_rt.lower.dispatch_plan import GridInBlock, places
@@ -75,7 +75,11 @@ def test_a_grid_that_no_dispatch_can_have_is_refused_with_its_kernel(grid: Grid)
 def test_what_lies_in_the_block_has_a_name() -> None:
     program = chain((5, "tokens", 1), {**ONE, "tokens": 16}, adds=1)
     plan = dispatch_plan(program)
-    block = [(offset + size_bytes, name) for where, offset, size_bytes, name in places(plan, program) if not where]
+    block = [
+        (offset + size_bytes, name)
+        for where, offset, size_bytes, name in places(plan, program.graph, program.plan)
+        if not where
+    ]
     assert [name for _, name in block] == [
         "arguments of step_grids for chain 16,1,1,1",
         "specs of chain 16,1,1,1",
@@ -128,6 +132,41 @@ def test_launches_of_one_key_between_two_barriers_are_as_few_dispatches_as_can_b
 def test_launches_with_a_barrier_between_are_never_one() -> None:
     program = replace(chain((5, 1, 1), ONE), merging=merging(lambda launch: 1))
     assert [step.launch.kernel for step in dispatch_plan(program).dispatches] == ["first", "second"] * 2
+
+
+def shared(*nodes: tuple[str, str]) -> list[str]:
+    """The kernels of a plan whose nodes, from what to what, make a temporary of their input and read it."""
+
+    def launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+        record = Temp(f"of {node.inputs[0]}", 64)
+        yield Launch("make", (Ref(node.inputs[0]), record), makes=record)
+        yield SYNC
+        yield Launch("read", (record, Ref(node.outputs[0])))
+
+    builder = Builder("shared")
+    builder.buffer("step.counts", (8,), "i32", "step")
+    for name in sorted({name for node in nodes for name in node}):
+        builder.buffer(name, ("tokens", 4), "f32", "output")
+    for source, target in nodes:
+        builder.node(Op.ADD, (source, source), (target,))
+    graph = builder.build()
+    entry = Entry(Op.ADD, launches, frozenset(["canonical-1"]))
+    program = lower(graph, (entry,), plan_memory(graph, capacity=ONE), ordering="canonical-1", tier="t1")
+    plan = dispatch_plan(replace(program, merging=merging(lambda launch: None)))
+    places = {step.temps[f"of {step.node.inputs[0]}"] for step in plan.dispatches if step.node}
+    assert len(places) == sum(step.launch.kernel == "make" for step in plan.dispatches)
+    return ["-" if isinstance(step, Barrier) else step.launch.kernel for step in plan.steps]
+
+
+def test_what_is_made_of_a_buffer_is_made_once_for_all_that_read_it() -> None:
+    assert shared(("x", "a"), ("x", "b"), ("x", "c")) == ["make", "-", "read", "read", "read"]
+    assert shared(("x", "a"), ("y", "b")) == ["make", "make", "-", "read", "read"]
+    behind_a_barrier = shared(("x", "a"), ("a", "b"), ("x", "c"))
+    assert behind_a_barrier == ["make", "-", "read", "read", "-", "make", "-", "read"]
+
+
+def test_what_is_made_of_a_buffer_that_changes_is_made_anew() -> None:
+    assert shared(("x", "x"), ("x", "b")) == ["make", "-", "read", "-", "make", "-", "read"]
 
 
 def test_a_level_has_all_that_nothing_before_it_hinders() -> None:

@@ -16,13 +16,14 @@ SWEEPS = (
         paired(T=(1, 2), D=(64,), E=(12, 127, 128, 129, 130, 257, 512)),
         ({"k": 1}, {"k": 10}),
         values=("rising",),
+        without=(("norm_w",),),
     ),
     Sweep(
         Op.MOE_GATE_TOPK,
         # as far as 512 experts, and around a workgroup's 128
         paired(T=(1, 3, 2), D=(64, 256), E=(8, 16, 32, 127, 128, 130, 256, 512)),
         ({"k": 1}, {"k": 4, "scale": 2.5}, {"k": 8, "renormalise": False}, {"k": 6, "scale": 0.0}),
-        without=((), ("select_bias",)),
+        without=(("norm_w",), ("select_bias", "norm_w"), ()),
         rooms=ROOMS,
     ),
     Sweep(
@@ -30,8 +31,15 @@ SWEEPS = (
         paired(T=(2,), D=(64,), E=(1, 3, 12)),
         ({"k": 1},),
         values=("mixed", "edges", "ties", "zeros"),
+        without=(("norm_w",),),
     ),
-    Sweep(Op.MOE_GATE_TOPK, ({"T": 2, "D": 32, "E": 12},), ({"k": 12},), values=("mixed", "edges", "zeros")),
+    Sweep(
+        Op.MOE_GATE_TOPK,
+        ({"T": 2, "D": 32, "E": 12},),
+        ({"k": 12},),
+        values=("mixed", "edges", "zeros"),
+        without=(("norm_w",),),
+    ),
     Sweep(
         Op.MOE_GATE_TOPK,
         ({"T": 5, "D": 64, "E": 20}, {"T": 1, "D": 256, "E": 40}),
@@ -39,7 +47,7 @@ SWEEPS = (
             {"k": 3, "gating": "sigmoid", "renormalise": False, "groups": 5, "groups_used": 2},
             {"k": 4, "gating": "sigmoid", "scale": 2.5},
         ),
-        without=((), ("select_bias",)),
+        without=(("norm_w",), ("select_bias", "norm_w"), ()),
     ),
     Sweep(
         Op.MOE_GATE_TOPK,
@@ -47,10 +55,12 @@ SWEEPS = (
         ({"k": 3},),
         types=TYPES[1:],
         values=("mixed",),
+        without=(("norm_w",), ()),
     ),
     Sweep(
         Op.MOE_GATE_UP,
         paired(T=(1, 3, 2), D=(256, 512, 1280), E=(5, 4, 16), F=(1, 9, 33), k=(2, 1, 4)),
+        tuple({"activation": activation} for activation in ("none", "silu", "gelu")),
         types=TYPES,
         values=FEW,
         without=SCALES,
@@ -62,7 +72,7 @@ SWEEPS = (
         paired(T=(1, 3, 2), E=(5, 4, 16), D=(1, 131, 33, 256), F=(256, 512), k=(2, 1, 4)),
         types=TYPES,
         values=FEW,
-        without=((), ("hidden",), ("expert_scale",), ("expert_scale", "hidden")),
+        without=(("residual",), ("hidden",), ("expert_scale",), ("expert_scale", "hidden", "residual"), ()),
         rooms=ROOMS,
         vectors=PLAIN,
     ),

@@ -13,7 +13,9 @@ MANY = {"tokens": 64}  # room for so many tokens is what matmul is for
 ROOMS: Rooms = ({}, MANY)
 N = (1, 3, 7, 8, 9, 15, 16, 17, 33)
 T = (1, 2, 3, 4, 5, 8, 9)
-OPTIONS = ((), ("bias",), ("scale",), ("bias", "scale"))
+FUSED = ("norm_w", "residual")  # options that a graph has where it is fused
+OPTIONS = (FUSED, ("bias", *FUSED), ("scale", *FUSED), ("bias", "scale", *FUSED))
+WITH_FUSED = (("bias", "scale", "residual"), ("bias", "scale"), ("bias", "scale", "norm_w"), ("residual",), ())
 ONE = {"one": 1}
 FEW = ("mixed", "edges", "outliers")
 
@@ -28,13 +30,31 @@ SWEEPS = (
         Sweep(Op.MATMUL, paired(T=T, N=N, K=k), types=types, without=OPTIONS, rooms=ROOMS, vectors=PLAIN, more=ONE)
         for types, k in ((PLAIN, K_PLAIN), (BLOCKS_OF_32, K_OF_32), (BLOCKS_OF_256, K_OF_256))
     ),
+    *(
+        Sweep(
+            Op.MATMUL,
+            paired(T=(1, 2, 3), N=(17, 1, 33), K=k),
+            ({"eps": 1e-6},),
+            types=types,
+            values=FEW,
+            without=WITH_FUSED,
+            rooms=ROOMS,
+            vectors=PLAIN,
+            more=ONE,
+        )
+        for types, k in (
+            (PLAIN, (5, 131, 640, 2691)),
+            (BLOCKS_OF_32, (96, 1056, 4736)),
+            (BLOCKS_OF_256, (256, 2816)),
+        )
+    ),
     Sweep(Op.MATMUL, paired(T=T, N=(17, 8), K=(256, 1280)), types=OTHERS, values=FEW, without=OPTIONS, more=ONE),
     Sweep(
         Op.MATMUL,
         ({"T": 1, "N": 3, "K": LONGEST}, {"T": 2, "N": TALLEST, "K": 256}),
         types=("f16", *BLOCKS_OF_32, *BLOCKS_OF_256),
         values=("plain",),
-        without=(("bias", "scale"),),
+        without=(("bias", "scale", *FUSED),),
         rooms=({},),
         more=ONE,
     ),
@@ -58,7 +78,7 @@ SWEEPS = (
     Sweep(
         Op.RMS_NORM_FUSED_MLP_GATE_UP,
         paired(T=(1, 3, 5), D=(256, 512, 1280), F=(1, 16, 33)),
-        ({"eps": 1e-5},),
+        tuple({"eps": 1e-5, "activation": activation} for activation in ("none", "silu", "gelu")),
         types=TYPES,
         values=FEW,
         rooms=({}, {"tokens": 4}, MANY),

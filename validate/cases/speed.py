@@ -15,7 +15,7 @@ _HEADS = {"heads": 32, "kv_heads": 8, "head_dim": 128, "value_dim": 128, "scale"
 _WIDE = {**_HEADS, "heads": 16, "kv_heads": 4, "head_dim": 256, "value_dim": 256}
 _DELTA = {"k_heads": 16, "v_heads": 48, "head_dim": 128, "eps": 1e-6, "grouping": "tiled"}
 _TYPES = (*PLAIN, *BLOCKS_OF_32, *BLOCKS_OF_256)
-_OPTIONS = ("bias", "scale")
+_OPTIONS = ("bias", "scale", "norm_w", "residual")
 _SLOTS = {"slots": 1, "words": 64, "P": 1}
 
 
@@ -39,7 +39,7 @@ CASES: tuple[Case, ...] = (
     *(_plain(Op.MATMUL, _of(T=64, N=1024, K=HIDDEN, one=1), dtype=d, without=_OPTIONS) for d in _TYPES),
     *(_plain(Op.EMBED, _of(T=1, V=1024, D=HIDDEN), dtype=d) for d in _TYPES),
     _plain(Op.LM_HEAD, _of(T=1, L=1, V=VOCABULARY, D=1024), dtype="q6_k", without=("bias",)),
-    _plain(Op.RMS_NORM, _of(T=1, K=HIDDEN), {"size": HIDDEN, "eps": 1e-6}),
+    _plain(Op.RMS_NORM, _of(T=1, K=HIDDEN), {"size": HIDDEN, "eps": 1e-6}, without=("residual",)),
     _plain(Op.RESIDUAL_RMS_NORM, _of(T=1, D=HIDDEN), {"eps": 1e-6}),
     *(_plain(op, _of(T=1, N=INNER)) for op in (Op.ADD, Op.SIGMOID_MUL)),
     *(_plain(op, _of(T=1, rest=INNER)) for op in (Op.SWIGLU, Op.GEGLU)),
@@ -57,7 +57,7 @@ CASES: tuple[Case, ...] = (
     _plain(Op.FLASH_ATTN, _of(T=1, ctx=4096, **_PAGED), _HEADS),
     _plain(Op.FLASH_ATTN, _of(T=1, ctx=4096, **_PAGED), _WIDE),
     _plain(Op.MLA_EXPAND, _of(T=64), {"heads": 16, "nope": 128, "rope": 64, "value_dim": 128}),
-    _plain(Op.MOE_GATE_TOPK, _of(T=1, D=2048, E=256), {"k": 8}, without=("select_bias",)),
+    _plain(Op.MOE_GATE_TOPK, _of(T=1, D=2048, E=256), {"k": 8}, without=("select_bias", "norm_w")),
     _plain(
         Op.MOE_GATE_UP,
         _of(T=1, D=2048, E=16, F=512, k=8),
@@ -68,7 +68,7 @@ CASES: tuple[Case, ...] = (
         Op.MOE_DOWN_ACC,
         _of(T=1, D=2048, E=16, F=512, k=8),
         dtype="q4_k",
-        without=("expert_scale", "hidden"),
+        without=("expert_scale", "hidden", "residual"),
     ),
     _plain(
         Op.SHARED_EXPERT,

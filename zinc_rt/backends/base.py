@@ -15,7 +15,6 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.driver import KernelToCompile
-from zinc_rt.lower import LoweredGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,7 @@ class Device:
     kernel: str = ""
     firmware: str = ""
     memory_bytes_per_second: float = 0.0  # as specified; 0: unknown
+    memory_bytes: int = 0  # VRAM in all; 0: unknown, or the host's own
     unchecked: str = ""  # why pm4-test does not stand behind it, where a user ran it all the same
     software: bool = False  # a driver that computes on the host's processor: its speed says nothing of a GPU
     driver_files: str = ""  # VK_DRIVER_FILES=..., where the environment names the drivers
@@ -176,8 +176,9 @@ class Backend(Copier, Protocol):
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
 
-    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> Any:
-        """An Executable to submit. `buffers` holds the plan's allocations and the resident weights by name."""
+    def build(self, lowered: Any, buffers: Mapping[str, Buffer]) -> Any:
+        """An Executable to submit of a LoweredGraph, where `builds_planned` is true of a PlannedGraph too.
+        `buffers` holds the plan's allocations and the resident weights by name."""
 
     def unload(self, executable: Any) -> None:
         """Give back what `build` took. The caller has waited for its replays."""

@@ -14,11 +14,13 @@ from zinc_rt.commands.output import add_json, begin, finish, output_stream, prin
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
+    from zinc_rt.isa.in_flight import PendingLoads
     from zinc_rt.isa.report import KernelReport, LoopReport
 
 EXAMPLES = """\
 Nothing is run. waves: how many a SIMD holds, by vector registers and LDS. vopd: the share of plain vector
-operations that run in pairs. Of each kernel the innermost loops follow: instructions an iteration, bytes that a
+operations that run in pairs. pending: the most vector loads that a wave has in flight before it waits, and their
+bytes of all lanes. Of each kernel the innermost loops follow: instructions an iteration, bytes that a
 wave loads in it, both as a ratio, and what they are. All blocks of a loop count, also those a branch may skip.
 --beside SET has a row for each kernel that the chip's own set and SET both have, without files.
 
@@ -30,6 +32,7 @@ examples:
 exit codes: 0, or 2 for a file that cannot be read.
 """
 _COLUMNS = ("valu", "vopd", "trans", "matrix", "salu", "smem", "load", "store", "lds", "wait", "branch")
+_PENDING = ("pending", "pending B")
 
 
 def add(actions: Any) -> None:
@@ -70,10 +73,11 @@ def _report(arguments: argparse.Namespace) -> int:
         whole.results.append(Result(f"{kernel.file}:{kernel.name}", "isa-report", "pass", measure=measure))
     if not rows:
         raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
-    head = ["kernel", "VGPRs", "SGPRs", "LDS", "waves", "bytes", "instr.", "vopd %", *_COLUMNS]
+    head = ["kernel", "VGPRs", "SGPRs", "LDS", "waves", "bytes", "instr.", "vopd %", *_PENDING, *_COLUMNS]
     terminal.show(Table(_figures(head), rows), out=out)
     if loops:
-        head = ["inner loop", "code", "depth", "instr.", "loaded B", "scalar B", "LDS B", "B/instr.", *_COLUMNS]
+        sizes = ["loaded B", "scalar B", "LDS B", "B/instr."]
+        head = ["inner loop", "code", "depth", "instr.", *sizes, *_PENDING, *_COLUMNS]
         terminal.show("", Table(_figures(head), loops), out=out)
     terminal.show(f"PASS  {len(rows)} kernel{'' if len(rows) == 1 else 's'}", out=out)
     return finish(whole, arguments)
@@ -103,7 +107,12 @@ def _made(kernel: KernelInput) -> KernelReport:
 def _row(name: str, made: KernelReport) -> list[Any]:
     registers = [_of(made.vgprs_used, made.vgprs), _of(made.sgprs_used, made.sgprs)]
     sizes = [made.lds_bytes, made.waves, made.code_bytes, made.instructions, f"{100 * made.vopd_rate:.0f}"]
+    sizes += _pending(made.in_flight)
     return [name, *registers, *sizes, *(made.mix[unit] or "" for unit in _COLUMNS)]
+
+
+def _pending(found: PendingLoads) -> list[Any]:
+    return [found.loads or "", found.bytes or ""]
 
 
 def _of(used: int, declared: int) -> str:
@@ -116,4 +125,5 @@ def _loop_row(name: str, kernel: KernelInput, loop: LoopReport) -> list[Any]:
     moved = [loop.load_bytes or "", loop.scalar_bytes or "", loop.lds_bytes or ""]
     title = f"{name} {printable(place)}".rstrip()
     counts = (loop.mix[unit] or "" for unit in _COLUMNS)
-    return [title, where, loop.depth, loop.instructions, *moved, f"{loop.bytes_per_instruction:.1f}", *counts]
+    rates = [f"{loop.bytes_per_instruction:.1f}", *_pending(loop.in_flight)]
+    return [title, where, loop.depth, loop.instructions, *moved, *rates, *counts]

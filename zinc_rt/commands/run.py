@@ -147,7 +147,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     tokens = _prompt_ids(arguments, gguf, tokenizer)
     text = _Stream(tokenizer, output_stream(arguments))
     started = time.monotonic()
-    with open_engine(gguf, arguments, knobs, slots=2 if both else 1) as engine:
+    with open_engine(gguf, arguments, knobs, slots=2 if both else 1, stored=True) as engine:
         say(f"tier      {why}")
         for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
             if clamp:
@@ -163,6 +163,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         instrument = engine.backend.instrument
         leans = leaned_on(instrument.consulted()) if instrument is not None else ()
         findings = instrument.findings() if instrument is not None else []
+        graphs = engine.variants.stored
         describe_run(report, engine)
         describe_ran(report, engine, made.drawn)
     stopped, load_seconds, prompt_seconds, seconds = (
@@ -176,6 +177,10 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     tier, memory = str(report.device["tier"]), process_memory()
     steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
     say(f"load      {load_seconds:.2f} s until weights and graphs were ready, in neither speed")
+    if engine.variants.residency is not None:
+        say(f"memory    {engine.variants.residency.text}")
+    if graphs is not None:
+        say(f"graphs    {graphs.starts.text}")
     say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
     say(f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} ({_where(report, engine)})")
     say(f"sampled   {drawn.text}")
@@ -219,6 +224,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "batched_prefill": knobs.batched_prefill,
             "memory": asdict(memory),
             "sampling": asdict(sampling),
+            **({"graphs": asdict(graphs.starts)} if graphs is not None else {}),
             **({"assumptions": told(leans)} if leans else {}),
             **({"findings": [each.text for each in findings]} if findings else {}),
         }

@@ -152,6 +152,8 @@ def _config(arguments: argparse.Namespace) -> Config:
             threads=threads(arguments, knobs),
             step_timeout_s=timeout(arguments),
             unchecked=arguments.unchecked,
+            graph_cache=knobs.graph_cache == "on",
+            experts=knobs.experts,
             **simulated,
         ),
         ledger=LedgerSettings(path=arguments.ledger),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.op import Op, with_absent
 
 Dim = int | str
 Shape = tuple[Dim, ...]
@@ -127,7 +127,8 @@ class Builder:
         label: str = "",
         **attrs: int | float | bool | str,
     ) -> None:
-        self._nodes.append(Node(op, tuple(inputs), tuple(outputs), MappingProxyType(dict(attrs)), layer, label))
+        given = with_absent(op, tuple(inputs))
+        self._nodes.append(Node(op, given, tuple(outputs), MappingProxyType(dict(attrs)), layer, label))
 
     def build(self) -> OpGraph:
         return OpGraph(self.name, self.stage, MappingProxyType(dict(self._buffers)), tuple(self._nodes))

@@ -74,8 +74,8 @@ Kind = Literal["float", "weight", "index", "any"]  # float: f32; weight: any ggm
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One operand. `inplace` names the input whose storage an output updates. Optional outputs at the end may be
-    missing from a node altogether: older graphs do not know them."""
+    """One operand. `inplace` names the input whose storage an output updates. Optional ones at the end may be
+    missing where a node is made or read, as older graphs do not know them: such inputs become absent."""
 
     name: str
     shape: tuple[str, ...]
@@ -115,6 +115,10 @@ def _i(name: str, *shape: str, optional: bool = False, inplace: str | None = Non
 
 
 _EPS = Attr("eps", float)
+_EPS_OF_NORM = Attr("eps", float, 1e-6)  # of norm_w, where there is one
+_GLU = Attr(
+    "activation", str, "none", choices=("none", "silu", "gelu")
+)  # gate is then activation(gate) * up, alone
 # Targets are distinct, and none is another sequence's source: a kernel may write rows while others are read.
 _DISJOINT = Attr("disjoint", bool, False)
 _ROPE_ATTRS = (Attr("head_dim", int), Attr("mode", str, choices=("norm", "neox")))
@@ -169,8 +173,8 @@ OPS: dict[Op, OpSpec] = {
     for spec in (
         OpSpec(Op.EMBED, (_i("token_id", "T"), _w("table", "V", "D")), (_f("hidden", "T", "D"),)),
         OpSpec(
-            Op.RMS_NORM,  # over groups of `size` neighbours: the whole row, or each head
-            (_f("x", "T", "K"), _w("weight", "size", optional=True)),
+            Op.RMS_NORM,  # over groups of `size` neighbours, the whole row or each head; added to residual
+            (_f("x", "T", "K"), _w("weight", "size", optional=True), _f("residual", "T", "K", optional=True)),
             (_f("y", "T", "K"),),
             (_EPS, Attr("size", int)),
             ("K % size == 0",),
@@ -193,8 +197,8 @@ OPS: dict[Op, OpSpec] = {
         OpSpec(
             Op.RMS_NORM_FUSED_MLP_GATE_UP,
             (_f("x", "T", "D"), _w("norm_w", "D"), _w("gate_w", "F", "D"), _w("up_w", "F", "D")),
-            (_f("gate", "T", "F"), _f("up", "T", "F")),
-            (_EPS,),
+            (_f("gate", "T", "F"), _f("up", "T", "F", optional=True)),
+            (_EPS, _GLU),
         ),
         OpSpec(
             Op.ROPE,  # rotates head dims [offset, offset + 2R) by rows of the host's cos/sin tables
@@ -229,7 +233,12 @@ OPS: dict[Op, OpSpec] = {
         OpSpec(Op.FLASH_ATTN_BATCHED, _ATTENTION_IN, _ATTENTION_OUT, _ATTENTION_ATTRS, _ATTENTION_REQUIRE),
         OpSpec(
             Op.MOE_GATE_TOPK,
-            (_f("x", "T", "D"), _w("gate_w", "E", "D"), _w("select_bias", "E", optional=True)),
+            (
+                _f("x", "T", "D"),
+                _w("gate_w", "E", "D"),
+                _w("select_bias", "E", optional=True),
+                _w("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
+            ),
             (_f("logits", "T", "E"), _i("ids", "T", "k"), _f("weights", "T", "k")),
             (
                 Attr("k", int),
@@ -238,6 +247,7 @@ OPS: dict[Op, OpSpec] = {
                 Attr("scale", float, 1.0),
                 Attr("groups", int, 1),
                 Attr("groups_used", int, 1),
+                _EPS_OF_NORM,
             ),
             ("k <= E", "E % groups == 0", "groups_used <= groups"),
         ),
@@ -251,7 +261,8 @@ OPS: dict[Op, OpSpec] = {
                 _w("gate_scale", "E", optional=True),
                 _w("up_scale", "E", optional=True),
             ),
-            (_f("gate", "T", "k", "F"), _f("up", "T", "k", "F")),
+            (_f("gate", "T", "k", "F"), _f("up", "T", "k", "F", optional=True)),
+            (_GLU,),
         ),
         OpSpec(
             Op.MOE_SWIGLU,
@@ -260,7 +271,7 @@ OPS: dict[Op, OpSpec] = {
             (Attr("activation", str, "silu", choices=("silu", "gelu")),),
         ),
         OpSpec(
-            Op.MOE_DOWN_ACC,  # out = hidden + sum over the chosen experts, in selection order, from +0
+            Op.MOE_DOWN_ACC,  # out = (hidden + sum over the chosen, in selection order, from +0) + residual
             (
                 _f("x", "T", "k", "F"),
                 _w("down_w", "E", "D", "F"),
@@ -268,6 +279,7 @@ OPS: dict[Op, OpSpec] = {
                 _f("weights", "T", "k"),
                 _w("expert_scale", "E", optional=True),
                 _f("hidden", "T", "D", optional=True),
+                _f("residual", "T", "D", optional=True),
             ),
             (_f("out", "T", "D"),),
         ),
@@ -382,8 +394,11 @@ OPS: dict[Op, OpSpec] = {
                 _w("w", "N", "K"),
                 _w("bias", "N", optional=True),
                 _w("scale", "one", optional=True),
+                _w("norm_w", "K", optional=True),  # x is the RMS norm of itself by it
+                _f("residual", "T", "N", optional=True),
             ),
             (_f("y", "T", "N"),),
+            (_EPS_OF_NORM,),
         ),
         OpSpec(Op.SWIGLU, _GATE_UP, (_f("y", "T", "..."),)),
         OpSpec(Op.GEGLU, _GATE_UP, (_f("y", "T", "..."),)),
@@ -536,3 +551,10 @@ OPS: dict[Op, OpSpec] = {
         ),
     )
 }
+
+
+def with_absent(op: int, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """A node's inputs with "", absent, for the optional ones at the end that are missing."""
+    spec = OPS[Op(op)]
+    missing = spec.inputs[len(inputs) :]
+    return inputs + ("",) * len(missing) if missing and all(port.optional for port in missing) else inputs

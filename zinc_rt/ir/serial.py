@@ -16,7 +16,7 @@ import numpy as np
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Node, OpGraph, Role, Stage
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.op import Op, with_absent
 
 MAGIC = b"ZIR\0"
 VERSION = 1
@@ -274,7 +274,7 @@ class _Reader:
         )
         return Node(
             Op(op),
-            operands[:inputs],
+            with_absent(op, operands[:inputs]),
             operands[inputs:],
             self._attrs(self._rows("attrs", first_attr, attrs)),
             None if layer == NONE else layer,

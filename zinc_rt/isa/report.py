@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.effects import SGPRS, VGPR, effects, written_operands
+from zinc_rt.isa.in_flight import PendingLoads, in_flight
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.loops import loops
 from zinc_rt.isa.occupancy import waves_per_simd, waves_per_simd_by_lds
@@ -26,6 +27,7 @@ class LoopReport:
     """One innermost loop: byte offsets of its code, and what an iteration of a wave does if all of it runs.
 
     `load_bytes` are of all lanes, `scalar_bytes` of scalar loads, `lds_bytes` are what LDS gives and takes.
+    `in_flight`: the most vector loads that a wave has pending in it.
     """
 
     begin: int
@@ -37,6 +39,7 @@ class LoopReport:
     scalar_bytes: int
     store_bytes: int
     lds_bytes: int
+    in_flight: PendingLoads
 
     @property
     def bytes_per_instruction(self) -> float:
@@ -45,7 +48,8 @@ class LoopReport:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """One kernel: `vgprs` and `sgprs` as declared, or else what is used; `waves` is how many a SIMD holds."""
+    """One kernel: `vgprs` and `sgprs` as declared, or else what is used; `waves` is how many a SIMD holds.
+    `in_flight`: the most vector loads that a wave has pending anywhere, in a loop or not."""
 
     vgprs: int
     vgprs_used: int
@@ -58,6 +62,13 @@ class KernelReport:
     instructions: int
     mix: dict[str, int]
     loops: tuple[LoopReport, ...]
+    in_flight: PendingLoads
+
+    @property
+    def streaming(self) -> LoopReport | None:
+        """The innermost loop that loads most; None for a kernel that loads in none."""
+        loading = [loop for loop in self.loops if loop.load_bytes]
+        return max(loading, key=lambda loop: loop.load_bytes, default=None)
 
     @property
     def vopd_rate(self) -> float:
@@ -88,6 +99,12 @@ def report(
     waves = waves_per_simd(vgprs or max(1, vgprs_used), target.wave)
     if lds_bytes and threads:
         waves = min(waves, waves_per_simd_by_lds(lds_bytes, threads, target.wave))
+    inner = tuple(
+        _loop([pair for pc in sorted(loop.blocks) for pair in flow.blocks[pc].instructions], loop.depth, target)
+        for loop in loops(flow)
+        if loop.innermost
+    )
+    pending = (in_flight(reachable, target.wave), *(loop.in_flight for loop in inner))
     return KernelReport(
         vgprs=vgprs or vgprs_used,
         vgprs_used=vgprs_used,
@@ -99,13 +116,8 @@ def report(
         code_bytes=sum(instruction.size_bytes for instruction in reachable),
         instructions=len(reachable),
         mix=_mix(reachable),
-        loops=tuple(
-            _loop(
-                [pair for pc in sorted(loop.blocks) for pair in flow.blocks[pc].instructions], loop.depth, target
-            )
-            for loop in loops(flow)
-            if loop.innermost
-        ),
+        loops=inner,
+        in_flight=max(pending, key=lambda each: each.bytes),
     )
 
 
@@ -125,6 +137,7 @@ def _loop(pairs: list[tuple[int, Instruction]], depth: int, target: Target) -> L
         scalar_bytes=moved["smem"],
         store_bytes=moved["store"],
         lds_bytes=moved["lds"],
+        in_flight=in_flight(instructions, target.wave, loop=True),
     )
 
 

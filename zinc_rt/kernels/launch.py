@@ -52,7 +52,8 @@ class Launch:
     """One dispatch. The kernarg block is the buffers' addresses (None: 0), then the constants as dwords.
 
     `constants` are integers -2^31..2^32-1, or floats that are rounded to float32. `patches` replace constant slots
-    in the code by symbol.
+    in the code by symbol. `makes`: the temporary that it fills of the graph's buffers alone and that others only
+    read; nodes between two barriers that launch the same share it.
     """
 
     kernel: str
@@ -60,6 +61,7 @@ class Launch:
     constants: tuple[int | float, ...] = ()
     grid: Grid = (1, 1, 1)
     patches: tuple[tuple[str, int], ...] = ()
+    makes: Temp | None = None
 
     @property
     def kernarg_bytes(self) -> int:

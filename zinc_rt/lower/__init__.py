@@ -3,5 +3,18 @@
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, dispatch_plan
 from zinc_rt.lower.lower import lower, refusal
 from zinc_rt.lower.lowered_graph import Barrier, Call, LoweredGraph
+from zinc_rt.lower.planned_graph import PlannedGraph, dispatches_of, planned
 
-__all__ = ["Barrier", "Call", "Dispatch", "DispatchPlan", "LoweredGraph", "dispatch_plan", "lower", "refusal"]
+__all__ = [
+    "Barrier",
+    "Call",
+    "Dispatch",
+    "DispatchPlan",
+    "LoweredGraph",
+    "PlannedGraph",
+    "dispatch_plan",
+    "dispatches_of",
+    "lower",
+    "planned",
+    "refusal",
+]

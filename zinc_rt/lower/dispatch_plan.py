@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.ir.graph import SYMBOLS, Node
+from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph
 from zinc_rt.kernels.launch import COUNTS, Grid, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.sets import Merging
 from zinc_rt.lower.levels import Touch, levelled
 from zinc_rt.lower.lowered_graph import Barrier, LoweredGraph
 from zinc_rt.mem.arena import align_up
+from zinc_rt.mem.plan import MemoryPlan
 
 RESIDENT = ("weight", "constant")  # roles whose buffers are allocations of their own
 GRIDS_KERNEL = "step_grids"  # buffers: counts, specs, grids; constants: how many. One lane a grid
@@ -91,12 +92,13 @@ class DispatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A launch whose temporaries have their place."""
+    """A launch whose temporaries have their place; it writes none of those in `read`."""
 
     node: Node | None
     launch: Launch
     temps: Mapping[str, int]
     merged: tuple[Node, ...] = ()
+    read: frozenset[str] = frozenset()
 
 
 def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
@@ -125,10 +127,10 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
 
 
-def places(plan: DispatchPlan, lowered: LoweredGraph) -> Iterator[tuple[str, int, int, str]]:
+def places(plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan) -> Iterator[tuple[str, int, int, str]]:
     """What has a name: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
-    for name, place in lowered.plan.placements.items():
-        if lowered.graph.buffers[name].role not in RESIDENT:
+    for name, place in memory.placements.items():
+        if graph.buffers[name].role not in RESIDENT:
             yield place.allocation, place.offset_bytes, place.size_bytes, name
     for step in plan.dispatches:
         what = f"{step.node.label or step.node.op.name}" if step.node is not None else plan.name
@@ -142,27 +144,53 @@ def places(plan: DispatchPlan, lowered: LoweredGraph) -> Iterator[tuple[str, int
 
 def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
     """Every launch with its temporaries placed, and where those end. Past a barrier their bytes are free again;
-    small ones take turns, so that launches of several nodes may come to overlap."""
+    small ones take turns, so that launches of several nodes may come to overlap. What a launch `makes` is made
+    once, as long as it lies there and what it was made of does."""
     apart = TEMPS_APART if lowered.merging is not None else 0
     steps: list[_Placed | Barrier] = []
     end = most = 0
+    made: dict[Launch, int] = {}
     for step in lowered.steps:
         if isinstance(step, Barrier):
             _barrier(steps, step)
-            end = end if end < apart else 0
+            if end >= apart:
+                end = 0
+                made.clear()
             continue
         temps: dict[str, int] = {}
+        read: frozenset[str] = frozenset()
         for each in step.entry.code(step.node, lowered.graph, lowered.plan.capacity):
             if isinstance(each, Sync):
                 _barrier(steps, Barrier(()))
+                continue
+            if each.makes and each in made:
+                temps[each.makes.name] = made[each]
+                read |= {each.makes.name}
                 continue
             for buffer in each.buffers:
                 if isinstance(buffer, Temp) and buffer.name not in temps:
                     temps[buffer.name] = end
                     end = align_up(end + buffer.size_bytes, TEMP_ALIGNMENT)
-            steps.append(_Placed(step.node, each, temps))
+            steps.append(_Placed(step.node, each, temps, read=read))
+            if each.makes:
+                made[each] = temps[each.makes.name]
+                read |= {each.makes.name}
         most = max(most, end)
+        made = {launch: at for launch, at in made.items() if not _overwrites(step.node, launch, lowered)}
     return steps, most
+
+
+def _overwrites(node: Node, launch: Launch, lowered: LoweredGraph) -> bool:
+    """Whether a node writes what a launch reads."""
+    written = [lowered.plan.placements[name] for name in node.outputs if name]
+    read = [lowered.plan.placements[each.name] for each in launch.buffers if isinstance(each, Ref)]
+    return any(
+        one.allocation == other.allocation
+        and one.offset_bytes < other.offset_bytes + other.size_bytes
+        and other.offset_bytes < one.offset_bytes + one.size_bytes
+        for one in written
+        for other in read
+    )
 
 
 def _in_levels(steps: Iterable[_Placed | Barrier], lowered: LoweredGraph) -> Iterator[_Placed | Barrier]:
@@ -183,7 +211,7 @@ def _touches(each: _Placed, lowered: LoweredGraph) -> tuple[Touch, ...]:
     for buffer in dict.fromkeys(each.launch.buffers):
         if isinstance(buffer, Temp):
             begin = each.temps[buffer.name]
-            found.append(("", begin, begin + buffer.size_bytes, True))
+            found.append(("", begin, begin + buffer.size_bytes, buffer.name not in each.read))
         elif isinstance(buffer, Ref) and lowered.graph.buffers[buffer.name].role not in RESIDENT:
             place = lowered.plan.placements[buffer.name]
             end = place.offset_bytes + place.size_bytes

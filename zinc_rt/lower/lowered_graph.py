@@ -39,3 +39,8 @@ class LoweredGraph:
     @property
     def calls(self) -> tuple[Call, ...]:
         return tuple(step for step in self.steps if isinstance(step, Call))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that run, in order."""
+        return tuple(call.node for call in self.calls)

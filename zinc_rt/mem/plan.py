@@ -125,12 +125,12 @@ class MemoryPlan:
                 MappingProxyType({name: BufferPlacement(**row) for name, row in data["placements"].items()}),
                 data["arena_floor_bytes"],
             )
-            plan._check_ranges()
+            plan.check_ranges()
             return plan
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"memory plan: malformed, {type(error).__name__}: {error}") from error
 
-    def _check_ranges(self) -> None:
+    def check_ranges(self) -> None:
         """Check every placement: KeyError, TypeError or ValueError where one leaves its allocation."""
         for name, place in self.placements.items():
             size = self.allocations[place.allocation].size_bytes

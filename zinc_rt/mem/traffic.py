@@ -1,4 +1,4 @@
-"""How many bytes of memory one decoded token reads and writes, by what they are: from the graph alone.
+"""How many bytes of memory one step of a sequence reads and writes, by what they are: from the graph alone.
 
 Counted once for each node that reads them: weights, the host's constants, cached keys and values, recurrent state.
 Not counted: activations and the step block, which stay small. A weight that two nodes read counts twice.
@@ -30,12 +30,13 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One node's operand, at a token position."""
+    """One node's operand, in a step of so many tokens, the last at a position."""
 
     node: Node
     spec: BufferSpec
     graph: OpGraph
     position: int
+    tokens: int
 
     @property
     def whole_bytes(self) -> int:
@@ -55,8 +56,13 @@ def _one_row(read: _Read) -> int:
     return read.row_bytes
 
 
+def _a_row_a_token(read: _Read) -> int:
+    return read.row_bytes * min(read.tokens, int(read.spec.shape[0]))
+
+
 def _chosen_experts(read: _Read) -> int:
-    return read.row_bytes * int(read.operand("ids").shape[1])
+    """Of several tokens as if no two chose the same, as long as there are others."""
+    return read.row_bytes * min(int(read.operand("ids").shape[1]) * read.tokens, int(read.spec.shape[0]))
 
 
 def _keys_seen(read: _Read) -> int:
@@ -84,9 +90,9 @@ _RECURRENT = (
 
 # Operands that a token reads only a part of. Every other weight and constant is read whole.
 PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
-    (Op.EMBED, "table"): _one_row,
-    (Op.ROW_SCALE, "table"): _one_row,
-    **{(op, name): _one_row for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _ROPE_TABLES},
+    (Op.EMBED, "table"): _a_row_a_token,
+    (Op.ROW_SCALE, "table"): _a_row_a_token,
+    **{(op, name): _a_row_a_token for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _ROPE_TABLES},
     (Op.MOE_GATE_UP, "gate_w"): _chosen_experts,
     (Op.MOE_GATE_UP, "up_w"): _chosen_experts,
     (Op.MOE_GATE_UP, "gate_scale"): _chosen_experts,
@@ -105,8 +111,9 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
 }
 
 
-def decode_traffic(graph: OpGraph, *, position: int) -> tuple[Traffic, ...]:
-    """What one token of one request at `position` moves, weights first. `graph`: a model's decode stage.
+def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1) -> tuple[Traffic, ...]:
+    """What one token of one request at `position` moves, weights first. `graph`: a model's decode stage; of
+    `tokens` together, the last at `position`, its prefill stage. What they share is read once.
 
     Raises KeyError for a state operand that no rule knows.
     """
@@ -123,14 +130,16 @@ def decode_traffic(graph: OpGraph, *, position: int) -> tuple[Traffic, ...]:
         for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):  # BARRIER has no ports
             if name == ABSENT or graph.buffers[name].role not in ("weight", "constant", "state"):
                 continue
-            read = _Read(node, graph.buffers[name], graph, position)
+            read = _Read(node, graph.buffers[name], graph, position, tokens)
             rule = PARTLY_READ.get((node.op, port.name))
             if rule is None and read.spec.role == "state":
                 raise KeyError(f"{node!r}: how much of {name} it reads is not known to mem/traffic.py")
             add(read.spec, rule(read) if rule else read.whole_bytes, 0)
         for port, name in zip(OPS[node.op].outputs, node.outputs, strict=False):
             if port.inplace is not None and graph.buffers[name].role == "state":
-                add(graph.buffers[name], 0, _Read(node, graph.buffers[name], graph, position).row_bytes)
+                spec = graph.buffers[name]
+                rows = tokens if _kind(spec) == "kv" else 1
+                add(spec, 0, rows * _Read(node, spec, graph, position, tokens).row_bytes)
     order = ("weight", "constant", "kv", "state")
     return tuple(sorted(totals.values(), key=lambda row: order.index(row.kind)))
 

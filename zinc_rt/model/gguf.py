@@ -148,6 +148,20 @@ def digest(gguf: GGUFFile, *, advance: Callable[[int], None] = lambda size_bytes
     return text
 
 
+def header_digest(gguf: GGUFFile) -> str:
+    """sha256 (hex) over metadata, and the tensors' names, types and shapes. Reads no tensor."""
+    total = hashlib.sha256(b"zinc-rt gguf header 1\n")
+    for key in sorted(gguf.metadata):
+        value = gguf.metadata[key]
+        if isinstance(value, np.ndarray):
+            total.update(f"{key}\0{value.dtype.str}\0{value.shape}\0".encode() + value.tobytes())
+        else:
+            total.update(f"{key}\0{value!r}\0".encode())
+    for tensor in gguf.tensors.values():
+        total.update(f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0".encode())
+    return total.hexdigest()
+
+
 def _digest(gguf: GGUFFile, advance: Callable[[int], None]) -> str:
     total = hashlib.sha256(b"zinc-rt gguf digest 1\n")
     for key in sorted(gguf.metadata):

@@ -25,7 +25,7 @@ Place = tuple[int, int, int]  # lane // 16, register, half: where an element of 
 class Behaviour:
     """What a simulated device does where it can do either: rows of zinc_rt/facts.yaml by their ids, which say what
     each is. `stops_at`: findings after which a queue does not go on. `wmma_f16_order`: in which
-    v_wmma_f32_16x16x16_f16 adds, wave32; empty: as wmma.py has it."""
+    v_wmma_f32_16x16x16_f16 adds one product after the other, wave32; empty: four a step, as captured."""
 
     ids_without_enables: str = table()["ids_without_enables"].value
     protected_fence: str = table()["protected_fence"].value
@@ -84,14 +84,14 @@ def _one_of(*values: str) -> Callable[[str, Any], str]:
 
 
 def _order(name: str, value: Any) -> tuple[Place, ...]:
-    """A list of places, each once; "not sequential" leaves the default, for no order can express it."""
-    if value == "not sequential":
+    """A list of places, each once: one product after the other. The default's name and "neither" leave that."""
+    if value in (table()["wmma_f16_order"].value, "neither"):
         return ()
     every = {(group, register, half) for group in range(2) for register in range(4) for half in range(2)}
     places = [tuple(each) for each in value] if isinstance(value, list) and all(map(_is_list, value)) else []
     if len(places) != WMMA_LENGTH or set(places) != every:
         raise InputError(
-            f"fact {name} is {str(value)[:60]}, wanted 'not sequential' or {WMMA_LENGTH} different places "
+            f"fact {name} is {str(value)[:60]}, wanted 'four a step', 'neither' or {WMMA_LENGTH} different places "
             "[lane // 16, register 0 to 3, half]",
             next=_AGAIN,
         )

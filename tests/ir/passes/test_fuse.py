@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,6 @@ from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.verify import verify
 from zinc_rt.model.gguf import read_gguf
 
-FUSED = (Op.RMS_NORM_FUSED_ROPE_KV_WRITE, Op.RESIDUAL_RMS_NORM)
 WIDTH = 8
 
 
@@ -70,7 +70,7 @@ def test_what_no_kernel_runs_stays_as_it_is() -> None:
     graph = model_graph("qwen3-q")
     assert fuse(graph, lambda node, of: False) is graph
     only_norms = fuse(graph, lambda node, of: node.op is Op.RESIDUAL_RMS_NORM)
-    assert ops(only_norms)[FUSED[0]] == 0 and ops(only_norms)[FUSED[1]] == 2 * 3
+    assert ops(only_norms)[Op.RMS_NORM_FUSED_ROPE_KV_WRITE] == 0 and ops(only_norms)[Op.RESIDUAL_RMS_NORM] == 2 * 3
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -78,7 +78,7 @@ def test_models_lose_nodes_and_no_operand(name: str) -> None:
     graph = model_graph(name)
     fused = fuse(graph, always)
     verify(fused)
-    assert len(fused.nodes) < len(graph.nodes) and ops(fused)[Op.RESIDUAL_RMS_NORM]
+    assert len(fused.nodes) < len(graph.nodes) and ops(fused)[Op.ADD] < ops(graph)[Op.ADD]
     read = {each for node in graph.nodes for each in node.inputs if graph.buffers.get(each) and "model." in each}
     assert read <= {each for node in fused.nodes for each in node.inputs}
     assert {spec.name for spec in graph.by_role("output", "state")} == {
@@ -86,21 +86,139 @@ def test_models_lose_nodes_and_no_operand(name: str) -> None:
     }
 
 
-def logits(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.ndarray:
+def projected(*ops: Op, more: Callable[[Builder], None] = lambda builder: None, size: int = WIDTH) -> OpGraph:
+    """The norm of what is embedded, and a projection of it for each of `ops`, which take the last one too."""
+    builder = Builder("projected", "decode")
+    builder.buffer("request[slot].token_id", ("tokens",), "i32", "step")
+    builder.buffer("model.table", (4, WIDTH), "f32", "weight")
+    builder.buffer("model.norm", (size,), "f32", "weight")
+    for name in ("act.x", "act.n"):
+        builder.buffer(name, ("tokens", WIDTH), "f32", "activation")
+    builder.node(Op.EMBED, ("request[slot].token_id", "model.table"), ("act.x",))
+    builder.node(Op.RMS_NORM, ("act.x", "model.norm"), ("act.n",), eps=1e-5, size=size)
+    before = "act.x"
+    for number, op in enumerate(ops):
+        last = number == len(ops) - 1
+        builder.buffer(f"model.w[{number}]", (WIDTH, WIDTH), "f32", "weight")
+        builder.buffer(f"act.p[{number}]", ("tokens", WIDTH), "f32", "activation")
+        builder.buffer(f"act.y[{number}]", ("tokens", WIDTH), "f32", "output" if last else "activation")
+        builder.node(Op.MATMUL, ("act.n", f"model.w[{number}]"), (f"act.p[{number}]",))
+        builder.node(op, (before, f"act.p[{number}]"), (f"act.y[{number}]",))
+        before = f"act.y[{number}]"
+    more(builder)
+    return builder.build()
+
+
+def test_a_projection_takes_the_norm_before_it_and_the_sum_behind_it() -> None:
+    graph = projected(Op.ADD)
+    fused = fuse(graph, always)
+    verify(fused)
+    _, node = fused.nodes
+    assert node.op is Op.MATMUL and node.attrs == {"eps": 1e-5} and node.outputs == ("act.y[0]",)
+    assert node.inputs == ("act.x", "model.w[0]", ABSENT, ABSENT, "model.norm", "act.x")
+    of_heads = fuse(projected(Op.ADD, size=WIDTH // 2), always)
+    assert ops(of_heads)[Op.RMS_NORM] == 1 and not ops(of_heads)[Op.ADD]
+
+
+def test_a_norm_that_something_else_reads_stays() -> None:
+    def read(builder: Builder) -> None:
+        builder.buffer("act.twice", ("tokens", WIDTH), "f32", "output")
+        builder.node(Op.SCALE, ("act.n", ABSENT), ("act.twice",), factor=2.0)
+
+    fused = fuse(projected(Op.ADD, more=read), always)
+    assert ops(fused)[Op.RMS_NORM] == 1 and not ops(fused)[Op.ADD]
+
+
+def test_three_projections_of_a_norm_are_one_node_and_four_have_it_each() -> None:
+    graph = projected(Op.SWIGLU, Op.SWIGLU, Op.SWIGLU)
+    fused = fuse(graph, always)
+    verify(fused)
+    node = next(node for node in fused.nodes if node.op is Op.RMS_NORM_FUSED_QKV)
+    assert node.inputs[:5] == ("act.x", "model.norm", "model.w[0]", "model.w[1]", "model.w[2]")
+    assert node.outputs == ("act.p[0]", "act.p[1]", "act.p[2]") and not ops(fused)[Op.MATMUL]
+    four = fuse(projected(*[Op.SWIGLU] * 4), always)
+    verify(four)
+    assert [node.inputs[4] for node in four.nodes if node.op is Op.MATMUL] == ["model.norm"] * 4
+    assert not ops(four)[Op.RMS_NORM]
+
+
+def test_many_tokens_keep_norms_and_projections_apart() -> None:
+    graph = replace(projected(Op.ADD), stage="prefill")
+    assert fuse(graph, always) is graph
+
+
+def test_gate_up_and_their_product_are_one_node() -> None:
+    graph = model_graph("gemma3-q") if "gemma3-q" in MODELS else model_graph("qwen3-q")
+    fused = fuse(graph, always)
+    wanted = sum(ops(graph)[op] for op in (Op.SWIGLU, Op.GEGLU))
+    nodes = [node for node in fused.nodes if node.op is Op.RMS_NORM_FUSED_MLP_GATE_UP]
+    assert len(nodes) == wanted > 0 and {len(node.outputs) for node in nodes} == {1}
+    assert {node.attrs["activation"] for node in nodes} <= {"silu", "gelu"}
+
+
+def steps(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.ndarray:
+    """Logits of a prompt, then of tokens one by one: both stages."""
     with Engine(read_gguf(model), CpuBackend("canonical-1", threads=1), ctx=32, transform=transform) as engine:
-        return engine.forward([3, 1, 4, 1, 5, 9, 2, 6, 5])
+        sequence = engine.open()
+        return np.concatenate([engine.extend(sequence, each) for each in ([3, 1, 4, 1, 5, 9], [2], [6])])
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen35moe", "gemma3", "phi3", "deepseek2", "mamba"])
 def test_the_oracle_gives_the_fused_graph_the_bits_of_the_plain_one(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
-    fused = logits(path, lambda graph: fuse(graph, always))
-    assert fused.tobytes() == logits(path, None).tobytes()
+    fused = steps(path, lambda graph: fuse(graph, always))
+    assert fused.tobytes() == steps(path, None).tobytes()
 
 
-def test_the_shared_experts_sum_is_its_own_nodes() -> None:
+def test_experts_are_a_router_two_projections_and_a_sum() -> None:
     graph = model_graph("qwen35moe-q")
     fused = fuse(graph, always)
-    shared = [node for node in fused.nodes if node.op is Op.SHARED_EXPERT]
-    assert shared and all(node.inputs[5] != ABSENT and node.label.startswith("ffn_out-") for node in shared)
+    verify(fused)
+    summed = [node for node in fused.nodes if node.op is Op.MOE_DOWN_ACC]
+    assert summed and all(ABSENT not in node.inputs[5:] and node.label.startswith("l_out-") for node in summed)
+    shared = {node.outputs[0] for node in fused.nodes if node.op is Op.SHARED_EXPERT}
+    assert {node.inputs[5] for node in summed} == shared
+    assert not ops(fused)[Op.MOE_SWIGLU] and not ops(fused)[Op.ADD]
+    assert all(node.attrs["activation"] == "silu" for node in fused.nodes if node.op is Op.MOE_GATE_UP)
+    routers = [node for node in fused.nodes if node.op is Op.MOE_GATE_TOPK]
+    assert all(node.inputs[3] != ABSENT for node in routers)
+    norms = [node for node in fused.nodes if node.op is Op.RMS_NORM]  # for the experts, beside the router's own
+    assert len(norms) == len(routers) + 1
+
+
+def test_what_an_expert_is_scaled_by_is_no_residual() -> None:
+    """The third summand has no port: it stays an ADD."""
+    builder = Builder("experts")
+    for name, shape in (
+        ("act.x", ("tokens", 2, 4)),
+        ("act.w", ("tokens", 2)),
+        *((f"act.r[{i}]", ("tokens", 4)) for i in range(6)),
+    ):
+        builder.buffer(name, shape, "f32", "activation" if name != "act.r[5]" else "output")
+    builder.buffer("act.ids", ("tokens", 2), "i32", "activation")
+    builder.buffer("model.down", (3, 4, 4), "f32", "weight")
+    builder.node(Op.MOE_DOWN_ACC, ("act.x", "model.down", "act.ids", "act.w"), ("act.r[0]",))
+    for index, other in enumerate(("act.r[1]", "act.r[1]", "act.r[1]")):
+        total = f"act.r[{(0, 2, 3)[index]}]"
+        builder.node(Op.ADD, (total, other), (f"act.r[{(2, 3, 5)[index]}]",))
+    fused = fuse(builder.build(), always)
+    assert [node.op for node in fused.nodes] == [Op.MOE_DOWN_ACC, Op.ADD]
+    assert fused.nodes[0].inputs[5:] == ("act.r[1]", "act.r[1]")
+
+
+def test_a_norm_of_what_is_added_is_added_by_it() -> None:
+    graph = model_graph("gemma4-q")
+    fused = fuse(graph, always)
+    verify(fused)
+    summed = [node for node in fused.nodes if node.op is Op.RMS_NORM and node.inputs[2] != ABSENT]
+    assert summed and not ops(fused)[Op.ADD] and not ops(fused)[Op.RESIDUAL_RMS_NORM]
+    none = fuse(graph, lambda node, of: node.op is not Op.RMS_NORM)
+    assert all(node.inputs[2] == ABSENT for node in none.nodes if node.op is Op.RMS_NORM)
+
+
+def test_heads_are_one_node_though_keys_were_written_before_queries_were_projected() -> None:
+    graph = model_graph("gemma4-q")
+    assert ops(fuse(graph, always))[Op.RMS_NORM_FUSED_ROPE_KV_WRITE] == ops(graph)[Op.KV_WRITE_BATCHED] > 0
+    apart = fuse(graph, lambda node, of: node.op is not Op.RMS_NORM_FUSED_QKV)
+    assert not ops(apart)[Op.RMS_NORM_FUSED_ROPE_KV_WRITE]

@@ -51,6 +51,36 @@ def test_norm_and_projections_as_one_node(dtype: str) -> None:
     check(Op.RMS_NORM_FUSED_MLP_GATE_UP, x, norm, q, k, eps=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "k"), [("f32", 5), ("f16", 2691), ("q8_0", 96), ("q4_0", 4736), ("q5_k", 2816)])
+def test_a_projection_of_a_norm_onto_a_residual(dtype: str, k: int) -> None:
+    """k: of less than a step, of whole loops of the norm's dot, and of each of its tails."""
+    x, norm, residual = floats(1, 3, k, scale=3), weight(floats(2, k)), floats(4, 3, 33, scale=20)
+    w, scale = weight(floats(3, 33, k), dtype), weight(np.array([0.37], np.float32), "f16")
+    x[1, k // 2] = np.inf  # a reciprocal of 0
+    check(Op.MATMUL, x, w, None, scale, norm, residual, eps=1e-6, capacity={"tokens": 4})
+    check(Op.MATMUL, x, w, weight(floats(5, 33)), None, norm, residual, eps=1e-6)
+    check(Op.MATMUL, x, w, None, None, None, residual)
+    check(Op.MATMUL, x, w, None, None, norm, residual, eps=1e-6, capacity={"tokens": TUNING.matmul_capacity})
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu"])
+def test_gate_up_and_their_product(activation: str) -> None:
+    x, norm = floats(1, 3, 256, scale=3), weight(floats(2, 256))
+    gate, up = (weight(floats(seed, 19, 256), "q4_k") for seed in (3, 4))
+    attrs = {"eps": 1e-6, "activation": activation}
+    check(Op.RMS_NORM_FUSED_MLP_GATE_UP, x, norm, gate, up, **attrs, capacity={"tokens": 4})
+    check(Op.RMS_NORM_FUSED_MLP_GATE_UP, x, norm, gate, weight(floats(4, 19, 256), "q6_k"), **attrs)
+    experts = [weight(floats(seed, 5, 9, 256), "q8_0") for seed in (3, 4)]
+    check(Op.MOE_GATE_UP, x, *experts, EXPERTS, activation=activation, capacity={"tokens": 4})
+
+
+def test_experts_summed_onto_two_others() -> None:
+    x, w, down = floats(1, 3, 2, 256), floats(2, 3, 2), weight(floats(3, 5, 131, 256), "q8_0")
+    hidden, residual = (floats(seed, 3, 131, scale=10) for seed in (4, 5))
+    check(Op.MOE_DOWN_ACC, x, down, EXPERTS, w, None, hidden, residual, capacity={"tokens": 4})
+    check(Op.MOE_DOWN_ACC, x, down, EXPERTS, w, None, None, residual)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q6_k"])
 @pytest.mark.parametrize("scaled", [True, False])
 def test_gate_and_up_of_the_chosen_experts(dtype: str, scaled: bool) -> None:

@@ -22,6 +22,8 @@ def test_weights_are_scaled_as_asked(how: dict[str, float]) -> None:
 def test_a_bias_moves_the_choice_and_not_the_weights() -> None:
     bias = weight(floats(5, 33), "f32")
     check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 33, 64), "f32"), bias, k=6)
+    norm = weight(floats(4, 64), "f32")
+    check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 33, 64), "f32"), bias, norm, k=6, eps=1e-5)
 
 
 def test_ties_go_to_the_lower_expert_and_all_can_be_chosen() -> None:

@@ -121,6 +121,45 @@ def test_delta_net_learns_an_infinite_value() -> None:
     assert np.isinf(y[0, 0]) and np.isfinite(y[0, 1:]).all()
 
 
+@pytest.mark.parametrize("taps", [2, 3, 5, 9])
+def test_convolutions_of_other_widths(taps: int) -> None:
+    """Prompts longer than the line and shorter, and a sequence without a token, whose inputs stay."""
+    w, state = weight(floats(2, 37, taps), "f32"), floats(3, 4, taps - 1, 37)
+    x, bias = floats(1, 6, 37), weight(floats(4, 37), "f32")
+    check(Op.SSM_CONV1D, x, w, state[:3], SEQUENCE, bias)
+    check(
+        Op.SSM_CONV1D,
+        floats(1, 20, 37),
+        w,
+        state[:3],
+        np.repeat([0, 2], [19, 1]).astype(np.int32),
+        None,
+        silu=False,
+    )
+    check(Op.SSM_CONV1D_UPDATE, x, w, state, SEQUENCE, None)
+    check(Op.SSM_CONV1D_UPDATE_IDS, x, w, state, SEQUENCE, SOURCE, TARGET, bias)
+    check(Op.SSM_CONV1D_UPDATE_IDS, x, w, state, SEQUENCE, FORKED, OWN, None, disjoint=True)
+
+
+@pytest.mark.parametrize(("k_heads", "v_heads", "d"), [(1, 1, 1), (1, 2, 7), (2, 4, 66), (1, 1, 132), (1, 2, 259)])
+def test_delta_net_of_other_widths(k_heads: int, v_heads: int, d: int) -> None:
+    how = {"k_heads": k_heads, "v_heads": v_heads, "head_dim": d, "eps": 1e-6, "grouping": "tiled"}
+    given, state = delta(k_heads, v_heads, d, 6), floats(6, 4, v_heads, d, d)
+    check(Op.SSM_DELTA_NET, *given, state[:3], SEQUENCE, **how)
+    check(Op.SSM_DELTA_NET, *given, state[:3], np.array([0, 0, 0, 2, 2, 2], np.int32), **how)  # 1 has no token
+    check(Op.SSM_DELTA_NET_INPLACE_IDS, *given, state, SEQUENCE, SOURCE, TARGET, **how)
+
+
+@pytest.mark.parametrize("states", [1, 5, 16, 17, 127, 130, 300])
+def test_scans_of_any_number_of_states(states: int) -> None:
+    channels = 3
+    sizes = ((6, channels), (6, channels), (6, states), (6, states))
+    u, dt, b, c = (floats(seed, *size) for seed, size in enumerate(sizes))
+    a, d = weight(-np.abs(floats(5, channels, states))), weight(floats(6, channels))
+    for sequence in (SEQUENCE, np.array([0, 0, 0, 0, 2, 2], np.int32)):
+        check(Op.SSM_SCAN, u, dt, b, c, a, d, floats(7, 3, channels, states), sequence)
+
+
 @pytest.mark.parametrize("shape", [(5,), (3, 100), (2, 3, 50)])
 def test_request_state_is_gathered_and_scattered(shape: tuple[int, ...]) -> None:
     table, slot = floats(1, 6, *shape), np.array([4, 0, 5], np.int32)

@@ -156,10 +156,8 @@ def test_another_queue_runs_while_one_spins() -> None:
 @pytest.mark.parametrize(
     ("launch", "said"),
     [
-        ({"rsrc1": 0xC0 << 12 | 3}, "f32 denormals"),
-        ({"rsrc1": 0xF1 << 12 | 3}, "rounding"),
         ({"rsrc2": 17 << 1}, "16 user data registers"),
-        ({"rsrc2": 1 << 6}, "DYNAMIC_VGPR"),
+        ({"rsrc2": 1 << 6, "initiator": 5}, "DYNAMIC_VGPR"),
         ({"rsrc2": 200 << 15}, "LDS_SIZE"),
         ({"rsrc2": 1}, "SCRATCH_EN"),
     ],

@@ -52,6 +52,22 @@ v_fma_f32 v5, -v5, v8, v6
 v_div_fmas_f32 v5, v5, v7, v8
 v_div_fixup_f32 v10, v5, v2, v1
 """
+# 16 bytes of A and of B a lane; all of C is v3. One workgroup a product.
+WMMA_ROWS = """
+v_lshlrev_b32 v4, 2, v0
+global_load_b128 v[20:23], v4, s[0:1]
+global_load_b128 v[24:27], v4, s[2:3]
+v_mov_b32 v10, v3
+v_mov_b32 v11, v3
+v_mov_b32 v12, v3
+v_mov_b32 v13, v3
+v_mov_b32 v14, v3
+v_mov_b32 v15, v3
+v_mov_b32 v16, v3
+v_mov_b32 v17, v3
+s_wait_loadcnt 0
+v_wmma_f32_16x16x16_KIND v[10:17], v[20:23], v[24:27], v[10:17]
+"""
 PROGRAMS = {
     "divide_32": DIVIDE_32,
     "divide_64": """
@@ -170,6 +186,28 @@ v_permlanex16_b32 v10, v1, s30, s31
     "matrix_off": """
 s_mov_b32 exec_lo, 0x7fffffff
 v_wmma_i32_16x16x16_iu4 v[10:17], v1, v2, 0
+""",
+    "dot2_rows": "v_dot2_f32_f16 v10, v1, v2, v3\nv_dot2_f32_bf16 v11, v1, v2, v3\n",
+    **{f"wmma_rows_{kind}": WMMA_ROWS.replace("KIND", kind) for kind in ("f16", "bf16")},
+    "captured_choices": """
+v_min_num_f32 v10, v1, v2
+v_max_num_f32 v11, v1, v2
+v_minimum_f32 v12, v1, v2
+v_maximum_f32 v13, v1, v2
+v_med3_num_f32 v14, v1, v2, v3
+v_fract_f32 v15, v1
+v_mul_f32 v16, v1, v2 mul:2
+v_mul_f32 v17, v1, v2 div:2
+""",
+    "captured_conversions": """
+v_cvt_floor_i32_f32 v10, v1
+v_cvt_nearest_i32_f32 v11, v1
+v_cvt_i32_f32 v12, v1
+v_cvt_f32_fp8 v13, v2
+v_cvt_f32_bf8 v14, v2
+v_cvt_pk_fp8_f32 v15, v1, v1
+v_cvt_pk_bf8_f32 v16, v1, v1
+v_max_num_f32 v17, v1, v1 clamp
 """,
     "matrix_on": "v_wmma_i32_16x16x16_iu4 v[10:17], v1, v2, 1 neg_lo:[1,0,0]\n",
 }

@@ -147,18 +147,25 @@ def max_num(a: Array, b: Array) -> Array:
 def _select_number(a: Array, b: Array, take_a: Array) -> Array:
     out = np.where(take_a, a, b)
     out = np.where(np.isnan(b), a, out)
-    return np.where(np.isnan(a), b, out)
+    out = np.where(np.isnan(a), b, out)
+    return np.where(np.isnan(a) & np.isnan(b), quiet(a, a.dtype.type), out)  # captured: the first, quieted
 
 
 def minimum(a: Array, b: Array) -> Array:
     """The smaller; NaN where either is (manual, V_MINIMUM_F32)."""
     out = np.where((a < b) | (a == b) & np.signbit(a), a, b)
-    return np.where(np.isnan(b), b, np.where(np.isnan(a), a, out))
+    return _first_nan(a, b, out)
+
+
+def _first_nan(a: Array, b: Array, out: Array) -> Array:
+    """In order of sources, quieted; a signalling one has no precedence (captured)."""
+    kind = a.dtype.type
+    return np.where(np.isnan(a), quiet(a, kind), np.where(np.isnan(b), quiet(b, kind), out))
 
 
 def maximum(a: Array, b: Array) -> Array:
     out = np.where((a > b) | (a == b) & np.signbit(b), a, b)
-    return np.where(np.isnan(b), b, np.where(np.isnan(a), a, out))
+    return _first_nan(a, b, out)
 
 
 def toward_zero16(value: Array) -> Array:
@@ -196,7 +203,8 @@ def small_to_f32(bits: Array, exponent_bits: int) -> Array:
         magnitude = np.where((exponent == top) & (fraction == 7), np.nan, magnitude)
     else:
         magnitude = np.where(exponent == top, np.where(fraction == 0, np.inf, np.nan), magnitude)
-    return np.where(code & 0x80, -magnitude, magnitude).astype(F32)
+    out = np.where(code & 0x80, -magnitude, magnitude).astype(F32)
+    return np.where(np.isnan(out), np.array([0xFFC00000], np.uint32).view(F32), out)  # captured
 
 
 def f32_to_small(value: Array, exponent_bits: int) -> Array:
@@ -210,7 +218,7 @@ def f32_to_small(value: Array, exponent_bits: int) -> Array:
     exponent = np.where(finite == 0, 1 - bias, np.maximum(exponent - 1, 1 - bias))
     steps = np.rint(np.ldexp(finite, mantissa_bits - exponent)).astype(np.int64)  # rint: ties to even
     code = steps + ((exponent - (1 - bias)) << mantissa_bits)
-    nan, over = (0x7F, 0x7F) if exponent_bits == 4 else (0x7F, 0x7C)
+    nan, over = (0xFF, 0x7F) if exponent_bits == 4 else (0xFE, 0x7C)  # NaNs as captured
     largest = 0x7E if exponent_bits == 4 else 0x7B
     code = np.where((code > largest) | np.isinf(value), over, code)
-    return (np.where(np.isnan(value), nan, code) | sign).astype(np.uint32)
+    return np.where(np.isnan(value), nan, code | sign).astype(np.uint32)

@@ -120,7 +120,7 @@ def compute(name: str, kind: str, rounding: int, near: Array, values: Sequence[A
         terms = [(Fraction(value[lane].item()), bool(np.signbit(value[lane]))) for value in values]
         out[lane] = total(exact(*terms), rounding, kind)
     if operation(name) == "fract":
-        out = np.minimum(out, np.nextafter(out.dtype.type(1), out.dtype.type(0)))
+        out = np.minimum(out, np.nextafter(out.dtype.type(1), out.dtype.type(0))) + out.dtype.type(0)
     return out
 
 

@@ -1,6 +1,6 @@
 """VOP3P: packed 16-bit arithmetic, mixed precision, dot products.
 
-Float dot products are summed in float64: the manual does not define their order or rounding.
+Dot products of two halves are model_dot's; those of four 8-bit floats are summed in float64: nothing says how.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from sim.shader_model import model_dot as dot
 from sim.shader_model import model_floats as floats
 from sim.shader_model import model_modes as modes
 from sim.shader_model.model_lanes import dpp_reader
@@ -185,12 +186,9 @@ def _bind_dot_integer(instruction: Instruction, width: int) -> Step:
     return step
 
 
-def _f16_pair(value: Array) -> tuple[Array, Array]:
-    return value.astype(U16).view(F16).astype(F32), (value >> U32(16)).astype(U16).view(F16).astype(F32)
-
-
-def _bf16_pair(value: Array) -> tuple[Array, Array]:
-    return (value << U32(16)).view(F32), (value & U32(0xFFFF0000)).view(F32)
+def _pair(value: Array) -> Array:
+    """uint16 [lanes, 2]: the halves."""
+    return np.stack([value.astype(U16), (value >> U32(16)).astype(U16)], axis=-1)
 
 
 def _dot_source(operand: Operand, is_bf16: bool, width: int) -> Read:
@@ -215,7 +213,7 @@ def _bind_dot2(instruction: Instruction, width: int) -> Step:
         modifier_bits(instruction, "neg_hi", (0, 0, 0)),
     )
     moved = dpp_reader(instruction, operands[1].index, width) if "DPP" in instruction.encoding else None
-    split = _bf16_pair if is_bf16 else _f16_pair
+    kind = "bf16" if is_bf16 else "f16"
     register = operands[0].index
 
     def step(wave: Wave) -> None:
@@ -224,16 +222,17 @@ def _bind_dot2(instruction: Instruction, width: int) -> Step:
             first, where = moved(wave)
         else:
             first = a(wave)
-        total = c(wave).view(F32).astype(F64)
-        total = np.abs(total) if neg_high[2] else total
-        total = -total if neg_low[2] else total
-        pairs = [split(first), split(b(wave))]
-        for select, negate in ((low, neg_low), (high, neg_high)):
-            x, y = (
-                pair[s].astype(F64) * (-1 if n else 1) for pair, s, n in zip(pairs, select, negate, strict=False)
-            )
-            total = total + x * y
-        wave.write_v(register, total.astype(F32).view(U32), where)
+        addend = c(wave)
+        addend = addend & U32(0x7FFFFFFF) if neg_high[2] else addend
+        addend = addend ^ U32(0x80000000) if neg_low[2] else addend
+        factors = []
+        for place, value in enumerate((first, b(wave))):
+            halves = [
+                (value >> U32(16 * select[place])).astype(U16) ^ U16(0x8000 * negate[place])
+                for select, negate in ((low, neg_low), (high, neg_high))
+            ]
+            factors.append(np.stack(halves, axis=-1))
+        wave.write_v(register, dot.step(*factors, addend, kind, "f32"), where)
 
     return step
 
@@ -279,41 +278,29 @@ def bind_dot2_half(instruction: Instruction, width: int) -> Step:
         wide = vector_reader(operands[3], 32, width, is_float=True)
         c = lambda wave: (wide(wave) >> U32(16)).astype(U16)  # noqa: E731
     moved = dpp_reader(instruction, operands[1].index, width) if "DPP" in instruction.encoding else None
-    split = _bf16_pair if is_bf16 else _f16_pair
+    kind = "bf16" if is_bf16 else "f16"
     register, high = destination_of(instruction, 16)
-    signs = [(-1.0 if o.negate else 1.0) for o in operands[1:4]]
+    signs = [U16(0x8000 * o.negate) for o in operands[1:4]]
 
     def step(wave: Wave) -> None:
         first, where = moved(wave) if moved is not None else (a(wave), None)
-        last = c(wave)
-        total = (floats.bf16_to_f32(last) if is_bf16 else last.view(F16)).astype(F64) * signs[2]
-        for x, y in zip(split(first), split(b(wave)), strict=True):
-            total = total + x.astype(F64) * signs[0] * (y.astype(F64) * signs[1])
-        bits = floats.f32_to_bf16(total.astype(F32)) if is_bf16 else total.astype(F16).view(U16)
+        factors = [_pair(value) ^ sign for value, sign in zip((first, b(wave)), signs, strict=False)]
+        bits = dot.step(*factors, (c(wave) ^ signs[2]).astype(U32), kind, kind).astype(U16)
         write_result(wave, register, bits, high, where)
 
     return step
 
 
-def _dot2acc(is_bf16: bool) -> Callable[[tuple[Operand, ...], int], Read]:
-    split = _bf16_pair if is_bf16 else _f16_pair
-
+def _dot2acc(kind: str) -> Callable[[tuple[Operand, ...], int], Read]:
     def bind_half(operands: tuple[Operand, ...], width: int) -> Read:
-        a, b = (_dot_source(o, is_bf16, width) for o in operands[1:3])
+        a, b = (_dot_source(o, kind == "bf16", width) for o in operands[1:3])
         register = operands[0].index
-
-        def compute(wave: Wave) -> Array:
-            total = wave.v[register].view(F32).astype(F64)
-            for x, y in zip(split(a(wave)), split(b(wave)), strict=True):
-                total = total + x.astype(F64) * y
-            return total.astype(F32).view(U32)
-
-        return compute
+        return lambda wave: dot.step(_pair(a(wave)), _pair(b(wave)), wave.v[register], kind, "f32")
 
     return bind_half
 
 
-DOT2ACC = {"v_dot2acc_f32_f16": _dot2acc(False), "v_dot2acc_f32_bf16": _dot2acc(True)}
+DOT2ACC = {"v_dot2acc_f32_f16": _dot2acc("f16"), "v_dot2acc_f32_bf16": _dot2acc("bf16")}
 
 
 def bind(instruction: Instruction, width: int) -> Step | None:

@@ -102,9 +102,10 @@ def finish(result: Array, kind: str, clamp: bool, omod: int) -> Array:
     if kind[0] == "f":
         value = np.asarray(result, dtype)
         if omod:
-            value = value * dtype({2: 2.0, 4: 4.0, -2: 0.5}[omod])
-            tiny = np.abs(value) < np.finfo(dtype).tiny  # denormals are flushed, -0 becomes +0
-            value = np.where(tiny, dtype(0), value).astype(dtype)
+            least = np.finfo(dtype).tiny
+            scaled = value * dtype({2: 2.0, 4: 4.0, -2: 0.5}[omod])
+            scaled = np.where(np.abs(scaled) < least, np.copysign(dtype(0), scaled), scaled)
+            value = np.where(np.abs(value) < least, dtype(0), scaled).astype(dtype)  # captured: +0 of any sign
         if clamp:
             value = np.where(np.isnan(value), dtype(0), np.clip(value, dtype(0), dtype(1))).astype(dtype) + dtype(
                 0

@@ -123,19 +123,19 @@ def _median(kind: str) -> Callable[..., Array]:
 
 
 def med3_num(a: Array, b: Array, c: Array) -> Array:
-    """With a NaN among them the smallest number; else the one in the middle (manual, V_MED3_NUM_F32)."""
+    """With a NaN among them the smallest number; else the one in the middle, -0 below +0 (captured)."""
     low = floats.min_num(floats.min_num(a, b), c)
-    high = floats.max_num(floats.max_num(a, b), c)
-    middle = np.where(
-        high == a, floats.max_num(b, c), np.where(high == b, floats.max_num(a, c), floats.max_num(a, b))
-    )
+    bits = {2: np.int16, 4: I32}[a.dtype.itemsize]
+    keys = [np.where(x.view(bits) < 0, ~x.view(bits) ^ np.iinfo(bits).min, x.view(bits)) for x in (a, b, c)]
+    order = np.argsort(np.stack(keys), axis=0, kind="stable")[1]
+    middle = np.choose(order, [a, b, c])
     return np.where(np.isnan(a) | np.isnan(b) | np.isnan(c), low, middle)
 
 
 def fract(a: Array) -> Array:
     """a - floor(a), never as much as 1."""
     with np.errstate(all="ignore"):
-        out = (a.astype(F64) - np.floor(a.astype(F64))).astype(a.dtype)
+        out = (a.astype(F64) - np.floor(a.astype(F64))).astype(a.dtype) + a.dtype.type(0)
     return np.minimum(out, np.nextafter(a.dtype.type(1), a.dtype.type(0)))
 
 
@@ -270,6 +270,16 @@ def _integers(kind: str) -> Callable[[Array], Array]:
     return lambda a: floats.to_integer(a, low, high)
 
 
+def _signed_nan(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """To integers, a NaN to the end of its sign (captured; the manual has 0)."""
+
+    def convert(a: Array) -> Array:
+        end = np.where(np.signbit(a), -(1 << 31), (1 << 31) - 1)
+        return np.where(np.isnan(a), end, _integers("i32")(function(a)))
+
+    return convert
+
+
 TABLE: dict[str, Row] = {
     "v_mov_b32": row("u32: u32", lambda a: a),
     "v_not_b32": row("u32: u32", lambda a: ~a),
@@ -286,8 +296,8 @@ TABLE: dict[str, Row] = {
     "v_cvt_f32_u32": row("f32: u32", lambda a: a.astype(F32)),
     "v_cvt_i32_f32": row("i32: f32", _integers("i32")),
     "v_cvt_u32_f32": row("u32: f32", _integers("u32")),
-    "v_cvt_nearest_i32_f32": row("i32: f32", lambda a: _integers("i32")(np.floor(a.astype(F64) + 0.5))),
-    "v_cvt_floor_i32_f32": row("i32: f32", lambda a: _integers("i32")(np.floor(a))),
+    "v_cvt_nearest_i32_f32": row("i32: f32", _signed_nan(lambda a: np.floor(a.astype(F64) + 0.5))),
+    "v_cvt_floor_i32_f32": row("i32: f32", _signed_nan(np.floor)),
     "v_cvt_f16_f32": row("f16: f32", half),
     "v_cvt_f32_f16": row("f32: f16", lambda a: a.astype(F32)),
     "v_cvt_f64_f32": row("f64: f32", lambda a: a.astype(F64)),

@@ -1,10 +1,11 @@
-"""WMMA: products of 16x16 matrices spread over a wave. Float sums are float64, as the manual leaves them open."""
+"""WMMA: products of 16x16 matrices spread over a wave. Sums of 8-bit floats are float64: nothing says how."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
+from sim.shader_model import model_dot as dot
 from sim.shader_model import model_floats as floats
 from sim.shader_model.model_packed import modifier_bits
 from sim.shader_model.model_state import Wave, vector_reader
@@ -90,7 +91,45 @@ def bind(instruction: Instruction, width: int) -> Step:
             values[:, 1::2] *= -1.0 if neg_high[place] else 1.0
         return values
 
+    def raw_c(wave: Wave) -> Array:
+        """uint32 [16, 16]: bits of C, under abs and neg."""
+        if constant is not None:
+            bits = np.full((16, 16), constant & (0xFFFF if half_result else 0xFFFFFFFF), U32)
+        else:
+            words = np.array([wave.v[c.index + i] for i in range(c.width)])
+            bits = words[registers >> 1 if half_result else registers, lanes]
+            bits = bits >> (16 * (registers & 1)).astype(U32) & U32(0xFFFF) if half_result else bits
+        sign = U32(0x8000 if half_result else 0x80000000)
+        bits = bits & ~sign if neg_high[2] else bits
+        return bits ^ sign if neg_low[2] else bits
+
+    def in_steps(wave: Wave) -> Array:
+        """uint32 [16, 16]: four products a step; a wave of 32 takes each lane group's upper registers last."""
+        factors = []
+        for place, operand in enumerate((a, b)):
+            bits = _matrix(wave, operand, 16, lambda x: x.astype(U16), groups)
+            bits[:, 0::2] ^= U16(0x8000 * neg_low[place])
+            bits[:, 1::2] ^= U16(0x8000 * neg_high[place])
+            factors.append(bits)
+        total = raw_c(wave)
+        for start in (0, 8, 4, 12) if width == 32 else (0, 4, 8, 12):
+            left, right = (factor[:, start : start + 4] for factor in factors)
+            shape = (16, 16, 4)
+            rows, columns = np.broadcast_to(left[:, None], shape), np.broadcast_to(right[None, :], shape)
+            total = dot.step(rows, columns, total, kind_a, result_kind)
+        return total
+
     def step(wave: Wave) -> None:
+        if bits_a == 16 and not is_integer:
+            bits = in_steps(wave)
+            out = np.zeros((to.width, width), U32)
+            if half_result:
+                np.bitwise_or.at(out, (registers >> 1, lanes), bits << (16 * (registers & 1)).astype(U32))
+            else:
+                out[registers, lanes] = bits
+            for i in range(to.width):
+                wave.write_v(to.index + i, out[i])
+            return
         old = load_c(wave)
         if not is_integer:
             old = np.abs(old) if neg_high[2] else old

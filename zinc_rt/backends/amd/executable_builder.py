@@ -24,11 +24,13 @@ from zinc_rt.kernels.launch import Ref
 from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan, plan_block
+from zinc_rt.lower import DispatchPlan, LoweredGraph, PlannedGraph, dispatches_of, plan_block
 from zinc_rt.lower.dispatch_plan import places
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint import QueueInterface as LintQueue
+
+Program = LoweredGraph | PlannedGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class ExecutableBuilder:
     debug: bool = False
     built: set[AmdExecutable] = field(default_factory=set)
 
-    def build(self, lowered: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
+    def build(self, lowered: Program | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         """The host writes it through the BAR: flush before it runs."""
         made = self._packets(lowered) if isinstance(lowered, PacketList) else self._graph(lowered, buffers)
         self.built.add(made)
@@ -71,13 +73,13 @@ class ExecutableBuilder:
         if self.code is not None:
             self.code.release(executable.loaded)
 
-    def _graph(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> AmdExecutable:
+    def _graph(self, lowered: Program, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         if self.code is None:
             raise UnsupportedError(
                 f"tier {self.tier} has no kernels for {self.device.arch}",
                 next="run models with --tier t_cpu",
             )
-        plan = dispatch_plan(lowered)
+        plan = dispatches_of(lowered)
         with ExitStack() as undo:
             kernels = self.code.load(step.code for step in plan.dispatches)
             undo.callback(self.code.release, kernels)
@@ -114,14 +116,14 @@ class ExecutableBuilder:
     def _name(
         self,
         plan: DispatchPlan,
-        lowered: LoweredGraph,
+        lowered: Program,
         buffers: Mapping[str, Buffer],
         executable: AmdExecutable,
         va: int,
     ) -> None:
         """Announce what lies where, last of all: in buffers that others use too a failed build leaves no names."""
         own: list[NamedRange] = []
-        for allocation, offset, size_bytes, name in places(plan, lowered):
+        for allocation, offset, size_bytes, name in places(plan, lowered.graph, lowered.plan):
             if allocation:
                 buffer = buffers[allocation]
                 executable.placed.setdefault(buffer, []).append((_va(buffer) + offset, size_bytes, name))
@@ -160,7 +162,7 @@ def _va(buffer: Buffer) -> int:
     return buffer.gpu_va
 
 
-def _address(lowered: LoweredGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
+def _address(lowered: Program, buffers: Mapping[str, Buffer], place: Ref) -> int:
     """Where a byte of a graph's buffer lies: in a resident weight, or an allocation of the memory plan."""
     if place.name in buffers:
         return _va(buffers[place.name]) + place.offset_bytes
@@ -168,7 +170,7 @@ def _address(lowered: LoweredGraph, buffers: Mapping[str, Buffer], place: Ref) -
     return _va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
 
 
-def _extent(lowered: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> Range:
+def _extent(lowered: Program, buffers: Mapping[str, Buffer], name: str) -> Range:
     """Where a buffer of a graph lies, first byte and the one behind the last."""
     first = _address(lowered, buffers, Ref(name))
     size = buffers[name].size_bytes if name in buffers else lowered.plan.placements[name].size_bytes

@@ -32,7 +32,7 @@ from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Stream
 from zinc_rt.kernels.launch import Launch, Operand, Ref
 from zinc_rt.kernels.sets import SpirvKernelSet
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import LoweredGraph
+from zinc_rt.lower import LoweredGraph, PlannedGraph
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.object_cache import ObjectCache
 
@@ -60,6 +60,7 @@ class VulkanBackend(ClosedAtExit):
     in the process that opened it."""
 
     instrument: None = None
+    builds_planned = True
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class VulkanBackend(ClosedAtExit):
 
     # Executables
 
-    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
+    def build(self, lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
         """Recorded once; pipelines that are missing are compiled together."""
         self._check_process()
         executable = self.builder.build(lowered, buffers)

@@ -35,7 +35,7 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import Grid, Ref
-from zinc_rt.lower import Barrier, Dispatch, DispatchPlan, LoweredGraph, dispatch_plan, plan_block
+from zinc_rt.lower import Barrier, Dispatch, DispatchPlan, LoweredGraph, PlannedGraph, dispatches_of, plan_block
 from zinc_rt.lower.dispatch_plan import GridInBlock
 from zinc_rt.mem.heaps import BufferHeap
 
@@ -104,10 +104,10 @@ class VulkanBuilder:
     read_module: Callable[[str], bytes]
     debug: bool = False
 
-    def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
+    def build(self, lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
         """Raises UnsupportedError for a grid the device has not, ValueError where a kernel takes other arguments
         than its row gives."""
-        plan = dispatch_plan(lowered)
+        plan = dispatches_of(lowered)
         self._check_grids(plan)
         with ExitStack() as undo:
             pipelines, new = self.pipelines.get(step.code for step in plan.dispatches)
@@ -226,7 +226,7 @@ def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipelin
             )
 
 
-def _address(lowered: LoweredGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
+def _address(lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
     """Where a byte of a graph's buffer lies: in a resident weight, or an allocation of the memory plan."""
     if place.name in buffers:
         return _va(buffers[place.name]) + place.offset_bytes

@@ -22,11 +22,17 @@ Answers = Callable[[Node, OpGraph], bool]
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """`node` in the place of node `at`, and without the nodes `instead_of`, which `at` is one of."""
+    """`node` in the place of node `at`, and without the nodes `instead_of`, which `at` is one of. `others`: more
+    nodes, likewise with their places."""
 
     at: int
     node: Node
     instead_of: tuple[int, ...]
+    others: tuple[tuple[int, Node], ...] = ()
+
+    @property
+    def nodes(self) -> tuple[tuple[int, Node], ...]:
+        return (self.at, self.node), *self.others
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,13 @@ class Uses:
 
     def maker(self, name: str, op: Op) -> int | None:
         """The node of the opcode that makes an activation which nothing but one node reads."""
+        index = self.maker_for(name, op)
+        return index if len(self.read.get(name, ())) == 1 else None
+
+    def maker_for(self, name: str, op: Op) -> int | None:
+        """The node of the opcode that makes an activation."""
         index = self.written.get(name)
-        if index is None or self.node(index).op is not op or len(self.read.get(name, ())) != 1:
+        if index is None or self.node(index).op is not op:
             return None
         return index if self.graph.buffers[name].role == "activation" else None
 
@@ -58,20 +69,194 @@ Rule = Callable[[Uses, int], Fusion | None]
 
 
 def fuse(graph: OpGraph, answers: Answers) -> OpGraph:
-    """The graph in its fused forms, as far as `answers` goes; verified graphs give verified ones."""
+    """The graph in its fused forms, as far as `answers` goes; verified graphs give verified ones.
+
+    Prefill keeps projections apart from norms and sums: kernels for tiles of tokens would each compute the norm of
+    all tokens again.
+    """
     for rule in RULES:
-        graph = _applied(graph, rule, answers)
+        if graph.stage != "prefill" or rule not in OF_FEW_TOKENS:
+            graph = _applied(graph, rule, answers)
     return graph
+
+
+def projection_sum(uses: Uses, index: int) -> Fusion | None:
+    """A residual and what a projection adds to it, by the projection."""
+    add = uses.node(index)
+    if add.op is not Op.ADD:
+        return None
+    for product, residual in (add.inputs[::-1], add.inputs):
+        made = uses.maker(product, Op.MATMUL)
+        if made is None or product == residual or given(uses.node(made), "bias", "residual"):
+            continue
+        node = with_operands(uses.node(made), residual=residual)
+        return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (made, index))
+    return None
+
+
+def norm_sum(uses: Uses, index: int) -> Fusion | None:
+    """A residual and the norm that is added to it, by the norm."""
+    add = uses.node(index)
+    if add.op is not Op.ADD:
+        return None
+    for normed, residual in (add.inputs, add.inputs[::-1]):
+        made = uses.maker(normed, Op.RMS_NORM)
+        if made is None or normed == residual or given(uses.node(made), "residual"):
+            continue
+        node = with_operands(uses.node(made), residual=residual)
+        return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (made, index))
+    return None
+
+
+def experts_sum(uses: Uses, index: int) -> Fusion | None:
+    """What the sum of the chosen experts is added to, by the node of that sum; once before and once behind it."""
+    add = uses.node(index)
+    if add.op is not Op.ADD:
+        return None
+    for total, other in (add.inputs, add.inputs[::-1]):
+        made = uses.maker(total, Op.MOE_DOWN_ACC)
+        if made is None or total == other:
+            continue
+        node = uses.node(made)
+        port = next((port for port in ("hidden", "residual") if not given(node, port)), None)
+        if port is not None and not given(node, "residual"):
+            node = with_operands(node, **{port: other})
+            return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (made, index))
+    return None
+
+
+def experts_gate_up(uses: Uses, index: int) -> Fusion | None:
+    """The gate and up projections of the chosen experts, and what the activation makes of them."""
+    product = uses.node(index)
+    if product.op is not Op.MOE_SWIGLU:
+        return None
+    made = [uses.maker(name, Op.MOE_GATE_UP) for name in product.inputs]
+    if made[0] is None or made[0] != made[1] or uses.node(made[0]).outputs != product.inputs:
+        return None
+    attrs = MappingProxyType({"activation": product.attrs.get("activation", "silu")})
+    node = replace(uses.node(made[0]), outputs=product.outputs, attrs=attrs, label=product.label)
+    return Fusion(index, node, (made[0], index))
+
+
+def norm_qkv(uses: Uses, index: int) -> Fusion | None:
+    """The norm of a row, and the three projections that alone read it."""
+    projections = projections_of_norm(uses, index)
+    if len(projections) != 3:
+        return None
+    norm, nodes = uses.node(index), [uses.node(each) for each in projections]
+    if any(given(node, "scale", "residual") for node in nodes):
+        return None
+    fused = Node(
+        Op.RMS_NORM_FUSED_QKV,
+        (*norm.inputs[:2], *(node.inputs[1] for node in nodes), *(node.inputs[2] for node in nodes)),
+        tuple(node.outputs[0] for node in nodes),
+        MappingProxyType({"eps": norm.attrs["eps"]}),
+        nodes[0].layer,
+        nodes[0].label,
+    )
+    return Fusion(projections[0], fused, (index, *projections))
+
+
+def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
+    """The norm of a row, the gate and up projections that alone read it, and what the activation makes of them."""
+    product = uses.node(index)
+    activation = {Op.SWIGLU: "silu", Op.GEGLU: "gelu"}.get(product.op)
+    if activation is None:
+        return None
+    made = [uses.maker(name, Op.MATMUL) for name in product.inputs]
+    if None in made:
+        return None
+    gate, up = (uses.node(each) for each in made if each is not None)
+    norm = uses.maker_for(gate.inputs[0], Op.RMS_NORM)
+    if norm is None or sorted(projections_of_norm(uses, norm)) != sorted(
+        each for each in made if each is not None
+    ):
+        return None
+    if any(given(node, "bias", "scale", "residual") for node in (gate, up)):
+        return None
+    fused = Node(
+        Op.RMS_NORM_FUSED_MLP_GATE_UP,
+        (*uses.node(norm).inputs[:2], gate.inputs[1], up.inputs[1]),
+        product.outputs,
+        MappingProxyType({"eps": uses.node(norm).attrs["eps"], "activation": activation}),
+        product.layer,
+        product.label,
+    )
+    return Fusion(index, fused, (norm, *(each for each in made if each is not None), index))
+
+
+def norm_projections(uses: Uses, index: int) -> Fusion | None:
+    """The norm of a row by each of the projections that alone read it."""
+    projections = projections_of_norm(uses, index)
+    if not projections:
+        return None
+    norm = uses.node(index)
+    nodes = [(each, _of_norm(uses.node(each), norm)) for each in projections]
+    return Fusion(*nodes[0], (index, *projections), tuple(nodes[1:]))
+
+
+def norm_router(uses: Uses, index: int) -> Fusion | None:
+    """The norm of a row by the router too, which then waits for nobody else's."""
+    router = uses.node(index)
+    if router.op is not Op.MOE_GATE_TOPK or given(router, "norm_w"):
+        return None
+    made = uses.maker_for(router.inputs[0], Op.RMS_NORM)
+    if made is None or not _of_rows(uses, made):
+        return None
+    alone = len(uses.read[router.inputs[0]]) == 1
+    return Fusion(index, _of_norm(router, uses.node(made)), (made, index) if alone else (index,))
+
+
+def projections_of_norm(uses: Uses, index: int) -> tuple[int, ...]:
+    """The projections that read a norm of whole rows, in order; none where something else reads it too."""
+    norm = uses.node(index)
+    if norm.op is not Op.RMS_NORM or not _of_rows(uses, index):
+        return ()
+    (normed,) = norm.outputs
+    readers = uses.read.get(normed, [])
+    plain = all(
+        uses.node(each).op is Op.MATMUL
+        and uses.node(each).inputs[0] == normed
+        and not given(uses.node(each), "norm_w")
+        for each in readers
+    )
+    return tuple(readers) if plain and uses.graph.buffers[normed].role == "activation" else ()
+
+
+def _of_rows(uses: Uses, index: int) -> bool:
+    """Whether a norm is that of whole rows, with a weight, and no sum."""
+    norm = uses.node(index)
+    x, weight, residual = norm.inputs
+    return weight != ABSENT and residual == ABSENT and int(norm.attrs["size"]) == uses.graph.buffers[x].shape[-1]
+
+
+def _of_norm(node: Node, norm: Node) -> Node:
+    """A node of the norm of what the norm reads."""
+    x, weight, _ = norm.inputs
+    node = with_operands(node, x=x, norm_w=weight)
+    return replace(node, attrs=MappingProxyType({**node.attrs, "eps": norm.attrs["eps"]}))
+
+
+def given(node: Node, *ports: str) -> bool:
+    """Whether a node has one of these operands."""
+    inputs = zip(OPS[node.op].inputs, node.inputs, strict=True)
+    return any(name != ABSENT and port.name in ports for port, name in inputs)
+
+
+def with_operands(node: Node, **operands: str) -> Node:
+    """A node with other names at these ports."""
+    inputs = zip(OPS[node.op].inputs, node.inputs, strict=True)
+    return replace(node, inputs=tuple(operands.get(port.name, name) for port, name in inputs))
 
 
 def residual_norm(uses: Uses, index: int) -> Fusion | None:
     """hidden = a + b, then its norm over the whole row: both by one node."""
     norm = uses.node(index)
-    hidden, weight = norm.inputs[:2] if norm.op is Op.RMS_NORM else (ABSENT, ABSENT)
-    at = uses.written.get(hidden)
-    if weight == ABSENT or at is None or uses.node(at).op is not Op.ADD:
+    if norm.op is not Op.RMS_NORM or not _of_rows(uses, index):
         return None
-    if int(norm.attrs["size"]) != uses.graph.buffers[hidden].shape[-1]:
+    hidden, weight, _ = norm.inputs
+    at = uses.written.get(hidden)
+    if at is None or uses.node(at).op is not Op.ADD:
         return None
     add = uses.node(at)
     fused = Node(
@@ -83,22 +268,6 @@ def residual_norm(uses: Uses, index: int) -> Fusion | None:
         norm.label,
     )
     return Fusion(at, fused, (at, index))
-
-
-def shared_expert_sum(uses: Uses, index: int) -> Fusion | None:
-    """The sum of the chosen experts and the shared one, by the shared one's node."""
-    add = uses.node(index)
-    if add.op is not Op.ADD:
-        return None
-    hidden_port = [port.name for port in OPS[Op.SHARED_EXPERT].inputs].index("hidden")
-    for shared, other in (add.inputs, add.inputs[::-1]):
-        made = uses.maker(shared, Op.SHARED_EXPERT)
-        if made is None or uses.node(made).inputs[hidden_port] != ABSENT:
-            continue
-        node = uses.node(made)
-        inputs = (*node.inputs[:hidden_port], other, *node.inputs[hidden_port + 1 :])
-        return Fusion(index, replace(node, inputs=inputs, outputs=add.outputs, label=add.label), (made, index))
-    return None
 
 
 def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
@@ -158,10 +327,24 @@ def _head_norm(uses: Uses, name: str, head_dim: int) -> int | None:
     if index is None:
         return None
     node = uses.node(index)
-    return index if node.inputs[1] != ABSENT and int(node.attrs["size"]) == head_dim else None
+    weight, residual = node.inputs[1:]
+    return index if weight != ABSENT and residual == ABSENT and int(node.attrs["size"]) == head_dim else None
 
 
-RULES: tuple[Rule, ...] = (norm_rope_kv_write, shared_expert_sum, residual_norm)
+RULES: tuple[Rule, ...] = (
+    experts_gate_up,
+    experts_sum,
+    experts_sum,
+    projection_sum,
+    norm_sum,
+    residual_norm,  # where nothing before takes the sum
+    norm_qkv,
+    norm_rope_kv_write,  # once queries, keys and values come from one node, whatever their order was
+    norm_mlp_gate_up,
+    norm_projections,
+    norm_router,
+)
+OF_FEW_TOKENS = frozenset({projection_sum, norm_qkv, norm_mlp_gate_up, norm_projections, norm_router})
 
 
 def _applied(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
@@ -171,12 +354,15 @@ def _applied(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
     gone: set[int] = set()
     for index in range(len(graph.nodes)):
         found = rule(uses, index)
-        if found is None or not gone.isdisjoint(found.instead_of) or not answers(found.node, graph):
+        if found is None or not gone.isdisjoint(found.instead_of):
+            continue
+        if not all(answers(node, graph) for _, node in found.nodes):
             continue
         gone.update(found.instead_of)
         for each in found.instead_of:
             nodes[each] = None
-        nodes[found.at] = found.node
+        for at, node in found.nodes:
+            nodes[at] = node
     return _with_nodes(graph, tuple(node for node in nodes if node is not None)) if gone else graph
 
 

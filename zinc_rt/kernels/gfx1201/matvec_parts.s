@@ -4,7 +4,7 @@
 // buffers: x, ids, row, then for each of four parts: weight, y, scale, bias; all as matvec.inc has them
 // constants: k, choices, flags (4: x is [grid x][choices][k]), first blocks of parts 1, 2 and 3 (0xffffffff where there
 //            are fewer), 0, 0; then for each of four parts: bytes a row of plane 0, offset and bytes a row of planes 1
-//            and 2, flags (bits 3:0), n, 0
+//            and 2, flags (bits 3:0, 5), n, 0
 .set PARTS, 4
 .include "zrt.inc"
 .include "arith.inc"

@@ -1,18 +1,32 @@
-"""MATMUL: a plain projection."""
+"""MATMUL: a projection, of a norm where one is given, and added to a residual."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.rms_norm import rms_norm
 from zinc_rt.kernels.weight import Weight
 
 
-def matmul(math: Arithmetic, x: np.ndarray, w: Weight, bias: Weight | None, scale: Weight | None) -> np.ndarray:
-    """x [T, K], w (N, K) -> [T, N]: W x, times scale[0], plus bias."""
+def matmul(
+    math: Arithmetic,
+    x: np.ndarray,
+    w: Weight,
+    bias: Weight | None,
+    scale: Weight | None,
+    norm_w: Weight | None = None,
+    residual: np.ndarray | None = None,
+    *,
+    eps: float = 1e-6,
+) -> np.ndarray:
+    """x [T, K], w (N, K) -> [T, N]: W x, times scale[0], plus bias, and that added to residual [T, N]. With norm_w
+    (K,): of RMS_NORM of x."""
+    if norm_w is not None:
+        x = rms_norm(math, x, norm_w, eps=eps, size=x.shape[-1])
     y = math.linear(x, w)
     if scale is not None:
         y = y * math.dequantise(scale)[0]
     if bias is not None:
         y = y + math.dequantise(bias)
-    return y
+    return y if residual is None else residual + y

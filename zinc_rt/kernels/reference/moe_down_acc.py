@@ -16,11 +16,12 @@ def moe_down_acc(
     weights: np.ndarray,
     expert_scale: Weight | None,
     hidden: np.ndarray | None,
+    residual: np.ndarray | None = None,
 ) -> np.ndarray:
     """x [T, k, F], down_w (E, D, F), ids and weights [T, k] -> [T, D].
 
     The sum runs from +0 in selection order over weight * (down x, times expert_scale[e] where given); then
-    hidden + sum.
+    hidden + sum, and that + residual.
     """
     down = np.empty((*ids.shape, down_w.shape[1]), np.float32)
     for expert in np.unique(ids):
@@ -31,4 +32,5 @@ def moe_down_acc(
     total = np.zeros((len(x), down_w.shape[1]), np.float32)
     for rank in range(ids.shape[1]):
         total = total + down[:, rank] * weights[:, rank, None]
-    return total if hidden is None else hidden + total
+    total = total if hidden is None else hidden + total
+    return total if residual is None else total + residual

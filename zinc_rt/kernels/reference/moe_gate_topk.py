@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.rms_norm import rms_norm
 from zinc_rt.kernels.weight import Weight
 
 SUM_FLOOR = np.float32(6.103515625e-5)  # the smallest normal half: what renormalisation divides by at least
@@ -15,6 +16,7 @@ def moe_gate_topk(
     x: np.ndarray,
     gate_w: Weight,
     select_bias: Weight | None,
+    norm_w: Weight | None = None,
     *,
     k: int,
     gating: str = "softmax",
@@ -22,13 +24,16 @@ def moe_gate_topk(
     scale: float = 1.0,
     groups: int = 1,
     groups_used: int = 1,
+    eps: float = 1e-6,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """x [T, D], gate_w (E, D) -> logits [T, E], ids i32 [T, k] by falling score, weights [T, k].
 
     select_bias (E,) moves the selection only, never the weights. With groups > 1 only experts of the
     groups_used best groups are eligible, a group's score being the sum of its two best experts.
-    Ties go to the lower index.
+    Ties go to the lower index. With norm_w (D,): of RMS_NORM of x.
     """
+    if norm_w is not None:
+        x = rms_norm(math, x, norm_w, eps=eps, size=x.shape[-1])
     logits = math.linear(x, gate_w)
     if gating == "softmax":
         e = math.exp(logits - logits.max(axis=-1, keepdims=True))

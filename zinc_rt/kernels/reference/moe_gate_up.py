@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.moe_swiglu import moe_swiglu
 from zinc_rt.kernels.weight import Weight
 
 
@@ -16,10 +17,13 @@ def moe_gate_up(
     ids: np.ndarray,
     gate_scale: Weight | None = None,
     up_scale: Weight | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+    *,
+    activation: str = "none",
+) -> tuple[np.ndarray, ...]:
     """x [T, D], gate_w and up_w (E, F, D), ids i32 [T, k] -> gate [T, k, F], up [T, k, F].
 
-    gate_scale and up_scale (E,), where given, multiply what their projection gives.
+    gate_scale and up_scale (E,), where given, multiply what their projection gives. With an activation, what
+    MOE_SWIGLU makes of both, [T, k, F].
     """
     gate = np.empty((*ids.shape, gate_w.shape[1]), np.float32)
     up = np.empty_like(gate)
@@ -31,4 +35,4 @@ def moe_gate_up(
         gate = gate * math.dequantise(gate_scale)[ids][..., None]
     if up_scale is not None:
         up = up * math.dequantise(up_scale)[ids][..., None]
-    return gate, up
+    return (gate, up) if activation == "none" else (moe_swiglu(math, gate, up, activation=activation),)

@@ -11,14 +11,23 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry, Rejects
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Operand, Ref, Sync, Temp
+from zinc_rt.kernels.rows import matvec_parts
 from zinc_rt.kernels.rows.dequantise import dequantise, vector_refusal
 from zinc_rt.kernels.rows.operands import Buffer
-from zinc_rt.kernels.rows.projections import CODES, Launches, Part, ProjectionInput, ProjectionKernels, no_glu
+from zinc_rt.kernels.rows.projections import (
+    CODES,
+    Launches,
+    Part,
+    ProjectionInput,
+    ProjectionKernels,
+    never,
+    no_glu,
+)
 from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, Q8_BLOCKS, layout, plane_constants
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.rows.vectors import as_f32
 
-_BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
+_BIAS_SHIFT, _X_BY_CHOICE, _BIAS_BY_ROW, _GELU = 2, 1 << 4, 1 << 5, 1 << 6
 
 
 def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
@@ -28,12 +37,13 @@ def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Pa
     assert heads is None or (heads.x_stride, heads.y_stride) == (weight.k, weight.rows), "heads lie apart"
     flags = weight.vector_types | (_X_BY_CHOICE if heads or (choices and choices.own_inputs) else 0)
     number = heads.heads if heads else choices.choices if choices else 1
-    return Launch(
+    launch = Launch(
         f"matvec_{weight.dtype}",
         (source.x, *weight.buffers, choices.ids if choices else None, source.row),
         (*weight.constants, number, flags, 0),
         (source.tokens, -(-weight.rows // tuning.matvec_rows), number),
     )
+    return matvec_parts.normed(launch, Ref(source.norm.weight), source.norm.eps) if source.norm else launch
 
 
 def glu(
@@ -43,24 +53,30 @@ def glu(
     source: ProjectionInput,
     gate: Part,
     up: Part,
-) -> Launch | None:
-    """silu of gate's projection times up's, into `up.out`, in one launch, token by token; None where the weights
-    differ in type or a step is worth tiles of tokens."""
+    activation: str = "silu",
+) -> tuple[Launch | Sync, ...] | None:
+    """Activation of gate's projection times up's, into `up.out`, in one launch, token by token; None where the
+    weights differ in type or a step is worth tiles of tokens."""
     halves = [_matrix(tuning, graph, part) for part in (gate, up)]
     if halves[0].dtype != halves[1].dtype or halves[0].rows != halves[1].rows:
         return None
     if source.choices is None and capacity["tokens"] >= tuning.matmul_capacity:
         return None
-    one = projection(tuning, graph, source, up)
+    one = projection(tuning, graph, replace(source, norm=None), up)
     x, *_, ids, row = one.buffers
     number, flags = one.constants[-3:-1]
+    norm, gelu = source.norm, _GELU * (activation == "gelu")
     buffers: list[Operand | None] = [x, ids, row]
-    constants: list[int | float] = [halves[0].k, number, int(flags) & ~0xF, 0, 0, 0, 0, 0]
-    for half, out in zip(halves, (None, up.out), strict=True):
+    eps = norm.eps if norm else 0
+    constants: list[int | float] = [halves[0].k, number, int(flags) & _X_BY_CHOICE, 0, 0, 0, eps, 0]
+    for half, out, more in zip(halves, (None, up.out), (0, gelu), strict=True):
         weight, _, scale, bias = half.buffers
         buffers += weight, out, scale, bias
-        constants += *half.constants[2:], half.vector_types, half.rows, 0
-    return Launch(f"matvec_glu_{halves[0].dtype}", tuple(buffers), tuple(constants), one.grid)
+        constants += *half.constants[2:], half.vector_types | more, half.rows, 0
+    family = "matvec_glu_norm" if norm else "matvec_glu"
+    if norm:
+        buffers.append(Ref(norm.weight))
+    return (Launch(f"{family}_{halves[0].dtype}", tuple(buffers), tuple(constants), one.grid),)
 
 
 def tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
@@ -94,13 +110,14 @@ def _matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
     dtype = tuning.stored(spec.dtype)
     first, *others = layout(dtype, prod(shape[:-1]), k).planes
     types = [PLAIN_DTYPES.index(tuning.stored(graph.buffers[name].dtype)) if name else 0 for name in (scale, bias)]
+    assert not (bias and part.residual), "a residual takes the place of a bias"
     return _Matrix(
         dtype,
         rows,
         k,
-        (Ref(part.weight), part.out, Ref(scale) if scale else None, Ref(bias) if bias else None),
+        (Ref(part.weight), part.out, Ref(scale) if scale else None, Ref(bias) if bias else part.residual),
         (rows, k, first.row_bytes, *plane_constants(tuple(others))),
-        types[0] | types[1] << _BIAS_SHIFT,
+        types[0] | types[1] << _BIAS_SHIFT | (_BIAS_BY_ROW if part.residual else 0),
     )
 
 
@@ -161,14 +178,37 @@ def _project_q8(
         if not block:
             yield from _project(tuning, graph, capacity, source, (part,))
             continue
-        launch = projection(tuning, graph, source, part)
+        launch = projection(tuning, graph, replace(source, norm=None), part)
         _, *others, _ = launch.buffers  # records have taken the place of x, in the order of `row`
         dtype = tuning.stored(graph.buffers[part.weight].dtype)
         yield replace(launch, kernel=f"matvec_q8_{block}_{dtype}", buffers=(records[block], *others, None))
 
 
+def _glu_q8(
+    tuning: Tuning,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    gate: Part,
+    up: Part,
+    activation: str = "silu",
+) -> tuple[Launch | Sync, ...] | None:
+    """`glu` in canonical-1-q8."""
+    block = Q8_BLOCKS.get(tuning.stored(graph.buffers[up.weight].dtype), 0)
+    one = glu(tuning, graph, capacity, replace(source, norm=None) if block else source, gate, up, activation)
+    if one is None or not block:
+        return one
+    (launch,) = one
+    assert isinstance(launch, Launch)
+    record, quantised = _quantised(source, block, int(graph.buffers[up.weight].shape[-1]), capacity)
+    kernel = launch.kernel.replace("matvec_glu_", f"matvec_glu_q8_{block}_")
+    _, ids, _, *others = launch.buffers
+    return quantised, SYNC, replace(launch, kernel=kernel, buffers=(record, ids, None, *others))
+
+
 def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[str, int]) -> tuple[Temp, Launch]:
-    """The records of an input, which activations.glsl describes, and the launch that makes them."""
+    """The records of an input or of its norm, and the launch that makes them: q8.inc and activations.glsl describe
+    them."""
     tokens = capacity[source.tokens] if isinstance(source.tokens, str) else source.tokens
     groups = -(-k // GROUP)
     inputs = 1
@@ -179,8 +219,17 @@ def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[st
     x, row = source.x, source.row
     of = f"{x.name}+{x.offset_bytes}" if isinstance(x, Ref) and x.offset_bytes else x.name
     record_bytes = groups * (GROUP + 4 * GROUP // block + 4 * GROUP // 32)
-    temp = Temp(f"q8_{block}:{of}{f'[{row.name}]' if row else ''}", record_bytes * tokens * inputs)
-    return temp, Launch(f"quantise_{block}", (x, temp, row), (k, inputs), (source.tokens, groups, inputs))
+    norm = source.norm
+    normed = f" by {norm.weight}" if norm else ""
+    temp = Temp(f"q8_{block}:{of}{f'[{row.name}]' if row else ''}{normed}", record_bytes * tokens * inputs)
+    of_graph = all(not isinstance(each, Temp) for each in (x, row))
+    return temp, Launch(
+        f"quantise_norm_{block}" if norm else f"quantise_{block}",
+        (x, temp, row, *((Ref(norm.weight),) if norm else ())),
+        (k, inputs, *((norm.eps, 0) if norm else ())),
+        (source.tokens, groups, inputs),
+        makes=temp if of_graph else None,
+    )
 
 
 _PROJECT = {"canonical-1": _project, "canonical-1-q8": _project_q8}
@@ -209,17 +258,37 @@ def projection_entries(
     capacity) -> launches."""
     norms = partial(_as_f32, tuning) if tuning.any_vectors else _as_they_are
     return tuple(
-        Entry(op, partial(code, kernels), frozenset({ordering}), rejects=rejects)
+        Entry(
+            op,
+            partial(code, kernels),
+            frozenset({ordering}),
+            rejects=rejects,
+        )
         for ordering in sorted(tuning.orderings)
+        for fuses in ("matvec_norm" in tuning.own_kernels,)
         for kernels in (
-            ProjectionKernels(tuning, partial(_PROJECT[ordering], tuning), norms, _glu(tuning, ordering)),
+            ProjectionKernels(
+                tuning,
+                partial(_PROJECT[ordering], tuning),
+                norms,
+                _glu(tuning, ordering),
+                partial(_few, tuning) if fuses else never,
+            ),
         )
         for op, code in codes.items()
     )
 
 
-def _glu(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
-    return partial(glu, tuning) if ordering == "canonical-1" and "matvec_glu" in tuning.own_kernels else no_glu
+def _few(tuning: Tuning, capacity: Mapping[str, int]) -> bool:
+    """Whether a step is projected token by token."""
+    return capacity["tokens"] < tuning.matmul_capacity
+
+
+_GLU = {"canonical-1": glu, "canonical-1-q8": _glu_q8}
+
+
+def _glu(tuning: Tuning, ordering: str) -> Callable[..., tuple[Launch | Sync, ...] | None]:
+    return partial(_GLU[ordering], tuning) if "matvec_glu" in tuning.own_kernels else no_glu
 
 
 def _as_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:

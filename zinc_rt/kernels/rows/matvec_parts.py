@@ -1,30 +1,50 @@
-"""Several projections of one input in one dispatch: matvec_parts.s describes the kernel."""
+"""Several projections of one input in one dispatch: matvec_parts.s and matvec_norm.s describe the kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from zinc_rt.kernels.launch import Launch
-from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
+from zinc_rt.kernels.launch import Launch, Operand
+from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 
 PARTS = 4  # at most
-FAMILY = "matvec_parts_"
+FAMILY, NORM_FAMILY = "matvec_parts_", "matvec_norm_"
+_MEMBERS = {*WEIGHT_TYPES, *(f"q8_{block}_{dtype}" for dtype, block in Q8_BLOCKS.items())}
 _NEVER = 0xFFFFFFFF  # the first block of a part that is not there
+_OF_PART, _X_BY_CHOICE = 0x2F, 1 << 4  # of the flags
 
 
 def key(launch: Launch) -> Hashable | None:
     """Launches of equal keys can be one dispatch, so many at a time; None for a launch that cannot."""
-    family, _, dtype = launch.kernel.partition("_")
-    if family != "matvec" or dtype not in WEIGHT_TYPES:
+    if launch.kernel.startswith(NORM_FAMILY):
+        k, choices, by_choice, _, _, _, eps, *_ = launch.constants
+        x, ids, row, *_, norm = launch.buffers
+        return launch.kernel, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2], norm, eps
+    family, _, member = launch.kernel.partition("_")
+    if family != "matvec" or member not in _MEMBERS:
         return None
     x, _, _, _, _, ids, row = launch.buffers
     _, k, *_, choices, flags, _ = launch.constants
-    by_choice = int(flags) & ~0xF
-    return dtype, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2]
+    by_choice = int(flags) & _X_BY_CHOICE
+    return member, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2]
 
 
 def merged(launches: Sequence[Launch]) -> Launch:
     """One dispatch of up to PARTS launches of one key."""
+    first = launches[0]
+    if not first.kernel.startswith(NORM_FAMILY):
+        return _one(launches, first.kernel.replace("matvec_", FAMILY))
+    parts = [_alone(launch) for launch in launches]
+    return _one(parts, first.kernel, first.buffers[-1], first.constants[6])
+
+
+def normed(launch: Launch, norm: Operand, eps: float) -> Launch:
+    """A matvec of RMS_NORM of its input by weight `norm`, which each workgroup computes."""
+    return _one([launch], launch.kernel.replace("matvec_", NORM_FAMILY), norm, eps)
+
+
+def _one(launches: Sequence[Launch], kernel: str, norm: Operand | None = None, eps: int | float = 0) -> Launch:
+    """Matvecs of one key as the parts of one dispatch."""
     x, *_, ids, row = launches[0].buffers
     _, k, *_, choices, flags, _ = launches[0].constants
     buffers = [x, ids, row]
@@ -34,7 +54,7 @@ def merged(launches: Sequence[Launch]) -> Launch:
         _, weight, y, scale, bias, _, _ = launch.buffers
         buffers += weight, y, scale, bias
         n, _, *planes, _, part_flags, _ = launch.constants
-        constants += *planes, int(part_flags) & 0xF, n, 0
+        constants += *planes, int(part_flags) & _OF_PART, n, 0
         first_blocks[part] = end
         blocks = launch.grid[1]
         assert isinstance(blocks, int)
@@ -42,9 +62,24 @@ def merged(launches: Sequence[Launch]) -> Launch:
     missing = PARTS - len(launches)
     buffers += [None] * 4 * missing
     constants += [0] * 8 * missing
+    if norm is not None:
+        buffers.append(norm)
     return Launch(
-        launches[0].kernel.replace("matvec_", FAMILY),
+        kernel,
         tuple(buffers),
-        (k, choices, int(flags) & ~0xF, *first_blocks[1:], 0, 0, *constants),
+        (k, choices, int(flags) & _X_BY_CHOICE, *first_blocks[1:], eps, 0, *constants),
         (launches[0].grid[0], end, launches[0].grid[2]),
+    )
+
+
+def _alone(launch: Launch) -> Launch:
+    """The matvec that `normed` was given."""
+    x, ids, row, weight, y, scale, bias, *_ = launch.buffers
+    k, choices, by_choice, _, _, _, _, _, *planes = launch.constants[:13]
+    part_flags, n = launch.constants[13:15]
+    return Launch(
+        launch.kernel.replace(NORM_FAMILY, "matvec_"),
+        (x, weight, y, scale, bias, ids, row),
+        (n, k, *planes, choices, int(part_flags) | int(by_choice), 0),
+        launch.grid,
     )

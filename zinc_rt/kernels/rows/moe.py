@@ -10,17 +10,17 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
 from zinc_rt.kernels.rows.matvec import projection_entries, weight_refusal
-from zinc_rt.kernels.rows.projections import Part, ProjectionInput, ProjectionKernels
+from zinc_rt.kernels.rows.projections import Part, ProjectionKernels, of_norm
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
 def gate_topk(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
-    x, gate_w, bias = node.inputs
+    _, gate_w, bias, norm_w = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts = int(graph.buffers[gate_w].shape[0])
-    yield from kernels.project(graph, capacity, ProjectionInput(Ref(x)), [Part(gate_w, logits)])
+    yield from of_norm(kernels, node, graph, capacity, norm_w, [Part(gate_w, logits)])
     yield SYNC
     scale = float(node.attrs.get("scale", 1.0)) or 1.0  # 0 switches it off, as 1 does
     constants = (
@@ -37,7 +37,7 @@ def gate_topk(
 
 
 def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    _, gate_w, bias = node.inputs
+    _, gate_w, bias, _ = node.inputs
     experts, k = int(graph.buffers[gate_w].shape[0]), int(node.attrs["k"])
     most, of = tuning.choices_maximum, tuning.experts_maximum
     if experts > of or k > most:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.elementwise import rowwise
@@ -17,17 +17,20 @@ from zinc_rt.kernels.rows.operands import Buffer, Count, last_dim
 from zinc_rt.kernels.rows.tuning import Tuning
 
 F32_BYTES = 4
+_NOWHERE = Ref("")  # until it is known where to
 Launches = Iterator[Launch | Sync]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One projection of an input. `bias` (rows) and `scale` (1 or experts) by name; None or ABSENT: none."""
+    """One projection of an input. `bias` (rows) and `scale` (1 or experts) by name; None or ABSENT: none.
+    `residual` f32, as out: what the result is added to."""
 
     weight: str
     out: Buffer
     bias: str | None = None
     scale: str | None = None
+    residual: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,21 @@ class Heads:
 
 
 @dataclass(frozen=True, slots=True)
+class Norm:
+    """Of whole rows, by the name of its weight."""
+
+    weight: str
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectionInput:
     """What weights are multiplied by: x f32 [tokens][k].
 
     `x_stride`: floats from one token to the next, 0 for k. With `row` i32 [tokens] it is x[row[token]]. A weight
     is (rows, k), or (k) for one row; with `choices` it is (experts, rows, k) and the result
-    [tokens][choices][rows]; with `heads` it is (heads, rows, k). `exact`: a float32 dot in every ordering.
+    [tokens][choices][rows]; with `heads` it is (heads, rows, k). `exact`: a float32 dot in every ordering. With
+    `norm` the weights are multiplied by RMS_NORM of x.
     """
 
     x: Buffer
@@ -65,12 +77,22 @@ class ProjectionInput:
     heads: Heads | None = None
     x_stride: int = 0
     exact: bool = False
+    norm: Norm | None = None
 
 
 def no_glu(
-    graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, gate: Part, up: Part
-) -> Launch | None:
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    gate: Part,
+    up: Part,
+    activation: str = "silu",
+) -> tuple[Launch | Sync, ...] | None:
     return None
+
+
+def never(capacity: Mapping[str, int]) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +101,34 @@ class ProjectionKernels:
 
     `project(graph, capacity, input, parts)`: out f32 [tokens][rows] = (dot(x, a row of the weight) * scale) +
     bias, of each part. What x was made by has ended before, and the caller puts a SYNC before what reads out.
-    `glu(graph, capacity, input, gate, up)`: silu of gate's result times up's, into `up.out`, in one launch; None
-    where that is not possible. `vectors(node, graph, launches)`: the launches, reading the node's vectors as
-    float32 whatever type they have.
+    `glu(graph, capacity, input, gate, up, activation)`: activation of gate's result times up's, into `up.out`, in
+    one kernel; None where that is not possible. `vectors(node, graph, launches)`: the launches, reading the node's
+    vectors as float32 whatever type they have. `fuses(capacity)`: whether inputs may have a norm, and parts a
+    residual.
     """
 
     tuning: Tuning
     project: Callable[[OpGraph, Mapping[str, int], ProjectionInput, Sequence[Part]], Launches]
     vectors: Callable[[Node, OpGraph, Iterable[Launch | Sync]], Iterable[Launch | Sync]]
-    glu: Callable[[OpGraph, Mapping[str, int], ProjectionInput, Part, Part], Launch | None] = no_glu
+    glu: Callable[..., tuple[Launch | Sync, ...] | None] = no_glu
+    fuses: Callable[[Mapping[str, int]], bool] = never
 
 
 def _matmul(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    x, w, *vectors = node.inputs
-    yield from kernels.project(graph, capacity, ProjectionInput(Ref(x)), [Part(w, Ref(node.outputs[0]), *vectors)])
+    _, w, *options = node.inputs
+    bias, scale, norm_w, residual = (*options, ABSENT, ABSENT, ABSENT, ABSENT)[:4]
+    out = Ref(node.outputs[0])
+    if residual == ABSENT:
+        yield from of_norm(kernels, node, graph, capacity, norm_w, [Part(w, out, bias, scale)])
+    elif kernels.fuses(capacity) and not bias:
+        part = Part(w, out, scale=scale, residual=Ref(residual))
+        yield from of_norm(kernels, node, graph, capacity, norm_w, [part])
+    else:
+        rows = last_dim(graph, out.name)
+        product = Temp("product", F32_BYTES * capacity["tokens"] * rows)
+        yield from of_norm(kernels, node, graph, capacity, norm_w, [Part(w, product, bias, scale)])
+        yield SYNC
+        yield rowwise(kernels.tuning, "add", (Ref(residual), product, out), "tokens", rows)
 
 
 def _lm_head(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
@@ -101,53 +137,117 @@ def _lm_head(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: M
     yield from kernels.project(graph, capacity, source, [Part(w, Ref(node.outputs[0]), bias)])
 
 
-def _normed(
-    kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int], parts: Sequence[Part]
+def of_norm(
+    kernels: ProjectionKernels,
+    node: Node,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    weight: str,
+    parts: Sequence[Part],
 ) -> Launches:
-    """The norm at the head of a fused node, and projections of its result."""
-    x, weight = node.inputs[:2]
-    k = last_dim(graph, x)
-    normed = Temp("normed", F32_BYTES * capacity["tokens"] * k)
-    eps = float(node.attrs["eps"])
-    norm = norm_launch(Ref(x), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=eps)
-    yield from kernels.vectors(node, graph, (norm, SYNC))
-    yield from kernels.project(graph, capacity, ProjectionInput(normed), parts)
+    """Projections of a node's first operand, or of its norm by `weight`."""
+    source = ProjectionInput(Ref(node.inputs[0]))
+    launches = [] if weight == ABSENT else list(_norm_before(kernels, node, graph, capacity, weight))
+    if launches:
+        source = replace(source, x=_normed(graph, capacity, node))
+    elif weight != ABSENT:
+        source = replace(source, norm=_norm(node, weight))
+    yield from launches
+    yield from kernels.project(graph, capacity, source, parts)
+
+
+def _norm_before(
+    kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int], weight: str
+) -> Launches:
+    """The norm of a node's first operand as a launch of its own, where the projections do not compute it."""
+    if kernels.fuses(capacity) and graph.buffers[weight].dtype == "f32":
+        return
+    k, norm = last_dim(graph, node.inputs[0]), _norm(node, weight)
+    normed = _normed(graph, capacity, node)
+    launch = norm_launch(Ref(node.inputs[0]), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=norm.eps)
+    yield from kernels.vectors(node, graph, (launch, SYNC))
+
+
+def _norm(node: Node, weight: str) -> Norm:
+    return Norm(weight, float(node.attrs.get("eps", 1e-6)))
+
+
+def _normed(graph: OpGraph, capacity: Mapping[str, int], node: Node) -> Temp:
+    return Temp("normed", F32_BYTES * capacity["tokens"] * last_dim(graph, node.inputs[0]))
 
 
 def _fused_qkv(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     weights = zip(node.inputs[2:5], node.outputs, node.inputs[5:8], strict=True)
     parts = [Part(w, Ref(out), bias) for w, out, bias in weights]
-    yield from _normed(kernels, node, graph, capacity, parts)
+    yield from of_norm(kernels, node, graph, capacity, node.inputs[1], parts)
 
 
 def _fused_gate_up(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Launches:
-    parts = [Part(w, Ref(out)) for w, out in zip(node.inputs[2:4], node.outputs, strict=True)]
-    yield from _normed(kernels, node, graph, capacity, parts)
+    x, norm_w, gate_w, up_w = node.inputs
+    launches = list(_norm_before(kernels, node, graph, capacity, norm_w))
+    source = ProjectionInput(Ref(x), norm=_norm(node, norm_w))
+    if launches:
+        source = ProjectionInput(_normed(graph, capacity, node))
+    yield from launches
+    yield from _gate_up(kernels, node, graph, capacity, source, Part(gate_w, _NOWHERE), Part(up_w, _NOWHERE))
+
+
+def _gate_up(
+    kernels: ProjectionKernels,
+    node: Node,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    gate: Part,
+    up: Part,
+) -> Launches:
+    """Both projections into a node's outputs, or activation(gate) * up into its only one."""
+    activation, (out, *others) = str(node.attrs.get("activation", "none")), map(Ref, node.outputs)
+    if activation == "none":
+        yield from kernels.project(graph, capacity, source, [replace(gate, out=out), replace(up, out=others[0])])
+        return
+    one = kernels.glu(graph, capacity, source, gate, replace(up, out=out), activation)
+    if one is not None:
+        yield from one
+        return
+    rows = int(graph.buffers[up.weight].shape[-2]) * (source.choices.choices if source.choices else 1)
+    halves = [Temp(name, F32_BYTES * capacity["tokens"] * rows) for name in ("gate", "up")]
+    parts = [replace(part, out=half) for part, half in zip((gate, up), halves, strict=True)]
+    yield from kernels.project(graph, capacity, source, parts)
+    yield SYNC
+    kernel = "swiglu" if activation == "silu" else "geglu"
+    yield rowwise(kernels.tuning, kernel, (*halves, out), "tokens", rows)
 
 
 def _moe_gate_up(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     x, gate_w, up_w, ids, gate_scale, up_scale = node.inputs
-    gate, up = (Ref(name) for name in node.outputs)
-    parts = [Part(gate_w, gate, scale=gate_scale), Part(up_w, up, scale=up_scale)]
+    parts = Part(gate_w, _NOWHERE, scale=gate_scale), Part(up_w, _NOWHERE, scale=up_scale)
     source = ProjectionInput(Ref(x), choices=Choices(Ref(ids), last_dim(graph, ids)))
-    yield from kernels.project(graph, capacity, source, parts)
+    yield from _gate_up(kernels, node, graph, capacity, source, *parts)
 
 
 def _moe_down_acc(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    x, down_w, ids, weights, expert_scale, hidden = node.inputs
+    x, down_w, ids, weights, expert_scale, hidden, residual = node.inputs
     choices, width = last_dim(graph, ids), int(graph.buffers[down_w].shape[1])
     down = Temp("down", F32_BYTES * capacity["tokens"] * choices * width)
     source = ProjectionInput(Ref(x), choices=Choices(Ref(ids), choices, own_inputs=True))
     yield from kernels.project(graph, capacity, source, [Part(down_w, down, scale=expert_scale)])
     yield SYNC
+    in_one = residual and "matvec_norm" in kernels.tuning.own_kernels
+    out = Ref(node.outputs[0])
+    total = Temp("total", F32_BYTES * capacity["tokens"] * width) if residual and not in_one else out
+    added = (Ref(residual),) if in_one else ()
     yield Launch(  # hidden + the sum of down f32 [tokens][choices][width] by weights f32 [tokens][choices]
-        "expert_sum",
-        (down, Ref(weights), Ref(hidden) if hidden else None, Ref(node.outputs[0])),
+        "expert_sum_residual" if in_one else "expert_sum",
+        (down, Ref(weights), Ref(hidden) if hidden else None, total, *added),
         (width, choices),
         (-(-width // kernels.tuning.expert_columns), "tokens", 1),
     )
+    if isinstance(total, Temp):
+        yield SYNC
+        yield rowwise(kernels.tuning, "add", (total, Ref(residual), out), "tokens", width)
 
 
 def _shared_expert(
@@ -168,7 +268,7 @@ def _shared_expert(
     parts = Part(gate_w, gate, scale=gate_scale), Part(up_w, up, scale=up_scale)
     glu = kernels.glu(graph, capacity, source, parts[0], replace(parts[1], out=act))
     if glu is not None:
-        yield glu
+        yield from glu
     else:
         yield from kernels.project(graph, capacity, source, parts)
     if gate_inp and not with_dot:

@@ -106,9 +106,12 @@ def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
         return
     unit = Temp("unit", 4 * tokens * 2 * k_heads * d)
     gates = Temp("gates", 8 * tokens * v_heads)
-    heads = 2 * k_heads
+    heads, any_unit = 2 * k_heads, "delta_unit_any" in tuning.own_kernels and not in_registers
     yield Launch(
-        "delta_unit", (Ref(conv_out), unit), (d, row, heads, float(node.attrs["eps"])), (heads, "tokens", 1)
+        "delta_unit_any" if any_unit else "delta_unit",
+        (Ref(conv_out), unit),
+        (d, row, heads, float(node.attrs["eps"])),
+        (heads, "tokens", 1),
     )
     yield Launch(
         "delta_gates",
@@ -157,23 +160,9 @@ def store_request_state(
     yield rows_launch(tuning, "store_rows", Ref(value), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
 
 
-def _conv_rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    taps = graph.buffers[node.inputs[1]].shape[1]
-    if tuning.recurrence_any or taps == tuning.conv_taps:
-        return None
-    return f"a convolution of width {taps}; the kernel has {tuning.conv_taps} taps"
-
-
 def _fits_registers(tuning: Tuning, d: int) -> bool:
     """Whether delta_net holds a row of a head's state."""
     return d % 4 == 0 and d <= tuning.delta_head_maximum
-
-
-def _delta_rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    d = int(node.attrs["head_dim"])
-    if not tuning.recurrence_any and not _fits_registers(tuning, d):
-        return f"heads of {d}; the kernel takes multiples of 4 up to {tuning.delta_head_maximum}"
-    return None
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
@@ -181,11 +170,11 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
     conv, delta = partial(conv1d, tuning), partial(delta_net, tuning)
     return (
         *(
-            Entry(op, conv, orderings, F32, rejects=partial(_conv_rejects, tuning))
+            Entry(op, conv, orderings, F32)
             for op in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
         ),
         *(
-            Entry(op, delta, orderings, F32, rejects=partial(_delta_rejects, tuning))
+            Entry(op, delta, orderings, F32)
             for op in (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
         ),
         Entry(Op.SSM_GATED_NORM, partial(gated_norm, tuning), orderings, F32),

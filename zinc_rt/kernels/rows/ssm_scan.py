@@ -26,13 +26,5 @@ def scan(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
     )
 
 
-def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    states = last_dim(graph, node.inputs[4])
-    if tuning.recurrence_any or states <= tuning.scan_states_maximum:
-        return None
-    return f"{states} states of a channel; the kernel takes up to {tuning.scan_states_maximum}"
-
-
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    rejects = partial(_rejects, tuning)
-    return (Entry(Op.SSM_SCAN, partial(scan, tuning), tuning.orderings, F32, rejects=rejects),)
+    return (Entry(Op.SSM_SCAN, partial(scan, tuning), tuning.orderings, F32),)

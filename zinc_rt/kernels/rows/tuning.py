@@ -12,9 +12,21 @@ from zinc_rt.kernels.rows.expand import Expansions
 
 # What a set may have beyond the others, in place of several launches:
 # gated_norm: rms_norm and swiglu. delta_step: delta_unit, delta_gates and delta_net. matvec_glu: two matvecs and
-# swiglu. expert_gate_dot: the shared expert's score and expert_gate. And flash_attn_slices: heads longer than the
-# widest of `flash_widths`.
-OWN_KERNELS = frozenset({"gated_norm", "delta_step", "matvec_glu", "expert_gate_dot", "flash_attn_slices"})
+# swiglu. expert_gate_dot: the shared expert's score and expert_gate. matvec_norm: rms_norm and matvecs, with
+# residuals, and matvec_glu_norm and expert_sum_residual with it. rms_norm_sum: rms_norm and add. And for what its
+# other kernels do not take: flash_attn_any, of heads, latents and small pages; delta_unit_any, of heads.
+OWN_KERNELS = frozenset(
+    {
+        "gated_norm",
+        "delta_step",
+        "matvec_glu",
+        "expert_gate_dot",
+        "matvec_norm",
+        "rms_norm_sum",
+        "flash_attn_any",
+        "delta_unit_any",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +57,13 @@ class Tuning:
     experts_maximum: int
     choices_maximum: int
 
-    conv_taps: int
+    conv_taps: int  # of conv1d; conv1d_any takes others
     state_columns: int  # of a row of conv1d, load_rows, store_rows
     gate_heads: int  # of a token to a workgroup of delta_gates
     delta_values: int  # of a head to a workgroup of delta_net
-    delta_head_maximum: int
+    delta_head_maximum: int  # of delta_net; delta_net_any takes others
     scan_channels: int  # to a workgroup of ssm_scan
-    scan_states_maximum: int
+    scan_states_maximum: int  # of ssm_scan; ssm_scan_any takes more
 
     vocabulary_maximum: int  # of the sort
     sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
@@ -64,8 +76,6 @@ class Tuning:
     fused_tokens: int = 0  # steps of at most so many tokens are worth delta_step
 
     any_vectors: bool = False  # the embed kernels take no row numbers too, and so make float32 of small weights
-
-    recurrence_any: bool = False  # conv1d_any, delta_net_any, ssm_scan_any take what the others do not
 
     def stored(self, dtype: str) -> str:
         """The type on the device of a weight that is `dtype` in the file."""

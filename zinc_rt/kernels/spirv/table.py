@@ -48,7 +48,6 @@ TUNING = Tuning(
     experts_maximum=1024,
     choices_maximum=128,
     conv_taps=4,
-    recurrence_any=True,
     state_columns=128,  # one to an invocation of conv1d, load_rows and store_rows
     gate_heads=32,
     delta_values=32,

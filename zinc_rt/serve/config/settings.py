@@ -70,7 +70,8 @@ class ServerSettings:
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
     """As `zinc-rt run` has them. `step_timeout_s`: that one step may take. `sanitizer`, `facts`: of a simulated
-    device; `unchecked`: a GPU on which pm4-test has not passed."""
+    device; `unchecked`: a GPU on which pm4-test has not passed; `graph_cache`: start from planned graphs that are
+    kept in the cache folder; `experts`: as ZINC_RT_EXPERTS has it."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -82,6 +83,8 @@ class DeviceSettings:
     sanitizer: Literal["off", "fast", "full"] | None = None
     facts: str | None = None
     unchecked: Flag = False
+    graph_cache: Flag = True
+    experts: Literal["auto", "vram", "gtt"] = "auto"
 
     @property
     def simulated(self) -> dict[str, str]:

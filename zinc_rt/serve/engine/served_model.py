@@ -235,6 +235,8 @@ def open_model(
         state_rows=settings.state_rows,
         unchecked=device.unchecked,
         simulated=device.simulated,
+        graph_cache=device.graph_cache,
+        experts=device.experts,
     )
     file = ModelFile.of(Path(opener.gguf.path))
     engine = opener()

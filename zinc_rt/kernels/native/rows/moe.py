@@ -11,15 +11,17 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.projections import project, projection_refusal
 from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
-from zinc_rt.kernels.rows.projections import Part, ProjectionInput
+from zinc_rt.kernels.rows.projections import Part, ProjectionKernels, of_norm
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def gate_topk(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    x, gate_w, bias = node.inputs
+def gate_topk(
+    kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+) -> Iterator[Launch | Sync]:
+    _, gate_w, bias, norm_w = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts = int(graph.buffers[gate_w].shape[0])
-    yield from project(ordering, graph, capacity, ProjectionInput(Ref(x)), [Part(gate_w, logits)])
+    yield from of_norm(kernels, node, graph, capacity, norm_w, [Part(gate_w, logits)])
     yield SYNC
     room = Temp("routing", 4 * 4 * experts * capacity["tokens"])
     topk = Launch(
@@ -46,6 +48,7 @@ def _rejects(node: Node, graph: OpGraph) -> str | None:
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return tuple(
-        Entry(Op.MOE_GATE_TOPK, partial(gate_topk, ordering), frozenset({ordering}), rejects=_rejects)
+        Entry(Op.MOE_GATE_TOPK, partial(gate_topk, kernels), frozenset({ordering}), rejects=_rejects)
         for ordering in sorted(tuning.orderings)
+        for kernels in (ProjectionKernels(tuning, partial(project, ordering), as_f32),)
     )

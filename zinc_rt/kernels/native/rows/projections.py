@@ -19,7 +19,14 @@ from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.native.types import q8_blocks, type_number, type_refusal
 from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
 from zinc_rt.kernels.rows.operands import Buffer, Count
-from zinc_rt.kernels.rows.projections import CODES, F32_BYTES, Launches, Part, ProjectionInput, ProjectionKernels
+from zinc_rt.kernels.rows.projections import (
+    CODES,
+    F32_BYTES,
+    Launches,
+    Part,
+    ProjectionInput,
+    ProjectionKernels,
+)
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PANEL = 16  # rows of a weight to an item: projection.h

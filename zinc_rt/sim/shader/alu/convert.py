@@ -7,7 +7,17 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.directed import from_integer, narrowed
-from zinc_rt.sim.shader.alu.vector import Build, Value, absolute, halves_joined, op, set_result, source
+from zinc_rt.sim.shader.alu.vector import (
+    Build,
+    Value,
+    absolute,
+    bits_of,
+    halves_joined,
+    is_nan,
+    op,
+    set_result,
+    source,
+)
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I8, I16, I32, constant, type_bits
 
@@ -62,12 +72,20 @@ def _byte(number: int) -> Build:
 
 
 def _nearest(e: Emitter, value: Value) -> Value:
-    half = e.b.fadd(value, 0.5)
-    return saturating(e, e.b.intrinsic("llvm.floor", half.type, half), I32, True)
+    """floor(x + 0.5), where the sum is exact enough in 64 bits."""
+    half = e.b.fadd(e.b.fpext(value, e.b.lanes(DOUBLE)), 0.5)
+    return _by_sign(e, value, saturating(e, e.b.intrinsic("llvm.floor", half.type, half), I32, True))
 
 
 def _floor(e: Emitter, value: Value) -> Value:
-    return saturating(e, e.b.intrinsic("llvm.floor", value.type, value), I32, True)
+    return _by_sign(e, value, saturating(e, e.b.intrinsic("llvm.floor", value.type, value), I32, True))
+
+
+def _by_sign(e: Emitter, value: Value, result: Value) -> Value:
+    """A NaN becomes the end on the side of its sign: captured, where the manual has 0."""
+    negative = e.b.icmp_signed("<", bits_of(e, value), 0)
+    end = e.b.select(negative, constant(1 << 31, result.type), constant((1 << 31) - 1, result.type))
+    return e.b.select(is_nan(e, value), end, result)
 
 
 def _off_f32_i4(e: Emitter, value: Value) -> Value:
@@ -125,19 +143,22 @@ def from_fp8(e: Emitter, byte: Value) -> Value:
     moved = b.bitcast(b.shl(size, 20), b.lanes(FLOAT))
     value = b.bitcast(b.fmul(moved, 2.0**120), of)
     nan = b.equal(size, 0x7F)
-    value = b.select(nan, 0x7FC00000, value)
+    value = b.select(nan, 0xFFC00000, value)  # captured: whatever its sign
     sign = b.shl(b.and_(byte, 0x80), 24)
     return b.bitcast(b.or_(value, sign), b.lanes(FLOAT))
 
 
 def from_bf8(e: Emitter, byte: Value) -> Value:
-    """A bf8 is the upper byte of a half."""
-    bits = e.b.trunc(e.b.shl(byte, 8), e.b.lanes(I16))
-    return e.b.fpext(e.b.bitcast(bits, e.b.lanes(HALF)), e.b.lanes(FLOAT))
+    """A bf8 is the upper byte of a half; a NaN is 0xffc00000, as captured."""
+    half = e.b.bitcast(e.b.trunc(e.b.shl(byte, 8), e.b.lanes(I16)), e.b.lanes(HALF))
+    value = e.b.fpext(half, e.b.lanes(FLOAT))
+    nan = e.b.bitcast(constant(0xFFC00000, e.b.lanes(I32)), value.type)
+    return e.b.select(is_nan(e, value), nan, value)
 
 
-def _to_8(mantissa: int, bias: int, overflow: int, largest: int) -> Build:
-    """<W x float> to a byte in <W x i32>, to nearest even; beyond `largest` it becomes `overflow`."""
+def _to_8(mantissa: int, bias: int, overflow: int, largest: int, nan_byte: int) -> Build:
+    """<W x float> to a byte in <W x i32>, to nearest even; beyond `largest` it becomes `overflow`. A NaN is
+    `nan_byte`, as captured."""
 
     def build(e: Emitter, value: Value) -> Value:
         b, of = e.b, e.b.lanes(I32)
@@ -158,15 +179,14 @@ def _to_8(mantissa: int, bias: int, overflow: int, largest: int) -> Build:
         huge = b.icmp_unsigned(">=", size, 0x7F800000)
         result = b.select(huge, overflow, result)
         nan = b.icmp_unsigned(">", size, 0x7F800000)
-        result = b.select(nan, 0x7F, result)
         sign = b.and_(b.lshr(bits, 24), 0x80)
-        return b.or_(result, sign)
+        return b.select(nan, nan_byte, b.or_(result, sign))
 
     return build
 
 
-to_fp8 = _to_8(mantissa=3, bias=7, overflow=0x7F, largest=0x7E)
-to_bf8 = _to_8(mantissa=2, bias=15, overflow=0x7C, largest=0x7B)
+to_fp8 = _to_8(mantissa=3, bias=7, overflow=0x7F, largest=0x7E, nan_byte=0xFF)
+to_bf8 = _to_8(mantissa=2, bias=15, overflow=0x7C, largest=0x7B, nan_byte=0xFE)
 
 
 def _pack_8(convert: Build) -> Build:

@@ -1,19 +1,19 @@
 """VOP3P without WMMA: packed 16-bit arithmetic, the mixed fma, dot products (RDNA4 ISA 7.7).
 
 op_sel and op_sel_hi pick the half of each source for the lower and the upper result. The manual does not define
-the rounding of the float dot products; here each product is exact (or rounded to 32 bits), added to the third
-source in increasing order, every sum rounded.
+the rounding of the float dot products: of two halves it is what was captured on silicon (dot_step.py); of four
+8-bit floats each product is rounded to 32 bits and added to the third source in increasing order, sums rounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp, vector_float, vector_integer
 from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
 from zinc_rt.sim.shader.alu.directed import narrowed
+from zinc_rt.sim.shader.alu.dot_step import dot_step
 from zinc_rt.sim.shader.alu.vector import (
     Build,
     Value,
@@ -194,59 +194,57 @@ def _emit_integer_dot(bits: int, mixed: bool) -> EmitFunction:
 # --- float dot products
 
 
-def _dot2_f32(convert: Callable[[Emitter, Value, int, int], Value]) -> Callable[..., Value]:
-    def build(
-        e: Emitter, a: Value, b: Value, total: Value, uppers: list[tuple[int, int]], negates: list[tuple[int, int]]
-    ) -> Value:
-        for upper, negate in zip(uppers, negates, strict=True):
-            x, y = (convert(e, value, upper[at], negate[at]) for at, value in enumerate((a, b)))
-            total = e.b.fadd(total, e.b.fmul(x, y))
-        return total
-
-    return build
+def _picked(e: Emitter, value: Value, uppers: tuple[int, int], negates: tuple[int, int]) -> Value:
+    """The halves of <W x i32> that op_sel names, with their signs changed."""
+    if uppers != (0, 1):
+        low, high = (half_of(e, value, upper) for upper in uppers)
+        value = halves_joined(e, low, high)
+    mask = negates[0] * 0x8000 | negates[1] * 0x80000000
+    return e.b.xor(value, mask) if mask else value
 
 
-def _half_as_float(e: Emitter, value: Value, upper: int, negate: int) -> Value:
-    return e.b.fpext(float_half(e, value, upper, negate), e.b.lanes(FLOAT))
-
-
-dot2_f32_f16 = _dot2_f32(_half_as_float)
-dot2_f32_bf16 = _dot2_f32(float_of_bfloat)
-
-
-def _emit_dot2_f32(build: Callable[..., Value], kind: str) -> EmitFunction:
+def _emit_dot2_f32(kind: str) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
-            a, b = (word(e, operand, kind) for operand in operands[1:3])
             low_neg, high_neg = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
-            start = e.vector(operands[3], FLOAT)
+            uppers = [modifier_bits(instruction, name, at) for at, name in enumerate(("op_sel", "op_sel_hi"))]
+            a, b = (
+                _picked(
+                    e, word(e, operand, BOTH[kind]), (uppers[0][at], uppers[1][at]), (low_neg[at], high_neg[at])
+                )
+                for at, operand in enumerate(operands[1:3])
+            )
+            start = e.vector(operands[3], I32)
             if high_neg[2]:
-                start = e.b.intrinsic("llvm.fabs", start.type, start)
+                start = e.b.and_(start, 0x7FFFFFFF)
             if low_neg[2]:
-                start = e.b.fneg(start)
-            uppers = [modifier_bits(instruction, name, at)[:2] for at, name in enumerate(("op_sel", "op_sel_hi"))]
-            e.set_vector(operands[0], build(e, a, b, start, uppers, [low_neg[:2], high_neg[:2]]))
+                start = e.b.xor(start, 0x80000000)
+            e.set_vector(operands[0], dot_step(e, kind, "f32", [a], [b], start))
 
     return emit
 
 
-def _dot2_16(convert: Callable[[Emitter, Value, int, int], Value], narrow: Build) -> EmitFunction:
-    """v_dot2_f16_f16, v_dot2_bf16_bf16: products and sums in 32 bits, rounded at the end."""
+BOTH = {"f16": "hh", "bf16": "yy"}
+
+
+def _emit_dot2_16(kind: str) -> EmitFunction:
+    """v_dot2_f16_f16, v_dot2_bf16_bf16."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
-            kind = "hh" if convert is _half_as_float else "yy"
-            a, b = (word(e, operand, kind) for operand in operands[1:3])
-            negate = [int(operand.negate) for operand in operands[1:3]]
+            a, b = (
+                _picked(e, word(e, operand, BOTH[kind]), (0, 1), (int(operand.negate),) * 2)
+                for operand in operands[1:3]
+            )
             if operands[3].kind is Kind.FLOAT:
-                third = half_of(e, word(e, operands[3], kind), 0)
+                third = half_of(e, word(e, operands[3], BOTH[kind]), 0)
             else:
                 third = source(e, instruction, operands[3], 2, "s")
-            total = convert(e, e.b.zext(third, e.b.lanes(I32)), 0, int(operands[3].negate))
-            for upper in (0, 1):
-                x, y = (convert(e, value, upper, sign) for value, sign in zip((a, b), negate, strict=True))
-                total = e.b.fadd(total, e.b.fmul(x, y))
-            set_result(e, instruction, operands[0], narrow(e, total))
+            addend = e.b.zext(third, e.b.lanes(I32))
+            if operands[3].negate:
+                addend = e.b.xor(addend, 0x8000)
+            bits = e.b.trunc(dot_step(e, kind, kind, [a], [b], addend), e.b.lanes(I16))
+            set_result(e, instruction, operands[0], e.b.bitcast(bits, e.b.lanes(HALF)) if kind == "f16" else bits)
 
     return emit
 
@@ -303,10 +301,10 @@ EMIT: dict[str, EmitFunction] = {
     "v_dot4_u32_u8": _emit_integer_dot(8, False),
     "v_dot8_i32_iu4": _emit_integer_dot(4, True),
     "v_dot8_u32_u4": _emit_integer_dot(4, False),
-    "v_dot2_f32_f16": _emit_dot2_f32(dot2_f32_f16, "hh"),
-    "v_dot2_f32_bf16": _emit_dot2_f32(dot2_f32_bf16, "yy"),
-    "v_dot2_f16_f16": _dot2_16(_half_as_float, lambda e, value: e.b.fptrunc(value, e.b.lanes(HALF))),
-    "v_dot2_bf16_bf16": _dot2_16(float_of_bfloat, bfloat_of_float),
+    "v_dot2_f32_f16": _emit_dot2_f32("f16"),
+    "v_dot2_f32_bf16": _emit_dot2_f32("bf16"),
+    "v_dot2_f16_f16": _emit_dot2_16("f16"),
+    "v_dot2_bf16_bf16": _emit_dot2_16("bf16"),
     **{
         f"v_dot4_f32_{x}_{y}": _emit_dot4_8(first, second)
         for x, first in (("fp8", from_fp8), ("bf8", from_bf8))

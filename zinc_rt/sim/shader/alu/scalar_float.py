@@ -100,14 +100,27 @@ def _rounded(intrinsic: str) -> Callable[..., ir.Value]:
 
 
 def _extreme(intrinsic: str) -> Callable[..., ir.Value]:
-    """IEEE 754-2019 minimumNumber (a number beats a NaN), minimum (a NaN stays one) and the others. -0 < +0."""
+    """IEEE 754-2019 minimumNumber (a number beats a NaN), minimum (a NaN stays one) and the others. -0 < +0.
+
+    A NaN that comes out is the first of those that count, quieted.
+    """
 
     def build(e: Emitter, *values: ir.Value) -> ir.Value:
         wide = [e.b.fpext(value, FLOAT) if value.type is HALF else value for value in values]
         result = e.b.intrinsic(intrinsic, FLOAT, *wide)
-        return e.b.fptrunc(result, HALF) if values[0].type is HALF else result
+        result = e.b.fptrunc(result, HALF) if values[0].type is HALF else result
+        first, second = (e.b.fcmp_unordered("uno", value, value) for value in values)
+        if intrinsic.endswith("num"):
+            return e.b.select(e.b.and_(first, second), _quieted(e, values[0]), result)
+        result = e.b.select(second, _quieted(e, values[1]), result)
+        return e.b.select(first, _quieted(e, values[0]), result)
 
     return build
+
+
+def _quieted(e: Emitter, value: ir.Value) -> ir.Value:
+    bits, quiet = (I16, 0x0200) if value.type is HALF else (I32, 0x00400000)
+    return e.b.bitcast(e.b.or_(e.b.bitcast(value, bits), quiet), value.type)
 
 
 for _suffix, _type in (("f32", FLOAT), ("f16", HALF)):

@@ -124,15 +124,19 @@ def set_result(e: Emitter, instruction: Instruction, destination: Operand, value
 
 
 def output_modified(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
-    """omod scales, flushes denormals and makes -0 +0; clamp keeps to 0 to 1 and makes NaN 0 (ISA 7.2.3.1)."""
+    """omod scales the rounded result; clamp keeps to 0 to 1 and makes NaN 0 (ISA 7.2.3.1).
+
+    Under omod a zero, and what is denormal before it, becomes +0; what becomes denormal by it a zero of its sign;
+    what overflowed before stays infinite. Captured by rocjitsu's authors on gfx1201.
+    """
     b, of = e.b, value.type.element
     zero = constant(0.0, value.type)
     omod = instruction.modifier("omod")
     if omod is not None and isinstance(omod.value, int):
         factor = float(omod.value) if omod.value > 0 else 1.0 / -omod.value
-        value = lifted(e, lambda e, x: e.b.fmul(x, factor), value)
+        scaled = flushed(e, lifted(e, lambda e, x: e.b.fmul(x, factor), value))
         tiny = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of])
-        value = b.select(tiny, zero, value)
+        value = b.select(tiny, zero, scaled)
     return clamped_to_one(e, instruction, value)
 
 
@@ -170,6 +174,12 @@ def halves_joined(e: Emitter, low: ir.Value, high: ir.Value) -> ir.Value:
 
 def bits_of(e: Emitter, value: ir.Value) -> ir.Value:
     return e.b.bitcast(value, e.b.lanes(INTEGERS[value.type.element]))
+
+
+def quieted(e: Emitter, value: ir.Value) -> ir.Value:
+    """A NaN with its sign and payload, quiet."""
+    bits = bits_of(e, value)
+    return e.b.bitcast(e.b.or_(bits, 1 << MANTISSA[value.type.element] - 1), value.type)
 
 
 def is_nan(e: Emitter, value: ir.Value) -> ir.Value:

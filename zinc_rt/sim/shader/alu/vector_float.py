@@ -27,6 +27,7 @@ from zinc_rt.sim.shader.alu.vector import (
     is_nan,
     lifted,
     op,
+    quieted,
     set_result,
     source,
     sum_to_odd,
@@ -47,9 +48,32 @@ def _lift_call(name: str) -> Build:
 
 
 fadd, fsub, fmul = _in_mode("fadd"), _in_mode("fsub"), _in_mode("fmul")
-# IEEE 754-2019 minimumNumber, maximumNumber (a number beats a NaN) and minimum, maximum (a NaN beats a number)
-min_num, max_num = _lift_call("llvm.minimumnum"), _lift_call("llvm.maximumnum")
-minimum, maximum = _lift_call("llvm.minimum"), _lift_call("llvm.maximum")
+
+
+def _number(name: str) -> Build:
+    """IEEE 754-2019 minimumNumber, maximumNumber: a number beats a NaN; of two NaNs it is the first, quieted."""
+    build = _lift_call(name)
+
+    def emit(e: Emitter, a: Value, b: Value) -> Value:
+        none = e.b.and_(is_nan(e, a), is_nan(e, b))
+        return e.b.select(none, quieted(e, a), build(e, a, b))
+
+    return emit
+
+
+def _propagating(name: str) -> Build:
+    """IEEE 754-2019 minimum, maximum: a NaN beats a number; it is the first in order of sources, quieted."""
+    build = _lift_call(name)
+
+    def emit(e: Emitter, a: Value, b: Value) -> Value:
+        result = e.b.select(is_nan(e, b), quieted(e, b), build(e, a, b))
+        return e.b.select(is_nan(e, a), quieted(e, a), result)
+
+    return emit
+
+
+min_num, max_num = _number("llvm.minimumnum"), _number("llvm.maximumnum")
+minimum, maximum = _propagating("llvm.minimum"), _propagating("llvm.maximum")
 
 
 def is_zero(e: Emitter, value: Value) -> Value:
@@ -80,14 +104,10 @@ def select_chain(e: Emitter, cases: list[tuple[Value, Value]], otherwise: Value)
 
 
 def _median(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    greatest = max_num(e, max_num(e, a, b), c)
+    """With a NaN among them the smallest number; -0 is below +0 (captured: of -0, +0, -0 it is -0)."""
     nan = e.b.or_(e.b.or_(is_nan(e, a), is_nan(e, b)), is_nan(e, c))
-    cases = [
-        (nan, min_num(e, min_num(e, a, b), c)),
-        (e.b.fcmp_ordered("==", greatest, a), max_num(e, b, c)),
-        (e.b.fcmp_ordered("==", greatest, b), max_num(e, a, c)),
-    ]
-    return select_chain(e, cases, max_num(e, a, b))
+    low, high = min_num(e, a, b), max_num(e, a, b)
+    return e.b.select(nan, min_num(e, low, c), max_num(e, low, min_num(e, high, c)))
 
 
 def _mul_dx9(e: Emitter, a: Value, b: Value) -> Value:
@@ -103,12 +123,15 @@ def _fma_dx9(e: Emitter, a: Value, b: Value, c: Value) -> Value:
 
 
 def _fract(e: Emitter, value: Value) -> Value:
-    """x - floor(x), below 1."""
+    """x - floor(x), below 1; of an infinity a NaN, of an integer or -0 it is +0 (captured)."""
     of = value.type.element
     below_one = {HALF: 1 - 2.0**-11, FLOAT: 1 - 2.0**-24, DOUBLE: 1 - 2.0**-53}[of]
     rest = fsub(e, value, _lift_call("llvm.floor")(e, value))
     limit = constant(below_one, value.type)
-    return e.b.select(e.b.fcmp_ordered(">", rest, limit), limit, rest)
+    invalid = e.b.bitcast(constant(NAN[of], e.b.lanes(INTEGERS[of])), value.type)
+    rest = e.b.select(e.b.fcmp_ordered(">", rest, limit), limit, rest)
+    rest = e.b.select(e.b.fcmp_ordered("==", rest, 0.0), 0.0, rest)
+    return e.b.select(is_infinite(e, value), invalid, rest)
 
 
 # --- exponents: ldexp, frexp
@@ -334,16 +357,11 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
     zero = signed(constant(0.0, quotient.type))
     infinite = signed(infinity(e, quotient.type))
     nan = b.bitcast(constant(NAN[of], b.lanes(integer)), quotient.type)
-    quiet = constant(1 << MANTISSA[of] - 1, b.lanes(integer))
-
-    def quieted(value: Value) -> Value:
-        return b.bitcast(b.or_(bits_of(e, value), quiet), value.type)
-
     zero_over, zero_under = is_zero(e, numerator), is_zero(e, denominator)
     infinite_over, infinite_under = is_infinite(e, numerator), is_infinite(e, denominator)
     cases = [
-        (is_nan(e, numerator), quieted(numerator)),
-        (is_nan(e, denominator), quieted(denominator)),
+        (is_nan(e, numerator), quieted(e, numerator)),
+        (is_nan(e, denominator), quieted(e, denominator)),
         (b.and_(zero_over, zero_under), nan),
         (b.and_(infinite_over, infinite_under), nan),
         (b.or_(zero_under, infinite_over), infinite),

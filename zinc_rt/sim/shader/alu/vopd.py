@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from llvmlite import ir  # type: ignore[import-untyped]
-
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import packed, vector_float, vector_integer
+from zinc_rt.sim.shader.alu.dot_step import dot_step
 from zinc_rt.sim.shader.alu.vector import op
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
-from zinc_rt.sim.shader.emit.values import FLOAT
+from zinc_rt.sim.shader.emit.values import I32
 from zinc_rt.sim.shader.layout import VCC_LO
 
 _VCC = Operand(Kind.SPECIAL, "vcc_lo", VCC_LO, 1)
@@ -20,13 +19,10 @@ def _cndmask(e: Emitter, instruction: Instruction) -> None:
 
 
 def _dot2acc(kind: str) -> EmitFunction:
-    build = packed.dot2_f32_f16 if kind == "hh" else packed.dot2_f32_bf16
-
     def emit(e: Emitter, instruction: Instruction) -> None:
         destination, *sources = instruction.operands
-        a, b = (packed.word(e, operand, kind) for operand in sources)
-        total: ir.Value = build(e, a, b, e.vector(destination, FLOAT), [(0, 0), (1, 1)], [(0, 0), (0, 0)])
-        e.set_vector(destination, total)
+        a, b = (packed.word(e, operand, packed.BOTH[kind]) for operand in sources)
+        e.set_vector(destination, dot_step(e, kind, "f32", [a], [b], e.vector(destination, I32)))
 
     return emit
 
@@ -45,8 +41,8 @@ _HALVES: dict[str, EmitFunction] = {
     },
     "v_dual_mov_b32": op("i=i", lambda e, value: value),
     "v_dual_cndmask_b32": _cndmask,
-    "v_dual_dot2acc_f32_f16": _dot2acc("hh"),
-    "v_dual_dot2acc_f32_bf16": _dot2acc("yy"),
+    "v_dual_dot2acc_f32_f16": _dot2acc("f16"),
+    "v_dual_dot2acc_f32_bf16": _dot2acc("bf16"),
 }  # fmt: skip
 
 

@@ -1,0 +1,91 @@
+"""Tables of a prediction: dispatches by the time they lose, and models before and after fusing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.perf.predict.ceilings import Alike, Ceiling
+from zinc_rt.terminal import Column, Table
+
+_LOST = ("", "grid", "MB", "waves", "in flight kB", "run µs", "GB/s %", "issue %", "LDS %", "launch µs", "lost µs")
+
+
+def lost_table(groups: Sequence[Alike]) -> Table:
+    """A row for alike dispatches: of each its figures, and what all of them lose."""
+    right = [Column(name, right=True) for name in _LOST]
+    return Table(["kernel", "op", *right, "limit"], [_lost_row(group) for group in groups])
+
+
+def _lost_row(group: Alike) -> list[Any]:
+    one, work = group.first, group.first.work
+    return [
+        work.kernel,
+        work.op,
+        f"{len(group.each)} x",
+        "x".join(map(str, work.grid)),
+        f"{work.moved_bytes / 1e6:.2f}",
+        one.resident_waves,
+        f"{one.in_flight_bytes / 1e3:.0f}",
+        f"{1e6 * one.running:.1f}",
+        f"{100 * one.bandwidth_share:.0f}",
+        f"{100 * one.issue / one.running:.0f}" if one.running else "",
+        f"{100 * one.lds / one.running:.0f}" if one.running else "",
+        f"{1e6 * one.launch:.1f}",
+        f"{1e6 * group.lost:.0f}",
+        one.limit,
+    ]
+
+
+def lost_measure(group: Alike) -> dict[str, Any]:
+    """The same for a program, times in seconds."""
+    one, work = group.first, group.first.work
+    loop = work.report.streaming
+    return {
+        "kernel": work.kernel,
+        "op": work.op,
+        "labels": [label for each in group.each for label in each.work.labels],
+        "count": len(group.each),
+        "grid": list(work.grid),
+        "workgroups": work.workgroups,
+        "waves_a_workgroup": work.waves_a_workgroup,
+        "waves_a_simd": work.report.waves,
+        "resident_waves": one.resident_waves,
+        "rounds": one.rounds,
+        "read_bytes": work.read_bytes,
+        "written_bytes": work.written_bytes,
+        "wave_bytes": work.wave_bytes,
+        "instructions": work.issued,
+        "bytes_per_instruction": loop.bytes_per_instruction if loop is not None else None,
+        "loads_in_flight_a_wave": work.report.in_flight.loads,
+        "bytes_in_flight_a_wave": work.report.in_flight.bytes,
+        "in_flight_bytes": one.in_flight_bytes,
+        "seconds": _seconds(one),
+        "bandwidth_share": one.bandwidth_share,
+        "limit": one.limit,
+        "lost_seconds": group.lost,
+    }
+
+
+def _seconds(one: Ceiling) -> dict[str, float]:
+    names = ("memory", "latency", "tail", "issue", "lds", "running", "launch", "ideal")
+    return {name: getattr(one, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAfter:
+    """A figure of a step without fused nodes and merged dispatches, and as it runs."""
+
+    name: str
+    plain: float
+    as_run: float
+
+    def __str__(self) -> str:
+        digits = 1 if self.name == "tokens_per_second" else 0
+        return f"{self.plain:,.{digits}f} -> {self.as_run:,.{digits}f}"
+
+
+def models_table(rows: Sequence[tuple[str, Sequence[BeforeAfter]]]) -> Table:
+    names = ["dispatches", "barriers", "MB", "tok/s"]
+    return Table(["", *(Column(name, right=True) for name in names)], [[model, *found] for model, found in rows])

@@ -1,0 +1,161 @@
+"""Arithmetic as it was captured on gfx1201 silicon: rows with their source, by group.
+
+`pytest -rP` shows the table: rows tried, equal, by group. Not here: exp, log, sqrt, rcp and rsq, whose tables were
+not derived (docs/vector-alu.md), and v_cvt_sr_*.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sim.shader_model import model_dot as dot
+from vector_programs import read, run
+
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
+
+Array = np.ndarray
+U16, U32 = np.uint16, np.uint32
+FILE = Path(__file__).with_name("silicon_rows.txt")
+COUNTS = {"dot2 f16": 50, "dot2 bf16": 71, "wmma f16": 12, "wmma bf16": 12}
+NAN, NEGATIVE_NAN, SIGNALLING = 0x7FC12345, 0xFFC54321, 0x7F812345
+ONE, TWO, MINUS_ZERO, INFINITY = 0x3F800000, 0x40000000, 0x80000000, 0x7F800000
+DENORMAL, SMALLEST, LARGEST, HALF = 0x00000003, 0x00800000, 0x7F7FFFFF, 0x3F000000
+
+
+def captured() -> dict[str, Array]:
+    """Rows [n, words] of each group."""
+    found: dict[str, list[list[int]]] = {}
+    for line in FILE.read_text().splitlines():
+        if line.startswith(("dot2", "wmma")):
+            found[line] = []
+        elif not line.startswith("#"):
+            found[list(found)[-1]].append([int(word, 16) for word in line.split()])
+    return {name: np.array(rows, U32) for name, rows in found.items()}
+
+
+ROWS = captured()
+
+
+def told(group: str, got: Array, want: Array) -> None:
+    wrong = [(hex(g), hex(w)) for g, w in zip(got, want, strict=True) if g != w]
+    print(f"{group:24} tried {len(want):4}  equal {len(want) - len(wrong):4}")
+    assert not wrong, f"{group}: got and wanted {wrong[:4]}"
+
+
+def test_every_captured_row_is_here() -> None:
+    assert {name: len(rows) for name, rows in ROWS.items()} == COUNTS
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_dot2(kind: str) -> None:
+    rows = ROWS[f"dot2 {kind}"]
+    padded = np.resize(rows, (-(-len(rows) // 32) * 32, 4))
+    out, findings = run("dot2_rows", tuple(padded[:, at].copy() for at in range(3)))
+    assert not findings
+    told(f"dot2 {kind}, engine", out[kind == "bf16"][: len(rows)], rows[:, 3])
+    a, b = (np.stack([rows[:, at] & 0xFFFF, rows[:, at] >> 16], axis=-1) for at in range(2))
+    told(f"dot2 {kind}, model", dot.step(a, b, rows[:, 2], kind, "f32"), rows[:, 3])
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_wmma(kind: str) -> None:
+    """All rows of A and columns of B are the same, so all of D is."""
+    rows = ROWS[f"wmma {kind}"]
+    of_lanes = [
+        np.repeat(rows[:, first : first + 16].astype(U16).reshape(-1, 2, 1, 8), 16, axis=2).reshape(-1)
+        for first in (0, 16)
+    ]
+    device = EngineDevice()
+    out = [np.zeros(5 * 1024, U32), *(np.zeros(32 * len(rows), U32) for _ in range(3))]
+    placed = [*(each.view(U32).copy() for each in of_lanes), np.repeat(rows[:, 32], 32), *out]
+    addresses = [device.place(each) for each in placed]
+    words = [part for va in addresses for part in (va & 0xFFFFFFFF, va >> 32)]
+    assert not device.run(read()[f"wmma_rows_{kind}"], groups=(len(rows), 1, 1), user_data=words)
+    got = out[1].reshape(len(rows), 32)
+    assert (got == got[:, :1]).all()
+    told(f"wmma {kind}, engine", got[:, 0], rows[:, 33])
+    for wave, order, want in ((32, (0, 8, 4, 12), rows[:, 33]), (64, (0, 4, 8, 12), rows[:, 34])):
+        total = rows[:, 32]
+        for first in order:
+            total = dot.step(rows[:, first : first + 4], rows[:, 16 + first : 20 + first], total, kind, "f32")
+        told(f"wmma {kind}, model wave{wave}", total, want)
+
+
+# By the rules that rocjitsu's authors state of gfx1201 (minmax.h, output modifiers, conversion.h): given, wanted
+CHOICES = [  # v1, v2, v3: min_num, max_num, minimum, maximum, med3_num
+    ((NAN, NEGATIVE_NAN, ONE), (NAN, NAN, NAN, NAN, ONE)),
+    ((NEGATIVE_NAN, SIGNALLING, ONE), (NEGATIVE_NAN,) * 4 + (ONE,)),
+    ((SIGNALLING, NAN, ONE), (0x7FC12345,) * 4 + (ONE,)),
+    ((ONE, SIGNALLING, TWO), (ONE, ONE, 0x7FC12345, 0x7FC12345, ONE)),
+    ((SIGNALLING, TWO, ONE), (TWO, TWO, 0x7FC12345, 0x7FC12345, ONE)),
+    ((MINUS_ZERO, 0, MINUS_ZERO), (MINUS_ZERO, 0, MINUS_ZERO, 0, MINUS_ZERO)),
+    ((0, MINUS_ZERO, 0), (MINUS_ZERO, 0, MINUS_ZERO, 0, 0)),
+    ((TWO, ONE, INFINITY), (ONE, TWO, ONE, TWO, TWO)),
+]
+FRACTIONS = [(INFINITY, 0xFFC00000), (0xFF800000, 0xFFC00000), (MINUS_ZERO, 0), (TWO, 0), (0xC0000000, 0),
+             (HALF, HALF), (0xBF000000, HALF), (0x80000001, 0x3F7FFFFF)]  # fmt: skip
+OMOD = [  # v1, v2: v1 * v2 twice, and half of it
+    ((MINUS_ZERO, ONE), (0, 0)),
+    ((DENORMAL, ONE), (0, 0)),
+    ((DENORMAL | 1 << 31, ONE), (0, 0)),
+    ((SMALLEST, ONE), (SMALLEST << 1, 0)),
+    ((SMALLEST | 1 << 31, ONE), (0x81000000, MINUS_ZERO)),
+    ((LARGEST, TWO), (INFINITY, INFINITY)),
+    ((LARGEST, ONE), (INFINITY, 0x7EFFFFFF)),
+    ((ONE, TWO), (0x40800000, ONE)),
+]
+CONVERSIONS = [  # v1: floor, nearest, truncating
+    (NAN, (0x7FFFFFFF, 0x7FFFFFFF, 0)),
+    (NEGATIVE_NAN, (0x80000000, 0x80000000, 0)),
+    (SIGNALLING, (0x7FFFFFFF, 0x7FFFFFFF, 0)),
+    (INFINITY, (0x7FFFFFFF,) * 3),
+    (0xFF800000, (0x80000000,) * 3),
+    (0xBF000000, (0xFFFFFFFF, 0, 0)),
+    (HALF, (0, 1, 0)),
+    (0x3EFFFFFF, (0, 0, 0)),
+]
+NARROW = [(NAN, (0xFF, 0xFE)), (NEGATIVE_NAN, (0xFF, 0xFE)), (ONE, (0x38, 0x3C)), (0xBF800000, (0xB8, 0xBC))]
+WIDE = [(0x7F, "fp8"), (0xFF, "fp8"), (0x7D, "bf8"), (0xFE, "bf8")]
+CLAMPED = [(NAN, 0), (NEGATIVE_NAN, 0), (MINUS_ZERO, 0), (TWO, ONE)]
+
+
+def lanes(values: list[int]) -> Array:
+    return np.resize(np.array(values, U32), 32)
+
+
+def test_choices_with_nans_and_zeros() -> None:
+    given = [lanes([row[0][at] for row in CHOICES]) for at in range(3)]
+    out, _ = run("captured_choices", tuple(given))
+    for at, name in enumerate(("min_num", "max_num", "minimum", "maximum", "med3_num")):
+        told(name, out[at][: len(CHOICES)], lanes([row[1][at] for row in CHOICES])[: len(CHOICES)])
+
+
+def test_fractions() -> None:
+    out, _ = run("captured_choices", (lanes([row[0] for row in FRACTIONS]),))
+    told("fract", out[5][: len(FRACTIONS)], lanes([row[1] for row in FRACTIONS])[: len(FRACTIONS)])
+
+
+def test_output_modifiers() -> None:
+    given = [lanes([row[0][at] for row in OMOD]) for at in range(2)]
+    out, _ = run("captured_choices", tuple(given))
+    for at, name in ((0, "mul:2"), (1, "div:2")):
+        told(f"omod {name}", out[6 + at][: len(OMOD)], lanes([row[1][at] for row in OMOD])[: len(OMOD)])
+    out, _ = run("captured_conversions", (lanes([row[0] for row in CLAMPED]),))
+    told("clamp", out[7][: len(CLAMPED)], lanes([row[1] for row in CLAMPED])[: len(CLAMPED)])
+
+
+def test_conversions() -> None:
+    out, _ = run("captured_conversions", (lanes([row[0] for row in CONVERSIONS]),))
+    for at, name in enumerate(("floor", "nearest", "truncating")):
+        want = lanes([row[1][at] for row in CONVERSIONS])[: len(CONVERSIONS)]
+        told(f"to integer, {name}", out[at][: len(CONVERSIONS)], want)
+    out, _ = run("captured_conversions", (lanes([row[0] for row in NARROW]),))
+    for at, name in ((0, "fp8"), (1, "bf8")):
+        want = lanes([row[1][at] for row in NARROW])[: len(NARROW)]
+        told(f"to {name}", out[5 + at][: len(NARROW)] & U32(0xFF), want)
+    given = lanes([code for code, _ in WIDE])
+    out, _ = run("captured_conversions", (given, given))
+    from_8 = [out[3 if kind == "fp8" else 4][at] for at, (_, kind) in enumerate(WIDE)]
+    told("from fp8 and bf8", np.array(from_8), np.full(len(WIDE), 0xFFC00000, U32))

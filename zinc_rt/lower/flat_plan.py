@@ -1,0 +1,340 @@
+"""The flat byte form of a graph's memory plan and dispatches: fixed-size little-endian records, read in place.
+
+It is no pickle: reading makes numbers and strings, and checks every count, index and range, so that no damaged
+file becomes an address on a device. The graph itself has a form of its own (ir/serial.py); this one names it by
+its digest and its nodes and buffers by their numbers. See docs/exec.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.errors import InputError
+from zinc_rt.ir.graph import SYMBOLS, OpGraph
+from zinc_rt.kernels.launch import Grid, Launch, Operand, Ref, Stride, Temp
+from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock
+from zinc_rt.lower.lowered_graph import Barrier
+from zinc_rt.lower.planned_graph import PlannedGraph
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.plan import Allocation, BufferPlacement, MemoryPlan
+
+MAGIC = b"ZDP\0"
+VERSION = 1
+NONE, IS_BARRIER = 0xFFFFFFFF, 0xFFFFFFFE  # in a node's place: a dispatch of the plan's own; no dispatch
+IS_SYMBOL = 1 << 63  # of a grid's dimension: the rest is a number in SYMBOLS, or an offset in the plan's block
+HEAPS = tuple(BufferHeap)
+
+HEADER = np.dtype(
+    [
+        ("magic", "S4"),
+        ("version", "<u4"),
+        ("sha256", "V32"),  # of everything after this field
+        ("graph", "V32"),  # sha256 of the graph's own form
+        ("name", "<u4"),  # of the dispatches; string numbers, here and below
+        ("ordering", "<u4"),
+        ("tap", "<u4"),
+        ("alignment", "<u4"),
+        ("arena_floor_bytes", "<u8"),
+        ("temps_bytes", "<u8"),
+        ("specs_offset", "<u8"),
+        ("grids_offset", "<u8"),
+        ("size_bytes", "<u8"),  # of the plan's block
+        ("counts", "<u4", 13),  # of records in each section
+    ]
+)
+HASHED_FROM = 40
+SECTIONS: dict[str, np.dtype[Any]] = {
+    "capacity": np.dtype([("symbol", "<u4"), ("reserved", "<u4"), ("most", "<u8")]),
+    "allocations": np.dtype([("name", "<u4"), ("heap", "<u4"), ("size_bytes", "<u8"), ("payload_bytes", "<u8")]),
+    "placements": np.dtype(  # of each buffer of the graph, in its order
+        [("allocation", "<u4"), ("reserved", "<u4"), ("offset_bytes", "<u8"), ("size_bytes", "<u8")]
+    ),
+    "steps": np.dtype(
+        [
+            ("node", "<u4"),
+            ("kernel", "<u4"),
+            ("operands", "<u4"),  # how many of that section's are this step's; they follow one another
+            ("constants", "<u4"),
+            ("patches", "<u4"),
+            ("temps", "<u4"),
+            ("merged", "<u4"),
+            ("reserved", "<u4"),
+            ("arguments_offset", "<u8"),
+            *((f"wanted_{axis}", "<u8") for axis in "xyz"),  # the launch's grid
+            *((f"grid_{axis}", "<u8") for axis in "xyz"),  # the dispatch's
+        ]
+    ),
+    "operands": np.dtype([("kind", "<u4"), ("name", "<u4"), ("value", "<u8")]),
+    "constants": np.dtype([("kind", "<u8"), ("value", "V8")]),
+    "patches": np.dtype([("name", "<u4"), ("reserved", "<u4"), ("value", "<i8")]),
+    "temps": np.dtype([("name", "<u4"), ("reserved", "<u4"), ("offset_bytes", "<u8")]),
+    "merged": np.dtype([("node", "<u4"), ("reserved", "<u4")]),  # the other nodes of merged launches
+    "grids": np.dtype([("x", "<u8"), ("y", "<u8"), ("z", "<u8")]),
+    "strings": np.dtype("<u8"),  # where each ends in the text
+    "text": np.dtype("u1"),
+    "padding": np.dtype("u1"),  # to a multiple of 8
+}
+ABSENT, REF, TEMP, STRIDE = range(4)  # kinds of an operand
+INTEGER, REAL = range(2)  # kinds of a constant
+
+
+def to_bytes(program: PlannedGraph, graph_sha256: bytes) -> bytes:
+    """The form of a program, without its graph. Raises InputError for what it cannot hold."""
+    return _Writer(program).form(graph_sha256)
+
+
+def from_bytes(
+    data: bytes | memoryview, graph: OpGraph, graph_sha256: bytes, *, name: str = "plan"
+) -> PlannedGraph:
+    """The program of a graph of that digest; `name` is what errors call the form. Raises InputError for anything
+    amiss."""
+    return _Reader(data, graph, graph_sha256, name).program()
+
+
+class _Writer:
+    def __init__(self, program: PlannedGraph) -> None:
+        self._program = program
+        self._strings: dict[str, int] = {}
+        self._rows: dict[str, list[Any]] = {section: [] for section in SECTIONS}
+        self._nodes = {id(node): number for number, node in enumerate(program.graph.nodes)}
+
+    def form(self, graph_sha256: bytes) -> bytes:
+        program, rows = self._program, self._rows
+        memory, plan = program.plan, program.dispatches
+        if list(memory.placements) != list(program.graph.buffers) or memory.graph != program.graph.name:
+            raise InputError(f"{memory.graph}: a memory plan of another graph cannot be saved")
+        rows["capacity"] = [(self._string(symbol), 0, most) for symbol, most in memory.capacity.items()]
+        numbers = {allocation: number for number, allocation in enumerate(memory.allocations)}
+        rows["allocations"] = [
+            (self._string(name), HEAPS.index(each.heap), each.size_bytes, each.payload_bytes)
+            for name, each in memory.allocations.items()
+        ]
+        rows["placements"] = [
+            (numbers[place.allocation], 0, place.offset_bytes, place.size_bytes)
+            for place in memory.placements.values()
+        ]
+        for step in plan.steps:
+            self._step(step)
+        rows["grids"] = [_dims(grid) for grid in plan.grids]
+        header = np.zeros((), HEADER)
+        header["name"], header["ordering"] = self._string(plan.name), self._string(program.ordering)
+        header["tap"], header["alignment"] = memory.tap, memory.alignment
+        header["arena_floor_bytes"] = memory.arena_floor_bytes
+        for field in ("temps_bytes", "specs_offset", "grids_offset", "size_bytes"):
+            header[field] = getattr(plan, field)
+        encoded = [text.encode() for text in self._strings]
+        rows["strings"] = list(np.cumsum([len(text) for text in encoded], dtype=np.int64))
+        tables = {section: np.array(rows[section], dtype) for section, dtype in SECTIONS.items()}
+        tables["text"] = np.frombuffer(b"".join(encoded), np.uint8)
+        tables["padding"] = np.zeros(-tables["text"].nbytes % 8, np.uint8)
+        header["counts"] = [len(table) for table in tables.values()]
+        header["magic"], header["version"], header["graph"] = MAGIC, VERSION, np.void(graph_sha256)
+        body = b"".join(table.tobytes() for table in tables.values())
+        header["sha256"] = np.void(hashlib.sha256(header.tobytes()[HASHED_FROM:] + body).digest())
+        return header.tobytes() + body
+
+    def _string(self, text: str) -> int:
+        return self._strings.setdefault(text, len(self._strings))
+
+    def _step(self, step: Dispatch | Barrier) -> None:
+        rows = self._rows
+        if isinstance(step, Barrier):
+            rows["operands"] += [(REF, self._string(name), 0) for name in step.buffers]
+            rows["steps"].append((IS_BARRIER, 0, len(step.buffers), *(0,) * 12))
+            return
+        launch = step.launch
+        rows["operands"] += [self._operand(buffer) for buffer in launch.buffers]
+        rows["constants"] += [_constant(value) for value in launch.constants]
+        rows["patches"] += [(self._string(symbol), 0, value) for symbol, value in launch.patches]
+        rows["temps"] += [(self._string(temp), 0, offset) for temp, offset in step.temps.items()]
+        rows["merged"] += [(self._nodes[id(node)], 0) for node in step.merged]
+        grid = (IS_SYMBOL | step.grid.offset_bytes, 0, 0) if isinstance(step.grid, GridInBlock) else step.grid
+        rows["steps"].append(
+            (
+                NONE if step.node is None else self._nodes[id(step.node)],
+                self._string(launch.kernel),
+                len(launch.buffers),
+                len(launch.constants),
+                len(launch.patches),
+                len(step.temps),
+                len(step.merged),
+                0,
+                step.arguments_offset,
+                *_dims(launch.grid),
+                *grid,
+            )
+        )
+
+    def _operand(self, buffer: Operand | None) -> tuple[int, int, int]:
+        if buffer is None:
+            return ABSENT, 0, 0
+        if isinstance(buffer, Ref):
+            return REF, self._string(buffer.name), buffer.offset_bytes
+        if isinstance(buffer, Temp):
+            return TEMP, self._string(buffer.name), buffer.size_bytes
+        return STRIDE, self._string(buffer.name), buffer.axis
+
+
+class _Reader:
+    def __init__(self, data: bytes | memoryview, graph: OpGraph, graph_sha256: bytes, name: str) -> None:
+        self._name, self._graph = name, graph
+        view = memoryview(data)
+        if len(view) < HEADER.itemsize:
+            raise self._wrong(f"{len(view)} bytes, a header alone has {HEADER.itemsize}")
+        self._header = np.frombuffer(view, HEADER, 1)[0]
+        if bytes(view[:4]) != MAGIC or self._header["version"] != VERSION:
+            raise self._wrong(f"no plan of version {VERSION}")
+        if hashlib.sha256(view[HASHED_FROM:]).digest() != bytes(self._header["sha256"]):
+            raise self._wrong("the checksum does not match")
+        if bytes(self._header["graph"]) != graph_sha256:
+            raise self._wrong("it is another graph's")
+        counts = self._header["counts"].tolist()
+        if HEADER.itemsize + sum(n * dt.itemsize for n, dt in zip(counts, SECTIONS.values(), strict=True)) != len(
+            view
+        ):
+            raise self._wrong("its counts are not its length's")
+        self._tables: dict[str, np.ndarray] = {}
+        at = HEADER.itemsize
+        for count, (section, dtype) in zip(counts, SECTIONS.items(), strict=True):
+            self._tables[section] = np.frombuffer(view, dtype, count, at)
+            at += count * dtype.itemsize
+        self._strings = self._read_strings()
+
+    def program(self) -> PlannedGraph:
+        header, graph = self._header, self._graph
+        try:
+            memory = self._memory()
+            memory.check_ranges()
+            dispatches = self._dispatches(memory)
+            ordering = self._strings[int(header["ordering"])]
+        except (IndexError, KeyError, ValueError) as error:
+            raise self._wrong(f"{type(error).__name__}: {error}") from error
+        return PlannedGraph(graph, memory, ordering, dispatches)
+
+    def _wrong(self, saw: str) -> InputError:
+        return InputError(f"{self._name}: {saw}", next="plan the graph again")
+
+    def _read_strings(self) -> tuple[str, ...]:
+        text = self._tables["text"].tobytes()
+        strings: list[str] = []
+        begin = 0
+        for end in self._tables["strings"].tolist():
+            if not begin <= end <= len(text):
+                raise self._wrong(f"string {len(strings)} ends at {end} of {len(text)}")
+            strings.append(str(text[begin:end], "utf-8", "replace"))
+            begin = end
+        return tuple(strings)
+
+    def _memory(self) -> MemoryPlan:
+        header, strings = self._header, self._strings
+        capacity = {strings[symbol]: most for symbol, _, most in self._tables["capacity"].tolist()}
+        names, allocations = [], {}
+        for name, heap, size_bytes, payload_bytes in self._tables["allocations"].tolist():
+            names.append(strings[name])
+            allocations[strings[name]] = Allocation(HEAPS[heap], size_bytes, payload_bytes)
+        placements = {
+            buffer: BufferPlacement(names[allocation], offset_bytes, size_bytes)
+            for buffer, (allocation, _, offset_bytes, size_bytes) in zip(
+                self._graph.buffers, self._tables["placements"].tolist(), strict=True
+            )
+        }
+        return MemoryPlan(
+            self._graph.name,
+            MappingProxyType(capacity),
+            int(header["alignment"]),
+            bool(header["tap"]),
+            MappingProxyType(allocations),
+            MappingProxyType(placements),
+            int(header["arena_floor_bytes"]),
+        )
+
+    def _dispatches(self, memory: MemoryPlan) -> DispatchPlan:
+        header = self._header
+        size_bytes = int(header["size_bytes"])
+        operands = _Rows(self._operands(memory))
+        constants = _Rows(_read_constant(kind, value) for kind, value in self._tables["constants"].tolist())
+        patches = _Rows((self._strings[name], value) for name, _, value in self._tables["patches"].tolist())
+        temps = _Rows((self._strings[name], offset) for name, _, offset in self._tables["temps"].tolist())
+        nodes, strings = self._graph.nodes, self._strings
+        merged = _Rows(nodes[node] for node, _ in self._tables["merged"].tolist())
+        steps: list[Dispatch | Barrier] = []
+        for row in self._tables["steps"].tolist():
+            node, kernel, buffers, values, patched, temporary, others, _, arguments, *six = row
+            mine = operands.take(buffers)
+            if node == IS_BARRIER:
+                steps.append(Barrier(tuple(each.name for each in mine if isinstance(each, Ref))))
+                continue
+            launch = Launch(strings[kernel], mine, constants.take(values), _grid(six[:3]), patches.take(patched))
+            places = dict(temps.take(temporary))
+            ends = [places[each.name] + each.size_bytes for each in mine if isinstance(each, Temp)]
+            if max((arguments + launch.kernarg_bytes, *ends)) > size_bytes:
+                raise ValueError(f"a dispatch of {launch.kernel} leaves the block of {size_bytes} bytes")
+            x, y, z = six[3:]
+            in_block = GridInBlock(x & ~IS_SYMBOL, launch.grid) if x & IS_SYMBOL else (x, y, z)
+            owner = None if node == NONE else nodes[node]
+            steps.append(Dispatch(owner, launch, places, arguments, in_block, merged.take(others)))
+        for rows in (operands, constants, patches, temps, merged):
+            rows.check_all_taken()
+        return DispatchPlan(
+            strings[int(header["name"])],
+            tuple(steps),
+            tuple(_grid(dims) for dims in self._tables["grids"].tolist()),
+            int(header["temps_bytes"]),
+            int(header["specs_offset"]),
+            int(header["grids_offset"]),
+            size_bytes,
+        )
+
+    def _operands(self, memory: MemoryPlan) -> list[Operand | None]:
+        found: list[Operand | None] = []
+        for kind, name, value in self._tables["operands"].tolist():
+            if kind == ABSENT:
+                found.append(None)
+                continue
+            text = self._strings[name]
+            if kind == REF and value > memory.placements[text].size_bytes:
+                raise ValueError(f"byte {value} is not in {text}")
+            found.append((Ref, Temp, Stride)[kind - REF](text, value))
+        return found
+
+
+class _Rows:
+    """Records that are handed out in order, so many at a time."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = tuple(rows)
+        self._at = 0
+
+    def take(self, count: int) -> tuple[Any, ...]:
+        begin, self._at = self._at, self._at + count
+        if self._at > len(self._rows):
+            raise ValueError(f"record {self._at} of {len(self._rows)}")
+        return self._rows[begin : self._at]
+
+    def check_all_taken(self) -> None:
+        if self._at != len(self._rows):
+            raise ValueError(f"{len(self._rows) - self._at} records belong to no step")
+
+
+def _constant(value: int | float) -> tuple[int, bytes]:
+    return (REAL, struct.pack("<d", value)) if isinstance(value, float) else (INTEGER, struct.pack("<q", value))
+
+
+def _read_constant(kind: int, value: bytes) -> int | float:
+    found: int | float = struct.unpack("<d" if kind == REAL else "<q", value)[0]
+    return found
+
+
+def _dims(grid: Grid) -> tuple[int, ...]:
+    return tuple(IS_SYMBOL | SYMBOLS.index(dim) if isinstance(dim, str) else dim for dim in grid)
+
+
+def _grid(dims: Sequence[int]) -> Grid:
+    x, y, z = (SYMBOLS[dim & ~IS_SYMBOL] if dim & IS_SYMBOL else dim for dim in dims)
+    return x, y, z
