@@ -75,6 +75,7 @@ def _engine(
         record=CrashRecord(crash_record) if crash_record is not None else None,
         consulted=consulted,
         caches=model.cache_seed,
+        vgpr_seed=0 if model.options.reorder is None else model.options.reorder + 1,
     )
 
 

@@ -107,7 +107,8 @@ class GfxEngine:
 
     `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` asks
     whether the injected crash is due; `record` is what survives a real one. `consulted` notes what it ran.
-    `caches`: a seed; waves load through caches that keep lines (line_caches.py), one after the other.
+    `vgpr_seed`: not 0, s_alloc_vgpr fails now and then. `caches`: a seed; waves load through caches that keep
+    lines (line_caches.py), one after the other.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class GfxEngine:
         record: CrashRecord | None = None,
         consulted: Consulted | None = None,
         caches: int | None = None,
+        vgpr_seed: int = 0,
     ) -> None:
         self.checks = Checks(
             level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
@@ -131,7 +133,7 @@ class GfxEngine:
         self._behaviour, self._processors = behaviour, tuple(processors)
         self.kernels = CompiledKernels() if kernels is None else kernels
         self._seed = perturb
-        self._cache_seed = caches
+        self._cache_seed, self._vgpr_seed = caches, vgpr_seed
         self._wave_threads = WaveThreads(1 if caches is not None else threads or len(os.sched_getaffinity(0)))
         self._crashes, self._record, self._consulted = crashes, record, consulted
         self._under_way: dict[ShaderDispatch, _UnderWay] = {}
@@ -282,7 +284,9 @@ class GfxEngine:
             self._linted.add(kernel.variant)
             for finding in static_findings(code, name, launch, self.kernels.cache):
                 self._report(dispatch, code, finding)
-        return LaunchRun(kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed)
+        return LaunchRun(
+            kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed, vgpr_seed=self._vgpr_seed
+        )
 
     def _ids_enabled(self, dispatch: ShaderDispatch) -> tuple[int, int, int]:
         if self._behaviour.ids_without_enables == "filled":

@@ -202,13 +202,15 @@ class LaunchRun:
         mode: int,
         seed: int = 0,
         traced: int = 0,
+        vgpr_seed: int = 0,
     ) -> None:
-        """`traced`: number of the wave in the launch that is traced, where the kernel is compiled for that."""
+        """`traced`: number of the wave in the launch that is traced, where the kernel is compiled for that.
+        `vgpr_seed`: not 0, s_alloc_vgpr fails now and then."""
         self._traced = traced
         self.kernel, self.launch = kernel, launch
         self.watchpoint: StoreWatchpoint | None = None  # set before `begin`
         self._wave_threads = wave_threads
-        self._seed = seed
+        self._seed, self._vgpr_seed = seed, vgpr_seed
         scratch_bytes = launch.scratch_bytes * launch.wave
         self.scratch_wave_bytes = scratch_bytes // 4 * 5  # a shadow byte per dword
         self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.variant.checks)
@@ -252,7 +254,7 @@ class LaunchRun:
     def _thread(self) -> LaunchThread:
         made = LaunchThread(self.kernel, self._wave_threads)
         made.block["mode"] = self._mode
-        made.block["perturb_seed"] = self._seed
+        made.block["perturb_seed"], made.block["vgpr_seed"] = self._seed, self._vgpr_seed
         made.block["trace_wave"] = self._traced
         return made
 
