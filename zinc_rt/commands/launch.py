@@ -12,7 +12,7 @@ from zinc_rt.commands.output import add_json, begin, finish, output_stream
 from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
-    from zinc_rt.launching.expect import Comparison
+    from zinc_rt.launching.expect import ExpectedOutput
     from zinc_rt.launching.launch import FindingGroup, Launched
     from zinc_rt.report import Result
 
@@ -129,7 +129,7 @@ def _body(arguments: argparse.Namespace) -> int:
     return finish(report, arguments)
 
 
-def _result(name: str, done: Launched, compared: list[Comparison], ulps: int) -> Result:
+def _result(name: str, done: Launched, compared: list[ExpectedOutput], ulps: int) -> Result:
     from zinc_rt.report import Result
 
     bad = [each for each in compared if each.mismatches]
@@ -162,7 +162,7 @@ def _summary(array: object) -> dict[str, object]:
     }
 
 
-def _show(name: str, done: Launched, compared: list[Comparison], out: TextIO) -> None:
+def _show(name: str, done: Launched, compared: list[ExpectedOutput], out: TextIO) -> None:
     rows = []
     for key, array in done.outputs.items():
         each = _summary(array)

@@ -12,7 +12,7 @@ from zinc_rt.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ExpectedOutput:
     """One output. `first`: the index of the first element beyond the limit; `most_ulps` is of all elements, and
     None for integers."""
 
@@ -34,7 +34,9 @@ def read_expected(path: str) -> dict[str, np.ndarray]:
         raise InputError(f"--expect {path}: {error}") from None
 
 
-def compare(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], ulps: int) -> list[Comparison]:
+def compare(
+    outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], ulps: int
+) -> list[ExpectedOutput]:
     """Each array of `expected`. Raises InputError where no output of that name, size and type is there."""
     found = []
     for name, wanted in expected.items():
@@ -48,16 +50,16 @@ def compare(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray
     return found
 
 
-def _one(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> Comparison:
+def _one(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> ExpectedOutput:
     if got.dtype.kind != "f":
         bad, most = got != wanted, None
     else:
         apart = _ulps(got, wanted)
         bad, most = apart > ulps, int(apart.max(initial=0))
     if not bad.any():
-        return Comparison(name, got.size, 0, most_ulps=most)
+        return ExpectedOutput(name, got.size, 0, most_ulps=most)
     first = tuple(int(axis) for axis in np.argwhere(bad)[0])
-    return Comparison(name, got.size, int(bad.sum()), first, str(got[first]), str(wanted[first]), most)
+    return ExpectedOutput(name, got.size, int(bad.sum()), first, str(got[first]), str(wanted[first]), most)
 
 
 def _ulps(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:

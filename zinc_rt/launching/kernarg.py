@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.errors import InputError
 from zinc_rt.launching.code_object import CodeKernel, KernelArgument
-from zinc_rt.launching.values import Buffer, Lds, Value
+from zinc_rt.launching.values import LaunchBuffer, Lds, Value
 
 Triple = tuple[int, int, int]
 SHARED_BASE_HI, PRIVATE_BASE_HI = 1 << 16, 2 << 16  # apertures' upper halves, as KFD lays them out from gfx9 on
@@ -76,12 +76,18 @@ def match(kernel: CodeKernel, given: Mapping[str, Value]) -> list[tuple[KernelAr
 
 
 def _checked(kernel: CodeKernel, wanted: KernelArgument, name: str, value: Value) -> Value:
-    kinds = {"global_buffer": Buffer, "dynamic_shared_pointer": Lds, "by_value": np.generic}
+    kinds = {"global_buffer": LaunchBuffer, "dynamic_shared_pointer": Lds, "by_value": np.generic}
     if wanted.kind not in kinds:
         raise InputError(f"{kernel.name}: {wanted}: this kind of argument is not supported")
     size = value.dtype.itemsize if isinstance(value, np.generic) else wanted.size_bytes
     if not isinstance(value, kinds[wanted.kind]) or size != wanted.size_bytes:
-        got = "a buffer" if isinstance(value, Buffer) else "LDS" if isinstance(value, Lds) else f"{value.dtype}"
+        got = (
+            "a buffer"
+            if isinstance(value, LaunchBuffer)
+            else "LDS"
+            if isinstance(value, Lds)
+            else f"{value.dtype}"
+        )
         raise InputError(f"{kernel.name}: {name} is {got}, and the metadata has {wanted}")
     return value
 
@@ -107,7 +113,7 @@ def pack(
     data = bytearray(kernel.kernarg_bytes)
     lds_bytes = kernel.group_bytes
     for wanted, name, value in matched:
-        if isinstance(value, Buffer):
+        if isinstance(value, LaunchBuffer):
             _put(data, wanted, struct.pack("<Q", addresses[name]))
         elif isinstance(value, Lds):
             lds_bytes = -(-lds_bytes // 16) * 16

@@ -21,7 +21,7 @@ from zinc_rt.kmd.topology import TopologyNode
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
-from zinc_rt.launching.values import Buffer, Value
+from zinc_rt.launching.values import LaunchBuffer, Value
 
 SIMULATED_CHIPS = {"gfx1201": "r9700", "gfx1200": "rx9060xt"}  # whose code the shader engine runs
 
@@ -95,7 +95,7 @@ def launch(
         side = driver if isinstance(driver, SideChannel) else None
         before = len(side.findings()) if side is not None else 0
         on = KernelOnQueue(process.open_gpu(node), side.announce if side else None)
-        buffers = {key: on.put(value.array, key) for _, key, value in matched if isinstance(value, Buffer)}
+        buffers = {key: on.put(value.array, key) for _, key, value in matched if isinstance(value, LaunchBuffer)}
         segment, lds_bytes = pack(wanted, matched, {key: each.gpu_va for key, each in buffers.items()}, shape)
         image_va = on.load(image)
         kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
@@ -109,7 +109,7 @@ def launch(
                     outputs = {
                         key: on.get(buffers[key], value.array)
                         for _, key, value in matched
-                        if isinstance(value, Buffer) and value.out
+                        if isinstance(value, LaunchBuffer) and value.out
                     }
         except CheckFailed as stop:
             raise LaunchStopped(f"{wanted.name}: {stop}", _groups(side, before)) from None
@@ -136,7 +136,7 @@ def _kernel(image: CodeImage, kernel: str, source: str) -> CodeKernel:
 
 def _value(value: Any) -> Value:
     if isinstance(value, np.ndarray):
-        return Buffer(np.ascontiguousarray(value))
+        return LaunchBuffer(np.ascontiguousarray(value))
     return value
 
 

@@ -22,7 +22,7 @@ _BUFFER = re.compile(r"(in|out|inout):(\w+)\[([\d,\sx]+)\](?::(.+))?")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Buffer:
+class LaunchBuffer:
     """Memory that the kernel gets the address of. `array` is what it holds before; `out`: read back after."""
 
     array: np.ndarray
@@ -36,19 +36,19 @@ class Lds:
     size_bytes: int
 
 
-Value = Buffer | Lds | np.generic
+Value = LaunchBuffer | Lds | np.generic
 
 
-def out(shape: int | tuple[int, ...], dtype: Any) -> Buffer:
+def out(shape: int | tuple[int, ...], dtype: Any) -> LaunchBuffer:
     """An output: bytes 0xff until the kernel writes (NaN, or -1), so that what it leaves out shows."""
     dtype = np.dtype(dtype)
     count = math.prod(shape) if isinstance(shape, tuple) else shape
-    return Buffer(np.full(count * dtype.itemsize, 0xFF, np.uint8).view(dtype).reshape(shape), out=True)
+    return LaunchBuffer(np.full(count * dtype.itemsize, 0xFF, np.uint8).view(dtype).reshape(shape), out=True)
 
 
-def inout(array: np.ndarray) -> Buffer:
+def inout(array: np.ndarray) -> LaunchBuffer:
     """Read and written; the array given stays as it is."""
-    return Buffer(np.ascontiguousarray(array), out=True)
+    return LaunchBuffer(np.ascontiguousarray(array), out=True)
 
 
 def parse(text: str) -> tuple[str, Value]:
@@ -78,14 +78,14 @@ def _dtype(text: str, name: str) -> np.dtype[Any]:
     return DTYPES[name]
 
 
-def _buffer(text: str, way: str, dtype: np.dtype[Any], shape: str, fill: str | None) -> Buffer:
+def _buffer(text: str, way: str, dtype: np.dtype[Any], shape: str, fill: str | None) -> LaunchBuffer:
     try:
         sizes = tuple(int(each) for each in re.split(r"[,x]", shape.replace(" ", "")))
     except ValueError:
         raise UsageError(f"--arg {text}: no shape [{shape}]") from None
     if way == "out" and fill is None:
         return out(sizes, dtype)
-    return Buffer(_filled(text, sizes, dtype, fill or "zeros"), out=way != "in")
+    return LaunchBuffer(_filled(text, sizes, dtype, fill or "zeros"), out=way != "in")
 
 
 def _filled(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill: str) -> np.ndarray:
