@@ -113,6 +113,13 @@ def test_whatever_lines_caches_keep_the_bits_are_the_same(tier: str, slow_counts
             assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"seed {seed}, step {step}"
 
 
+def test_a_navi_44_runs_the_kernels_of_a_navi_48() -> None:
+    model = FOLDER / "qwen3-q.gguf"
+    want, _, _ = everything(model, "t_cpu", 1, "canonical-1")
+    for step, logits in enumerate(looked_at_by_nobody(model, "t1", 1, "canonical-1", chip="gfx1200")):
+        assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"step {step}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.parametrize("model", MODELS)

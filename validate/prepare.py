@@ -253,6 +253,8 @@ def _repro(
         value = getattr(arguments, flag)
         if value is not None and value != arguments.defaults[flag]:
             parts += [f"--{flag}", str(value)]
+    if getattr(arguments, "chip", None):
+        parts += ["--device", options.simulated_name(vars(arguments))]
     for glob in arguments.nodes:
         parts += ["--nodes", glob]
     parts += ["--resync"] if arguments.resync else []

@@ -182,6 +182,7 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
         unchecked=arguments.unchecked,
         coherence=arguments.coherence,
         reorder=arguments.reorder,
+        chip=getattr(arguments, "chip", None),
         unusable=unusable,
         oracle=oracle,
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Backend
-from zinc_rt.commands.options import order_words, simulated_device
+from zinc_rt.commands.options import order_words, simulated_device, simulated_name
 from zinc_rt.devices import Choice, choose_tier, open_backend
 from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.kernels.sets import BinaryKernels, KernelSet, kernel_set
@@ -33,6 +33,7 @@ class Side:
     unchecked: bool = False
     coherence: str | None = None
     reorder: int | None = None
+    chip: str | None = None
 
     @property
     def name(self) -> str:
@@ -49,7 +50,7 @@ class Side:
         """What names this side on the command line."""
         words = ["--tier", self.name]
         if self.simulated or self.device != "auto":
-            words += ["--device", "sim" if self.simulated else self.device]
+            words += ["--device", simulated_name(self.as_dict()) if self.simulated else self.device]
         if self.ordering != "canonical-1":
             words += ["--ordering", self.ordering]
         if self.simulated and self.sanitizer != "full":
@@ -93,6 +94,7 @@ def sides(
     unchecked: bool = False,
     coherence: str | None = None,
     reorder: int | None = None,
+    chip: str | None = None,
     unusable: Callable[[str, str], None] = lambda tier, why: None,
     oracle: bool = False,
 ) -> list[Side]:
@@ -129,6 +131,7 @@ def sides(
                     unchecked,
                     coherence,
                     reorder,
+                    chip,
                 )
                 for each in orderings(row.tier, ordering)
             ]

@@ -36,14 +36,39 @@ def device_name(text: str) -> str:
     tiers = [row.tier for row in registry.built() if row.lists_devices]
     if text in DEVICES or text.partition(":")[0] in tiers:
         return text
+    if text.startswith("sim:"):
+        from zinc_rt.sim.chips import chip
+
+        try:
+            chip(text[4:])
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
     near = meant(text, [*DEVICES, *tiers])
     listed = ", ".join([*DEVICES, *(f"{tier}[:N|:NAME]" for tier in tiers)])
     raise argparse.ArgumentTypeError(f"no {text!r}{near or ':'} {f'({listed})' if near else f'one of {listed}'}")
 
 
+class _DeviceAction(argparse.Action):
+    """sim:CHIP is the device sim, and which chip it simulates."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        device, _, chip = str(values).partition(":")
+        namespace.chip = chip or None
+        namespace.device = "sim" if device == "sim" else values
+
+
 def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     """Add --device, with `text` as its help, --sanitizer and --unchecked."""
-    group.add_argument("--device", type=device_name, metavar="WHICH", default="auto", help=text)
+    group.add_argument(
+        "--device", type=device_name, action=_DeviceAction, metavar="WHICH", default="auto", help=text
+    )
     group.add_argument(
         "--sanitizer",
         choices=("off", "fast", "full"),
@@ -83,8 +108,9 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         )
     add_device(
         group,
-        "the device behind the tier: auto, hw (never a simulated one), cpu, sim (a simulated R9700, which says "
-        "nothing about hardware), or vulkan[:N|:NAME] (zinc-rt devices lists them; default auto)",
+        "the device behind the tier: auto, hw (never a simulated one), cpu, sim[:CHIP] (a simulated R9700, or "
+        "that chip, which says nothing about hardware), or vulkan[:N|:NAME] (zinc-rt devices lists them; default "
+        "auto)",
     )
     add_coherence(group)
     group.add_argument(
@@ -140,13 +166,21 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
     """What --sanitizer, --coherence, --reorder and --facts ask of a simulated device. Raises InputError and
     UsageError for a facts file that is none, or is another chip's."""
     asked: dict[str, Any] = {"sanitizer": arguments.sanitizer or DEFAULT_SANITIZER}
-    asked |= {name: getattr(arguments, name) for name in ORDER if getattr(arguments, name, None) is not None}
+    asked |= {
+        name: getattr(arguments, name) for name in ("chip", *ORDER) if getattr(arguments, name, None) is not None
+    }
     if getattr(arguments, "facts", None):
+        from zinc_rt.sim.chips import chip
         from zinc_rt.sim.facts import load
 
-        load(Path(arguments.facts), chip=SIMULATED_ARCH)
+        load(Path(arguments.facts), chip=chip(asked.get("chip", SIMULATED_ARCH)).gfx)
         asked["facts"] = arguments.facts
     return asked
+
+
+def simulated_name(asked: Mapping[str, Any]) -> str:
+    """The simulated device as --device takes it."""
+    return f"sim:{asked['chip']}" if asked.get("chip") else "sim"
 
 
 def order_words(asked: Mapping[str, Any]) -> list[str]:
