@@ -127,7 +127,9 @@ def test_shared_expert(dtype: str, gated: bool, residual: bool) -> None:
 
 def refusal(op: Op, *operands: np.ndarray | Weight | None) -> str:
     made = bench(op, *operands, outputs=(np.zeros((1, 4), np.float32),))
-    (said,) = {row.rejects(made.node, made.graph) or "" for row in KERNELS.entries if row.op is op}  # orderings agree
+    (said,) = {
+        row.rejects(made.node, made.graph) or "" for row in KERNELS.entries if row.op is op
+    }  # orderings agree
     return said
 
 
