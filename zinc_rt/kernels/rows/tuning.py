@@ -14,7 +14,8 @@ from zinc_rt.kernels.rows.expand import Expansions
 # gated_norm: rms_norm and swiglu. delta_step: delta_unit, delta_gates and delta_net. matvec_glu: two matvecs and
 # swiglu. expert_gate_dot: the shared expert's score and expert_gate. And flash_attn_slices: heads longer than the
 # widest of `flash_widths`; delta_unit_any: those that the set's delta_unit does not take. matvec_norm: rms_norm
-# and matvecs, with residuals, and matvec_glu_norm and expert_sum_residual with it.
+# and matvecs, with residuals, and matvec_glu_norm and expert_sum_residual with it. matmul_q8_32: matvec_q8_32
+# of 16 tokens and more, on matrix units.
 OWN_KERNELS = frozenset(
     {
         "gated_norm",
@@ -24,6 +25,7 @@ OWN_KERNELS = frozenset(
         "flash_attn_slices",
         "delta_unit_any",
         "matvec_norm",
+        "matmul_q8_32",
     }
 )
 
