@@ -28,7 +28,7 @@ DEFAULT_CONTEXT = 256
 # Options of golden make that say how a model runs
 FOR_A_MODEL = (
     *("tokens", "prompt", "nodes", "steps", "digests", "tier", "ctx", "threads"),
-    *("timeout", "sanitizer", "unchecked", "facts"),
+    *("timeout", "sanitizer", "unchecked", "facts", "coherence", "reorder"),
 )
 Show = Callable[[Part], None]
 

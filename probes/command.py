@@ -59,6 +59,13 @@ def add_choice(made: argparse.ArgumentParser) -> None:
         help="a simulated device finishes concurrent work in any order, seeded",
     )
     made.add_argument(
+        "--coherence",
+        default="",
+        choices=("bar", "direct", "caches"),
+        help="what a simulated device's memory is: bar two copies of VRAM, direct one, caches: waves' caches go "
+        "stale, too (default bar)",
+    )
+    made.add_argument(
         "--facts", default="", metavar="F", help="a simulated device behaves as --learn F found a card to"
     )
     made.add_argument("--force-facts", action="store_true", help="facts of another chip, or of a simulated device")

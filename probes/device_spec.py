@@ -19,6 +19,7 @@ class DeviceSpec:
     force_facts: bool = False
     flip: tuple[str, ...] = ()  # rows of facts.yaml that a simulated device takes at their other value
     sanitizer: str = ""  # what a simulated device checks of waves; "" its default
+    coherence: str = ""  # what is stale until it is flushed or invalidated; "" the simulated device's default
     shared: str = ""  # the simulated device's name; "" makes one for each driver, in its process
 
     @property
@@ -38,4 +39,5 @@ class DeviceSpec:
         said += [f"the simulated device takes {row} at its other value" for row in self.flip]
         if self.reorder is not None:
             said.append(f"concurrent work finishes in an order of its own, seed {self.reorder}")
+        said += [f"the simulated device's memory is --coherence {self.coherence}"] * bool(self.coherence)
         return said

@@ -52,8 +52,10 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         arguments.force_facts,
         arguments.flip,
     )
+    if arguments.coherence and not spec.simulated:
+        raise UsageError("--coherence: only a simulated device can be told to", next="add --device sim")
     if spec.simulated:
-        spec = replace(spec, shared=f"{name}-{secrets.token_hex(4)}")
+        spec = replace(spec, coherence=arguments.coherence, shared=f"{name}-{secrets.token_hex(4)}")
     expectations = _expectations(arguments.expect, probes)
     try:
         require_amd_gpu(spec, f"zinc-rt-{name}")

@@ -227,6 +227,8 @@ class ProbeRunner:
             words += ["--inject", name]
         if plan.spec.reorder is not None:
             words += ["--reorder", str(plan.spec.reorder)]
+        if plan.spec.coherence:
+            words += ["--coherence", plan.spec.coherence]
         if plan.spec.facts:
             words += ["--facts", plan.spec.facts, *["--force-facts"] * plan.spec.force_facts]
         for name in plan.spec.flip:

@@ -54,6 +54,8 @@ def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
     }
     if spec.reorder is not None:
         options["reorder"] = spec.reorder
+    if spec.coherence:
+        options["coherence"] = spec.coherence
     if spec.sanitizer:
         options["sanitizer"] = spec.sanitizer
     if spec.facts:

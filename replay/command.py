@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     how = made.add_argument_group("how it runs")
     how.add_argument("--tiers", metavar="A,B", help="tiers to run it on (default: the one that recorded it)")
     options.add_device(how, "the device behind a GPU tier (default auto: simulated where there is no AMD GPU)")
+    options.add_coherence(how)
     how.add_argument("-m", "--model", metavar="FILE", help="the recorded model, where it has moved")
     how.add_argument("--until", type=int, metavar="N", help="stop after step N (default: the last)")
     how.add_argument(
@@ -225,7 +226,7 @@ def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
     from zinc_rt.devices import ORACLE, choose_tier
 
     names = arguments.tiers.split(",") if arguments.tiers else [recorded]
-    simulator = {"sanitizer": arguments.sanitizer or options.DEFAULT_SANITIZER}
+    simulator = options.simulated_device(arguments)
     choices = [
         choose_tier(name.strip(), arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
         for name in names

@@ -6,13 +6,14 @@ import argparse
 import shlex
 from pathlib import Path
 
+from zinc_rt.commands.options import order_words, simulated_name
 from zinc_rt.devices import Choice
 
 
 def bisect_command(arguments: argparse.Namespace, choice: Choice) -> str:
     words = ["zinc-rt-replay", str(arguments.log), "--tiers", choice.tier, "--bisect"]
     if choice.simulated:
-        words += ["--device", "sim"]
+        words += ["--device", simulated_name(choice.options), *order_words(choice.options)]
     if arguments.model:
         words += ["--model", str(arguments.model)]
     return shlex.join(words)
@@ -22,7 +23,7 @@ def emit_command(arguments: argparse.Namespace, choice: Choice) -> str:
     """What wrote a program of a step; it stands in the program."""
     words = ["zinc-rt-replay", Path(arguments.log).name, "--tiers", choice.tier]
     if choice.simulated:
-        words += ["--device", "sim"]
+        words += ["--device", simulated_name(choice.options), *order_words(choice.options)]
     if arguments.until is not None:
         words += ["--until", str(arguments.until)]
     return shlex.join([*words, "--emit-repro", Path(arguments.emit_repro).name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,9 +49,10 @@ def everything(
         return values, generated, [each for each in found(engine) if each not in before]
 
 
-def looked_at_by_nobody(model: Path, tier: str, steps: int, ordering: str) -> list[np.ndarray]:
-    """The logits of each step as the graph runs in production: fused where the tier's kernels fuse."""
-    choice = choose_tier(tier, "sim")
+def looked_at_by_nobody(model: Path, tier: str, steps: int, ordering: str, **device: Any) -> list[np.ndarray]:
+    """The logits of each step as the graph runs in production: fused where the tier's kernels fuse. `device`: what
+    is asked of the simulated one."""
+    choice = choose_tier(tier, "sim", **device)
     with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
         before = found(engine)
         sequence, tokens, logits = engine.open(), list(PROMPT), []
@@ -98,6 +100,24 @@ def test_one_model_of_each_other_family(architecture: str, tmp_path: Path) -> No
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
     assert_the_same(path, "t1", 1)
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_whatever_lines_caches_keep_the_bits_are_the_same(tier: str, slow_counts: Counts) -> None:
+    """A stale line that a step loaded would show: no invalidation is missing."""
+    model = FOLDER / "qwen3-q.gguf"
+    want, _, _ = everything(model, "t_cpu", 2, "canonical-1")
+    for seed in range(slow_counts(1, 3)):
+        got = looked_at_by_nobody(model, tier, 2, "canonical-1", coherence="caches", reorder=seed)
+        for step, logits in enumerate(got):
+            assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"seed {seed}, step {step}"
+
+
+def test_a_navi_44_runs_the_kernels_of_a_navi_48() -> None:
+    model = FOLDER / "qwen3-q.gguf"
+    want, _, _ = everything(model, "t_cpu", 1, "canonical-1")
+    for step, logits in enumerate(looked_at_by_nobody(model, "t1", 1, "canonical-1", chip="gfx1200")):
+        assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"step {step}"
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from zinc_rt.validate.tiers import TierSpec, parse_tiers
 DEFAULT_TOKENS = 8
 DEFAULT_STEPS = 2
 # What changes a run, for the command that shows it again; the rest is about how results are shown.
-REPEATED = ("layers", "input", "ordering", "ctx", "steps", "reference")
+REPEATED = ("layers", "input", "ordering", "ctx", "steps", "reference", *options.ORDER)
 
 
 def prepare(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
@@ -253,6 +253,8 @@ def _repro(
         value = getattr(arguments, flag)
         if value is not None and value != arguments.defaults[flag]:
             parts += [f"--{flag}", str(value)]
+    if getattr(arguments, "chip", None):
+        parts += ["--device", options.simulated_name(vars(arguments))]
     for glob in arguments.nodes:
         parts += ["--nodes", glob]
     parts += ["--resync"] if arguments.resync else []

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from zinc_rt import checked, gpu_lock
 from zinc_rt.backends import registry
@@ -266,8 +267,9 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
         if choice.simulated:
             from zinc_rt.sim.serve.client import SimClient
 
-            # one device for all tiers of this process, gone with it
-            client = SimClient(name=f"models-{os.getpid()}", **choice.options)
+            # one device for all tiers of this process that ask for the same, gone with it
+            asked = crc32(repr(sorted(choice.options.items())).encode())
+            client = SimClient(name=f"models-{os.getpid()}-{asked:08x}", **choice.options)
             undo.callback(client.close_all)
             driver = client
         elif choice.spec.simulable:

@@ -97,6 +97,7 @@ class Engine:
             transform=transform,
             share_arenas=share_arenas,
             store=store,
+            experts=self.settings.experts,
         )
         self.runner = Runner(self.variants, timeout_seconds=timeout_seconds, slow=slow)
         self._free_slots = list(range(slots))

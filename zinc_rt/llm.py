@@ -20,6 +20,7 @@ from zinc_rt.batching.answering import Answering, Prompt
 from zinc_rt.batching.completion import Completion, TextPiece
 from zinc_rt.batching.opening import engine_opener
 from zinc_rt.errors import OutputError, UsageError
+from zinc_rt.mem.residency import Experts
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.sched.token_mask import TokenMask
@@ -45,11 +46,13 @@ class LLM(Answering):
         timeout: float | None = None,
         usage: str | Path | None = None,
         graph_cache: bool = True,
+        experts: Experts = "auto",
     ) -> None:
         """`model`: a GGUF file, or the name of a model that ships with the package. `slots`: so many answers are
         made at once. `ctx`: tokens that a prompt and its answer may have together (default: the model's, 4096 at
         most). `timeout`: seconds that one step may take. `usage`: a database that what tenants use is written to,
         once a second (docs/ledger.md). `graph_cache`: start from planned graphs that are kept in the cache folder.
+        `experts`: in VRAM, in host memory ("gtt"), or there as far as VRAM is full.
 
         Raises ZincErrors, each with what to do: for a file that cannot be read or run, a tier that cannot be used,
         a context that does not fit.
@@ -64,6 +67,7 @@ class LLM(Answering):
             threads=threads,
             timeout=timeout,
             graph_cache=graph_cache,
+            experts=experts,
         )
         self._store = None if usage is None else LedgerStore(usage)  # first: another process may have the file
         try:

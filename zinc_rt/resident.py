@@ -171,12 +171,14 @@ class Resident:
         constants: Mapping[str, np.ndarray],
         *,
         share_arenas: bool = False,
+        host: frozenset[str] = frozenset(),
     ) -> None:
         """`share_arenas`: variants take turns in activation memory. Where a stale byte must not hide, they do
-        not."""
+        not. `host`: weights that lie in host memory, on a backend that can."""
         self.backend = backend
         self._share_arenas = share_arenas
         self._given = (weights, constants)
+        self._host = host
         self._weights: dict[str, Buffer] = {}
         self._kept: dict[str, Buffer] = {}
         self._kept_usage = Usage()
@@ -267,7 +269,8 @@ class Resident:
         shares its arena with no other."""
         backend, plan = self.backend, program.plan
         if not self._weights:
-            self._weights = backend.upload(*self._given)
+            on_host: Any = {"host": self._host} if self._host else {}
+            self._weights = backend.upload(*self._given, **on_host)
         with ExitStack() as undo:
             arena = None
             own = {plan.placements[name].allocation: buffer for name, buffer in (given or {}).items()}

@@ -61,7 +61,7 @@ ROOMS: dict[str, Room] = {
     "facts": _room(),
     "sim": _room("kmd pm4 isa facts arguments terminal"),
     # one model on one device
-    "settings": _room("backends"),
+    "settings": _room("backends mem"),
     "devices": _room("backends kmd sim checked gpu_lock"),
     "checked": _room("kmd"),  # what probes passed here
     "file_lock": _room(),

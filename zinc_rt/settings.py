@@ -12,6 +12,7 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.errors import UsageError
+from zinc_rt.mem.residency import SETTING, Experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Settings:
     gemma4_attn_scale: float = 0.0  # 0: the architecture's own
     batched_prefill: str = "on"
     graph_cache: str = "on"
+    experts: Experts = "auto"
 
     def clamps(self) -> list[str]:
         """The shortcuts in force, in words: printed beside every result they touch."""
@@ -142,6 +144,13 @@ KNOBS = (
         _one_of(off="off", on="on"),
         "off or on",
         "keep planned graphs in the cache folder, and start from them (T1, T2, Vulkan)",
+    ),
+    Knob(
+        SETTING,
+        "experts",
+        _one_of(auto="auto", vram="vram", gtt="gtt"),
+        "auto, vram or gtt",
+        "experts in VRAM, in host memory that the GPU reads over PCIe, or there as far as VRAM is full (T1, T2)",
     ),
 )
 

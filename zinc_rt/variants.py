@@ -16,10 +16,12 @@ from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
 from zinc_rt.lower import planned, refusal
+from zinc_rt.mem.plan import plan_memory, size_bytes
+from zinc_rt.mem.residency import SETTING, Experts, Residency, experts_of, place_weights, room_beside
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
-from zinc_rt.resident import Resident, Variant
+from zinc_rt.resident import Resident, Variant, capacity_of
 
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
 MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
@@ -42,9 +44,10 @@ class Variants:
         transform: Transform | None = None,
         share_arenas: bool = True,
         store: GraphStore | None = None,
+        experts: Experts = "auto",
     ) -> None:
         """`store`: where graphs that nothing transforms, taps, injects into or times are kept from start to
-        start, on a tier that builds from plans."""
+        start, on a tier that builds from plans. `experts`: where they lie, as place_weights has it."""
         self._gguf = gguf
         self.backend = backend
         self.limits = limits
@@ -57,6 +60,8 @@ class Variants:
         self.timed = False  # what is asked for from here on notes when its dispatches begin and end
         self._models: dict[Stage, Model] = {}
         self._resident: Resident | None = None
+        self._experts = experts
+        self.residency: Residency | None = None  # once weights are resident, on a tier with memory of its own
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
         self._built: dict[Built, dict[tuple[int, ...], Variant]] = {}
         self._run: dict[Built, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
@@ -84,10 +89,45 @@ class Variants:
         """What lies on the device; weights go there with the first variant."""
         if self._resident is None:
             model = self.model("prefill")
+            self.residency = self._placed(model)
             self._resident = Resident(
-                self.backend, model.weights, model.constants, share_arenas=self._share_arenas
+                self.backend,
+                model.weights,
+                model.constants,
+                share_arenas=self._share_arenas,
+                host=self.residency.host if self.residency is not None else frozenset(),
             )
         return self._resident
+
+    def _placed(self, model: Model) -> Residency | None:
+        """Where the weights are to lie; None on a tier without memory of its own. Raises InputError where they do
+        not fit, UsageError for experts in host memory on a tier that has them there or nowhere."""
+        memory_bytes = self.backend.device.memory_bytes
+        if not memory_bytes:
+            if self._experts == "gtt":
+                raise UsageError(
+                    f"tier {self.backend.spec.tier} has no VRAM of its own to spare",
+                    next=f"unset {SETTING}, or use t1 or t2",
+                )
+            return None
+        sizes = {name: self.backend.kernels.packed_bytes(weight) for name, weight in model.weights.items()}
+        return place_weights(
+            experts_of(model.graph),
+            sizes,
+            experts=self._experts,
+            room_bytes=self._room_bytes(model, memory_bytes, sum(sizes.values())),
+        )
+
+    def _room_bytes(self, model: Model, memory_bytes: int, weight_bytes: int) -> int | None:
+        """What VRAM has for weights, beside the largest variant's other memory and a reserve; None where there is
+        plainly enough."""
+        states = sum(size_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
+        if weight_bytes + states < memory_bytes // 2:
+            return None
+        most = self._capacities[-1]
+        rows = most if self.limits.rows is None else min(most, self.limits.rows)
+        plan = plan_memory(model.graph, capacity=capacity_of((most, min(self.limits.slots, most), rows)))
+        return room_beside(plan, memory_bytes)
 
     def fitting(
         self,

@@ -229,7 +229,14 @@ def _other(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any) -> Engine:
     from zinc_rt.backends import registry
 
     row, _ = registry.parse(arguments.against)
-    changed = {"tier": arguments.against, "facts": None, "sanitizer": None, "unchecked": False}
+    changed = {
+        "tier": arguments.against,
+        "facts": None,
+        "sanitizer": None,
+        "unchecked": False,
+        "coherence": None,
+        "reorder": None,
+    }
     if not row.simulable:
         changed["device"] = "auto"
     if "threads" not in row.options:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
 from zinc_rt.commands.output import begin, finish, output_stream
+from zinc_rt.mem.residency import Experts
 
 if TYPE_CHECKING:
     from zinc_rt.model.gguf import GGUFFile
@@ -50,6 +51,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--prompt", type=int, default=1, metavar="N", help="of a prompt's N tokens together, not of a decoded one"
     )
     parser.add_argument(
+        "--experts",
+        choices=get_args(Experts),
+        default="auto",
+        help="where they lie, as ZINC_RT_EXPERTS has it (default auto: in host memory as far as VRAM is full)",
+    )
+    parser.add_argument(
         "--dispatches",
         type=int,
         default=10,
@@ -86,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         _tell(work, plain, out)
         for device in rows:
             _show(predict(work, device, known), work, plain, known, report, out, arguments.dispatches)
+            _show_memory(work, device, known, report, out, arguments.experts)
     terminal.show("\nassumed, pessimistic to optimistic:", out=out)
     assumed = [
         ("", each.name, ", ".join(f"{value:g}" for value in each.value), each.why)
@@ -253,6 +261,41 @@ def _show(
             },
             limit={"assumed": {name: list(each.value) for name, each in known.assumptions.items()}},
         )
+    )
+
+
+def _show_memory(
+    work: TokenWork, device: DeviceRow, known: DeviceTable, report: Report, out: TextIO, experts: Experts
+) -> None:
+    """Where the weights lie, and of a decoded token what experts in host memory cost."""
+    from zinc_rt.errors import InputError
+    from zinc_rt.perf.predict.host_experts import host_experts
+    from zinc_rt.perf.predict.roofline import predict
+
+    measure = report.results[-1].measure
+    efficiency = known.case("likely")["read_efficiency"]
+    try:
+        found = host_experts(work.weights, device, experts, read_efficiency=efficiency)
+    except InputError as error:
+        measure["does_not_fit"] = str(error)
+        terminal.show(f"  memory: {error}", out=out)
+        return
+    placed = found.residency
+    measure["weights"] = {
+        "vram_bytes": placed.vram_bytes,
+        "host_bytes": placed.host_bytes,
+        "host_layers": list(placed.layers),
+        "host_bytes_a_token": placed.token_bytes,
+    }
+    terminal.show(f"\n  memory: {placed.text}", out=out)
+    if not placed.host or work.tokens > 1:
+        return
+    speed = 1 / (predict(work, device, known).likely.seconds + found.extra)
+    measure["weights"] |= {"pcie_seconds_a_token": found.seconds, "tokens_per_second": speed}
+    terminal.show(
+        f"  {1e6 * found.seconds:.0f} µs of a token at the link's {device.pcie_gbps:.0f} GB/s, "
+        f"which is the least: at most {speed:.1f} tok/s",
+        out=out,
     )
 
 

@@ -35,10 +35,17 @@ class DeviceRow:
     board_w: float
     source: str
     unified_memory: bool = False  # the host reads the same memory, cached
+    pcie_gts: float = 0.0  # of each lane; 0: host memory is the device's own
+    pcie_lanes: int = 0
 
     @property
     def memory_gbps(self) -> float:
         return self.bus_bits / 8 * self.gbps_a_pin
+
+    @property
+    def pcie_gbps(self) -> float:
+        """What the link carries each way, without packets' headers."""
+        return self.pcie_gts * self.pcie_lanes * 128 / 130 / 8
 
     @property
     def issues_a_second(self) -> float:

@@ -20,11 +20,13 @@ from zinc_rt.kernels.rows.expand import ExpandedType, expanded_types
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
 from zinc_rt.lower import Barrier, DispatchPlan, LoweredGraph, dispatch_plan, lower, refusal
 from zinc_rt.mem.plan import linger_of, plan_memory, size_bytes
+from zinc_rt.mem.residency import experts_of
 from zinc_rt.mem.traffic import Traffic, decode_traffic
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.perf.predict.dispatch_work import DispatchWork, Step, dispatch_works, instructions_a_byte
+from zinc_rt.perf.predict.host_experts import ModelWeights
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.resident import capacity_of
 from zinc_rt.runner import LOGITS, NONFINITE, TOKEN
@@ -69,6 +71,7 @@ class TokenWork:
     kernels: Mapping[str, KernelReport]
     each: tuple[DispatchWork, ...]
     expanded: tuple[ExpandedType, ...]
+    weights: ModelWeights
 
     @property
     def read_bytes(self) -> int:
@@ -131,6 +134,11 @@ def work_of(
             plan, whole, reports, {name: prod(rows.load(name).workgroup) for name, _ in _loaded(plan, rows)}
         ),
         expanded=expanded_types(rows.expansions, model.weights.values()),
+        weights=ModelWeights(
+            experts_of(model.graph),
+            {name: rows.packed_bytes(weight) for name, weight in model.weights.items()},
+            program.plan,
+        ),
     )
 
 

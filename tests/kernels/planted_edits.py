@@ -34,7 +34,7 @@ EDITS = (
     Edit("rope", "v_sub_f32 v9, v9, v10", "v_sub_f32 v9, v10, v9", least={"T": 1, "R": 1}),
     Edit("slice", "v_add_nc_u32 v0, 32, v0", "v_add_nc_u32 v0, 33, v0", least={"T": 1}),
     Edit("argmax", "s_addk_co_i32 s9, 0x400", "s_addk_co_i32 s9, 0x401", least={"L": 1, "V": 1025}),
-    Edit("expert_sum", "v_add_f32 v1, v3, v1", "v_add_f32 v1, v3, v3", least={"T": 1, "D": 1}),
+    Edit("expert_sum", "v_add_f32 v1, v3, v1", "v_add_f32 v1, v3, v3", 0, "expert_sum.inc", {"T": 1, "D": 1}),
     Edit("kv_write", "s_bfm_b32 s31, s22, 0", "s_bfm_b32 s31, s22, 1", least={"T": 1}),
     Edit("matvec_q4_k", "matvec_group_row \\type, 3", "matvec_group_row \\type, 2", least={"T": 1}),
     Edit("matmul_q8_0", "matmul_pair \\type, 2", "matmul_pair \\type, 1", least={"T": 1, "N": 1, "K": 1024}),

@@ -15,6 +15,7 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.predict import devices
 from zinc_rt.perf.predict.devices import CASES, read_table, table
+from zinc_rt.perf.predict.host_experts import host_experts
 from zinc_rt.perf.predict.roofline import parts_of, predict, worth
 from zinc_rt.perf.predict.token_work import TokenWork, work_of
 
@@ -28,7 +29,7 @@ def work() -> TokenWork:
 
 def test_bandwidths_follow_from_bus_and_data_rate() -> None:
     found = {key: row.memory_gbps for key, row in table().devices.items()}
-    assert found == {"R9700": 640, "RX 9070": 640, "7900 XTX": 960, "Strix Halo": 256}
+    assert found == {"R9700": 640, "R9700 sustained": 640, "RX 9070": 640, "7900 XTX": 960, "Strix Halo": 256}
     assert all(row.source for row in table().devices.values())
 
 
@@ -133,3 +134,19 @@ def test_a_mistake_in_the_table_is_refused(right: str, wrong: str, tmp_path: Pat
     spoilt.write_text(devices.FILE.read_text().replace(right, wrong, 1))
     with pytest.raises(InputError):
         read_table(spoilt)
+
+
+def test_experts_beyond_the_memory_lie_on_the_host_and_cost_the_links_time(work: TokenWork) -> None:
+    whole = sum(work.weights.sizes.values())
+    layers = work.weights.layers
+    assert layers and host_experts(work.weights, R9700, "auto", read_efficiency=0.8).residency.vram_bytes == whole
+    every = host_experts(work.weights, R9700, "gtt", read_efficiency=0.8)
+    assert every.residency.layers == tuple(each.layer for each in layers)
+    link = 32e9 * 16 * 128 / 130 / 8  # PCIe 5.0 x16, bytes a second
+    read = every.residency.token_bytes
+    assert every.seconds == pytest.approx(read / link) and 0 < read < every.residency.host_bytes
+    assert every.extra == pytest.approx(read / link - read / (640e9 * 0.8))
+    unified = host_experts(work.weights, table().device("Strix Halo"), "gtt", read_efficiency=0.8)
+    assert not unified.residency.host and unified.extra == 0
+    with pytest.raises(InputError, match="have to lie in VRAM"):
+        host_experts(work.weights, replace(R9700, memory_gb=whole / 2e9), "vram", read_efficiency=0.8)

@@ -87,7 +87,7 @@ def test_one_row_in_words(capsys: Capture) -> None:
 
 def test_a_constant_s_value_is_read_where_it_lies() -> None:
     assert assumptions.value_of(fact("counter")) == 100_000_000
-    assert assumptions.value_of(fact("chip/r9700/engine_mhz")) == {"r9700": 2920}
+    assert assumptions.value_of(fact("chip/r9700/sustained_mhz")) == {"r9700": 2350}
     assert assumptions.value_of(fact("chip/*/cus"))["rx9070"] == 56
 
 

@@ -51,6 +51,8 @@ def test_properties(chip: str, linux: str) -> None:
         seen = properties(owner.tree.read(f"{NODE}/properties"))
         assert int(seen["simd_count"]) == 2 * row.cus
         assert int(seen["gfx_target_version"]) == row.target
+        assert int(seen["capability"]) >> 12 & 3 == 2  # type of doorbell: kfd_topology.c, every GC from 9.0.1
+        assert seen["num_sdma_queues_per_engine"] == "6"
         assert int(seen["array_count"]) // int(seen["simd_arrays_per_engine"]) == row.shader_engines
         assert f"renderD{seen['drm_render_minor']}" in owner.tree.names("/dev/dri")
         assert ("cwsr_size" in seen) == gpu.linux.cwsr_in_sysfs
@@ -130,3 +132,23 @@ def test_listing_a_file_or_nothing() -> None:
             with pytest.raises(OSError) as caught:
                 owner.tree.names(path)
             assert caught.value.errno == number
+
+
+def test_an_r9700_tells_what_a_card_told() -> None:
+    """rocjitsu's configs/gfx1201_r9700.json, written from a card, and its GET_TILE_CONFIG."""
+    told = {"capability": 0x6803A280, "num_cp_queues": 4, "max_engine_clk_fcompute": 2350, "simd_count": 128,
+            "max_slots_scratch_cu": 32, "debug_prop": 1495, "num_sdma_engines": 2}  # fmt: skip
+    with machine(chip="r9700") as owner:
+        seen = properties(owner.tree.read(f"{NODE}/properties"))
+        assert {name: int(seen[name]) for name in told} == told
+        assert owner.gpus[0].chip.gb_addr_config == 0x8200545
+
+
+def test_memory_with_ecc_is_a_row_s_other_value() -> None:
+    """2 GiB, 1/16 of 32, keep the check bits."""
+    sizes = []
+    for flip in ((), ("chip/r9700/vram_bytes",)):
+        with machine(chip="r9700", flip=flip) as owner:
+            bank = properties(owner.tree.read(f"{NODE}/mem_banks/0/properties"))
+            sizes.append(int(bank["size_in_bytes"]))
+    assert sizes == [34208743424, 32061259776] and sizes[0] - sizes[1] == 2 << 30

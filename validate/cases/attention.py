@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zinc_rt.ir.op import Op
 from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
 
@@ -9,6 +11,10 @@ FEW = ("mixed", "edges", "outliers")
 ROOMS: Rooms = ({}, {"tokens": 6})
 # A slot has one page more than it needs; what no query sees is NaN.
 PAGES = {"pages": "(ctx + page_tokens - 1)//page_tokens + 1", "kv_rows": "slots*pages*page_tokens"}
+MANY_PAGES: Mapping[str, int | str] = {
+    "pages": 96,
+    "kv_rows": "slots*pages*page_tokens",
+}  # whatever of them is written
 CONTEXTS = (1, 2, 8, 9, 16, 17, 31, 32, 33, 255, 256, 257, 513)
 
 
@@ -124,11 +130,11 @@ SWEEPS = (
             _attention(2, 1, 20, 20),
             _attention(4, 2, 128, 64),
             _attention(2, 1, 256, 256),
-            _attention(2, 1, 32, 32, window=300),
+            _attention(2, 1, 32, 32, window=1025),
         ),
         values=FEW,
         rooms=ROOMS,
-        more=PAGES,
+        more=MANY_PAGES,
     ),
     Sweep(
         Op.MLA_FLASH_ATTN,
@@ -136,7 +142,7 @@ SWEEPS = (
         ({"heads": 3, "latent": 64, "rope": 12, "value_dim": 5, "scale": 0.1, "page_tokens": 16},),
         values=FEW,
         rooms=ROOMS,
-        more=PAGES,
+        more=MANY_PAGES,
     ),
     Sweep(
         Op.MLA_EXPAND,

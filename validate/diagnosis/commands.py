@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from zinc_rt import kernels
+from zinc_rt.commands.options import order_words, simulated_name
 from zinc_rt.devices import ORACLE
 from zinc_rt.kernels.assemble import BUILT
 from zinc_rt.validate.run import SECOND_OPINION
@@ -27,7 +28,8 @@ def run_again(job: ValidationJob, spec: TierSpec) -> list[str]:
     """The command in which the tier goes wrong once more, with nothing else running: to be recorded."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
-    ordering += ["--device", "sim"] if spec.choice.simulated else []
+    asked = spec.choice.options
+    ordering += ["--device", simulated_name(asked), *order_words(asked)] if spec.choice.simulated else []
     if job.layers.whole:
         few = ["--max-tokens", str(job.steps + 1), "--ignore-eos"]
         return ["run", "--model", str(job.gguf.path), *tokens, *few, "--tier", spec.name, *ordering]

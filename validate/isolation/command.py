@@ -6,6 +6,7 @@ import argparse
 import shlex
 from collections.abc import Callable, Iterator
 
+from zinc_rt.commands import options
 from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
 from zinc_rt.commands.output import begin
 from zinc_rt.commands.progress import ProgressStage, stages
@@ -97,7 +98,11 @@ def _repro(job: ValidationJob, arguments: argparse.Namespace) -> str:
     words = ["zinc-rt", "validate", "--isolation", "--model", str(job.gguf.path)]
     words += ["--tiers", ",".join(spec.text for spec in job.tiers)]
     if arguments.device != "auto":
-        words += ["--device", arguments.device]
+        words += [
+            "--device",
+            options.simulated_name(vars(arguments)) if arguments.device == "sim" else arguments.device,
+        ]
+    words += options.order_words(vars(arguments))
     if arguments.ordering != "canonical-1":
         words += ["--ordering", arguments.ordering]
     if arguments.ctx is not None:

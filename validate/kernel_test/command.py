@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_device(
         group, "hw: never the simulated device; sim: always (default auto: where there is no AMD GPU)"
     )
+    options.add_coherence(group)
     group.add_argument(
         "--ordering",
         choices=options.ORDERING_CHOICES,

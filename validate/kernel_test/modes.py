@@ -10,6 +10,7 @@ from typing import TextIO
 from zinc_rt import terminal
 from zinc_rt.backends import registry
 from zinc_rt.backends.spec import available_cores
+from zinc_rt.commands.options import ORDER
 from zinc_rt.commands.progress import progress
 from zinc_rt.devices import SIMULATED
 from zinc_rt.errors import NothingRan, UsageError
@@ -179,13 +180,17 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
         sanitizer=arguments.sanitizer or "full",
         replaced=tuple(arguments.replace),
         unchecked=arguments.unchecked,
+        coherence=arguments.coherence,
+        reorder=arguments.reorder,
+        chip=getattr(arguments, "chip", None),
         unusable=unusable,
         oracle=oracle,
     )
     if not found:
         raise NothingRan("no tier can run its kernels here", next="add --device sim, or see zinc-rt devices")
-    if arguments.sanitizer and not any(side.simulated for side in found):
-        raise UsageError("--sanitizer is for a simulated device, and none runs here", next="add --device sim")
+    for name in ("sanitizer", *ORDER):
+        if getattr(arguments, name) is not None and not any(side.simulated for side in found):
+            raise UsageError(f"--{name} is for a simulated device, and none runs here", next="add --device sim")
     check_globs(arguments.kernel, [side.set() for side in found])
     for tier in dict.fromkeys(side.tier for side in found if side.simulated):
         report.shortcuts.append(f"{tier}: {SIMULATED}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Backend
+from zinc_rt.commands.options import order_words, simulated_device, simulated_name
 from zinc_rt.devices import Choice, choose_tier, open_backend
 from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.kernels.sets import BinaryKernels, KernelSet, kernel_set
@@ -29,6 +31,9 @@ class Side:
     sanitizer: str = "full"
     replaced: tuple[str, ...] = ()
     unchecked: bool = False
+    coherence: str | None = None
+    reorder: int | None = None
+    chip: str | None = None
 
     @property
     def name(self) -> str:
@@ -45,11 +50,13 @@ class Side:
         """What names this side on the command line."""
         words = ["--tier", self.name]
         if self.simulated or self.device != "auto":
-            words += ["--device", "sim" if self.simulated else self.device]
+            words += ["--device", simulated_name(self.as_dict()) if self.simulated else self.device]
         if self.ordering != "canonical-1":
             words += ["--ordering", self.ordering]
         if self.simulated and self.sanitizer != "full":
             words += ["--sanitizer", self.sanitizer]
+        if self.simulated:
+            words += order_words(self.as_dict())
         for path in self.replaced:
             words += ["--replace", path]
         return shlex.join(words)
@@ -60,7 +67,7 @@ class Side:
         return with_replaced(found, self.replaced) if self.replaced else found
 
     def choice(self) -> Choice:
-        asked: dict[str, Any] = {"sanitizer": self.sanitizer} if self.simulated else {}
+        asked: dict[str, Any] = simulated_device(Namespace(**self.as_dict())) if self.simulated else {}
         device = "sim" if self.simulated else self.device
         return choose_tier(self.name, device, ordering=self.ordering, unchecked=self.unchecked, **asked)
 
@@ -85,6 +92,9 @@ def sides(
     sanitizer: str = "full",
     replaced: tuple[str, ...] = (),
     unchecked: bool = False,
+    coherence: str | None = None,
+    reorder: int | None = None,
+    chip: str | None = None,
     unusable: Callable[[str, str], None] = lambda tier, why: None,
     oracle: bool = False,
 ) -> list[Side]:
@@ -119,6 +129,9 @@ def sides(
                     sanitizer,
                     replaced,
                     unchecked,
+                    coherence,
+                    reorder,
+                    chip,
                 )
                 for each in orderings(row.tier, ordering)
             ]

@@ -12,8 +12,10 @@ from zinc_rt.devices import Choice, choose_tier, open_backend
 from zinc_rt.engine import Engine, default_ctx
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.graph_store import GraphStore
+from zinc_rt.mem.residency import Experts
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.settings import Settings
 
 EMBEDDED = Path(__file__).resolve().parents[1] / "golden"  # the models that ship with the package
 MAX_SLOTS = 512
@@ -30,12 +32,18 @@ class EngineOpener:
     threads: int = 0
     timeout_seconds: float | None = None  # that one step may take
     store: GraphStore | None = None
+    experts: Experts = "auto"
 
     def __call__(self) -> Engine:
         backend = open_backend(self.choice, self.ordering, threads=self.threads)
         try:
             return Engine(
-                self.gguf, backend, limits=self.limits, timeout_seconds=self.timeout_seconds, store=self.store
+                self.gguf,
+                backend,
+                limits=self.limits,
+                timeout_seconds=self.timeout_seconds,
+                store=self.store,
+                settings=Settings(experts=self.experts),
             )
         except BaseException:
             backend.close()
@@ -57,10 +65,12 @@ def engine_opener(
     unchecked: bool = False,
     simulated: Mapping[str, Any] | None = None,
     graph_cache: bool = True,
+    experts: Experts = "auto",
 ) -> EngineOpener:
     """What is checked of a model and a device before anything is opened; parameters as LLM has them, `pages` and
     `state_rows` as SequenceLimits, None for what all slots can use, `unchecked` as choose_tier; `simulated`: what
-    is asked of a simulated device; `graph_cache`: start from graphs that are kept, and keep them. Raises
+    is asked of a simulated device; `graph_cache`: start from graphs that are kept, and keep them; `experts`: as
+    place_weights. Raises
     UsageError, UnsupportedError or InputError, each with what to do."""
     if not 1 <= slots <= MAX_SLOTS:
         raise UsageError(f"slots {slots}: wanted 1 to {MAX_SLOTS}")
@@ -75,7 +85,7 @@ def engine_opener(
     rows = 2 * slots + 1 if state_rows is None else state_rows
     limits = SequenceLimits(default_ctx(gguf, ctx), slots, pages=pages, state_rows=rows, rows=slots)
     store = GraphStore(planning_version()) if graph_cache else None
-    return EngineOpener(gguf, choice, limits, ordering, threads, timeout, store)
+    return EngineOpener(gguf, choice, limits, ordering, threads, timeout, store, experts)
 
 
 def model_file(model: str | Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from zinc_rt.variants import Transform
 
 DEFAULT_SANITIZER = "fast"
+COHERENCE_CHOICES = ("bar", "direct", "caches")  # sim.machine_options.COHERENCE, without importing it for --help
+ORDER = ("coherence", "reorder")
 SIMULATED_ARCH = "gfx1201"  # of --device sim
 DEVICES = ("auto", "hw", "cpu", "sim")  # of --device, beside those that a tier lists
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
@@ -34,14 +36,39 @@ def device_name(text: str) -> str:
     tiers = [row.tier for row in registry.built() if row.lists_devices]
     if text in DEVICES or text.partition(":")[0] in tiers:
         return text
+    if text.startswith("sim:"):
+        from zinc_rt.sim.chips import chip
+
+        try:
+            chip(text[4:])
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
     near = meant(text, [*DEVICES, *tiers])
     listed = ", ".join([*DEVICES, *(f"{tier}[:N|:NAME]" for tier in tiers)])
     raise argparse.ArgumentTypeError(f"no {text!r}{near or ':'} {f'({listed})' if near else f'one of {listed}'}")
 
 
+class _DeviceAction(argparse.Action):
+    """sim:CHIP is the device sim, and which chip it simulates."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        device, _, chip = str(values).partition(":")
+        namespace.chip = chip or None
+        namespace.device = "sim" if device == "sim" else values
+
+
 def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     """Add --device, with `text` as its help, --sanitizer and --unchecked."""
-    group.add_argument("--device", type=device_name, metavar="WHICH", default="auto", help=text)
+    group.add_argument(
+        "--device", type=device_name, action=_DeviceAction, metavar="WHICH", default="auto", help=text
+    )
     group.add_argument(
         "--sanitizer",
         choices=("off", "fast", "full"),
@@ -55,6 +82,22 @@ def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     )
 
 
+def add_coherence(group: argparse._ArgumentGroup) -> None:
+    """Add --coherence and --reorder."""
+    group.add_argument(
+        "--coherence",
+        choices=COHERENCE_CHOICES,
+        help="of the simulated device: bar (two copies of VRAM), direct (one), caches (those of waves go stale; "
+        "slow; default bar)",
+    )
+    group.add_argument(
+        "--reorder",
+        type=int,
+        metavar="SEED",
+        help="the simulated device finishes concurrent work in any order, and keeps any cached lines, seeded",
+    )
+
+
 def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
     group = parser.add_argument_group("where and how it runs")
     if tier:
@@ -65,9 +108,11 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         )
     add_device(
         group,
-        "the device behind the tier: auto, hw (never a simulated one), cpu, sim (a simulated R9700, which says "
-        "nothing about hardware), or vulkan[:N|:NAME] (zinc-rt devices lists them; default auto)",
+        "the device behind the tier: auto, hw (never a simulated one), cpu, sim[:CHIP] (a simulated R9700, or "
+        "that chip, which says nothing about hardware), or vulkan[:N|:NAME] (zinc-rt devices lists them; default "
+        "auto)",
     )
+    add_coherence(group)
     group.add_argument(
         "--facts", metavar="F", help="the simulated device behaves as the card that pm4-test --learn F was run on"
     )
@@ -118,15 +163,29 @@ def threads(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What --sanitizer and --facts ask of a simulated device. Raises InputError and UsageError for a facts file
-    that is none, or is another chip's."""
-    asked = {"sanitizer": arguments.sanitizer or DEFAULT_SANITIZER}
-    if arguments.facts:
+    """What --sanitizer, --coherence, --reorder and --facts ask of a simulated device. Raises InputError and
+    UsageError for a facts file that is none, or is another chip's."""
+    asked: dict[str, Any] = {"sanitizer": arguments.sanitizer or DEFAULT_SANITIZER}
+    asked |= {
+        name: getattr(arguments, name) for name in ("chip", *ORDER) if getattr(arguments, name, None) is not None
+    }
+    if getattr(arguments, "facts", None):
+        from zinc_rt.sim.chips import chip
         from zinc_rt.sim.facts import load
 
-        load(Path(arguments.facts), chip=SIMULATED_ARCH)
+        load(Path(arguments.facts), chip=chip(asked.get("chip", SIMULATED_ARCH)).gfx)
         asked["facts"] = arguments.facts
     return asked
+
+
+def simulated_name(asked: Mapping[str, Any]) -> str:
+    """The simulated device as --device takes it."""
+    return f"sim:{asked['chip']}" if asked.get("chip") else "sim"
+
+
+def order_words(asked: Mapping[str, Any]) -> list[str]:
+    """The options of a command that asks the same again of --coherence and --reorder."""
+    return [word for name in ORDER if asked.get(name) is not None for word in (f"--{name}", str(asked[name]))]
 
 
 def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
@@ -146,8 +205,8 @@ def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> Non
         raise UsageError(
             f"--device {arguments.device} is for {of}, which is not among {tiers}", next="leave it out"
         )
-    for name in ("sanitizer", "facts"):
-        if getattr(arguments, name, None) and not any(choice.simulated for choice in choices):
+    for name in ("sanitizer", *ORDER, "facts"):
+        if getattr(arguments, name, None) is not None and not any(choice.simulated for choice in choices):
             raise UsageError(
                 f"--{name} is for a simulated device, and {tiers} {'run' if ',' in tiers else 'runs'} on none",
                 next=f"add --device sim, or leave out --{name}",

@@ -177,6 +177,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     tier, memory = str(report.device["tier"]), process_memory()
     steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
     say(f"load      {load_seconds:.2f} s until weights and graphs were ready, in neither speed")
+    if engine.variants.residency is not None:
+        say(f"memory    {engine.variants.residency.text}")
     if graphs is not None:
         say(f"graphs    {graphs.starts.text}")
     say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")

@@ -153,6 +153,7 @@ def _config(arguments: argparse.Namespace) -> Config:
             step_timeout_s=timeout(arguments),
             unchecked=arguments.unchecked,
             graph_cache=knobs.graph_cache == "on",
+            experts=knobs.experts,
             **simulated,
         ),
         ledger=LedgerSettings(path=arguments.ledger),

@@ -27,6 +27,10 @@ SETS = {
 }
 
 
+CODE_OF = {"gfx1200": "gfx1201"}
+"""Chips that run another's kernels: LLVM's gfx12-generic is both of these, without a restriction (AMDGPUUsage)."""
+
+
 class KernelSet(Protocol):
     """`target`: the chip, or what else runs them. `entries`: which nodes run, and how. `expansions`: of the types
     that are stored as another. `fuses`: a fused node costs less than those it stands for. `merging`: of launches
@@ -133,3 +137,8 @@ def kernel_set(name: str) -> KernelSet | None:
         return None
     found: KernelSet = import_module(SETS[name]).KERNELS
     return found
+
+
+def code_of(arch: str) -> str:
+    """The chip whose kernels this one runs: its own name where it has its own, or none."""
+    return CODE_OF.get(arch, arch)

@@ -1,7 +1,8 @@
 """The chips a simulated machine can hold: one row each, figures as the drivers report them.
 
 Sources: amdgpu ip discovery and gfx_v11/v12 tables, libhsakmt; VRAM size,
-gpu_id and slots of the R9700 from published topology dumps. Clocks are the boards' published boost clocks.
+gpu_id and slots of the R9700 from published topology dumps. engine_mhz are the boards' published boost clocks.
+What a card told rocjitsu's authors (ROCm/rocm-systems, emulation/rocjitsu/configs/gfx1201_r9700.json) is said so.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ class Chip:
     l3_kib: int = 65536
     integrated: bool = False
     sdma_engines: int = 2
-    sdma_queues_per_engine: int = 8
+    sdma_queues_per_engine: int = 6  # 8 less the two that kfd_device.c keeps back for SDMA 6.0 to 7.0
+    cp_queues: int = 0  # num_cp_queues of topology
+    capability: int = 0x28A2A280  # bits 13:12, the type of doorbell, are 2 from GC 9.0.1 on: kfd_topology.c
+    gb_addr_config: int = 0x444
+    sustained_mhz: int = 0  # max_engine_clk_fcompute of topology; 0: the boost clock
     lds_kib: int = 64
     simds_per_cu: int = 2
     scratch_slots_per_cu: int = 32
@@ -175,6 +180,9 @@ def _gfx12(key: str, name: str, **figures: object) -> Chip:
         "shader_engines": 4,
         "vram_width_bits": 256,
         "memory_mhz": 1258,
+        "cp_queues": 4,
+        "capability": 0x6803A280,  # with launch override and mode, precise ALU
+        "gb_addr_config": 0x8200545,
         **figures,
     }
     return Chip(key=key, name=name, **row)  # type: ignore[arg-type]
@@ -190,6 +198,7 @@ _CHIPS = (
         cus=64,
         vram_bytes=34208743424,
         engine_mhz=2920,
+        sustained_mhz=2350,
     ),
     _gfx12(
         "rx9070xt",
@@ -250,6 +259,8 @@ _CHIPS = (
         firmware_minimum=_GFX11_MINIMUM,
         ips=_ips((11, 0, 0), (6, 0, 0), (4, 3, 0), (6, 0, 0), (3, 0, 0), (6, 0, 0), (13, 0, 0)),
         mec_pipes=4,
+        cp_queues=16,
+        gb_addr_config=0x545,
         l2_kib=6144,
         l3_kib=98304,
     ),
@@ -275,6 +286,7 @@ _CHIPS = (
         firmware_minimum=None,
         ips=_ips((11, 5, 1), (6, 1, 1), (7, 11, 1), (6, 1, 1), (3, 3, 1), (6, 1, 1), (14, 0, 1)),
         mec_pipes=4,
+        cp_queues=16,
         l2_kib=2048,
         l3_kib=32768,
         integrated=True,

@@ -70,6 +70,10 @@ class AddressSpace(Protocol):
     def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
         """What GL2 holds of host memory, in (VA, bytes) or all of it, is read anew at its next use."""
 
+    def invalidate_wave_caches(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None:
+        """The L0s, the scalar caches of what runs waves, in (VA, bytes) or all of it: where they hold lines at
+        all (--coherence caches)."""
+
     def invalidate_icache(self) -> None:
         """Instructions written since are fetched anew."""
 

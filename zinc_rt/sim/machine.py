@@ -74,6 +74,8 @@ def _engine(
         crashes=lambda: kmd.injected("shader-crash"),
         record=CrashRecord(crash_record) if crash_record is not None else None,
         consulted=consulted,
+        caches=model.cache_seed,
+        vgpr_seed=0 if model.options.reorder is None else model.options.reorder + 1,
     )
 
 

@@ -16,17 +16,18 @@ from zinc_rt.sim.profiles import LinuxProfile
 from zinc_rt.sim.profiles import linux as linux_row
 from zinc_rt.sim.shader_engine import LEVELS
 
-COHERENCE = ("bar", "direct")
+COHERENCE = ("bar", "direct", "caches")
 
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
     """`chip`: rows of sim.chips, several separated by commas. `linux`: a row of sim.profiles.
 
-    `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM) or "direct". `time_scale` shortens the
-    driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, so that missing
-    barriers bite. `sanitizer`: off, fast, full. `perturb`: a seed that moves inexact instructions by up to one
-    ULP, 0 for none. `threads`: None for all cores. `profile`: instructions and bytes are counted, too.
+    `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM), "direct" (one), or "caches" ("bar",
+    and waves load through caches whose lines go stale; slow). `time_scale` shortens the driver's time-outs.
+    `reorder` is a seed that lets concurrent work finish in any order, so that missing barriers bite, and picks the
+    lines that caches keep. `sanitizer`: off, fast, full. `perturb`: a seed that moves inexact instructions by up
+    to one ULP, 0 for none. `threads`: None for all cores. `profile`: instructions and bytes are counted, too.
     `facts`: a file of sim.facts, whose findings this machine behaves by; `force_facts` takes any.
     `flip`: rows of facts.yaml at their other value, beside those of zinc_rt.facts.flipped.
     """
@@ -47,7 +48,7 @@ class MachineOptions:
 
     def __post_init__(self) -> None:
         if self.coherence not in COHERENCE:
-            raise ValueError(f'coherence is "bar" or "direct", not {self.coherence!r}')
+            raise ValueError(f"coherence {self.coherence!r}: wanted {', '.join(COHERENCE)}")
         if self.sanitizer not in LEVELS:
             raise ValueError(f"sanitizer {self.sanitizer!r}: wanted {', '.join(LEVELS)}")
         if self.threads is not None and self.threads < 1:
@@ -70,6 +71,11 @@ class MachineModel:
     @property
     def coherence(self) -> str:
         return "direct" if self.behaviour.bar_without_flush == "fresh" else self.options.coherence
+
+    @property
+    def cache_seed(self) -> int | None:
+        """What picks the lines that caches keep, None where waves have no caches."""
+        return self.options.reorder or 0 if self.options.coherence == "caches" else None
 
     @property
     def perturb(self) -> int:

@@ -45,10 +45,10 @@ class Cache:
         return values
 
 
-def cache(tokens: list[tuple[int, int]], page_tokens: int = 16) -> Cache:
-    """`tokens` are (slot, position)."""
+def cache(tokens: list[tuple[int, int]], page_tokens: int = 16, *, pages: int = 0) -> Cache:
+    """`tokens` are (slot, position); a slot's table has `pages` entries where that is more than they need."""
     slot, position = (np.array(column, np.int32) for column in zip(*tokens, strict=True))
-    table = np.full((slot.max() + 1, position.max() // page_tokens + 2), -1, np.int32)
+    table = np.full((slot.max() + 1, max(pages, position.max() // page_tokens + 2)), -1, np.int32)
     free = np.random.default_rng(len(tokens)).permutation(table.size).tolist()
     for one in range(len(table)):
         last = position[slot == one].max(initial=-1)
@@ -244,36 +244,37 @@ def launched(paged: Cache, tokens: int, *, heads: int = 2, window: int = 0) -> l
 
 
 CHUNK = 256
+PAGES = 80  # enough for five chunks
 PARTS = ["flash_attn_parts_128", "flash_attn_merge"]
 
 
 def test_a_context_is_split_where_it_is_long_and_the_queries_few() -> None:
-    short, long = (cache([(0, position)]) for position in (CHUNK, 3 * CHUNK))
+    short, long = cache([(0, 4 * CHUNK - 17)]), cache([(0, 9)], pages=PAGES)
     assert launched(short, 1) == ["flash_attn_128"]
     assert launched(long, 1) == launched(long, 256) == PARTS
     assert launched(long, 512) == launched(long, 2, heads=512) == ["flash_attn_128"]
-    assert launched(long, 1, window=CHUNK + 1) == ["flash_attn_128"]
-    assert launched(long, 1, window=CHUNK + 2) == PARTS
+    assert launched(long, 1, window=3 * CHUNK + 1) == ["flash_attn_128"]
+    assert launched(long, 1, window=3 * CHUNK + 2) == PARTS
 
 
 @pytest.mark.parametrize("head_dim", [4, 64, 128, 256])
 def test_a_split_context_ends_beside_a_chunk(head_dim: int) -> None:
     """Each of a batch with chunks of its own, one behind the cache's first 32."""
     ends = [0, CHUNK - 2, CHUNK - 1, CHUNK, 3 * CHUNK + 4, *([33 * CHUNK + 5] if head_dim == 4 else [])]
-    paged = cache([(slot, end) for slot, end in enumerate(ends)])
+    paged = cache([(slot, end) for slot, end in enumerate(ends)], pages=PAGES)
     assert launched(paged, len(ends)) == PARTS
     attend(paged, head_dim=head_dim, capacity=len(ends) + 2)
 
 
 def test_a_windows_parts_begin_where_it_does() -> None:
-    paged = cache([(0, 5 * CHUNK + 3), (1, 2 * CHUNK), (0, 9), (1, 4 * CHUNK - 1)])
-    for window in (CHUNK + 2, 2 * CHUNK, 2 * CHUNK + 1, 3 * CHUNK + 5):
+    paged = cache([(0, 7 * CHUNK + 3), (1, 2 * CHUNK), (0, 9), (1, 5 * CHUNK - 1)])
+    for window in (3 * CHUNK + 2, 4 * CHUNK, 4 * CHUNK + 1, 5 * CHUNK + 5):
         assert launched(paged, 4, window=window) == PARTS
         attend(paged, window=window, head_dim=20)
 
 
 def test_parts_that_are_nan_or_infinite_are_merged_as_one() -> None:
-    paged = cache([(0, 3 * CHUNK + 5)])
+    paged = cache([(0, 3 * CHUNK + 5)], pages=PAGES)
     for at, change in ((0, np.inf), (CHUNK, np.nan), (3 * CHUNK, -np.inf), (2 * CHUNK, 3e38)):
         keys = paged.filled(32, 2)
         keys[paged.table[0, at // 16] * 16, 3] = change
@@ -283,7 +284,7 @@ def test_parts_that_are_nan_or_infinite_are_merged_as_one() -> None:
 def test_a_prompts_tokens_have_the_bits_of_decoding_them() -> None:
     """512 queries fill the device, so each takes its whole context; one alone shares it out."""
     tokens = [(0, 3 * CHUNK - 3 + token) for token in range(6)]
-    paged = cache(tokens)
+    paged = cache(tokens, pages=PAGES)
     keys, values, q = paged.filled(8, 1), paged.filled(8, 2), floats(3, 6, 16)
     of = {"heads": 2, "kv_heads": 1, "head_dim": 8, "keys": keys, "values": values}
     prompt = attend(paged, q=q, op=Op.FLASH_ATTN_BATCHED, capacity=512, **of)
@@ -295,7 +296,7 @@ def test_a_prompts_tokens_have_the_bits_of_decoding_them() -> None:
 
 @pytest.mark.parametrize("latent", [32, 512])
 def test_latent_attention_is_split_too(latent: int) -> None:
-    paged = cache([(0, 3 * CHUNK + 4), (1, CHUNK)])
+    paged = cache([(0, 3 * CHUNK + 4), (1, CHUNK)], pages=PAGES)
     pe, heads = 12, 2
     check(
         Op.MLA_FLASH_ATTN,
@@ -320,20 +321,62 @@ def test_thousands_of_keys() -> None:
     attend(cache([(0, 5003), (1, 4096)]), head_dim=128, heads=4, kv_heads=2)
 
 
+ODD_WIDTHS = [(1, 1), (3, 7), (66, 64), (64, 66), (130, 5), (257, 130), (576, 513), (20, 1030)]
+
+
+@pytest.mark.parametrize(("head_dim", "value_dim"), ODD_WIDTHS)
+def test_heads_of_any_width(head_dim: int, value_dim: int) -> None:
+    attend(cache([(0, 40), (1, 290), (0, 3)]), heads=4, kv_heads=2, head_dim=head_dim, value_dim=value_dim)
+
+
+@pytest.mark.parametrize("page_tokens", [1, 2, 4])
+def test_small_pages(page_tokens: int) -> None:
+    attend(cache([(1, 290), (0, 7)], page_tokens), head_dim=20)
+
+
+@pytest.mark.parametrize("window", [1, 33, 257, 300])
+def test_a_window_of_odd_heads(window: int) -> None:
+    attend(cache([(0, 600), (0, 299), (0, 3)]), window=window, head_dim=9)
+
+
+def test_odd_heads_take_what_is_infinite_or_nan() -> None:
+    paged = cache([(0, 300)])
+    for change in (3e38, np.inf, -np.inf, np.nan):
+        keys, values = paged.filled(9, 2), paged.filled(9, 3)
+        keys[paged.table[0, 0] * 16, 3] = change
+        values[paged.table[0, 1] * 16, 4] = change
+        attend(paged, keys=keys, values=values, head_dim=9)
+
+
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"head_dim": 66}, "head_dim 66, value_dim 64: wanted multiples of 4"),
-        ({"value_dim": 514}, "head_dim 64, value_dim 514: wanted multiples of 4"),
-        ({"page_tokens": 4}, "page_tokens is 4, wanted 8 or more"),
-        ({"page_tokens": 24}, "page_tokens is 24, wanted a power of two"),
-    ],
+    ("latent", "pe", "page_tokens"), [(32, 9, 16), (33, 12, 16), (608, 64, 16), (5, 2, 1), (130, 131, 16)]
 )
-def test_what_attention_refuses(change: dict[str, int], reason: str) -> None:
-    attrs = {"heads": 1, "kv_heads": 1, "head_dim": 64, "value_dim": 64, "scale": 1.0, "page_tokens": 16, **change}
+def test_latents_of_any_width(latent: int, pe: int, page_tokens: int) -> None:
+    paged, heads = cache([(0, 300), (1, 17)], page_tokens), 2
+    check(
+        Op.MLA_FLASH_ATTN,
+        floats(1, 2, heads * (latent + pe)),
+        paged.filled(latent, 2),
+        paged.filled(pe, 5),
+        paged.position,
+        paged.slot,
+        paged.table,
+        weight(floats(9, heads, 5, latent)),
+        heads=heads,
+        latent=latent,
+        rope=pe,
+        value_dim=5,
+        scale=0.1,
+        page_tokens=page_tokens,
+    )
+
+
+def test_pages_are_powers_of_two() -> None:
+    attrs = {"heads": 1, "kv_heads": 1, "head_dim": 64, "value_dim": 64, "scale": 1.0, "page_tokens": 24}
     builder = Builder("refused")
     names = [builder.buffer(name, ("tokens", 64), "f32", "activation") for name in "abcdefg"]
     builder.node(Op.FLASH_ATTN, tuple(names[:6]), (names[6],), **attrs)
     graph = builder.build()
     entries = [row for row in KERNELS.entries if row.op is Op.FLASH_ATTN]
+    reason = "page_tokens is 24, wanted a power of two"
     assert choose(graph.nodes[0], graph, entries, "canonical-1") == reason

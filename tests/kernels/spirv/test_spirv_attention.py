@@ -81,7 +81,7 @@ def test_what_attention_takes(change: dict[str, int], said: str | None) -> None:
     ("change", "said"),
     [
         ({"latent": 2048, "rope": 3000}, None),
-        ({"latent": 2049}, "2049 latents, rope 5: wanted up to 2048"),
+        ({"latent": 2049}, "2049 latents: wanted up to 2048"),
         ({"page_tokens": 12}, "page_tokens is 12, wanted a power of two"),
     ],
 )

@@ -23,6 +23,7 @@ from zinc_rt.sim.machine_options import MachineOptions
 
 RSRC1 = 0xF0 << 12 | 3  # FLOAT_MODE, 32 VGPRs
 INITIATOR = 0x8005  # COMPUTE_SHADER_EN, FORCE_START_AT_000, CS_W32_EN
+ACQUIRE = 0x1C1  # GLI_INV, GLM_INV, GLK_INV, GLV_INV
 PARTIAL_TG_EN = 2
 POISON = 0xDEADBEEF
 
@@ -118,14 +119,15 @@ class Stage:
         rsrc2: int | None = None,
         lds_bytes: int = 0,
         initiator: int = INITIATOR,
+        acquire: int = ACQUIRE,
     ) -> None:
-        """A dispatch, and a fence behind it."""
+        """A dispatch, and a fence behind it. `acquire`: GCR_CNTL of the ACQUIRE_MEM before it."""
         if rsrc2 is None:
             rsrc2 = len(user_data) << 1 | -(-lds_bytes // 512) << 15
         self.fences += 1
         generation = Generation(self.queue.generation[0])
         self.submit(
-            AcquireMem(0x1C1),
+            AcquireMem(acquire),
             SetShReg(Sh.PGM_LO, (program_va >> 8 & 0xFFFFFFFF, program_va >> 40)),
             SetShReg(Sh.PGM_RSRC1, (rsrc1, rsrc2)),
             SetShReg(Sh.TMPRING_SIZE, (0,)),

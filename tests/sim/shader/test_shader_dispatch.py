@@ -157,7 +157,7 @@ def test_another_queue_runs_while_one_spins() -> None:
     ("launch", "said"),
     [
         ({"rsrc2": 17 << 1}, "16 user data registers"),
-        ({"rsrc2": 1 << 6}, "DYNAMIC_VGPR"),
+        ({"rsrc2": 1 << 6, "initiator": 5}, "DYNAMIC_VGPR"),
         ({"rsrc2": 200 << 15}, "LDS_SIZE"),
         ({"rsrc2": 1}, "SCRATCH_EN"),
     ],

@@ -6,7 +6,7 @@ executable_builder.py, what is submitted in stream_queues.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import numpy as np
 
@@ -149,22 +149,37 @@ class AmdBackend(ClosedAtExit):
         storage: Storage = buffer.storage
         return self._queues.dma(f"fill {buffer.name}", zeros(storage.gpu_va + offset_bytes, size_bytes), stream)
 
-    def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
-        """Copies, as the kernels want each type, into as few allocations as POOL_BYTES allows."""
+    def upload(
+        self,
+        weights: Mapping[str, Weight],
+        constants: Mapping[str, np.ndarray],
+        *,
+        host: Container[str] = (),
+    ) -> dict[str, Buffer]:
+        """Copies, as the kernels want each type, into as few allocations as POOL_BYTES allows. `host`: the names
+        of those that lie in host memory, which the GPU reads over PCIe."""
         arrays: dict[str, Weight | np.ndarray] = {**weights, **constants}
+        sizes = {name: self._packed_bytes(array) for name, array in arrays.items()}
         buffers: dict[str, Buffer] = {}
-        for number, pool in enumerate(packed({name: self._packed_bytes(a) for name, a in arrays.items()})):
-            last, offset = pool[-1]
-            size_bytes = offset + max(1, self._packed_bytes(arrays[last]))
-            block = self.memory.block(size_bytes, Placement.VRAM, f"weights {number}")
-            self._queues.allocated()
-            for name, offset in pool:
-                size_bytes = self._packed_bytes(arrays[name])
-                buffers[name] = self.memory.buffer(block, offset, size_bytes, BufferHeap.DEVICE_LOCAL, name)
+        for placement, heap, what in (
+            (Placement.VRAM, BufferHeap.DEVICE_LOCAL, "weights"),
+            (Placement.GTT_CACHED, BufferHeap.HOST_VISIBLE, "weights on the host"),
+        ):
+            on_host = heap is BufferHeap.HOST_VISIBLE
+            pools = packed({name: size for name, size in sizes.items() if (name in host) == on_host})
+            for number, pool in enumerate(pools):
+                last, offset = pool[-1]
+                block = self.memory.block(offset + max(1, sizes[last]), placement, f"{what} {number}")
+                self._queues.allocated()
+                for name, offset in pool:
+                    buffers[name] = self.memory.buffer(block, offset, sizes[name], heap, name)
         try:
             for name, buffer in buffers.items():
                 content = self._packed(arrays[name])  # one at a time: a model may be most of the host's memory
-                self._transfers().write(buffer.storage.gpu_va, content)
+                if name in host:  # no GPU has a line of it in a cache: each replay begins by dropping them
+                    buffer.storage.view()[:] = np.ascontiguousarray(content).reshape(-1).view(np.uint8).data
+                else:
+                    self._transfers().write(buffer.storage.gpu_va, content)
             self._transfers().finish()
         except BaseException:
             self._transfers().finish()  # what is on its way must not land in somebody else's memory

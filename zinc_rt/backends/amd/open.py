@@ -31,14 +31,16 @@ def availability(host: Host, tier: str, check: Check) -> Availability:
         return Availability(False, "no AMD GPU here", "zinc-rt devices shows what was looked at")
     known = tuple(name for name in registry.spec(tier).kernel_sets if name in ARCHITECTURES)
     devices = tuple(_on_device(check(driver, gpu), gpu, tier, known) for gpu in host.gpus)
-    ordered = sorted(devices, key=lambda each: (not each.usable, each.gpu is None or each.gpu.arch not in known))
+    ordered = sorted(
+        devices, key=lambda each: (not each.usable, each.gpu is None or sets.code_of(each.gpu.arch) not in known)
+    )
     best = ordered[0]
     return Availability(best.usable, f"{best.device}: {best.why}", best.next, best.gpu, devices)
 
 
 def _on_device(answer: TierAnswer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> OnDevice:
     label = f"{gpu.name} {gpu.arch}".strip()
-    if answer.usable and gpu.arch not in known:
+    if answer.usable and sets.code_of(gpu.arch) not in known:
         why = (
             f"the driver is ready ({answer.why}), but kernels to run models with are there for {', '.join(known)}"
         )
@@ -57,8 +59,8 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
             raise UnsupportedError(f"tier {opening.spec.tier} needs Linux", next="use --tier t_cpu")
         node = opening.gpu.node if opening.gpu is not None else None
         node = node or first_gpu(driver)
-        known = sets.kernel_set(opening.kernel_set or node.arch)
-        if opening.kernel_set and (known is None or known.target != node.arch):
+        known = sets.kernel_set(opening.kernel_set or sets.code_of(node.arch))
+        if opening.kernel_set and (known is None or known.target != sets.code_of(node.arch)):
             raise UnsupportedError(
                 f"tier {opening.spec.tier}: the kernels of {opening.kernel_set} do not run on this {node.arch}",
                 next=f"use --tier {opening.spec.tier}",
@@ -108,4 +110,5 @@ def device_of(driver: Driver, node: TopologyNode) -> Device:
         kernel=release,
         firmware=firmware,
         memory_bytes_per_second=node.memory_bytes_per_second,
+        memory_bytes=node.vram_bytes,
     )

@@ -4,7 +4,7 @@
 .include "matvec_q8_256.inc"
 
 .macro zrt_of_q8_256 type
-zrt_kernel name=matvec_parts_q8_256_\type, buffers=19, constants=40, threads=128, vgprs=80, sgprs=76
+zrt_kernel name=matvec_parts_q8_256_\type, buffers=19, constants=40, threads=128, vgprs=80, sgprs=84
     matvec_q8_256 \type, matvec_parts_begin
 zrt_end
 .endm

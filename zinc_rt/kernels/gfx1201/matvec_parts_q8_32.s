@@ -4,7 +4,7 @@
 .include "matvec_q8_32.inc"
 
 .macro zrt_of_q8_32 type
-zrt_kernel name=matvec_parts_q8_32_\type, buffers=19, constants=40, threads=128, vgprs=84, sgprs=76
+zrt_kernel name=matvec_parts_q8_32_\type, buffers=19, constants=40, threads=128, vgprs=84, sgprs=84
     matvec_q8_32 \type, matvec_parts_begin
 zrt_end
 .endm

@@ -2,7 +2,7 @@
 .include "matvec_q8_32.inc"
 
 .macro zrt_of_q8_32 type
-zrt_kernel name=matvec_q8_32_\type, buffers=7, constants=10, threads=128, vgprs=84, sgprs=76
+zrt_kernel name=matvec_q8_32_\type, buffers=7, constants=10, threads=128, vgprs=84, sgprs=84
     matvec_q8_32 \type, matvec_begin
 zrt_end
 .endm

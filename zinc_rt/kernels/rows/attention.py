@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
@@ -180,56 +180,54 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
     heads, kv_heads, head_dim, value_dim = (
         int(node.attrs[name]) for name in ("heads", "kv_heads", "head_dim", "value_dim")
     )
-    group, widest = heads // kv_heads, tuning.flash_widths[-1]
+    group = heads // kv_heads
     out, tokens = Ref(node.outputs[0]), row_shape(graph, node.inputs[0])[0]
     window, page_tokens = int(node.attrs.get("window", 0)), _page_tokens(node)
     constants = (float(node.attrs["scale"]), window, page_tokens.bit_length() - 1)
     pages, grid = last_dim(graph, node.inputs[5]), (group, tokens, kv_heads)
-    if max(head_dim, value_dim) <= widest:
-        width = next(width for width in tuning.flash_widths if width >= max(head_dim, value_dim))
-        inputs = q, kv_k, kv_v, position, slot, page_table
-        shape = (group, kv_heads, head_dim, value_dim, *constants, pages)
-        rows = heads * capacity["tokens"]
-        split = split_of(tuning, rows=rows, keys=pages * page_tokens, window=window)
-        if split is None:
-            yield Launch(f"flash_attn_{width}", (*inputs, out), shape, grid)
-            return
-        parts = split.parts(rows, value_dim)
+    width = flash_width(tuning, tuning.flash_widths, head_dim, value_dim, page_tokens=page_tokens)
+    if width is None:
         yield Launch(
-            f"flash_attn_parts_{width}",
-            (*inputs, parts),
-            (*shape, *split.constants),
-            (group, tokens, kv_heads * split.workgroups),
-        )
-        yield SYNC
-        yield split.merge(parts, position, out, heads, value_dim, window)
-        return
-    for first in range(0, value_dim, widest):  # each computes the scores, and some dims of the values
-        if first:
-            yield SYNC  # two slices may meet in one cache line
-        at, dims = F32_BYTES * first, min(widest, value_dim - first)
-        yield Launch(
-            "flash_attn_slices",
-            (q, kv_k, replace(kv_v, offset_bytes=at), position, slot, page_table, replace(out, offset_bytes=at)),
-            (group, kv_heads, head_dim, dims, *constants, pages, value_dim),
+            "flash_attn_any",
+            (q, kv_k, None, kv_v, position, slot, page_table, out),
+            (group, kv_heads, head_dim, 0, value_dim, *constants, pages),
             grid,
         )
+        return
+    inputs = q, kv_k, kv_v, position, slot, page_table
+    shape = (group, kv_heads, head_dim, value_dim, *constants, pages)
+    rows = heads * capacity["tokens"]
+    split = split_of(tuning, rows=rows, keys=pages * page_tokens, window=window)
+    if split is None:
+        yield Launch(f"flash_attn_{width}", (*inputs, out), shape, grid)
+        return
+    parts = split.parts(rows, value_dim)
+    yield Launch(
+        f"flash_attn_parts_{width}",
+        (*inputs, parts),
+        (*shape, *split.constants),
+        (group, tokens, kv_heads * split.workgroups),
+    )
+    yield SYNC
+    yield split.merge(parts, position, out, heads, value_dim, window)
 
 
 def _page_tokens(node: Node) -> int:
     return int(node.attrs.get("page_tokens", PAGE_TOKENS))
 
 
-def page_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    """Why no attention over pages of the node's size."""
-    page_tokens = _page_tokens(node)
-    if page_tokens < tuning.flash_batch:
-        return f"page_tokens is {page_tokens}, wanted {tuning.flash_batch} or more"
-    return write_refusal(node, graph)
+def flash_width(
+    tuning: Tuning, widths: tuple[int, ...], *dims: int, others: tuple[int, ...] = (), page_tokens: int
+) -> int | None:
+    """The narrowest of `widths` that holds every one of `dims`; None where no kernel of a width takes these, or
+    `others`, whose size does not matter, or pages so small."""
+    if any(dim % tuning.flash_multiple for dim in (*dims, *others)) or page_tokens < tuning.flash_batch:
+        return None
+    return next((width for width in widths if width >= max(dims)), None)
 
 
 def write_refusal(node: Node, graph: OpGraph) -> str | None:
-    """Why nothing is written to pages of the node's size."""
+    """Why nothing is written to, or read from, pages of the node's size."""
     page_tokens = _page_tokens(node)
     if page_tokens & (page_tokens - 1):
         return f"page_tokens is {page_tokens}, wanted a power of two"
@@ -238,14 +236,9 @@ def write_refusal(node: Node, graph: OpGraph) -> str | None:
 
 def flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
-    multiple, widest = tuning.flash_multiple, tuning.flash_widths[-1]
-    any_length = "flash_attn_slices" in tuning.own_kernels
-    too_long = max(head_dim, value_dim) > widest and not any_length
-    if head_dim % multiple or value_dim % multiple or too_long or not max(head_dim, value_dim):
-        up_to = "" if any_length else f" up to {widest}"
-        wanted = f"multiples of {multiple}{up_to}" if multiple > 1 else f"1 to {widest}"
-        return f"head_dim {head_dim}, value_dim {value_dim}: wanted {wanted}"
-    return page_refusal(tuning, node, graph)
+    if "flash_attn_any" not in tuning.own_kernels and max(head_dim, value_dim) > tuning.flash_widths[-1]:
+        return f"head_dim {head_dim}, value_dim {value_dim}: wanted 1 to {tuning.flash_widths[-1]}"
+    return write_refusal(node, graph)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

@@ -55,7 +55,7 @@ def glu(
     gate: Part,
     up: Part,
     activation: str = "silu",
-) -> Launch | None:
+) -> tuple[Launch | Sync, ...] | None:
     """Activation of gate's projection times up's, into `up.out`, in one launch, token by token; None where the
     weights differ in type or a step is worth tiles of tokens."""
     halves = [_matrix(tuning, graph, part) for part in (gate, up)]
@@ -77,7 +77,7 @@ def glu(
     family = "matvec_glu_norm" if norm else "matvec_glu"
     if norm:
         buffers.append(Ref(norm.weight))
-    return Launch(f"{family}_{halves[0].dtype}", tuple(buffers), tuple(constants), one.grid)
+    return (Launch(f"{family}_{halves[0].dtype}", tuple(buffers), tuple(constants), one.grid),)
 
 
 def tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
@@ -182,7 +182,7 @@ def _project_q8(
         if _suits_matrix_unit(tuning, graph, capacity, source, part, block):
             yield _matrix_product(tuning, graph, records[block], part, capacity["tokens"])
             continue
-        launch = projection(tuning, graph, source, part)
+        launch = projection(tuning, graph, replace(source, norm=None), part)
         _, *others, _ = launch.buffers  # records have taken the place of x, in the order of `row`
         dtype = tuning.stored(graph.buffers[part.weight].dtype)
         yield replace(launch, kernel=f"matvec_q8_{block}_{dtype}", buffers=(records[block], *others, None))
@@ -194,7 +194,7 @@ def _suits_matrix_unit(
     """Whether a part goes through matmul_q8_32: many tokens, each with a row of its own, and whole groups of k."""
     if "matmul_q8_32" not in tuning.own_kernels or block != 32 or capacity["tokens"] < MATRIX_TOKENS:
         return False
-    apart = part.residual, source.choices, source.row, source.heads, source.norm
+    apart = part.residual, source.choices, source.row, source.heads
     if part.scale or part.bias or any(each is not None for each in apart):
         return False
     return source.tokens == "tokens" and int(graph.buffers[part.weight].shape[-1]) % GROUP == 0
@@ -210,8 +210,31 @@ def _matrix_product(tuning: Tuning, graph: OpGraph, records: Temp, part: Part, c
     return Launch(f"matmul_q8_32_{weight.dtype}", (records, packed, out, Ref(COUNTS)), constants, grid)
 
 
+def _glu_q8(
+    tuning: Tuning,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    gate: Part,
+    up: Part,
+    activation: str = "silu",
+) -> tuple[Launch | Sync, ...] | None:
+    """`glu` in canonical-1-q8."""
+    block = Q8_BLOCKS.get(tuning.stored(graph.buffers[up.weight].dtype), 0)
+    one = glu(tuning, graph, capacity, replace(source, norm=None) if block else source, gate, up, activation)
+    if one is None or not block:
+        return one
+    (launch,) = one
+    assert isinstance(launch, Launch)
+    record, quantised = _quantised(source, block, int(graph.buffers[up.weight].shape[-1]), capacity)
+    kernel = launch.kernel.replace("matvec_glu_", f"matvec_glu_q8_{block}_")
+    _, ids, _, *others = launch.buffers
+    return quantised, SYNC, replace(launch, kernel=kernel, buffers=(record, ids, None, *others))
+
+
 def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[str, int]) -> tuple[Temp, Launch]:
-    """The records of an input, which activations.glsl describes, and the launch that makes them."""
+    """The records of an input or of its norm, and the launch that makes them: q8.inc and activations.glsl describe
+    them."""
     tokens = capacity[source.tokens] if isinstance(source.tokens, str) else source.tokens
     groups = -(-k // GROUP)
     inputs = 1
@@ -222,12 +245,14 @@ def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[st
     x, row = source.x, source.row
     of = f"{x.name}+{x.offset_bytes}" if isinstance(x, Ref) and x.offset_bytes else x.name
     record_bytes = groups * (GROUP + 4 * GROUP // block + 4 * GROUP // 32)
-    temp = Temp(f"q8_{block}:{of}{f'[{row.name}]' if row else ''}", record_bytes * tokens * inputs)
+    norm = source.norm
+    normed = f" by {norm.weight}" if norm else ""
+    temp = Temp(f"q8_{block}:{of}{f'[{row.name}]' if row else ''}{normed}", record_bytes * tokens * inputs)
     of_graph = all(not isinstance(each, Temp) for each in (x, row))
     return temp, Launch(
-        f"quantise_{block}",
-        (x, temp, row),
-        (k, inputs),
+        f"quantise_norm_{block}" if norm else f"quantise_{block}",
+        (x, temp, row, *((Ref(norm.weight),) if norm else ())),
+        (k, inputs, *((norm.eps, 0) if norm else ())),
         (source.tokens, groups, inputs),
         makes=temp if of_graph else None,
     )
@@ -263,11 +288,10 @@ def projection_entries(
             op,
             partial(code, kernels),
             frozenset({ordering}),
-            rejects=rejects if takes_all or fuses else _slower(rejects),
+            rejects=rejects,
         )
         for ordering in sorted(tuning.orderings)
-        for takes_all in ("matvec_norm" not in tuning.own_kernels,)
-        for fuses in (ordering == "canonical-1" and not takes_all,)
+        for fuses in ("matvec_norm" in tuning.own_kernels,)
         for kernels in (
             ProjectionKernels(
                 tuning,
@@ -286,21 +310,11 @@ def _few(tuning: Tuning, capacity: Mapping[str, int]) -> bool:
     return capacity["tokens"] < tuning.matmul_capacity
 
 
-def _slower(rejects: Rejects) -> Rejects:
-    """Of a set that fuses in another ordering: what it would have to take apart again in this one is refused."""
-
-    def refusal(node: Node, graph: OpGraph) -> str | None:
-        ports = zip(OPS[node.op].inputs, node.inputs, strict=True)
-        named = {port.name for port, name in ports if port.optional and name != ABSENT}
-        if "norm_w" in named or (node.op is Op.MATMUL and "residual" in named):
-            return "no kernel of this ordering computes a norm or adds a residual with a projection"
-        return rejects(node, graph)
-
-    return refusal
+_GLU = {"canonical-1": glu, "canonical-1-q8": _glu_q8}
 
 
-def _glu(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
-    return partial(glu, tuning) if ordering == "canonical-1" and "matvec_glu" in tuning.own_kernels else no_glu
+def _glu(tuning: Tuning, ordering: str) -> Callable[..., tuple[Launch | Sync, ...] | None]:
+    return partial(_GLU[ordering], tuning) if "matvec_glu" in tuning.own_kernels else no_glu
 
 
 def _as_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:

@@ -12,8 +12,8 @@ from functools import partial
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.attention import PAGE_TOKENS, page_refusal, split_of
+from zinc_rt.kernels.launch import SYNC, Grid, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.rows.attention import PAGE_TOKENS, flash_width, split_of, write_refusal
 from zinc_rt.kernels.rows.matvec import projection_entries, weight_refusal
 from zinc_rt.kernels.rows.operands import Buffer, last_dim
 from zinc_rt.kernels.rows.projections import F32_BYTES, Heads, Part, ProjectionInput, ProjectionKernels
@@ -67,13 +67,19 @@ def flash_attn(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity:
     *operands, v_b = node.inputs
     heads, latent, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "latent", "rope", "value_dim"))
     attended = Temp("attended", F32_BYTES * capacity["tokens"] * heads * latent)
-    width = next(width for width in kernels.tuning.latent_widths if width >= latent)
     page_tokens, pages = int(node.attrs.get("page_tokens", PAGE_TOKENS)), last_dim(graph, node.inputs[5])
-    inputs = tuple(map(Ref, operands))
-    shape = (heads, latent, rope, float(node.attrs["scale"]), page_tokens.bit_length() - 1, pages)
-    rows = heads * capacity["tokens"]
-    split = split_of(kernels.tuning, rows=rows, keys=pages * page_tokens)
-    if split is None:
+    inputs, scale = tuple(map(Ref, operands)), float(node.attrs["scale"])
+    rows, paged = heads * capacity["tokens"], (page_tokens.bit_length() - 1, pages)
+    shape = heads, latent, rope, scale, *paged
+    tuning = kernels.tuning
+    width = flash_width(tuning, tuning.latent_widths, latent, others=(rope,), page_tokens=page_tokens)
+    split = split_of(tuning, rows=rows, keys=pages * page_tokens)
+    if width is None:
+        q, kv_latent, kv_pe, *where = inputs
+        constants = (heads, 1, latent, rope, latent, scale, 0, *paged)
+        grid: Grid = (heads, "tokens", 1)
+        yield Launch("flash_attn_any", (q, kv_latent, kv_pe, kv_latent, *where, attended), constants, grid)
+    elif split is None:
         yield Launch(f"mla_flash_attn_{width}", (*inputs, attended), shape, (heads, "tokens", 1))
     else:
         parts = split.parts(rows, latent)
@@ -91,11 +97,10 @@ def _absorb_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
 
 
 def _flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    latent, rope, multiple = int(node.attrs["latent"]), int(node.attrs["rope"]), tuning.flash_multiple
-    if latent % multiple or rope % multiple or latent > tuning.latent_widths[-1]:
-        of = f"multiples of {multiple}, latents " if multiple > 1 else ""
-        return f"{latent} latents, rope {rope}: wanted {of}up to {tuning.latent_widths[-1]}"
-    return page_refusal(tuning, node, graph) or weight_refusal(tuning, graph, node.inputs[-1])
+    latent = int(node.attrs["latent"])
+    if "flash_attn_any" not in tuning.own_kernels and latent > tuning.latent_widths[-1]:
+        return f"{latent} latents: wanted up to {tuning.latent_widths[-1]}"
+    return write_refusal(node, graph) or weight_refusal(tuning, graph, node.inputs[-1])
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

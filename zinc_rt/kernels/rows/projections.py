@@ -87,7 +87,7 @@ def no_glu(
     gate: Part,
     up: Part,
     activation: str = "silu",
-) -> Launch | None:
+) -> tuple[Launch | Sync, ...] | None:
     return None
 
 
@@ -102,7 +102,7 @@ class ProjectionKernels:
     `project(graph, capacity, input, parts)`: out f32 [tokens][rows] = (dot(x, a row of the weight) * scale) +
     bias, of each part. What x was made by has ended before, and the caller puts a SYNC before what reads out.
     `glu(graph, capacity, input, gate, up, activation)`: activation of gate's result times up's, into `up.out`, in
-    one launch; None where that is not possible. `vectors(node, graph, launches)`: the launches, reading the node's
+    one kernel; None where that is not possible. `vectors(node, graph, launches)`: the launches, reading the node's
     vectors as float32 whatever type they have. `fuses(capacity)`: whether inputs may have a norm, and parts a
     residual.
     """
@@ -110,7 +110,7 @@ class ProjectionKernels:
     tuning: Tuning
     project: Callable[[OpGraph, Mapping[str, int], ProjectionInput, Sequence[Part]], Launches]
     vectors: Callable[[Node, OpGraph, Iterable[Launch | Sync]], Iterable[Launch | Sync]]
-    glu: Callable[..., Launch | None] = no_glu
+    glu: Callable[..., tuple[Launch | Sync, ...] | None] = no_glu
     fuses: Callable[[Mapping[str, int]], bool] = never
 
 
@@ -210,7 +210,7 @@ def _gate_up(
         return
     one = kernels.glu(graph, capacity, source, gate, replace(up, out=out), activation)
     if one is not None:
-        yield one
+        yield from one
         return
     rows = int(graph.buffers[up.weight].shape[-2]) * (source.choices.choices if source.choices else 1)
     halves = [Temp(name, F32_BYTES * capacity["tokens"] * rows) for name in ("gate", "up")]
@@ -268,7 +268,7 @@ def _shared_expert(
     parts = Part(gate_w, gate, scale=gate_scale), Part(up_w, up, scale=up_scale)
     glu = kernels.glu(graph, capacity, source, parts[0], replace(parts[1], out=act))
     if glu is not None:
-        yield glu
+        yield from glu
     else:
         yield from kernels.project(graph, capacity, source, parts)
     if gate_inp and not with_dot:

@@ -71,7 +71,7 @@ class ServerSettings:
 class DeviceSettings:
     """As `zinc-rt run` has them. `step_timeout_s`: that one step may take. `sanitizer`, `facts`: of a simulated
     device; `unchecked`: a GPU on which pm4-test has not passed; `graph_cache`: start from planned graphs that are
-    kept in the cache folder."""
+    kept in the cache folder; `experts`: as ZINC_RT_EXPERTS has it."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -84,6 +84,7 @@ class DeviceSettings:
     facts: str | None = None
     unchecked: Flag = False
     graph_cache: Flag = True
+    experts: Literal["auto", "vram", "gtt"] = "auto"
 
     @property
     def simulated(self) -> dict[str, str]:

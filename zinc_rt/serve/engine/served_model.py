@@ -236,6 +236,7 @@ def open_model(
         unchecked=device.unchecked,
         simulated=device.simulated,
         graph_cache=device.graph_cache,
+        experts=device.experts,
     )
     file = ModelFile.of(Path(opener.gguf.path))
     engine = opener()

@@ -75,7 +75,7 @@ def get_tile_config(call: IoctlCall) -> None:
     gpu.check_alive()
     call.arg["num_tile_configs"] = 0  # gfx9 and later have no such tables
     call.arg["num_macro_tile_configs"] = 0
-    call.arg["gb_addr_config"] = 0x545 if gpu.chip.major >= 12 else 0x444
+    call.arg["gb_addr_config"] = gpu.chip.gb_addr_config
 
 
 def deprecated(call: IoctlCall) -> None:

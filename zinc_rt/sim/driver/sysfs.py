@@ -22,7 +22,6 @@ HOST_CORES = 16
 HOST_MEMORY_BYTES = 128 << 30
 UNKNOWN_TARGET = 130000
 _VENDOR = 0x1002
-_CAPABILITY = 0x28A28280  # what gfx11 and gfx12 dumps show: doorbells of 64 bits, watch points, no XNACK
 _CACHE_DATA = 0b1001  # HSA_CACHE_TYPE_DATA, for the compute units
 _PCIE = 2
 
@@ -91,17 +90,17 @@ def gpu_node(gpu: SimGpu) -> dict[str, int | str]:
         "num_sdma_engines": chip.sdma_engines,
         "num_sdma_xgmi_engines": 0,
         "num_sdma_queues_per_engine": chip.sdma_queues_per_engine,
-        "num_cp_queues": 4 * chip.mec_pipes,
+        "num_cp_queues": chip.cp_queues,
     }
     if linux.cwsr_in_sysfs:
         sizes = node_cwsr(gpu)
         pairs |= {"cwsr_size": sizes.save_restore_bytes, "ctl_stack_size": sizes.control_stack_bytes}
     unique = chip.unique_id + gpu.index
     return pairs | {
-        "max_engine_clk_fcompute": chip.engine_mhz,
+        "max_engine_clk_fcompute": chip.sustained_mhz or chip.engine_mhz,
         "local_mem_size": 0,
         "fw_version": chip.firmware.mec,
-        "capability": _CAPABILITY,
+        "capability": chip.capability,
         "debug_prop": 1495,
         "sdma_fw_version": chip.firmware.sdma & 0xFFFF,
         "unique_id": unique,

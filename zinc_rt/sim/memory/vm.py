@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AccessKind, Fault
@@ -43,6 +44,12 @@ class VmSpan:
         if access is AccessKind.EXECUTE:
             return "" if self.execute else "no execute"
         return "" if self.read else "not present"
+
+
+class WaveCaches(Protocol):
+    """What waves load through, where it can be stale: sim.shader.memory.line_caches."""
+
+    def invalidate(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ class GpuVm:
         self._described_at = 0
         self._freed: deque[NamedRange] = deque(maxlen=FREED_KEPT)
         self.version = 0  # counts changes of the mappings and the announcements
+        self.wave_caches: WaveCaches | None = None  # with --coherence caches, once waves have run
         self.last_fault: tuple[int, int] = (0, 0)  # address, status: INFO GPUVM_FAULT
 
     # --- the driver's side ---
@@ -337,6 +345,10 @@ class GpuVm:
         for span, start, end in self._inside(va, va + size_bytes):
             if span.bo.gl2 is not None:
                 span.bo.gl2.invalidate(start, end - start)
+
+    def invalidate_wave_caches(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None:
+        if self.wave_caches is not None and (vector or scalar):
+            self.wave_caches.invalidate(vector=vector, scalar=scalar, inside=inside)
 
     def _inside(self, va: int, end: int) -> Iterator[tuple[VmSpan, int, int]]:
         """(span, first byte in its buffer, the byte after the last) of what is mapped in [va, end)."""

@@ -160,7 +160,8 @@ def parser() -> argparse.ArgumentParser:
         "--coherence",
         default="bar",
         choices=COHERENCE,
-        help="bar: the CPU's view of VRAM and the GPU's are two copies until flushed; direct: one (default bar)",
+        help="bar: the CPU's view of VRAM and the GPU's are two copies until flushed; direct: one; caches: bar, "
+        "and waves load through caches whose lines go stale, as --reorder picks them, on one core (default bar)",
     )
     made.add_argument(
         "--time-scale",

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 VGPR_LIMIT = 256
+VGPR_BLOCK, VGPR_BLOCKS = 16, 8  # with dynamic VGPRs: how many come at a time; how many such a wave has at most
 # SGPRs are numbered as in the encoding: s0 to s105, vcc, ttmp0 to ttmp15, null, m0, exec
 VCC_LO, TTMP0, NULL, M0, EXEC_LO, EXEC_HI = 106, 108, 124, 125, 126, 127
 SCC = 128  # beside the SGPRs, wherever registers are numbered
@@ -76,6 +77,7 @@ class KernelVariant:
 
     `full`: EXEC is all ones at the entry, and the function is for such waves only. `vgprs`: how many it has;
     others do not exist. `user_sgprs`: how many hold user data. `entry`: byte offset of the first instruction.
+    `dynamic_vgprs`: it begins with VGPR_BLOCK of them, and the others come and go by s_alloc_vgpr.
     `mode`: MODE[7:0] at the start (emit/float_mode.py).
     """
 
@@ -87,6 +89,7 @@ class KernelVariant:
     user_sgprs: int
     entry: int = 0
     mode: int = 0xF0
+    dynamic_vgprs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,8 @@ u64 scratch_base        # host address: dword d of lane i at + (d * wave + i) * 
 u64 scratch_shadow      # host address of scratch_bytes / 4 * wave bytes in the same order, zeros at first
 u32 scratch_bytes       # per lane
 u32 acquired            # 1: has executed global_inv of device or system scope (level full)
+u32 vgprs               # with dynamic VGPRs: how many the wave has now
+u64 vgpr_random         # what its last s_alloc_vgpr was decided by
 u32 scc
 u32 sgprs 128
 u8  sgpr_written 136    # of a suspended wave, 1 where initialised; [128] is SCC
@@ -181,6 +186,8 @@ u64 realtime            # counts up at each read, 100 MHz
 u64 cycles
 u32 hw_id1
 u32 hw_id2
+u64 vector_cache        # host address of the wave's L0, CACHE_LINE[VECTOR_CACHE.lines]; 0: no caches
+u64 scalar_cache        # of its workgroup processor's scalar cache, CACHE_LINE[SCALAR_CACHE.lines]
 u64 shared_base         # apertures of flat addresses
 u64 private_base
 u64 fault_va
@@ -200,6 +207,7 @@ ptr watch               # WATCH[watch_capacity]
 u32 watch_capacity
 u32 watch_count         # may exceed the capacity
 u64 perturb_seed
+u64 vgpr_seed           # not 0: s_alloc_vgpr that asks for more fails now and then
 ptr profile             # u64 per block (Checks.profile)
 ptr trace               # TRACE records (Checks.trace)
 u32 trace_capacity
@@ -218,6 +226,30 @@ u32 flags               # RangeFlag
 u32 index
 u32 stored              # serial of the last dispatch that stored to it (level full)
 """)
+
+CACHE_LINE = RecordLayout("""
+u64 tag                 # the line's VA, bit 0 set; 0: holds nothing
+u64 filled              # serial of the dispatch that loaded it
+u8 data 128             # as memory was then, with the stores of the cache's own waves
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """A direct-mapped cache of `lines`, `line_bytes` each."""
+
+    lines: int
+    line_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its CACHE_LINE records."""
+        return self.lines * CACHE_LINE.size_bytes
+
+
+CACHE_PROCESSORS = 2  # workgroup processors that have caches of their own; the others share theirs by turns
+VECTOR_CACHE = CacheShape(lines=256, line_bytes=128)  # L0 of a compute unit: 32 KiB
+SCALAR_CACHE = CacheShape(lines=256, line_bytes=64)  # of a workgroup processor: 16 KiB
 
 RACE = RecordLayout(
     """
@@ -269,7 +301,7 @@ u64 value               # the lowest 8 bytes
 FIXED = frozenset(
     (
         "program_va", "group_waves", "mode", "hw_id1", "hw_id2", "shared_base", "private_base", "memory_sites",
-        "serial", "perturb_seed", "profile", "trace_wave",
+        "serial", "perturb_seed", "vgpr_seed", "profile", "trace_wave",
     )
 )  # fmt: skip
 """Fields of the context that stay as they are while a wave runs."""

@@ -41,6 +41,7 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
     inside = None if whole else (packet.base_256b << 8, packet.size_256b << 8)
     if caches & Cache.GL2_INV:
         channel.space.invalidate_gl2(inside)
+    _wave_caches(channel, caches, inside)
     channel.hazards.cleaned(caches, channel.clock(), channel.device.issue(), inside)
 
 
@@ -80,6 +81,7 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             channel.space.write_back()
         if caches & Cache.GL2_INV:
             channel.space.invalidate_gl2()
+        _wave_caches(channel, caches)
         channel.hazards.cleaned(caches, clock, issue)
         device = channel.device
         if size and not device.kmd.injected("fence-never-written"):
@@ -93,6 +95,11 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
         return True
 
     channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
+
+
+def _wave_caches(channel: ComputeChannel, caches: Cache, inside: tuple[int, int] | None = None) -> None:
+    vector, scalar = Cache.GLV_INV in caches, Cache.GLK_INV in caches
+    channel.space.invalidate_wave_caches(vector=vector, scalar=scalar, inside=inside)
 
 
 def _discards(channel: ComputeChannel) -> None:

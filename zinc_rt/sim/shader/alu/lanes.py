@@ -194,6 +194,8 @@ def _emit_movrel(*, source: bool, destination: bool, split: bool = False) -> Emi
     def emit(e: Emitter, instruction: Instruction) -> None:
         if instruction.encoding.endswith(("_DPP16", "_DPP8")):
             raise NotSimulated("moves by M0 under DPP")
+        if e.regs.dynamic:
+            raise NotSimulated("moves by M0 where VGPRs come and go")
         to, origin = instruction.operands
         from_offset, to_offset = _offsets(e, split)
         value = _indexed_read(e, origin.index, from_offset) if source else e.vector(origin)

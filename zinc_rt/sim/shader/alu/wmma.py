@@ -26,7 +26,7 @@ from zinc_rt.sim.shader.alu.vector import Value, outlined
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I1, I16, I32, constant
 
-_ROWS = 16
+ROWS = 16
 Place = tuple[int, int, int]  # lane // 16, register, which field of the register
 
 
@@ -56,7 +56,7 @@ STEPS: dict[int, tuple[tuple[int, int], ...]] = {
 
 def result_row(lane: int, register: int, wave: int) -> int:
     """The row of C and D that a lane's 32-bit register holds; the column is lane % 16."""
-    group = lane // _ROWS
+    group = lane // ROWS
     if wave == 32:
         return group << 3 | register
     return (group & 1) << 3 | (group >> 1) << 2 | register
@@ -73,9 +73,7 @@ class Matrix:
 
     def __call__(self, e: Emitter, instruction: Instruction) -> None:
         destination, *sources = instruction.operands
-        if e.checks.fast and not e.exec.full:
-            partial = e.b.unequal(e.exec.bits(), -1)
-            e.reports.report_if("wmma-exec", partial, "EXEC is not all ones")
+        report_partial(e)
         every = constant(1, e.b.lanes(I1))
         a, b = ([e.regs.read_vgpr(s.index + at, lanes=every) for at in range(s.width)] for s in sources[:2])
         c = _accumulator(e, sources[2], destination.width, self.result, every)
@@ -84,15 +82,15 @@ class Matrix:
         clamp = integer and instruction.modifier("clamp") is not None
         signed = (bool(low[0]), bool(low[1])) if integer else (False, False)
         if not integer:
-            a = [_negated(e, value, low[0], high[0]) for value in a]
-            b = [_negated(e, value, low[1], high[1]) for value in b]
+            a = [negated(e, value, low[0], high[0]) for value in a]
+            b = [negated(e, value, low[1], high[1]) for value in b]
             c = [_modified(e, value, self.result, bool(high[2]), bool(low[2])) for value in c]
 
         def body(e: Emitter, *words: Value) -> Value:
             parts = (words[: len(a)], words[len(a) : len(a) + len(b)], words[len(a) + len(b) :])
-            if _BITS[self.a] == 16 and not (e.checks.wmma_f16_order and e.wave == 32):
-                return _struct(e, self._in_steps(e, *parts))
-            return _struct(e, self._multiply(e, *parts, signed, clamp))
+            if BITS[self.a] == 16 and not (e.checks.wmma_f16_order and e.wave == 32):
+                return struct_of(e, self._in_steps(e, *parts))
+            return struct_of(e, self._multiply(e, *parts, signed, clamp))
 
         name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}"
         result = ir.LiteralStructType([e.b.lanes(I32)] * len(c))
@@ -104,12 +102,12 @@ class Matrix:
         self, e: Emitter, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]
     ) -> list[Value]:
         """Bits of C's layout."""
-        sums = list(c) if self.result == "f32" else [half for word in c for half in _halves(e, word)]
+        sums = list(c) if self.result == "f32" else [half for word in c for half in halves(e, word)]
         for group, register in STEPS[e.wave]:
-            column = [_ROWS * group + lane % _ROWS for lane in range(e.wave)]
+            column = [ROWS * group + lane % ROWS for lane in range(e.wave)]
             right = [e.b.shuffled(b[register + at], column) for at in range(2)]
             for row in range(len(sums)):
-                lanes = [_ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
+                lanes = [ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
                 left = [e.b.shuffled(a[register + at], lanes) for at in range(2)]
                 sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
         if self.result == "f32":
@@ -125,41 +123,50 @@ class Matrix:
         signed: tuple[bool, bool],
         clamp: bool,
     ) -> list[Value]:
-        rows = _ROWS * _ROWS // e.wave  # of D in a lane
-        sums = _unpacked(e, c, self.result)
+        rows = ROWS * ROWS // e.wave  # of D in a lane
+        sums = unpacked(e, c, self.result)
         start = sums
         if self.result == "i32":
             sums = [constant(0, e.b.lanes(I32))] * rows
-        place_of = ORDER[_BITS[self.a], self.length, e.wave]
+        place_of = ORDER[BITS[self.a], self.length, e.wave]
         learned = e.checks.wmma_f16_order
-        if learned and (_BITS[self.a], e.wave) == (16, 32):
+        if learned and (BITS[self.a], e.wave) == (16, 32):
             place_of = learned.__getitem__
         for k in range(self.length):
             group, register, number = place_of(k)
-            left = _element(e, a[register], self.a, number, signed[0])
-            right = _element(e, b[register], self.b, number, signed[1])
-            right = e.b.shuffled(right, [_ROWS * group + lane % _ROWS for lane in range(e.wave)])
+            left = element(e, a[register], self.a, number, signed[0])
+            right = element(e, b[register], self.b, number, signed[1])
+            right = e.b.shuffled(right, [ROWS * group + lane % ROWS for lane in range(e.wave)])
             for row in range(rows):
-                lanes = [_ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
+                lanes = [ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
                 x = e.b.shuffled(left, lanes)
                 if self.result == "i32":
                     sums[row] = e.b.add(sums[row], e.b.mul(x, right))
                 else:
                     sums[row] = e.b.intrinsic("llvm.fma", x.type, x, right, sums[row])
         if self.result == "i32":
-            if clamp:
-                sums = [
-                    e.b.intrinsic("llvm.sadd.sat", s.type, s, total) for s, total in zip(start, sums, strict=True)
-                ]
-            else:
-                sums = [e.b.add(s, total) for s, total in zip(start, sums, strict=True)]
+            return saturated(e, start, sums, clamp)
         return _packed(e, sums, self.result)
 
 
-_BITS = {"f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "iu8": 8, "iu4": 4}
+def report_partial(e: Emitter) -> None:
+    if e.checks.fast and not e.exec.full:
+        partial = e.b.unequal(e.exec.bits(), -1)
+        e.reports.report_if("wmma-exec", partial, "EXEC is not all ones")
 
 
-def _element(e: Emitter, value: Value, kind: str, number: int, signed: bool) -> Value:
+def saturated(e: Emitter, start: list[Value], sums: list[Value], clamp: bool) -> list[Value]:
+    """C and the products' sums added, at the end saturated where clamp is set."""
+    pairs = zip(start, sums, strict=True)
+    if clamp:
+        return [e.b.intrinsic("llvm.sadd.sat", s.type, s, total) for s, total in pairs]
+    return [e.b.add(s, total) for s, total in pairs]
+
+
+BITS = {"f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "iu8": 8, "iu4": 4}
+
+
+def element(e: Emitter, value: Value, kind: str, number: int, signed: bool) -> Value:
     """Field `number` of <W x i32>, as 32-bit floats or integers."""
     if kind == "f16":
         if number:
@@ -168,7 +175,7 @@ def _element(e: Emitter, value: Value, kind: str, number: int, signed: bool) -> 
         return e.b.fpext(half, e.b.lanes(FLOAT))
     if kind == "bf16":
         return float_of_bfloat(e, value, number, 0)
-    found = field(e, value, number, _BITS[kind], signed)
+    found = field(e, value, number, BITS[kind], signed)
     return {"fp8": from_fp8, "bf8": from_bf8}[kind](e, found) if kind in ("fp8", "bf8") else found
 
 
@@ -183,11 +190,11 @@ def _accumulator(e: Emitter, operand: Operand, width: int, result: str, every: V
     return [value] * width
 
 
-def _halves(e: Emitter, value: Value) -> tuple[Value, Value]:
+def halves(e: Emitter, value: Value) -> tuple[Value, Value]:
     return e.b.and_(value, 0xFFFF), e.b.lshr(value, 16)
 
 
-def _negated(e: Emitter, value: Value, low: int, high: int) -> Value:
+def negated(e: Emitter, value: Value, low: int, high: int) -> Value:
     mask = low * 0x8000 | high * 0x80000000
     return e.b.xor(value, mask) if mask else value
 
@@ -200,13 +207,13 @@ def _modified(e: Emitter, value: Value, result: str, absolute: bool, negate: boo
     return e.b.xor(value, sign) if negate else value
 
 
-def _unpacked(e: Emitter, words: tuple[Value, ...], result: str) -> list[Value]:
+def unpacked(e: Emitter, words: tuple[Value, ...], result: str) -> list[Value]:
     """Rows of C: 32-bit floats or integers; the even row of a 16-bit pair is the lower half."""
     if result == "i32":
         return list(words)
     if result == "f32":
         return [e.b.bitcast(value, e.b.lanes(FLOAT)) for value in words]
-    return [_element(e, value, result, number, False) for value in words for number in range(2)]
+    return [element(e, value, result, number, False) for value in words for number in range(2)]
 
 
 def _packed(e: Emitter, rows: list[Value], result: str) -> list[Value]:
@@ -223,7 +230,7 @@ def _packed(e: Emitter, rows: list[Value], result: str) -> list[Value]:
     return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(wide[::2], wide[1::2], strict=True)]
 
 
-def _struct(e: Emitter, values: list[Value]) -> Value:
+def struct_of(e: Emitter, values: list[Value]) -> Value:
     found = ir.Constant(ir.LiteralStructType([value.type for value in values]), ir.Undefined)
     for at, value in enumerate(values):
         found = e.b.insert_value(found, value, at)

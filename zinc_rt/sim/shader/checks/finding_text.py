@@ -60,6 +60,7 @@ class FindingText:
     groups: tuple[int, int, int]
     start: tuple[int, int, int]
     describe: Callable[[int], str]
+    explain_stale: Callable[[int, bool], str] | None = None  # (VA, whether by a scalar load): why it may be
 
     def of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
         """FINDING records, sorted by site; `total` counts those that did not fit, too."""
@@ -127,6 +128,9 @@ class FindingText:
             parts.append(lanes_text(lanes, self.wave))
         if address is not None:
             parts.append(f"address 0x{address:x} ({self.describe(address)})")
+            if site.rule == "stale-line" and self.explain_stale is not None:
+                scalar = text_at(self.code, site.pc, self.wave).startswith("s_")
+                text = self.explain_stale(address, scalar)
         return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
 
     def _group(self, number: int) -> tuple[int, int, int]:

@@ -23,11 +23,13 @@ from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
 LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER, POINTER])
 """(state, context, MEMORY_SITE, number of the first rule's site, lanes, base, offsets, data) -> faulted"""
-RULES = ("out-of-bounds", "uninitialised-memory", "misaligned", "race")
+RULES = ("out-of-bounds", "uninitialised-memory", "misaligned", "race", "stale-line")
 """Of a memory instruction; their sites are numbered in this order."""
-OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE = range(4)
+OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE, STALE = range(5)
+PAST_L0 = 1 << 29  # beside the number of the first rule's site: an access of a scope that the first cache has not
 HIGH = 1 << 30  # beside the number of the first rule's site: offsets have 64 bits
 SYNCHRONISING = 1 << 31  # beside the number of the first rule's site: an access of device or system scope
+SITE_BITS = PAST_L0 - 1
 SAVE_PAGES = ir.FunctionType(VOID, [I64, I64])
 
 
@@ -44,6 +46,8 @@ class LaneAccesses:
             self.state, self.context, self.site, self.rules, self.exec, base, offsets, self.data,
         ) = function.args  # fmt: skip
         self.addresses = self._addresses(base, offsets)
+        scalar = kind is WaveAccess.SCALAR_READ
+        self.cache = self.b.get(self.context, CONTEXT, "scalar_cache" if scalar else "vector_cache")
         self.find, self.refill = lookup.find(self.b), lookup.refill(self.b, e.checks)
         self.marks = Marks(self.b, len(RULES))
         self._faults = Marks(self.b, 1)
@@ -84,7 +88,7 @@ class LaneAccesses:
         b = self.b
         scalar = self.kind is WaveAccess.SCALAR_READ
         if self.checks.fast:
-            site = b.and_(self.rules, HIGH - 1)
+            site = b.and_(self.rules, SITE_BITS)
             self.marks.report(self.state, self.context, site, scalar=scalar)
         faulted = self._faults.any(0)
         with b.if_then(faulted, likely=False):
@@ -166,7 +170,7 @@ class LaneAccesses:
             for at in (va, b.add(va, self.size_bytes - 1)) if self.size_bytes > 1 else (va,):
                 self.save(where, at)
         data = self.lane_data(lane)
-        site = b.and_(self.rules, HIGH - 1)
+        site = b.and_(self.rules, SITE_BITS)
         watchpoints.record_if_watched(b, (self.state, self.context, site), lane, va, data, self.size_bytes)
 
     def save(self, where: ir.Value, va: ir.Value) -> None:

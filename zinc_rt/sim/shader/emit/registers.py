@@ -14,20 +14,21 @@ from zinc_rt.sim.shader.emit.quads import Quads
 from zinc_rt.sim.shader.emit.reports import Reports
 from zinc_rt.sim.shader.emit.slots import RegisterSlots, register_name
 from zinc_rt.sim.shader.emit.values import I1, constant
-from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, SCC, VGPR_LIMIT, KernelVariant
+from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, SCC, VGPR_BLOCK, VGPR_LIMIT, KernelVariant
 
 _VIRTUAL = 1 << 16  # indices of virtual vector registers start here
 
 
 class Registers:
-    """`vgprs`: how many the kernel has; others do not exist."""
+    """`vgprs`: how many the kernel has; others do not exist. `dynamic`: of those behind the first block only what
+    the wave has allocated."""
 
     def __init__(
         self, slots: RegisterSlots, exec_mask: ExecMask, reports: Reports, quads: Quads, variant: KernelVariant
     ) -> None:
         self._slots, self._exec, self._reports, self._quads = slots, exec_mask, reports, quads
         self._b, self._checks = slots.frame.b, variant.checks
-        self.vgprs = variant.vgprs
+        self.vgprs, self.dynamic = variant.vgprs, variant.dynamic_vgprs
         self._virtual: dict[int, ir.Value] = {}
         self._deferred: list[tuple[int, ir.Value, bool]] | None = None
         self._checked: set[int] = set()
@@ -49,6 +50,10 @@ class Registers:
             touched.whole |= 1 << index
         if check and self._unproven(index):
             self._check_vgpr(index, lanes)
+        if self.dynamic and index >= VGPR_BLOCK and check:
+            exists = self._allocated(index, f"v{index} is read (v0 on hardware)")
+            touched.note_read(0, merge=True)
+            return self._b.select(exists, self._quads.read(index), self._quads.read(0))
         return self._quads.read(index)
 
     def write_vgpr(self, index: int, value: ir.Value, masked: bool = True) -> None:
@@ -60,6 +65,10 @@ class Registers:
             self._out_of_range(f"v{index} is written (nothing happens on hardware)")
             return
         b, touched, bit = self._b, self._slots.touched, 1 << index
+        if self.dynamic and index >= VGPR_BLOCK:
+            exists = self._allocated(index, f"v{index} is written (nothing happens on hardware)")
+            touched.note_read(index, merge=True)
+            value = b.select(exists, value, self._slots.load(index))
         limited = masked and self._exec.limit is not None
         if limited or (masked and not self._exec.full):
             touched.masked |= bit
@@ -150,6 +159,15 @@ class Registers:
         if self._checks.fast:
             sentence = f"{text}; the kernel has {self.vgprs} VGPRs"
             self._reports.report_if("vgpr-out-of-range", constant(1, I1), sentence)
+
+    def _allocated(self, index: int, text: str) -> ir.Value:
+        """i1: the wave has that register now; that it has not is a finding."""
+        exists = self._b.below(constant(index), self._slots.frame.state_field("vgprs"))
+        if self._checks.fast:
+            self._reports.report_if(
+                "vgpr-out-of-range", self._b.not_(exists), f"{text}; the wave has fewer by now"
+            )
+        return exists
 
     def _check_vgpr(self, index: int, lanes: ir.Value | None) -> None:
         if index in self._checked and lanes is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.checks.lane_checks import HIGH, RULES, SYNCHRONISING
+from zinc_rt.sim.shader.checks.lane_checks import HIGH, PAST_L0, RULES, SYNCHRONISING
 from zinc_rt.sim.shader.checks.lane_marks import first_site
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
@@ -67,8 +67,8 @@ def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
     """i32: the number of the first of lane_checks.RULES' sites, and what is said beside it."""
     first = first_site(e, RULES)
     scope = e.instruction.modifier("scope")
-    synchronising = scope is not None and isinstance(scope.value, int) and scope.value >= DEVICE_SCOPE
-    return constant(first | flags | SYNCHRONISING * synchronising)
+    said = scope.value if scope is not None and isinstance(scope.value, int) else 0
+    return constant(first | flags | SYNCHRONISING * (said >= DEVICE_SCOPE) | PAST_L0 * (said > 0))
 
 
 def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:

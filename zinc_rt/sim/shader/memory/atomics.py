@@ -13,7 +13,7 @@ from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1
 from zinc_rt.sim.shader.layout import WaveAccess
-from zinc_rt.sim.shader.memory import access
+from zinc_rt.sim.shader.memory import access, cached_access
 from zinc_rt.sim.shader.memory.access import Addresses
 from zinc_rt.sim.shader.memory.atomic_operations import COMMON, OPERATIONS
 from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, global_addresses, set_loaded, stored
@@ -87,6 +87,8 @@ class _Atomic(LaneAccesses):
                     self.marks.mark(MISALIGNED, lane, va)
                 b.store(of(0), old)
         b.store(b.load(old, typ=of), data, align=1)
+        with b.if_then(b.unequal(self.cache, 0), likely=False):
+            b.call(cached_access.dropped(b), [self.cache, va])
 
 
 def _exchange(

@@ -6,12 +6,21 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader.checks import initialised
-from zinc_rt.sim.shader.checks.lane_checks import LANES, LaneAccesses
+from zinc_rt.sim.shader.checks.lane_checks import LANES, PAST_L0, STALE, LaneAccesses
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER
-from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, WATCHED, WaveAccess
-from zinc_rt.sim.shader.memory import lookup
+from zinc_rt.sim.shader.layout import (
+    CONTEXT,
+    MEMORY_SITE,
+    PLAIN,
+    RANGE,
+    SCALAR_CACHE,
+    VECTOR_CACHE,
+    WATCHED,
+    WaveAccess,
+)
+from zinc_rt.sim.shader.memory import cached_access, lookup
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
 _UNROLLED = 4
@@ -59,6 +68,7 @@ class _Lanes(LaneAccesses):
         with b.if_then(b.not_(cached)):
             b.store(self.refilled(first, end), fits)
         simple = b.load(fits, typ=I1)
+        simple = b.and_(simple, b.equal(self.cache, 0))
         if self.checks.full:
             simple = b.and_(simple, self._quiet())
         with b.if_then(simple, likely=True):
@@ -157,10 +167,31 @@ class _Lanes(LaneAccesses):
 
     def _move(self, lane: ir.Value, va: ir.Value | None, host: ir.Value) -> None:
         data = self.lane_data(lane)
+        if va is None:
+            self._copy(data, host, self.size_bytes)
+            return
+        with self.b.if_else(self.b.equal(self.cache, 0)) as (plain, cached):
+            with plain:
+                self._copy(data, host, self.size_bytes)
+            with cached:
+                self._through_cache(lane, va, host, data)
+
+    def _copy(self, data: ir.Value, host: ir.Value, size_bytes: int) -> None:
         to, source = (data, host) if self.reads else (host, data)
-        copy(self.b, to, source, self.size_bytes)
+        copy(self.b, to, source, size_bytes)
+
+    def _through_cache(self, lane: ir.Value, va: ir.Value, host: ir.Value, data: ir.Value) -> None:
+        b, size = self.b, I64(self.size_bytes)
+        if self.stores:
+            self._copy(data, host, self.size_bytes)
+            b.call(cached_access.updated(b), [self.cache, va, data, size])
+            return
+        shape = SCALAR_CACHE if self.kind is WaveAccess.SCALAR_READ else VECTOR_CACHE
+        past = b.has(self.rules, PAST_L0)
+        serial = b.zext(b.get(self.context, CONTEXT, "serial"), I64)
+        stale = b.call(cached_access.loaded(b, shape), [self.cache, va, host, data, size, past, serial])
+        with b.if_then(stale, likely=False):
+            self.marks.mark(STALE, lane, va)
 
     def _move_byte(self, lane: ir.Value, byte: ir.Value, host: ir.Value) -> None:
-        data = self.b.offset(self.lane_data(lane), byte)
-        to, source = (data, host) if self.reads else (host, data)
-        copy(self.b, to, source, 1)
+        self._copy(self.b.offset(self.lane_data(lane), byte), host, 1)

@@ -11,7 +11,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, not_built
 from zinc_rt.sim.shader.emit.values import I8, I16, I32, I64, constant, vector_of
-from zinc_rt.sim.shader.memory import access
+from zinc_rt.sim.shader.layout import VECTOR_CACHE
+from zinc_rt.sim.shader.memory import access, cached_access
 from zinc_rt.sim.shader.memory.access import Addresses
 
 Load = Callable[[Emitter, Instruction, int], list[ir.Value]]
@@ -146,6 +147,8 @@ def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
     if e.checks.full and i.mnemonic == "global_inv" and scope(i) >= access.DEVICE_SCOPE:
         e.frame.set_state_field("acquired", 1)
     e.b.fence(ordering)
+    if i.mnemonic != "global_wb" and scope(i):  # the L0 writes through: nothing to write back
+        cached_access.invalidate(e, "vector_cache", VECTOR_CACHE)
 
 
 REFUSED = (

@@ -96,7 +96,7 @@ def _refill(function: ir.Function, find: ir.Function, checks: Checks) -> None:
         b.below(b.get(context, CONTEXT, "watch_lo"), high), b.below(low, b.get(context, CONTEXT, "watch_hi"))
     )
     special = b.and_(stores, b.or_(watched, b.has(flags, RangeFlag.SAVED)))
-    plain = b.and_(plain, b.not_(special))
+    plain = b.all(plain, b.not_(special), b.equal(b.get(context, CONTEXT, "vector_cache"), 0))
     b.put(site, MEMORY_SITE, "va_lo", low)
     b.put(site, MEMORY_SITE, "va_hi", high)
     size = b.sub(high, low)

@@ -1,4 +1,4 @@
-"""SMEM: scalar loads, plain and through a buffer resource; prefetches and cache operations (nothing to do)."""
+"""SMEM: scalar loads, plain and through a buffer resource; prefetches (nothing to do), the scalar cache."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
 from zinc_rt.sim.shader.emit.values import I32, I64, constant
-from zinc_rt.sim.shader.layout import Status
-from zinc_rt.sim.shader.memory import access, lane_access
+from zinc_rt.sim.shader.layout import SCALAR_CACHE, Status
+from zinc_rt.sim.shader.memory import access, cached_access, lane_access
 from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, offset
 from zinc_rt.sim.shader.memory.lookup import touch
 
@@ -121,8 +121,13 @@ def _buffer_load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -
 
 _NOTHING = (
     "s_prefetch_data", "s_prefetch_data_pc_rel", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
-    "s_buffer_prefetch_data", "s_dcache_inv",
+    "s_buffer_prefetch_data",
 )  # fmt: skip
+
+
+def _invalidate(e: Emitter, i: Instruction) -> None:
+    cached_access.invalidate(e, "scalar_cache", SCALAR_CACHE)
+
 
 EMIT: dict[str, EmitFunction] = {
     **{f"s_load_{n}": partial(_load, size_bytes=size, signed=signed) for n, (size, signed) in _LOADS.items()},
@@ -130,5 +135,6 @@ EMIT: dict[str, EmitFunction] = {
         f"s_buffer_load_{n}": partial(_buffer_load, size_bytes=size, signed=signed)
         for n, (size, signed) in _LOADS.items()
     },
+    "s_dcache_inv": _invalidate,
     **dict.fromkeys(_NOTHING, nothing),
 }

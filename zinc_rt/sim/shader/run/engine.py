@@ -15,12 +15,14 @@ from zinc_rt.isa import target_of
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, DevicePageFault, Fault
-from zinc_rt.sim.memory.vm import GpuVm
+from zinc_rt.sim.interfaces import AddressSpace, CodePlace, DevicePageFault, Fault
+from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
+from zinc_rt.sim.shader.checks.recent_stores import RecentStores
 from zinc_rt.sim.shader.checks.static_lint import static_findings
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
+from zinc_rt.sim.shader.memory.line_caches import LineCaches
 from zinc_rt.sim.shader.memory.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run.compile_workers import prepare
 from zinc_rt.sim.shader.run.crash import CrashRecord
@@ -67,9 +69,13 @@ class _UnderWay:
 class _Memory:
     """Of one address space. Holds it by what the callback needs only: the engine is told when it is gone."""
 
-    def __init__(self, vm: GpuVm, *, bounds: bool, races: bool) -> None:
+    def __init__(self, vm: GpuVm, *, bounds: bool, races: bool, caches: int | None) -> None:
         self.codes: dict[int, bytes] = {}  # program VA: what stood there last
         self.ranges = RangeCache(vm, bounds=bounds, races=races)
+        self.caches = None if caches is None else LineCaches(caches)
+        vm.wave_caches = self.caches
+        self.stores = RecentStores()
+        self._mapped: tuple[VmSpan, ...] = ()
         reference = ref(vm)
 
         def save(va: int, size_bytes: int) -> None:
@@ -81,12 +87,28 @@ class _Memory:
         self._callback = _SavePages(save)
         self.save_pages = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
+    def explain_stale(self, va: int, scalar: bool) -> str:
+        """Which cache it was that had a stale line, who has stored there, what would have invalidated it."""
+        assert self.caches is not None
+        return self.stores.explain(va, self.caches.filled(va, scalar=scalar), scalar=scalar)
+
+    def first_cache(self, vm: GpuVm) -> int:
+        """Before a dispatch: lines of what is no more go, and some others. The first workgroup's number."""
+        if self.caches is None:
+            return 0
+        if vm.spans != self._mapped:
+            self._mapped = vm.spans
+            self.caches.keep_mapped((each.start, each.end) for each in vm.spans)
+        return self.caches.before_dispatch()
+
 
 class GfxEngine:
     """`level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None for all cores of this process.
 
     `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` asks
     whether the injected crash is due; `record` is what survives a real one. `consulted` notes what it ran.
+    `vgpr_seed`: not 0, s_alloc_vgpr fails now and then. `caches`: a seed; waves load through caches that keep
+    lines (line_caches.py), one after the other.
     """
 
     def __init__(
@@ -102,6 +124,8 @@ class GfxEngine:
         crashes: Callable[[], bool] = lambda: False,
         record: CrashRecord | None = None,
         consulted: Consulted | None = None,
+        caches: int | None = None,
+        vgpr_seed: int = 0,
     ) -> None:
         self.checks = Checks(
             level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
@@ -109,7 +133,8 @@ class GfxEngine:
         self._behaviour, self._processors = behaviour, tuple(processors)
         self.kernels = CompiledKernels() if kernels is None else kernels
         self._seed = perturb
-        self._wave_threads = WaveThreads(threads or len(os.sched_getaffinity(0)))
+        self._cache_seed, self._vgpr_seed = caches, vgpr_seed
+        self._wave_threads = WaveThreads(1 if caches is not None else threads or len(os.sched_getaffinity(0)))
         self._crashes, self._record, self._consulted = crashes, record, consulted
         self._under_way: dict[ShaderDispatch, _UnderWay] = {}
         self._idle: dict[Hashable, list[LaunchRun]] = {}
@@ -152,6 +177,8 @@ class GfxEngine:
             self._record.after()
         if stop is Stop.FUEL:
             return None
+        if self._cache_seed is not None:
+            self._memory(dispatch.space).stores.add(dispatch, run.serial, run.accesses())
         self._report_findings(dispatch, run, stop)
         if run.watchpoint is not None:
             self._keep_watchpoint_hits(dispatch, run, run.watchpoint)
@@ -234,7 +261,15 @@ class GfxEngine:
         run.watchpoint = None if watched is None else StoreWatchpoint(*watched)
         count = registers.get(PGM_RSRC2, 0) >> 1 & 0x1F
         user_data = [registers.get(each, 0) for each in _USER_DATA[:count]]
-        run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages, user_data)
+        assert isinstance(dispatch.space, GpuVm)
+        first = memory.first_cache(dispatch.space)
+        if self._cache_seed is not None:
+            self._check_fetched(dispatch, code)
+            if self._consulted is not None:
+                self._consulted.mark("waves with caches")
+        run.begin(
+            table, dispatch.program_va, next(self._serials), memory.save_pages, user_data, memory.caches, first
+        )
         return _UnderWay(run, key, table)
 
     def _made(self, dispatch: ShaderDispatch, code: bytes) -> LaunchRun:
@@ -249,7 +284,9 @@ class GfxEngine:
             self._linted.add(kernel.variant)
             for finding in static_findings(code, name, launch, self.kernels.cache):
                 self._report(dispatch, code, finding)
-        return LaunchRun(kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed)
+        return LaunchRun(
+            kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed, vgpr_seed=self._vgpr_seed
+        )
 
     def _ids_enabled(self, dispatch: ShaderDispatch) -> tuple[int, int, int]:
         if self._behaviour.ids_without_enables == "filled":
@@ -279,11 +316,29 @@ class GfxEngine:
                 self._consulted.mark("workgroup ids not enabled")
         return codes[va]
 
+    def _check_fetched(self, dispatch: ShaderDispatch, code: bytes) -> None:
+        """The instruction cache has what memory has, or it is said."""
+        va = dispatch.program_va
+        stored = dispatch.space.read(va, len(code))
+        if stored == code:
+            return
+        at = next(index for index, pair in enumerate(zip(stored, code, strict=True)) if pair[0] != pair[1]) & ~3
+        name = dispatch.space.describe(va)
+        dispatch.report(
+            "stale-line",
+            f"{dispatch.label}: {name}: the instruction cache holds older code from pc 0x{at:x} on: "
+            f"{self._memory(dispatch.space).stores.writer(va + at)} stored there since, and no GLI_INV of an "
+            "ACQUIRE_MEM came behind that",
+            place=CodePlace(name, at),
+        )
+
     def _memory(self, space: AddressSpace) -> _Memory:
         found = self._memories.get(space)
         if found is None:
             assert isinstance(space, GpuVm)
-            found = self._memories[space] = _Memory(space, bounds=self.checks.fast, races=self.checks.full)
+            found = self._memories[space] = _Memory(
+                space, bounds=self.checks.fast, races=self.checks.full, caches=self._cache_seed
+            )
         return found
 
     def _finish(self, dispatch: ShaderDispatch, under_way: _UnderWay) -> None:
@@ -359,6 +414,7 @@ class GfxEngine:
             launch.groups,
             launch.start,
             describe or space.describe,
+            self._memory(space).explain_stale,
         )
 
 

@@ -19,13 +19,16 @@ from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.frame import WAVE_FUNCTION
 from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I1, I8, I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import (
+    CACHE_PROCESSORS,
     CONTEXT,
     EXEC_HI,
     EXEC_LO,
     FINDING,
     NO_PHASE,
+    SCALAR_CACHE,
     STATE,
     TTMP0,
+    VECTOR_CACHE,
     RecordLayout,
     Status,
 )
@@ -58,6 +61,10 @@ u32 scratch_wave_bytes  # of one wave, with the shadow behind it
 u32 ids_x_mask          # of ttmp9: 0 where workgroup ids are not enabled and come out as 0
 u32 ids_yz_mask         # of ttmp7
 u32 places_count
+u32 first_cache         # with caches: is added to workgroup numbers where they come to one
+u32 wgp_mode            # 1: a workgroup's waves are on both compute units of its processor
+u64 vector_caches       # of CACHE_PROCESSORS workgroup processors, one a compute unit; 0: none
+u64 scalar_caches       # one a processor
 ptr places              # u32[places_count]: HW_ID1 of each workgroup processor, given to workgroups by turns
 u64 wave                # the kernel: i32 wave(state, context)
 ptr template            # a state's header as every wave starts with it
@@ -233,6 +240,21 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     return function
 
 
+def _use_caches(b: _GroupBuilder, job: ir.Value, context: ir.Value, group: ir.Value, wave: ir.Value) -> None:
+    """Those of the workgroup's processor. In WGP mode SIMDs 0 and 1 are one compute unit, 2 and 3 the other; else
+    workgroups have one each by turns."""
+    numbered = b.add(group, b.get(job, JOB, "first_cache"))
+    processor = b.urem(numbered, CACHE_PROCESSORS)
+    by_simd = b.lshr(b.and_(wave, SIMDS - 1), 1)
+    by_turn = b.and_(b.udiv(numbered, CACHE_PROCESSORS), 1)
+    unit = b.select(b.unequal(b.get(job, JOB, "wgp_mode"), 0), by_simd, by_turn)
+    number = b.zext(b.add(b.shl(processor, 1), unit), I64)
+    vector = b.add(b.get(job, JOB, "vector_caches"), b.mul(number, VECTOR_CACHE.size_bytes))
+    scalar = b.add(b.get(job, JOB, "scalar_caches"), b.mul(b.zext(processor, I64), SCALAR_CACHE.size_bytes))
+    b.put(context, CONTEXT, "vector_cache", vector)
+    b.put(context, CONTEXT, "scalar_cache", scalar)
+
+
 _KEPT = ("group_waves", "barrier_signals", "barrier_phase")  # of a group, in the context while it runs
 
 
@@ -301,6 +323,8 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
             simd = b.shl(b.and_(index, SIMDS - 1), SIMD_SHIFT)
             wave_slot = b.udiv(index, SIMDS)
             b.put(context, CONTEXT, "hw_id1", b.or_(b.or_(place, simd), wave_slot))
+            with b.if_then(b.unequal(b.get(job, JOB, "vector_caches"), 0), likely=False):
+                _use_caches(b, job, context, b.get(slot, SLOT, "group"), index)
             outcome = b.call(entry, [state, context])
             b.put(state, STATE, "status", outcome)
             used = b.sub(slice_, b.get(context, CONTEXT, "fuel"))

@@ -18,7 +18,8 @@ from zinc_rt.sim.shader.translate.translation import translate
 def variant_for(launch: LaunchSetup, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
     """The variant that a launch needs: one for all its waves."""
     full = all(int(each["threads"][0]) % launch.wave == 0 for each in group_shapes(launch))
-    return KernelVariant(code, launch.wave, full, checks, launch.vgprs, len(launch.user_data), entry, launch.mode)
+    user_sgprs, dynamic = len(launch.user_data), launch.dynamic_vgprs
+    return KernelVariant(code, launch.wave, full, checks, launch.vgprs, user_sgprs, entry, launch.mode, dynamic)
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.shader.layout import NO_PHASE, STATE, VGPR_LIMIT
+from zinc_rt.sim.shader.layout import NO_PHASE, STATE, VGPR_BLOCK, VGPR_BLOCKS, VGPR_LIMIT
 from zinc_rt.sim.shader.run.group_runner import MAX_WAVES, SHAPE
 from zinc_rt.sim.shader_engine import ShaderDispatch
 from zinc_rt.sim.tables.registers import PGM_RSRC1, PGM_RSRC2, TMPRING_SIZE
@@ -19,6 +19,8 @@ LDS_GRANULE_BYTES = 512  # RSRC2.LDS_SIZE counts these; the hardware allocates t
 LDS_LIMIT_BYTES = 65536
 VGPR_UNIT = {32: 8, 64: 4}  # RSRC1.VGPRS counts these, less one; gfx1201 allocates more (24, 12): not relied on
 USER_SGPRS = 16
+WGP_MODE = 1 << 29  # in RSRC1
+DYNAMIC_VGPR = 1 << 6  # in RSRC2
 SCRATCH_UNIT_BYTES = 256
 SGPR_LIMIT = 106
 
@@ -52,6 +54,8 @@ class LaunchSetup:
     scratch_bytes: int = 0
     mode: int = FLOAT_MODE
     ids_enabled: Triple = (1, 1, 1)  # 0: that axis of the workgroup id comes out as 0
+    dynamic_vgprs: bool = False  # a wave begins with one block; `vgprs` is what it may have
+    wgp_mode: bool = False  # a workgroup's waves are on both compute units of its processor
     places: tuple[int, ...] = (0,)  # HW_ID1 of the workgroup processors that take its workgroups
 
     @property
@@ -69,8 +73,18 @@ def setup_of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool)
     """One workgroup, as far as its code depends on it. Raises Refused."""
     wave = 32 if wave32 else 64
     mode = rsrc1 >> 12 & 0xFF
-    vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
-    return LaunchSetup((1, 1, 1), threads, threads, wave, (0,) * (rsrc2 >> 1 & 0x1F), vgprs=vgprs, mode=mode)
+    vgprs, dynamic = _vgprs(rsrc1, rsrc2, wave), bool(rsrc2 & DYNAMIC_VGPR)
+    user_data = (0,) * (rsrc2 >> 1 & 0x1F)
+    return LaunchSetup((1, 1, 1), threads, threads, wave, user_data, vgprs=vgprs, mode=mode, dynamic_vgprs=dynamic)
+
+
+def _vgprs(rsrc1: int, rsrc2: int, wave: int) -> int:
+    """What a wave has, or may have. Raises Refused."""
+    if not rsrc2 & DYNAMIC_VGPR:
+        return min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
+    if wave != 32:
+        raise Refused("dynamic-vgprs", "RSRC2.DYNAMIC_VGPR is set for wave64: only wave32 has dynamic VGPRs")
+    return VGPR_BLOCK * VGPR_BLOCKS
 
 
 def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
@@ -79,10 +93,8 @@ def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
         raise Refused("not-simulated", "this engine runs gfx12 code only, no wave ran")
     rsrc1, rsrc2 = dispatch.register(PGM_RSRC1), dispatch.register(PGM_RSRC2)
     wave = 32 if dispatch.wave32 else 64
-    vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
+    vgprs = _vgprs(rsrc1, rsrc2, wave)
     mode = rsrc1 >> 12 & 0xFF
-    if rsrc2 >> 6 & 1:
-        raise Refused("not-simulated", "RSRC2.DYNAMIC_VGPR is set: dynamic VGPR allocation is not simulated")
     user_sgprs = rsrc2 >> 1 & 0x1F
     if user_sgprs > USER_SGPRS:
         raise Refused("user-sgprs", f"RSRC2.USER_SGPR is {user_sgprs}: there are {USER_SGPRS} user data registers")
@@ -109,6 +121,8 @@ def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
         lds_bytes,
         scratch_bytes // wave,
         mode,
+        dynamic_vgprs=bool(rsrc2 & DYNAMIC_VGPR),
+        wgp_mode=bool(rsrc1 & WGP_MODE),
     )
 
 
@@ -118,6 +132,7 @@ def state_template(launch: LaunchSetup) -> np.ndarray:
     header = raw.view(STATE.dtype)[0]
     header["barrier_phase"] = NO_PHASE
     header["lds_bytes"] = launch.lds_bytes
+    header["vgprs"] = VGPR_BLOCK if launch.dynamic_vgprs else launch.vgprs
     header["scratch_bytes"] = launch.scratch_bytes
     count = len(launch.user_data)
     header["sgprs"][:count] = launch.user_data

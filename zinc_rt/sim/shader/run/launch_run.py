@@ -32,6 +32,7 @@ from zinc_rt.sim.shader.layout import (
     WaveAccess,
     state_bytes,
 )
+from zinc_rt.sim.shader.memory.line_caches import LineCaches
 from zinc_rt.sim.shader.memory.ranges import RangeTable
 from zinc_rt.sim.shader.run.group_runner import JOB, SLOT, Stop, runners
 from zinc_rt.sim.shader.run.kernels import CompiledKernel
@@ -201,13 +202,15 @@ class LaunchRun:
         mode: int,
         seed: int = 0,
         traced: int = 0,
+        vgpr_seed: int = 0,
     ) -> None:
-        """`traced`: number of the wave in the launch that is traced, where the kernel is compiled for that."""
+        """`traced`: number of the wave in the launch that is traced, where the kernel is compiled for that.
+        `vgpr_seed`: not 0, s_alloc_vgpr fails now and then."""
         self._traced = traced
         self.kernel, self.launch = kernel, launch
         self.watchpoint: StoreWatchpoint | None = None  # set before `begin`
         self._wave_threads = wave_threads
-        self._seed = seed
+        self._seed, self._vgpr_seed = seed, vgpr_seed
         scratch_bytes = launch.scratch_bytes * launch.wave
         self.scratch_wave_bytes = scratch_bytes // 4 * 5  # a shadow byte per dword
         self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.variant.checks)
@@ -230,6 +233,7 @@ class LaunchRun:
         job["ids_yz_mask"] = 0xFFFF * y | 0xFFFF0000 * z
         self._places = np.array(launch.places, np.uint32)
         job["places"], job["places_count"] = int(self._places.ctypes.data), len(self._places)
+        job["wgp_mode"] = int(launch.wgp_mode)
         job["wave"] = kernel.address
         job["template"] = int(self._template.ctypes.data)
         job.record["shapes"][:] = [int(each.ctypes.data) for each in self._shapes]
@@ -250,7 +254,7 @@ class LaunchRun:
     def _thread(self) -> LaunchThread:
         made = LaunchThread(self.kernel, self._wave_threads)
         made.block["mode"] = self._mode
-        made.block["perturb_seed"] = self._seed
+        made.block["perturb_seed"], made.block["vgpr_seed"] = self._seed, self._vgpr_seed
         made.block["trace_wave"] = self._traced
         return made
 
@@ -261,8 +265,14 @@ class LaunchRun:
         serial: int,
         save_pages: int = 0,
         user_data: Sequence[int] | None = None,
+        caches: LineCaches | None = None,
+        first_cache: int = 0,
     ) -> None:
-        """From the first workgroup on, in this memory; `user_data` in place of the launch's, as many of them."""
+        """From the first workgroup on, in this memory; `user_data` in place of the launch's, as many of them.
+        `caches`: what its waves load through; workgroup 0 has number `first_cache` of them."""
+        self.job["first_cache"] = first_cache
+        if caches is not None:
+            self.job["vector_caches"], self.job["scalar_caches"] = caches.addresses
         if user_data is not None:
             self._user_data[: len(user_data)] = user_data
         self.job["next"] = 0
@@ -280,7 +290,7 @@ class LaunchRun:
             thread.use_memory(table, save_pages)
             self._start(thread, program_va, serial)
         self._table, self._save_pages = table, save_pages
-        self._program_va, self._serial = program_va, serial
+        self._program_va, self.serial = program_va, serial
 
     def release_memory(self) -> None:
         """Over, for now: the memory it ran in is not kept."""
@@ -363,7 +373,7 @@ class LaunchRun:
             thread = self._thread()
             assert self._table is not None
             thread.use_memory(self._table, self._save_pages)
-            self._start(thread, self._program_va, self._serial)
+            self._start(thread, self._program_va, self.serial)
             self.threads.append(thread)
         helpers = [partial(self._work, thread, deadline, fuel) for thread in self.threads[1:wanted]]
         answers = self._wave_threads.ask(helpers)

@@ -150,6 +150,8 @@ def _message(e: Emitter, i: Instruction) -> None:
     number = int(i.operands[0].value or 0) & 0xFF
     if number not in (MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS):
         raise NotSimulated("sends a message that is for graphics")
+    if number == MESSAGE_DEALLOCATE_VGPRS and e.regs.dynamic:
+        raise NotSimulated("gives back VGPRs by a message, which a wave with dynamic VGPRs may not")
 
 
 def _message_return(e: Emitter, i: Instruction) -> None:

@@ -13,9 +13,11 @@ from zinc_rt.sim.shader.alu import (
     scalar_float,
     scalar_registers,
     swizzle,
+    swmmac,
     transcendental,
     vector_float,
     vector_integer,
+    vgpr_allocation,
     vopd,
     wmma,
 )
@@ -37,6 +39,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     scalar.EMIT,
     scalar_float.EMIT,
     scalar_registers.EMIT,
+    vgpr_allocation.EMIT,
     control.EMIT,
     loads_stores.EMIT,
     scalar_memory.EMIT,
@@ -55,6 +58,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     packed.EMIT,
     vopd.EMIT,
     wmma.EMIT,
+    swmmac.EMIT,
     transcendental.EMIT,
     transpose.EMIT,
 )

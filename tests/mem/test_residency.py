@@ -1,0 +1,131 @@
+"""Where weights lie: experts of whole layers go to host memory, no more of them than must, and no bit changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_ownership import opened
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine import Engine
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.kernels.gfx1201.table import KERNELS
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.residency import LayerExperts, Residency, experts_of, place_weights
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.registry import build_model
+from zinc_rt.settings import Settings
+
+LAYERS = tuple(LayerExperts(layer, (f"gate[{layer}]", f"down[{layer}]"), 0.25) for layer in range(3))
+SIZES = {"embed": 1000, **{name: 400 for each in LAYERS for name in each.weights}}
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+@pytest.mark.parametrize(
+    ("room_bytes", "layers", "vram_bytes"),
+    [(None, (), 3400), (3400, (), 3400), (3399, (2,), 2600), (2599, (1, 2), 1800), (1000, (0, 1, 2), 1000)],
+)
+def test_as_few_layers_go_to_the_host_as_must_the_last_first(
+    room_bytes: int | None, layers: tuple[int, ...], vram_bytes: int
+) -> None:
+    placed = place_weights(LAYERS, SIZES, experts="auto", room_bytes=room_bytes)
+    assert (placed.layers, placed.vram_bytes, placed.host_bytes) == (layers, vram_bytes, 3400 - vram_bytes)
+    assert placed.token_bytes == 200 * len(layers)
+    assert placed.host == {name for layer in layers for name in LAYERS[layer].weights}
+
+
+def test_what_is_asked_for_is_done_or_refused_with_what_helps() -> None:
+    everywhere = place_weights(LAYERS, SIZES, experts="gtt", room_bytes=10_000)
+    assert everywhere.layers == (0, 1, 2) and everywhere.text.endswith(
+        "(0 to 2), of which a token reads 0.00 MB over PCIe"
+    )
+    assert place_weights(LAYERS, SIZES, experts="vram", room_bytes=3400) == Residency(3400, 0, 0, frozenset(), ())
+    with pytest.raises(InputError, match="the weights that have to lie in VRAM take") as refused:
+        place_weights(LAYERS, SIZES, experts="vram", room_bytes=3399)
+    assert "ZINC_RT_EXPERTS=auto" in (refused.value.next or "")
+    with pytest.raises(InputError) as refused:
+        place_weights(LAYERS, SIZES, experts="auto", room_bytes=999)
+    assert "smaller --ctx" in (refused.value.next or "") and "ZINC_RT" not in (refused.value.next or "")
+
+
+@pytest.mark.parametrize("model", ["qwen35moe-q", "gemma4moe-q"])
+def test_the_experts_of_a_model_are_its_stacked_weights(model: str) -> None:
+    graph = build_model(read_gguf(FOLDER / f"{model}.gguf"), SequenceLimits(ctx=64), "prefill").graph
+    found = experts_of(graph)
+    stacked = {name for name, spec in graph.buffers.items() if spec.role == "weight" and len(spec.shape) == 3}
+    assert found and {name for each in found for name in each.weights} == stacked
+    assert all(0 < each.chosen_share < 1 for each in found)
+
+
+def logits_of(tier: str, experts: str, *, memory_bytes: int = 0) -> tuple[np.ndarray, Engine]:
+    """A model's logits on a simulated device of so much memory, and the engine, which is closed."""
+    gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
+    with opened(tier) as device:
+        if memory_bytes:
+            device.backend.device = replace(device.backend.device, memory_bytes=memory_bytes)
+        settings = Settings(experts=experts)  # type: ignore[arg-type]
+        with Engine(
+            gguf, device.backend, limits=SequenceLimits(ctx=64, step_tokens=16), settings=settings
+        ) as engine:
+            logits = engine.forward(PROMPT)
+            residency = engine.variants.residency
+            assert residency is not None
+            weights = engine.variants.resident._weights
+            on_host = {name for name, buffer in weights.items() if buffer.heap == BufferHeap.HOST_VISIBLE}
+            assert on_host == residency.host
+            assert device.found() == []
+            return logits, engine
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_experts_in_host_memory_give_the_same_bits(tier: str) -> None:
+    plain, engine = logits_of(tier, "auto")
+    assert engine.variants.residency is not None and not engine.variants.residency.host
+    hosted, engine = logits_of(tier, "gtt")
+    placed = engine.variants.residency
+    assert (
+        placed is not None
+        and len(placed.layers) == engine.model.layers
+        and placed.host_bytes > placed.token_bytes > 0
+    )
+    assert np.array_equal(plain.view(np.uint32), hosted.view(np.uint32))
+
+
+def test_what_vram_has_no_room_for_lies_on_the_host_and_what_fits_nowhere_is_refused() -> None:
+    plain, engine = logits_of("t1", "auto")
+    whole = sum(map(KERNELS.packed_bytes, engine.model.weights.values()))
+    most = next(bytes_ for bytes_ in range(whole, 4 * whole, whole // 40) if room(bytes_))
+    hosted, engine = logits_of("t1", "auto", memory_bytes=most)
+    placed = engine.variants.residency
+    assert placed is not None and 0 < len(placed.layers) < engine.model.layers
+    assert np.array_equal(plain.view(np.uint32), hosted.view(np.uint32))
+    with pytest.raises(InputError, match="weights that have to lie in VRAM take"):
+        logits_of("t1", "vram", memory_bytes=most)
+    with pytest.raises(InputError, match="weights that have to lie in VRAM take"):
+        logits_of("t1", "gtt", memory_bytes=whole // 8)
+
+
+def room(memory_bytes: int) -> bool:
+    """Whether a device of so much memory holds some layers' experts, not all."""
+    try:
+        gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
+        with opened("t1") as device:
+            device.backend.device = replace(device.backend.device, memory_bytes=memory_bytes)
+            with Engine(gguf, device.backend, limits=SequenceLimits(ctx=64, step_tokens=16)) as engine:
+                assert engine.variants.resident
+                placed = engine.variants.residency
+                return placed is not None and 0 < len(placed.layers) < engine.model.layers
+    except InputError:
+        return False
+
+
+def test_a_tier_in_host_memory_has_no_vram_to_spare() -> None:
+    gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
+    backend = CpuBackend("canonical-1", threads=1)
+    engine = Engine(gguf, backend, ctx=64, settings=Settings(experts="gtt"))
+    with engine, pytest.raises(UsageError, match="tier t_cpu has no VRAM"):
+        engine.forward(PROMPT)

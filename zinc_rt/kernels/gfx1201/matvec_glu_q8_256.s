@@ -1,0 +1,11 @@
+// matvec_q8_256 of a gate and up, silu or gelu(gate) * up: matvec_glu.inc has the arguments, x being records as
+// matvec_q8.inc has them.
+.set PARTS, 2
+.include "matvec_q8_256.inc"
+.include "matvec_glu.inc"
+
+.macro zrt_of_q8_256 type
+zrt_kernel name=matvec_glu_q8_256_\type, buffers=11, constants=24, threads=128, vgprs=80, sgprs=84
+    matvec_q8_256 \type, matvec_glu_begin, matvec_glu_put
+zrt_end
+.endm

@@ -1,0 +1,125 @@
+"""Where a model's weights lie: in VRAM, or experts of whole layers in host memory that the GPU reads over PCIe.
+
+Of a mixture of experts a token reads few, so what does not fit in VRAM is best an expert: of all weights, these
+are read least for their size (original design, section 10.3). A layer's experts go together: a token that chooses
+one reads its gate, up and down. The last layers go first. Every layer costs a token as much, since each chooses as
+many experts, so the order decides no speed; with this one a longer context moves one more layer and leaves the
+others where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from zinc_rt.errors import InputError
+from zinc_rt.ir.graph import OpGraph
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.plan import MemoryPlan
+
+Experts = Literal["auto", "vram", "gtt"]
+VRAM_RESERVE = 16  # a part of so many: programs, kernels, the driver's own, a desktop
+SETTING = "ZINC_RT_EXPERTS"
+STACKED = {Op.MOE_GATE_UP: ("gate_w", "up_w"), Op.MOE_DOWN_ACC: ("down_w",)}  # operands, an expert a row
+
+
+@dataclass(frozen=True, slots=True)
+class LayerExperts:
+    """The stacked expert weights of a layer. `chosen_share`: of them, what a token reads."""
+
+    layer: int
+    weights: tuple[str, ...]
+    chosen_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """`host`: the weights in host memory, by name, those of `layers`. `token_bytes`: of them, what a decoded token
+    reads over PCIe."""
+
+    vram_bytes: int
+    host_bytes: int
+    token_bytes: int
+    host: frozenset[str]
+    layers: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        told = f"weights {_size(self.vram_bytes)} in VRAM"
+        if not self.host:
+            return told
+        first, last = self.layers[0], self.layers[-1]
+        return (
+            f"{told}, {_size(self.host_bytes)} in host memory: the experts of {len(self.layers)} layers "
+            f"({first} to {last}), of which a token reads {_size(self.token_bytes)} over PCIe"
+        )
+
+
+def experts_of(graph: OpGraph) -> tuple[LayerExperts, ...]:
+    """A model's stacked experts by layer, in order. Nothing where it has none."""
+    names: dict[int, dict[str, None]] = {}
+    share: dict[int, float] = {}
+    for node in graph.nodes:
+        if node.op not in STACKED or node.layer is None:
+            continue
+        operand = dict(zip((port.name for port in OPS[node.op].inputs), node.inputs, strict=True))
+        weights = [operand[name] for name in STACKED[node.op]]
+        names.setdefault(node.layer, {}).update(dict.fromkeys(weights))
+        chosen, there = graph.buffers[operand["ids"]].shape[1], graph.buffers[weights[0]].shape[0]
+        share[node.layer] = min(1.0, int(chosen) / int(there))
+    return tuple(LayerExperts(layer, tuple(names[layer]), share[layer]) for layer in sorted(names))
+
+
+def room_beside(plan: MemoryPlan, memory_bytes: int) -> int:
+    """What VRAM of so many bytes has for weights beside a program's other memory and a reserve; it may be less
+    than nothing."""
+    others = sum(
+        each.size_bytes
+        for name, each in plan.allocations.items()
+        if not name.startswith("weight/") and each.heap is not BufferHeap.HOST_VISIBLE
+    )
+    return memory_bytes - memory_bytes // VRAM_RESERVE - others
+
+
+def place_weights(
+    layers: tuple[LayerExperts, ...], sizes: Mapping[str, int], *, experts: Experts, room_bytes: int | None
+) -> Residency:
+    """Where weights of these sizes lie. `experts`: all in VRAM, all in host memory ("gtt"), or in host memory as
+    few layers as leave the others `room_bytes` of VRAM; None: nobody knows how much there is.
+
+    Raises InputError where what has to be in VRAM does not fit, naming the setting where that would help."""
+    moved = len(layers) if experts == "gtt" else 0
+    bytes_of = [sum(sizes[name] for name in each.weights) for each in layers]
+    whole = sum(sizes.values())
+    if experts == "auto" and room_bytes is not None:
+        while moved < len(layers) and whole - sum(bytes_of[len(layers) - moved :]) > room_bytes:
+            moved += 1
+    kept = len(layers) - moved
+    host_bytes = sum(bytes_of[kept:])
+    if room_bytes is not None and whole - host_bytes > room_bytes:
+        raise InputError(
+            f"the weights that have to lie in VRAM take {_size(whole - host_bytes)}, it has room for "
+            f"{_size(max(0, room_bytes))} of them",
+            next=_advice(experts, sum(bytes_of)),
+        )
+    reads = sum(int(size * each.chosen_share) for size, each in zip(bytes_of[kept:], layers[kept:], strict=True))
+    return Residency(
+        whole - host_bytes,
+        host_bytes,
+        reads,
+        frozenset(name for each in layers[kept:] for name in each.weights),
+        tuple(each.layer for each in layers[kept:]),
+    )
+
+
+def _advice(experts: Experts, expert_bytes: int) -> str:
+    smaller = "give a smaller --ctx or fewer slots, or take a model with fewer bits a weight"
+    if experts == "vram" and expert_bytes:
+        return f"{SETTING}=auto puts of {_size(expert_bytes)} of experts into host memory what must; or {smaller}"
+    return smaller
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.2f} MB"

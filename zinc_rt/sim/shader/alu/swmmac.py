@@ -1,0 +1,177 @@
+"""Sparse wave matrix multiply-accumulate: D += A * B, where of every four elements of a row of A two are stored.
+
+An element of A meets one of four of B: those that lie at the same place of the same lanes, where B has two
+registers for each of A's. Which one, two bits a stored element say, lowest element first, in the index register
+of A's own lane; index_key picks the field of it where a lane has fewer than 32 bits. The guide's table of lanes
+and its index layout contradict each other [U]: this reading needs no name for k. The 4-bit form of 32 elements
+reads A from lanes 0 to 31 only; in a wave of 64 those of lanes 0 to 15 meet B in lanes 0 to 15 and 32 to 47, the
+others in the rest, as the dense form's table has it.
+
+Sums are made as by the dense forms of the stored elements (wmma.py), which was not captured for sparse ones [U].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.isa import Instruction
+from zinc_rt.sim.shader.alu.dot_step import dot_step
+from zinc_rt.sim.shader.alu.packed import modifier_bits
+from zinc_rt.sim.shader.alu.vector import Value, outlined
+from zinc_rt.sim.shader.alu.wmma import (
+    BITS,
+    ORDER,
+    ROWS,
+    STEPS,
+    Place,
+    element,
+    halves,
+    negated,
+    report_partial,
+    result_row,
+    saturated,
+    struct_of,
+    unpacked,
+)
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
+from zinc_rt.sim.shader.emit.values import I1, I32, constant
+
+
+@dataclass(frozen=True, slots=True)
+class SparseMatrix:
+    """`a`, `b`: f16, bf16, fp8, bf8, iu8, iu4. `result`: f32, f16, bf16 or i32. `length`: of k, stored and not."""
+
+    result: str
+    a: str
+    b: str
+    length: int = 32
+
+    def __call__(self, e: Emitter, instruction: Instruction) -> None:
+        destination, *sources = instruction.operands
+        report_partial(e)
+        every = constant(1, e.b.lanes(I1))
+        a, b, index, c = (
+            [e.regs.read_vgpr(s.index + at, lanes=every) for at in range(s.width)] for s in (*sources, destination)
+        )
+        low, high = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
+        integer = self.result == "i32"
+        clamp = integer and instruction.modifier("clamp") is not None
+        signed = (bool(low[0]), bool(low[1])) if integer else (False, False)
+        if not integer:
+            a, b = ([negated(e, word, low[at], high[at]) for word in words] for at, words in enumerate((a, b)))
+        key = instruction.modifier("index_key")
+        chosen = int(key.value) if key is not None and isinstance(key.value, int) else 0
+        field = chosen * 2 * (32 // BITS[self.a]) * len(a) & 31
+
+        def body(e: Emitter, *words: Value) -> Value:
+            parts = words[: len(a)], words[len(a) : len(a) + len(b)], words[len(a) + len(b) + 1 :]
+            return struct_of(e, self._multiply(e, *parts, words[len(a) + len(b)], field, signed, clamp))
+
+        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}.{field}"
+        found = outlined(e, name, struct_of(e, c).type, body, *a, *b, *index, *c)
+        for at in range(len(c)):
+            e.regs.write_vgpr(destination.index + at, e.b.extract_value(found, at), masked=False)
+
+    def _multiply(
+        self,
+        e: Emitter,
+        a: tuple[Value, ...],
+        b: tuple[Value, ...],
+        c: tuple[Value, ...],
+        index: Value,
+        field: int,
+        signed: tuple[bool, bool],
+        clamp: bool,
+    ) -> list[Value]:
+        """Words of D."""
+        rows = ROWS * ROWS // e.wave
+        pick = _Picker(e, self.b, b, index, field)
+        if BITS[self.a] == 16:
+            sums = list(c) if self.result == "f32" else [half for word in c for half in halves(e, word)]
+            for group, register in STEPS[e.wave]:
+                for row in range(rows):
+                    left = [_of_row(e, a[register + at], group, row) for at in range(2)]
+                    right = [pick.pair(group, row, register + at) for at in range(2)]
+                    sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
+            if self.result == "f32":
+                return sums
+            return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(sums[::2], sums[1::2], strict=True)]
+        start = unpacked(e, c, self.result)
+        sums = [constant(0, e.b.lanes(I32))] * rows if self.result == "i32" else list(start)
+        place_of = ORDER[BITS[self.a], self.length // 2, e.wave]
+        for k in range(self.length // 2):
+            place = group, register, number = place_of(k)
+            for row in range(rows):
+                x = element(e, _of_row(e, a[register], group, row), self.a, number, signed[0])
+                y = pick.element(row, place, signed[1])
+                if self.result == "i32":
+                    sums[row] = e.b.add(sums[row], e.b.mul(x, y))
+                else:
+                    sums[row] = e.b.intrinsic("llvm.fma", x.type, x, y, sums[row])
+        if self.result == "i32":
+            return saturated(e, start, sums, clamp)
+        return [e.b.bitcast(total, e.b.lanes(I32)) for total in sums]
+
+
+def _of_row(e: Emitter, word: Value, group: int, row: int) -> Value:
+    """A register of A's lanes, in the lanes that hold register `row` of D."""
+    return e.b.shuffled(word, [ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Picker:
+    """Elements of B for those stored of A."""
+
+    e: Emitter
+    kind: str
+    b: tuple[Value, ...]
+    index: Value
+    field: int
+
+    def _choice(self, group: int, row: int, stored: int) -> Value:
+        """0 to 3, of the element that is number `stored` in its lane of A."""
+        index = _of_row(self.e, self.index, group, row)
+        return self.e.b.and_(self.e.b.lshr(index, self.field + 2 * stored), 3)
+
+    def _column(self, group: int, register: int) -> Value:
+        lanes = [ROWS * group + lane % ROWS for lane in range(self.e.wave)]
+        return self.e.b.shuffled(self.b[register], lanes)
+
+    def pair(self, group: int, row: int, register: int) -> Value:
+        """Two halves in a word, for the two of A's `register`."""
+        b = self.e.b
+        words = [self._column(group, 2 * register + at) for at in range(2)]
+        found = []
+        for at in range(2):
+            choice = self._choice(group, row, 2 * register + at)
+            word = b.select(b.has(choice, 2), words[1], words[0])
+            found.append(b.and_(b.lshr(word, b.shl(b.and_(choice, 1), 4)), 0xFFFF))
+        return b.or_(found[0], b.shl(found[1], 16))
+
+    def element(self, row: int, place: Place, signed: bool) -> Value:
+        """One of 8 or 4 bits, as a 32-bit float or integer."""
+        group, register, number = place
+        b, bits = self.e.b, BITS[self.kind]
+        each = 32 // bits
+        stored = register * each + number
+        first = stored // 2 * 4
+        if first >= each * len(self.b):
+            group, first = group + 2, first - each * len(self.b)
+        choice = self._choice(place[0], row, stored)
+        by = b.mul(b.add(choice, first % each), bits)
+        word = b.lshr(self._column(group, first // each), by)
+        return element(self.e, word, self.kind, 0, signed)
+
+
+EMIT: dict[str, EmitFunction] = {
+    "v_swmmac_f32_16x16x32_f16": SparseMatrix("f32", "f16", "f16"),
+    "v_swmmac_f32_16x16x32_bf16": SparseMatrix("f32", "bf16", "bf16"),
+    "v_swmmac_f16_16x16x32_f16": SparseMatrix("f16", "f16", "f16"),
+    "v_swmmac_bf16_16x16x32_bf16": SparseMatrix("bf16", "bf16", "bf16"),
+    "v_swmmac_i32_16x16x32_iu8": SparseMatrix("i32", "iu8", "iu8"),
+    "v_swmmac_i32_16x16x32_iu4": SparseMatrix("i32", "iu4", "iu4"),
+    "v_swmmac_i32_16x16x64_iu4": SparseMatrix("i32", "iu4", "iu4", length=64),
+    **{
+        f"v_swmmac_f32_16x16x32_{a}_{b}": SparseMatrix("f32", a, b) for a in ("fp8", "bf8") for b in ("fp8", "bf8")
+    },
+}

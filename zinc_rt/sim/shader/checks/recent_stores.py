@@ -1,0 +1,64 @@
+"""Who stored where lately, so that a finding of a stale line can name who, and what would have invalidated it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from zinc_rt.sim.shader_engine import Accesses, Ranges, ShaderDispatch
+
+KEPT = 1024  # dispatches
+
+
+@dataclass(frozen=True, slots=True)
+class _Dispatch:
+    serial: int
+    name: str
+    stored: Ranges
+
+
+class RecentStores:
+    """Of one address space's dispatches, in the order in which they ended."""
+
+    def __init__(self) -> None:
+        self._dispatches: deque[_Dispatch] = deque(maxlen=KEPT)
+
+    def add(self, dispatch: ShaderDispatch, serial: int, accesses: Accesses) -> None:
+        """`serial`: the engine's number of the dispatch."""
+        name = f"{dispatch.space.describe(dispatch.program_va)} of {dispatch.label}"
+        self._dispatches.append(_Dispatch(serial, name, accesses.writes + accesses.atomics))
+
+    def writer(self, va: int) -> str:
+        """Who stored there last."""
+        found = self._writer(va, 0)
+        return _NO_WAVE if found is None else found.name
+
+    def _writer(self, va: int, since: int) -> _Dispatch | None:
+        for each in reversed(self._dispatches):
+            if each.serial >= since and any(start <= va < start + size for start, size in each.stored):
+                return each
+        return None
+
+    def explain(self, va: int, filled: int, *, scalar: bool) -> str:
+        """Of a stale line with that VA, which the dispatch with serial `filled` loaded; the newest dispatch is the
+        one whose wave came to it."""
+        cache, operation, instruction = _SCALAR if scalar else _VECTOR
+        by = next((each.name for each in self._dispatches if each.serial == filled), "an earlier dispatch")
+        held, writer = f"the {cache} holds this line since {by}", self._writer(va, filled)
+        if writer is self._dispatches[-1]:
+            return f"{held}; waves of this dispatch stored there since: {instruction} is missing before the load"
+        name = _NO_WAVE if writer is None else writer.name
+        return f"{held}; {name} stored there since: {operation} is missing between them"
+
+
+_NO_WAVE = "the host, the command processor or DMA"
+_VECTOR = (
+    "L0 of a compute unit",
+    "GLV_INV of an ACQUIRE_MEM or RELEASE_MEM",
+    "global_inv scope:SCOPE_DEV (or SE, within a workgroup)",
+)
+_SCALAR = (
+    "scalar cache of a workgroup processor",
+    "GLK_INV of an ACQUIRE_MEM or RELEASE_MEM",
+    "s_dcache_inv",
+)

@@ -1,0 +1,150 @@
+"""Out of line: accesses of waves through the caches that --coherence caches has (docs/shader-memory.md).
+
+A cache is CACHE_LINE records at `cache`, direct-mapped. An access of at most 16 bytes lies in one line or two.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.values import I1, I8, I64, POINTER, VOID
+from zinc_rt.sim.shader.layout import CACHE_LINE, VECTOR_CACHE, CacheShape
+
+_LOADED = ir.FunctionType(I1, [I64, I64, POINTER, POINTER, I64, I1, I64])
+_UPDATED = ir.FunctionType(VOID, [I64, I64, POINTER, I64])
+_DROPPED = ir.FunctionType(VOID, [I64, I64])
+_EMPTIED = ir.FunctionType(VOID, [I64])
+_HELD = 1  # in a tag, beside the line's VA
+
+
+def loaded(b: CodeBuilder, shape: CacheShape) -> ir.Function:
+    """i1(cache, VA, host, data, bytes, past, serial): load to `data`, from the line where one is held and from
+    memory (`host`) where none is, which is held then. `past`: a scope beyond the cache's, from memory always, and
+    the line goes. Whether what was loaded differs from what memory has."""
+    name = f"zrt.loaded{shape.line_bytes}"
+    one = b.helper(f"{name}.line", _LOADED, lambda function: _loaded_line(function, shape))
+
+    def build(function: ir.Function) -> None:
+        b = HelperBuilder(function)
+        cache, va, host, data, size, past, serial = function.args
+        first, rest = _parts(b, va, size, shape)
+        stale = b.local(I1, b.call(one, [cache, va, host, data, first, past, serial]))
+        with b.if_then(b.unequal(rest, 0), likely=False):
+            behind = [cache, b.add(va, first), b.offset(host, first), b.offset(data, first), rest, past, serial]
+            b.store(b.or_(b.load(stale, typ=I1), b.call(one, behind)), stale)
+        b.ret(b.load(stale, typ=I1))
+        b.done()
+
+    return b.helper(name, _LOADED, build)
+
+
+def _loaded_line(function: ir.Function, shape: CacheShape) -> None:
+    b = HelperBuilder(function)
+    cache, va, host, data, size, past, serial = function.args
+    record, tag, held = _line(b, cache, va, shape)
+    with b.if_then(past):
+        with b.if_then(held):
+            b.put(record, CACHE_LINE, "tag", 0)
+        _copy(b, data, host, size)
+        b.ret(I1(0))
+    inside = b.and_(va, shape.line_bytes - 1)
+    kept = b.at(record, CACHE_LINE, "data")
+    with b.if_then(b.not_(held)):
+        _copy(b, kept, b.offset(host, b.sub(0, inside)), I64(shape.line_bytes))
+        b.put(record, CACHE_LINE, "tag", tag)
+        b.put(record, CACHE_LINE, "filled", serial)
+    _copy(b, data, b.offset(kept, inside), size)
+    differs = b.local(I8, 0)
+
+    def compare(index: ir.Value) -> None:
+        one, other = (b.load(b.offset(each, index), typ=I8) for each in (data, host))
+        b.store(b.or_(b.load(differs, typ=I8), b.xor(one, other)), differs)
+
+    b.repeat(size, compare)
+    b.ret(b.unequal(b.load(differs, typ=I8), 0))
+    b.done()
+
+
+def updated(b: CodeBuilder) -> ir.Function:
+    """void(cache, VA, data, bytes): a store of the cache's own waves, which memory has already: lines that are
+    held have it, too; no line is loaded for it."""
+    one = b.helper("zrt.updated.line", _UPDATED, _updated_line)
+
+    def build(function: ir.Function) -> None:
+        b = HelperBuilder(function)
+        cache, va, data, size = function.args
+        first, rest = _parts(b, va, size, VECTOR_CACHE)
+        b.call(one, [cache, va, data, first])
+        with b.if_then(b.unequal(rest, 0), likely=False):
+            b.call(one, [cache, b.add(va, first), b.offset(data, first), rest])
+        b.ret_void()
+        b.done()
+
+    return b.helper("zrt.updated", _UPDATED, build)
+
+
+def _updated_line(function: ir.Function) -> None:
+    b = HelperBuilder(function)
+    cache, va, data, size = function.args
+    record, _, held = _line(b, cache, va, VECTOR_CACHE)
+    with b.if_then(held):
+        inside = b.and_(va, VECTOR_CACHE.line_bytes - 1)
+        _copy(b, b.offset(b.at(record, CACHE_LINE, "data"), inside), data, size)
+    b.ret_void()
+    b.done()
+
+
+def dropped(b: CodeBuilder) -> ir.Function:
+    """void(cache, VA): an atomic was done past the cache; its line is held no more."""
+
+    def build(function: ir.Function) -> None:
+        b = HelperBuilder(function)
+        cache, va = function.args
+        record, _, held = _line(b, cache, va, VECTOR_CACHE)
+        with b.if_then(held):
+            b.put(record, CACHE_LINE, "tag", 0)
+        b.ret_void()
+        b.done()
+
+    return b.helper("zrt.dropped", _DROPPED, build)
+
+
+def invalidate(e: Emitter, name: str, shape: CacheShape) -> None:
+    """The wave's cache, a field of the context, holds nothing any more."""
+
+    def build(function: ir.Function) -> None:
+        b = HelperBuilder(function)
+        [cache] = function.args
+
+        def drop(index: ir.Value) -> None:
+            b.put(b.pointer(b.add(cache, b.mul(index, CACHE_LINE.size_bytes))), CACHE_LINE, "tag", 0)
+
+        b.repeat(shape.lines, drop)
+        b.ret_void()
+        b.done()
+
+    emptied = e.b.helper(f"zrt.emptied{shape.lines}", _EMPTIED, build)
+    cache = e.frame.field(name)
+    with e.b.cold(e.b.unequal(cache, 0)):
+        e.b.call(emptied, [cache])
+
+
+def _line(b: CodeBuilder, cache: ir.Value, va: ir.Value, shape: CacheShape) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """(record the line would be in, its tag, i1: it is there)"""
+    tag = b.or_(b.and_(va, I64(-shape.line_bytes)), _HELD)
+    number = b.urem(b.udiv(va, shape.line_bytes), shape.lines)
+    record = b.pointer(b.add(cache, b.mul(number, CACHE_LINE.size_bytes)))
+    return record, tag, b.equal(b.get(record, CACHE_LINE, "tag"), tag)
+
+
+def _parts(b: CodeBuilder, va: ir.Value, size: ir.Value, shape: CacheShape) -> tuple[ir.Value, ir.Value]:
+    """How many of the bytes lie in the first line, and how many in the next."""
+    room = b.sub(I64(shape.line_bytes), b.and_(va, shape.line_bytes - 1))
+    first = b.select(b.below(size, room), size, room)
+    return first, b.sub(size, first)
+
+
+def _copy(b: CodeBuilder, to: ir.Value, source: ir.Value, size: ir.Value) -> None:
+    b.intrinsic("llvm.memcpy", VOID, to, source, size, I1(0), types=(POINTER, POINTER, I64))

@@ -1,0 +1,75 @@
+"""The caches that waves load through with --coherence caches: their lines, and what makes them go.
+
+There are those of two workgroup processors, each with a scalar cache and two compute units with an L0 each, and
+workgroups come to them by turns: of more, hits on stale lines would only be rarer. Rules: docs/shader-memory.md.
+Sources: LLVM AMDGPUUsage, memory model GFX12 (an L0 a compute unit, written through; a scalar cache a workgroup
+processor; neither coherent with anything; behind them L2, which all share); AMD's RDNA white paper (lines of 128
+and 64 bytes, 32 and 16 KiB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from zinc_rt.sim.shader.layout import CACHE_LINE, CACHE_PROCESSORS, SCALAR_CACHE, VECTOR_CACHE
+
+UNITS = 2 * CACHE_PROCESSORS  # compute units
+EVICTED = 1 / 8  # of the lines held, before each dispatch
+
+
+class LineCaches:
+    """Of one address space. What the seed picks: which caches a dispatch's first workgroup has, which
+    lines go by themselves."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self.vector = np.zeros((UNITS, VECTOR_CACHE.lines), CACHE_LINE.dtype)
+        self.scalar = np.zeros((CACHE_PROCESSORS, SCALAR_CACHE.lines), CACHE_LINE.dtype)
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Of the vector and the scalar caches' lines, in this process."""
+        return int(self.vector.ctypes.data), int(self.scalar.ctypes.data)
+
+    def before_dispatch(self) -> int:
+        """Some lines go. Returns what is added to workgroup numbers to come to their caches."""
+        for lines in (self.vector, self.scalar):
+            lines["tag"][self._random.random(lines.shape) < EVICTED] = 0
+        return int(self._random.integers(UNITS))
+
+    def invalidate(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None:
+        """All lines go, or those that have bytes in (VA, size)."""
+        for lines, line_bytes, chosen in (
+            (self.vector, VECTOR_CACHE.line_bytes, vector),
+            (self.scalar, SCALAR_CACHE.line_bytes, scalar),
+        ):
+            if not chosen:
+                continue
+            tags = lines["tag"]
+            if inside is None:
+                tags[:] = 0
+            else:
+                start, size_bytes = inside
+                tags[(tags + line_bytes > start) & (tags < start + size_bytes)] = 0
+
+    def keep_mapped(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Lines outside of all of these (first VA, VA behind the last) go."""
+        mapped = list(spans)
+        for lines in (self.vector, self.scalar):
+            tags = lines["tag"]
+            tags[~_within(tags, mapped)] = 0
+
+    def filled(self, va: int, *, scalar: bool) -> int:
+        """The serial of the dispatch that loaded the oldest line that is held of this VA; 0: none is."""
+        lines, shape = (self.scalar, SCALAR_CACHE) if scalar else (self.vector, VECTOR_CACHE)
+        held = lines[lines["tag"] == (va & -shape.line_bytes | 1)]
+        return int(held["filled"].min()) if held.size else 0
+
+
+def _within(tags: np.ndarray, spans: Sequence[tuple[int, int]]) -> np.ndarray:
+    found = np.zeros(tags.shape, bool)
+    for start, end in spans:
+        found |= (tags >= start) & (tags < end)
+    return found
