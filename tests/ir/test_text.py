@@ -23,7 +23,7 @@ buffer act.norm [tokens, 64] f32 activation
 
 act.embd = EMBED(request[slot].token_id, model.embed_table) label "embd"
 # heads of 16
-act.norm = RMS_NORM(act.embd, -) {eps=1e-06, size=16} layer 0 label "attn_norm-0"
+act.norm = RMS_NORM(act.embd, -, -) {eps=1e-06, size=16} layer 0 label "attn_norm-0"
 BARRIER()
 """
 

@@ -116,6 +116,14 @@ def test_a_projection_of_a_norm_onto_a_residual_is_its_parts_to_the_bit(ordering
     close(got, want, 2 * product_limit(h, w, ordering) + 1e-5, relative=False)
 
 
+def test_a_norm_added_to_a_residual_is_both_to_the_bit() -> None:
+    x, residual, w = floats(1, 3, 96), floats(2, 3, 96, scale=20), weight(floats(3, 32))
+    for norm_w in (w, None):
+        normed = run(Op.RMS_NORM, "canonical-1", x, norm_w, eps=CEPS, size=32)
+        got = run(Op.RMS_NORM, "canonical-1", x, norm_w, residual, eps=CEPS, size=32)
+        same(got, run(Op.ADD, "canonical-1", residual, normed))
+
+
 @pytest.mark.parametrize(("activation", "op"), [("silu", Op.SWIGLU), ("gelu", Op.GEGLU)])
 def test_gate_up_with_an_activation_is_that_of_both(activation: str, op: Op) -> None:
     x, norm_w = floats(1, 2, 96), weight(floats(2, 96))

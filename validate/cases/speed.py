@@ -39,7 +39,7 @@ CASES: tuple[Case, ...] = (
     *(_plain(Op.MATMUL, _of(T=64, N=1024, K=HIDDEN, one=1), dtype=d, without=_OPTIONS) for d in _TYPES),
     *(_plain(Op.EMBED, _of(T=1, V=1024, D=HIDDEN), dtype=d) for d in _TYPES),
     _plain(Op.LM_HEAD, _of(T=1, L=1, V=VOCABULARY, D=1024), dtype="q6_k", without=("bias",)),
-    _plain(Op.RMS_NORM, _of(T=1, K=HIDDEN), {"size": HIDDEN, "eps": 1e-6}),
+    _plain(Op.RMS_NORM, _of(T=1, K=HIDDEN), {"size": HIDDEN, "eps": 1e-6}, without=("residual",)),
     _plain(Op.RESIDUAL_RMS_NORM, _of(T=1, D=HIDDEN), {"eps": 1e-6}),
     *(_plain(op, _of(T=1, N=INNER)) for op in (Op.ADD, Op.SIGMOID_MUL)),
     *(_plain(op, _of(T=1, rest=INNER)) for op in (Op.SWIGLU, Op.GEGLU)),

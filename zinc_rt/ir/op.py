@@ -173,8 +173,8 @@ OPS: dict[Op, OpSpec] = {
     for spec in (
         OpSpec(Op.EMBED, (_i("token_id", "T"), _w("table", "V", "D")), (_f("hidden", "T", "D"),)),
         OpSpec(
-            Op.RMS_NORM,  # over groups of `size` neighbours: the whole row, or each head
-            (_f("x", "T", "K"), _w("weight", "size", optional=True)),
+            Op.RMS_NORM,  # over groups of `size` neighbours, the whole row or each head; added to residual
+            (_f("x", "T", "K"), _w("weight", "size", optional=True), _f("residual", "T", "K", optional=True)),
             (_f("y", "T", "K"),),
             (_EPS, Attr("size", int)),
             ("K % size == 0",),

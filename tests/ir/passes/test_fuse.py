@@ -205,3 +205,20 @@ def test_what_an_expert_is_scaled_by_is_no_residual() -> None:
     fused = fuse(builder.build(), always)
     assert [node.op for node in fused.nodes] == [Op.MOE_DOWN_ACC, Op.ADD]
     assert fused.nodes[0].inputs[5:] == ("act.r[1]", "act.r[1]")
+
+
+def test_a_norm_of_what_is_added_is_added_by_it() -> None:
+    graph = model_graph("gemma4-q")
+    fused = fuse(graph, always)
+    verify(fused)
+    summed = [node for node in fused.nodes if node.op is Op.RMS_NORM and node.inputs[2] != ABSENT]
+    assert summed and not ops(fused)[Op.ADD] and not ops(fused)[Op.RESIDUAL_RMS_NORM]
+    none = fuse(graph, lambda node, of: node.op is not Op.RMS_NORM)
+    assert all(node.inputs[2] == ABSENT for node in none.nodes if node.op is Op.RMS_NORM)
+
+
+def test_heads_are_one_node_though_keys_were_written_before_queries_were_projected() -> None:
+    graph = model_graph("gemma4-q")
+    assert ops(fuse(graph, always))[Op.RMS_NORM_FUSED_ROPE_KV_WRITE] == ops(graph)[Op.KV_WRITE_BATCHED] > 0
+    apart = fuse(graph, lambda node, of: node.op is not Op.RMS_NORM_FUSED_QKV)
+    assert not ops(apart)[Op.RMS_NORM_FUSED_ROPE_KV_WRITE]

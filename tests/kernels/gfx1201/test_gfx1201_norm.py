@@ -43,3 +43,10 @@ def test_no_epsilon_divides_by_zero() -> None:
 def test_the_epsilon_may_be_large_or_denormal() -> None:
     for eps in (1e-45, 1e-30, 3e38):
         check(Op.RMS_NORM, floats(1, 2, 96) * np.float32(1e-22), eps=eps, size=96)
+
+
+@pytest.mark.parametrize(("columns", "size"), [(5, 5), (128, 128), (300, 100), (1029, 1029)])
+def test_a_norm_added_to_a_residual(columns: int, size: int) -> None:
+    x, residual, w = floats(1, 3, columns, scale=3), floats(2, 3, columns, scale=20), weight(floats(3, size))
+    check(Op.RMS_NORM, x, w, residual, eps=1e-6, size=size, capacity={"tokens": 4})
+    check(Op.RMS_NORM, x, None, residual, eps=1e-6, size=size)

@@ -94,6 +94,20 @@ def projection_sum(uses: Uses, index: int) -> Fusion | None:
     return None
 
 
+def norm_sum(uses: Uses, index: int) -> Fusion | None:
+    """A residual and the norm that is added to it, by the norm."""
+    add = uses.node(index)
+    if add.op is not Op.ADD:
+        return None
+    for normed, residual in (add.inputs, add.inputs[::-1]):
+        made = uses.maker(normed, Op.RMS_NORM)
+        if made is None or normed == residual or given(uses.node(made), "residual"):
+            continue
+        node = with_operands(uses.node(made), residual=residual)
+        return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (made, index))
+    return None
+
+
 def experts_sum(uses: Uses, index: int) -> Fusion | None:
     """What the sum of the chosen experts is added to, by the node of that sum; once before and once behind it."""
     add = uses.node(index)
@@ -134,7 +148,7 @@ def norm_qkv(uses: Uses, index: int) -> Fusion | None:
         return None
     fused = Node(
         Op.RMS_NORM_FUSED_QKV,
-        (*norm.inputs, *(node.inputs[1] for node in nodes), *(node.inputs[2] for node in nodes)),
+        (*norm.inputs[:2], *(node.inputs[1] for node in nodes), *(node.inputs[2] for node in nodes)),
         tuple(node.outputs[0] for node in nodes),
         MappingProxyType({"eps": norm.attrs["eps"]}),
         nodes[0].layer,
@@ -162,7 +176,7 @@ def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
         return None
     fused = Node(
         Op.RMS_NORM_FUSED_MLP_GATE_UP,
-        (*uses.node(norm).inputs, gate.inputs[1], up.inputs[1]),
+        (*uses.node(norm).inputs[:2], gate.inputs[1], up.inputs[1]),
         product.outputs,
         MappingProxyType({"eps": uses.node(norm).attrs["eps"], "activation": activation}),
         product.layer,
@@ -210,15 +224,15 @@ def projections_of_norm(uses: Uses, index: int) -> tuple[int, ...]:
 
 
 def _of_rows(uses: Uses, index: int) -> bool:
-    """Whether a norm is that of whole rows, with a weight."""
+    """Whether a norm is that of whole rows, with a weight, and no sum."""
     norm = uses.node(index)
-    x, weight = norm.inputs
-    return weight != ABSENT and int(norm.attrs["size"]) == uses.graph.buffers[x].shape[-1]
+    x, weight, residual = norm.inputs
+    return weight != ABSENT and residual == ABSENT and int(norm.attrs["size"]) == uses.graph.buffers[x].shape[-1]
 
 
 def _of_norm(node: Node, norm: Node) -> Node:
     """A node of the norm of what the norm reads."""
-    x, weight = norm.inputs
+    x, weight, _ = norm.inputs
     node = with_operands(node, x=x, norm_w=weight)
     return replace(node, attrs=MappingProxyType({**node.attrs, "eps": norm.attrs["eps"]}))
 
@@ -238,11 +252,11 @@ def with_operands(node: Node, **operands: str) -> Node:
 def residual_norm(uses: Uses, index: int) -> Fusion | None:
     """hidden = a + b, then its norm over the whole row: both by one node."""
     norm = uses.node(index)
-    hidden, weight = norm.inputs[:2] if norm.op is Op.RMS_NORM else (ABSENT, ABSENT)
-    at = uses.written.get(hidden)
-    if weight == ABSENT or at is None or uses.node(at).op is not Op.ADD:
+    if norm.op is not Op.RMS_NORM or not _of_rows(uses, index):
         return None
-    if int(norm.attrs["size"]) != uses.graph.buffers[hidden].shape[-1]:
+    hidden, weight, _ = norm.inputs
+    at = uses.written.get(hidden)
+    if at is None or uses.node(at).op is not Op.ADD:
         return None
     add = uses.node(at)
     fused = Node(
@@ -313,17 +327,19 @@ def _head_norm(uses: Uses, name: str, head_dim: int) -> int | None:
     if index is None:
         return None
     node = uses.node(index)
-    return index if node.inputs[1] != ABSENT and int(node.attrs["size"]) == head_dim else None
+    weight, residual = node.inputs[1:]
+    return index if weight != ABSENT and residual == ABSENT and int(node.attrs["size"]) == head_dim else None
 
 
 RULES: tuple[Rule, ...] = (
-    norm_rope_kv_write,
     experts_gate_up,
     experts_sum,
     experts_sum,
     projection_sum,
-    residual_norm,  # where no projection takes the sum
+    norm_sum,
+    residual_norm,  # where nothing before takes the sum
     norm_qkv,
+    norm_rope_kv_write,  # once queries, keys and values come from one node, whatever their order was
     norm_mlp_gate_up,
     norm_projections,
     norm_router,

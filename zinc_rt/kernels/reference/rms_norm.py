@@ -8,11 +8,21 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 from zinc_rt.kernels.weight import Weight
 
 
-def rms_norm(math: Arithmetic, x: np.ndarray, weight: Weight | None, *, eps: float, size: int) -> np.ndarray:
-    """x [T, K] in groups of `size`, weight (size,) or none -> (x r) w with r = 1 / sqrt(mean(x^2) + eps)."""
+def rms_norm(
+    math: Arithmetic,
+    x: np.ndarray,
+    weight: Weight | None,
+    residual: np.ndarray | None = None,
+    *,
+    eps: float,
+    size: int,
+) -> np.ndarray:
+    """x [T, K] in groups of `size`, weight (size,) or none -> (x r) w with r = 1 / sqrt(mean(x^2) + eps), and that
+    added to residual [T, K] where there is one."""
     groups = x.reshape(len(x), -1, size)
     mean_square = math.dot(groups, groups) / np.float32(size)
     y = groups * math.rsqrt(mean_square + np.float32(eps))[..., None]
     if weight is not None:
         y = y * math.dequantise(weight)
-    return y.reshape(x.shape)
+    y = y.reshape(x.shape)
+    return y if residual is None else residual + y

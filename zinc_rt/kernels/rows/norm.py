@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import Launch, Ref
+from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.rows.elementwise import rowwise
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -34,18 +37,28 @@ def residual_norm_launch(
     return Launch("residual_rms_norm", (x, residual, weight, y, hidden), (columns, float(eps)), (1, rows, 1))
 
 
-def rms_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    x, weight = node.inputs
+def rms_norm(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, weight, residual = node.inputs
     rows, columns = row_shape(graph, x)
-    yield norm_launch(
+    out = Ref(node.outputs[0])
+    in_one = residual != ABSENT and "rms_norm_sum" in tuning.own_kernels
+    apart = residual != ABSENT and not in_one
+    normed = Temp("normed", 4 * columns * (capacity[rows] if isinstance(rows, str) else rows)) if apart else out
+    launch = norm_launch(
         Ref(x),
         None if weight == ABSENT else Ref(weight),
-        Ref(node.outputs[0]),
+        normed,
         rows=rows,
         columns=columns,
         size=int(node.attrs["size"]),
         eps=float(node.attrs["eps"]),
     )
+    if in_one:
+        launch = replace(launch, kernel="rms_norm_sum", buffers=(*launch.buffers, Ref(residual)))
+    yield launch
+    if apart:
+        yield SYNC
+        yield rowwise(tuning, "add", (Ref(residual), normed, out), rows, columns)
 
 
 def residual_rms_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
@@ -58,6 +71,6 @@ def residual_rms_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return (
-        Entry(Op.RMS_NORM, rms_norm, tuning.orderings, F32),
+        Entry(Op.RMS_NORM, partial(rms_norm, tuning), tuning.orderings, F32),
         Entry(Op.RESIDUAL_RMS_NORM, residual_rms_norm, tuning.orderings, F32),
     )

@@ -1,0 +1,28 @@
+// RMS_NORM with a residual: y = residual + (x * 1 / sqrt(dot(x, x) / size + eps)) * w over groups of `size` neighbours, f32.
+// Buffers: x, weight or 0, y, residual. Constants: size, eps, columns of a row. Grid: groups of a row, rows.
+.set NORM_RESIDUAL, 0
+.set NORM_SUM, 1
+.include "zrt.inc"
+.include "arith.inc"
+.include "norm.inc"
+
+zrt_kernel name=rms_norm_sum, buffers=4, constants=3, threads=32, vgprs=NORM_VGPRS, sgprs=24
+    s_clause 3
+    s_load_b64 s[4:5], s[0:1], 0
+    s_load_b128 s[8:11], s[0:1], 8
+    s_load_b64 s[22:23], s[0:1], 24
+    s_load_b96 s[12:14], s[0:1], 32
+    s_and_b32 s2, ttmp7, 0xffff
+    s_wait_kmcnt 0
+    s_mul_hi_u32 s3, s2, s14
+    s_mul_i32 s2, s2, s14
+    s_mul_i32 s16, ttmp9, s12
+    s_mov_b32 s17, 0
+    s_add_nc_u64 s[2:3], s[2:3], s[16:17]
+    s_lshl_b64 s[2:3], s[2:3], 2
+    s_add_nc_u64 s[4:5], s[4:5], s[2:3]
+    s_add_nc_u64 s[10:11], s[10:11], s[2:3]
+    s_add_nc_u64 s[22:23], s[22:23], s[2:3]
+    norm_reciprocal
+    norm_apply
+zrt_end
