@@ -29,6 +29,7 @@ from zinc_rt.sim.facts import DEFAULT, SWITCHES
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
 from zinc_rt.sim.tables import sdma_packets
+from zinc_rt.sim.tables.aql import AqlType
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parent / "sim"
@@ -182,6 +183,7 @@ def test_marks_are_such_as_the_device_notes() -> None:
         *(f"ioctl {handler.ioctl.name}" for handler in HANDLERS),
         *(f"packet {row.name}" for row in ROWS if row.opcode in EXECUTE),
         *(f"sdma {row.name}" for row in sdma_packets.PACKETS.values()),
+        *(f"aql {each.name}" for each in AqlType),
         *(f"chip {key}" for key in CHIPS),
         *(f"kernel {key}" for key in LINUX_VERSIONS),
         *(f"op {name}{form}" for name in mnemonics() for form in ("", "_dpp", "_e64")),

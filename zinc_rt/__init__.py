@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zinc_rt.launching.launch import launch as launch
     from zinc_rt.llm import LLM as LLM
     from zinc_rt.sampling import Sampling as Sampling
 
 __version__ = "0.1.0"
-_LAZY = {"LLM": "zinc_rt.llm", "Sampling": "zinc_rt.sampling"}  # a command's --help must not load a runtime
+_LAZY = {  # a command's --help must not load a runtime
+    "LLM": "zinc_rt.llm",
+    "Sampling": "zinc_rt.sampling",
+    "launch": "zinc_rt.launching.launch",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -35,12 +35,15 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 
 _CORE = "backends exec ir kernels lower mem model settings"
-_ENGINE = f"{_CORE} resident runner graph_store variants context_memory prefill sampling generate engine devices"
+_ENGINE = (
+    f"{_CORE} resident runner graph_store vram_fit variants context_memory prefill sampling generate engine "
+    "devices"
+)
 _HOST = (
     "sim kmd pm4 isa facts checked file_lock gpu_lock arguments terminal command_observer cli commands report "
     "code_version rooms host"
 )
-_ALL = f"{_ENGINE} llm batching text sched serve spirv {_HOST}"
+_ALL = f"{_ENGINE} llm launching batching text sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
     # what a model is and what computes it
@@ -68,7 +71,8 @@ ROOMS: dict[str, Room] = {
     "gpu_lock": _room("file_lock"),
     "resident": _room(_CORE, computes=True),
     "graph_store": _room(_CORE, computes=True),
-    "variants": _room(f"{_CORE} resident graph_store", computes=True),
+    "vram_fit": _room(f"{_CORE} resident", computes=True),
+    "variants": _room(f"{_CORE} resident graph_store vram_fit", computes=True),
     "runner": _room(f"{_CORE} resident variants", computes=True),
     "context_memory": _room("mem model", computes=True),
     "engine": _room(f"{_CORE} resident graph_store variants runner context_memory", computes=True),
@@ -77,6 +81,7 @@ ROOMS: dict[str, Room] = {
     "generate": _room(_ENGINE, computes=True),
     "text": _room("model"),
     "batching": _room(f"{_ENGINE} sampling text sched code_version"),
+    "launching": _room("devices backends kmd pm4 isa sim arguments"),  # code that others compiled
     "llm": _room(f"{_ENGINE} sched batching"),
     # many requests
     "sched": _room("exec mem ir sampling file_lock"),

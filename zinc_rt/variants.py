@@ -16,12 +16,12 @@ from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
 from zinc_rt.lower import planned, refusal
-from zinc_rt.mem.plan import plan_memory, size_bytes
-from zinc_rt.mem.residency import SETTING, Experts, Residency, experts_of, place_weights, room_beside
+from zinc_rt.mem.residency import SETTING, Experts, Residency
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
-from zinc_rt.resident import Resident, Variant, capacity_of
+from zinc_rt.resident import Resident, Variant
+from zinc_rt.vram_fit import fit
 
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
 MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
@@ -110,24 +110,16 @@ class Variants:
                     next=f"unset {SETTING}, or use t1 or t2",
                 )
             return None
-        sizes = {name: self.backend.kernels.packed_bytes(weight) for name, weight in model.weights.items()}
-        return place_weights(
-            experts_of(model.graph),
-            sizes,
-            experts=self._experts,
-            room_bytes=self._room_bytes(model, memory_bytes, sum(sizes.values())),
-        )
-
-    def _room_bytes(self, model: Model, memory_bytes: int, weight_bytes: int) -> int | None:
-        """What VRAM has for weights, beside the largest variant's other memory and a reserve; None where there is
-        plainly enough."""
-        states = sum(size_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
-        if weight_bytes + states < memory_bytes // 2:
-            return None
         most = self._capacities[-1]
-        rows = most if self.limits.rows is None else min(most, self.limits.rows)
-        plan = plan_memory(model.graph, capacity=capacity_of((most, min(self.limits.slots, most), rows)))
-        return room_beside(plan, memory_bytes)
+        return fit(
+            model,
+            self.backend.kernels,
+            memory_bytes,
+            tokens=most,
+            rows=most if self.limits.rows is None else min(most, self.limits.rows),
+            experts=self._experts,
+            overrides=self._overrides,
+        )
 
     def fitting(
         self,

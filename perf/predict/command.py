@@ -281,12 +281,7 @@ def _show_memory(
         terminal.show(f"  memory: {error}", out=out)
         return
     placed = found.residency
-    measure["weights"] = {
-        "vram_bytes": placed.vram_bytes,
-        "host_bytes": placed.host_bytes,
-        "host_layers": list(placed.layers),
-        "host_bytes_a_token": placed.token_bytes,
-    }
+    measure["weights"] = placed.as_dict()
     terminal.show(f"\n  memory: {placed.text}", out=out)
     if not placed.host or work.tokens > 1:
         return

@@ -31,6 +31,7 @@ LINES = {
     "doctor": "",
     "golden make": "--model MODEL --tokens 1,2 --steps 0 --tier t1 -o OUT.npz",
     "kernel-test": "--kernel add --most 1 --jobs 1",
+    "launch": "MODEL --kernel k",
     "logits": "--model MODEL --tokens 1,2 --out OUT.npz",
     "mem-test": "",
     "perf bench": "--model MODEL --tier t1 --prompt-tokens 2 --tokens 2 --runs 2",

@@ -40,12 +40,7 @@ def describe_run(report: Report, engine: Engine) -> None:
     report.shortcuts = [*engine.settings.clamps(), *([unchecked] if unchecked else [])]
     report.direct_compute_kind = engine.backend.kernels.target
     if residency := engine.variants.residency:
-        report.details["weights"] = {
-            "vram_bytes": residency.vram_bytes,
-            "host_bytes": residency.host_bytes,
-            "host_layers": list(residency.layers),
-            "host_bytes_a_token": residency.token_bytes,
-        }
+        report.details["weights"] = residency.as_dict()
     if expanded := expanded_weights(engine):
         report.details["expanded"] = [asdict(each) for each in expanded]
     describe_ran(report, engine)

@@ -6,7 +6,7 @@ import argparse
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
@@ -14,6 +14,7 @@ from zinc_rt.cli import Command
 from zinc_rt.commands.options import settings
 from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable, readable_size
 from zinc_rt.errors import InputError, UsageError, ZincError
+from zinc_rt.mem.residency import Experts, Residency
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from zinc_rt.mem.context_bytes import PageGroupSpec
     from zinc_rt.mem.plan import MemoryPlan
     from zinc_rt.mem.traffic import Traffic
-    from zinc_rt.model.builder import SequenceLimits
+    from zinc_rt.model.builder import Model, SequenceLimits
     from zinc_rt.model.gguf import GGUFFile, Tensor
     from zinc_rt.report import Report, Result, Status
     from zinc_rt.settings import Settings
@@ -35,6 +36,7 @@ examples:
   zinc-rt inspect --model M.gguf --tensors
   zinc-rt inspect --model M.gguf --check                 NaN and infinity among the weights and their scales
   zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --step-tokens 512 --plan-json plan.json
+  zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --lookahead 4 --vram 32     does it fit, and what lies where
   zinc-rt inspect --model M.gguf --graph > M.ir
 """
 WIDTH = 72  # of a metadata value
@@ -66,6 +68,17 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "--position", type=int, metavar="P", help="the decoded token's position (default: the context's last)"
     )
+    plan.add_argument(
+        "--lookahead",
+        type=int,
+        metavar="N",
+        default=0,
+        help="tokens that each request may guess ahead: a step has slots x (1 + N) tokens and rows of logits",
+    )
+    plan.add_argument(
+        "--vram", type=float, metavar="GB", help="what lies where on a GPU of so much memory, in 10^9 bytes"
+    )
+    plan.add_argument("--experts", choices=get_args(Experts), help="with --vram: as ZINC_RT_EXPERTS has it")
     plan.add_argument("--plan-json", metavar="FILE", help="write the plan, buffer by buffer")
     add_json(made)
     return made
@@ -78,6 +91,10 @@ def _inspect(arguments: argparse.Namespace) -> int:
     for name, value in (("--slots", arguments.slots), ("--step-tokens", arguments.step_tokens)):
         if value < 1:
             raise UsageError(f"{name} {value}: wanted 1 or more")
+    if arguments.lookahead < 0:
+        raise UsageError(f"--lookahead {arguments.lookahead}: wanted 0 or more")
+    if arguments.vram is not None and not 0 < arguments.vram < float("inf"):
+        raise UsageError(f"--vram {arguments.vram:g}: wanted gigabytes, more than 0")
     if arguments.check and arguments.graph:
         raise UsageError("--graph prints the graph and nothing else", next="leave one of --graph and --check out")
     if len(arguments.models) > 1 and (arguments.plan_json or arguments.graph):
@@ -106,7 +123,7 @@ def _one(path: str, arguments: argparse.Namespace) -> Report:
     except UsageError:
         raise
     except ZincError as error:
-        if arguments.graph or arguments.plan_json:
+        if arguments.graph or arguments.plan_json or arguments.vram is not None or arguments.lookahead:
             raise
         reason = str(error)
     if needs is not None and arguments.graph:
@@ -282,6 +299,7 @@ class _Needs:
     traffic: tuple[Traffic, ...]
     limits: SequenceLimits
     position: int
+    residency: Residency | None = None  # on a GPU of the memory that was named
 
     @staticmethod
     def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _Needs:
@@ -295,6 +313,7 @@ class _Needs:
         from zinc_rt.model.builder import SequenceLimits
         from zinc_rt.model.registry import build_model
         from zinc_rt.resident import capacity_of
+        from zinc_rt.vram_fit import steps_of
 
         if not gguf.tensors:
             raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
@@ -303,10 +322,11 @@ class _Needs:
             say(f"warning   {warning}")
         overrides = overrides_of(knobs)
         check_context_memory(gguf, limits, overrides=overrides, state=False)
-        tokens = arguments.step_tokens
+        ahead = steps_of(gguf, limits, arguments.lookahead) if arguments.lookahead else 1
+        tokens = max(arguments.step_tokens, ahead)
         decode = build_model(gguf, limits, "decode", overrides=overrides)
         model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)
-        plan = plan_memory(model.graph, capacity=capacity_of((tokens, min(limits.slots, tokens), 1)))
+        plan = plan_memory(model.graph, capacity=capacity_of((tokens, min(limits.slots, tokens), ahead)))
         position = limits.ctx - 1 if arguments.position is None else arguments.position
         if not 0 <= position < limits.ctx:
             raise UsageError(f"--position {position}: wanted 0 to {limits.ctx - 1}, inside the context")
@@ -319,6 +339,7 @@ class _Needs:
             decode_traffic(decode.graph, position=position),
             limits,
             position,
+            _residency(model, tokens, ahead, arguments, knobs),
         )
 
     def print(self, out: TextIO) -> None:
@@ -332,6 +353,8 @@ class _Needs:
             for heap, role, payload, total in self._heaps()
         ]
         _table(out, ("heap", "what", "bytes", "padding", "total"), rows)
+        if self.residency is not None:
+            terminal.show(f"\n{self.residency.text}", out=out)
         terminal.show("\nwhat a context takes, F32", out=out)
         held = f"a sequence of {self.limits.ctx}"
         _table(out, ("", "layers", "a token", f"a page of {self.limits.page_tokens}", held), self._context())
@@ -392,6 +415,7 @@ class _Needs:
                     for heap, role, payload, total in self._heaps()
                 ],
             },
+            **({"weights": self.residency.as_dict()} if self.residency is not None else {}),
             "traffic": {
                 "position": self.position,
                 "read_bytes": sum(row.read_bytes for row in self.traffic),
@@ -399,6 +423,25 @@ class _Needs:
                 "classes": [asdict(row) for row in self.traffic],
             },
         }
+
+
+def _residency(
+    model: Model, tokens: int, rows: int, arguments: argparse.Namespace, knobs: Settings
+) -> Residency | None:
+    """Where the weights lie on a GPU of --vram bytes, as gfx1201 packs them. Raises InputError where they do not
+    fit."""
+    from zinc_rt.engine import overrides_of
+    from zinc_rt.kernels.sets import kernel_set
+    from zinc_rt.vram_fit import fit
+
+    kernels = kernel_set("gfx1201")
+    if arguments.vram is None or kernels is None:
+        return None
+    experts = arguments.experts or knobs.experts
+    memory_bytes = int(arguments.vram * 1e9)
+    return fit(
+        model, kernels, memory_bytes, tokens=tokens, rows=rows, experts=experts, overrides=overrides_of(knobs)
+    )
 
 
 def _table(out: TextIO, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

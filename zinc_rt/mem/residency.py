@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir.graph import OpGraph
@@ -44,6 +44,15 @@ class Residency:
     token_bytes: int
     host: frozenset[str]
     layers: tuple[int, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For reports."""
+        return {
+            "vram_bytes": self.vram_bytes,
+            "host_bytes": self.host_bytes,
+            "host_layers": list(self.layers),
+            "host_bytes_a_token": self.token_bytes,
+        }
 
     @property
     def text(self) -> str:

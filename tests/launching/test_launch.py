@@ -1,0 +1,160 @@
+"""`zinc-rt launch`: kernels that clang compiled, in one process and by command, healthy and faulty."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from code_objects import TARGETS, build, code_object
+
+import zinc_rt
+from zinc_rt.commands.launch import main
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.kernels.assemble import available
+from zinc_rt.launching.code_object import read_code_object
+from zinc_rt.launching.launch import LaunchStopped
+from zinc_rt.launching.msgpack import unpack
+from zinc_rt.launching.values import Lds, inout, out, parse
+
+SIZE = 1000
+
+
+def run(kernel: str, name: str = "gfx1201_32", **more: Any) -> Any:
+    return zinc_rt.launch(code_object(name), kernel, device="sim", sanitizer="full", **more)
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+def test_saxpy_is_numpys(wave: int) -> None:
+    x, y = np.random.default_rng(7).standard_normal((2, SIZE)).astype(np.float32)
+    args = {"y": inout(y), "x": x, "a": np.float32(3), "n": np.int32(SIZE)}
+    done = run("saxpy", f"gfx1201_{wave}", grid=4, block=256, args=args)
+    exact = (3 * x.astype(np.float64) + y).astype(np.float32)
+    assert np.array_equal(done.outputs["y"], exact), "one fused multiply-add, rounded once"
+    assert done.findings == ()
+    assert done.device["simulated"]
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+def test_scratch_holds_each_lanes_own(wave: int) -> None:
+    args = {"out": out(128, np.int32), "step": np.int32(3)}
+    done = run("gather", f"gfx1201_{wave}", grid=2, block=64, args=args)
+    steps = sum((k * 7 + 3) % 40 for k in range(0, 40, 2))
+    assert np.array_equal(done.outputs["out"], np.arange(128) * steps)
+    assert done.findings == ()
+
+
+def test_lds_static_and_dynamic() -> None:
+    values = np.arange(128, dtype=np.int32)
+    done = run("reverse", grid=2, block=64, args={"out": out(128, np.int32), "in": values})
+    assert np.array_equal(done.outputs["out"], 2 * values.reshape(2, 64)[:, ::-1].reshape(-1))
+    args = {"out": out(64, np.int32), "in": values[:64], "held": Lds(256)}
+    done = run("rotate", grid=1, block=64, args=args)
+    assert np.array_equal(done.outputs["out"], np.roll(values[:64], -1))
+
+
+def test_hidden_arguments_tell_the_shape() -> None:
+    done = run("shape", grid=(2, 3, 4), block=(8, 4), args={"out": out(10, np.uint32)})
+    assert done.outputs["out"].tolist() == [2, 3, 4, 8, 4, 1, 0, 0, 0, 3]
+
+
+def test_an_access_beyond_a_buffer_is_found_to_the_byte() -> None:
+    y = np.zeros(SIZE, np.float32)
+    args = {"y": inout(y), "x": y, "a": np.float32(1), "n": np.int32(SIZE + 1)}
+    (found,) = run("saxpy", grid=4, block=256, args=args).findings
+    assert found.rule == "out-of-bounds"
+    assert "saxpy+0x0" in found.first
+    assert "workgroup (3, 0, 0)" in found.first
+
+
+def test_a_fault_ends_the_launch_with_its_finding() -> None:
+    args = {"out": out(8, np.uint32), "in": out(8, np.uint32), "held": Lds(1 << 16)}
+    with pytest.raises(InputError, match="bytes of LDS"):
+        run("rotate", grid=1, block=64, args=args | {"held": Lds((1 << 16) + 4)})
+    small = {"out": out(4, np.int32), "step": np.int32(0)}
+    with pytest.raises(LaunchStopped) as stop:
+        run("gather", grid=1 << 15, block=64, args=small)
+    assert any(each.error for each in stop.value.findings)
+
+
+SAXPY = {"y": out(4, np.float32), "x": out(4, np.float32), "a": np.float32(1), "n": np.int32(4)}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args", "words"),
+    [
+        ("saxpi", SAXPY, ["no kernel saxpi", "saxpy", "gather, reverse"]),
+        ("saxpy", {"y": SAXPY["y"]}, ["takes 4 arguments, 1 were given", "global_buffer, 8 bytes at 8"]),
+        ("saxpy", SAXPY | {"n": np.int64(4)}, ["n is int64", "by_value, 4 bytes at 20"]),
+        ("saxpy", SAXPY | {"x": np.float32(4)}, ["x is float32", "global_buffer"]),
+        ("saxpy", SAXPY | {"n": SAXPY["x"]}, ["n is a buffer", "by_value"]),
+    ],
+    ids=["kernel", "count", "size", "scalar for a buffer", "buffer for a scalar"],
+)
+def test_arguments_that_do_not_fit_are_named(kernel: str, args: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        run(kernel, grid=1, block=64, args=args)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_code_of_another_chip_names_both() -> None:
+    with pytest.raises(InputError, match=r"gfx1100.*gfx1201"):
+        run("shape", "gfx1100_32", grid=1, block=64, args={"out": out(10, np.uint32)})
+
+
+def test_no_file_cut_short_or_damaged_ends_in_a_traceback() -> None:
+    whole = code_object()
+    for size in range(0, len(whole), 97):
+        with pytest.raises(InputError):
+            read_code_object(whole[:size], "k.co")
+    random = np.random.default_rng(1)
+    for _ in range(200):
+        data = bytearray(whole)
+        for place in random.integers(0, len(data), 4):
+            data[place] = random.integers(256)
+        try:
+            read_code_object(bytes(data), "k.co")
+        except InputError:
+            continue
+
+
+def test_messagepack_by_hand() -> None:
+    """The examples of spec.md's formats."""
+    data = bytes.fromhex("85 a1 61 93 01 ff cd0100 a1 62 c3 a1 63 c0 a1 64 d2fffffffe a1 65 cb3ff8000000000000")
+    assert unpack(data, "") == {"a": [1, -1, 256], "b": True, "c": None, "d": -2, "e": 1.5}
+    with pytest.raises(InputError):
+        unpack(b"\x91" * 40, "nested")
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "x=f32", "x=f33:1", "x=in:f32[4]:best", "x=in:f32[]", "n=i8:300", "x=lds:a"]
+)
+def test_an_argument_that_cannot_be_read_is_bad_usage(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse(text)
+
+
+def test_the_command_compares_and_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, wanted, report = tmp_path / "k.co", tmp_path / "want.npz", tmp_path / "r.json"
+    code.write_bytes(code_object())
+    expected = np.roll(np.arange(64, dtype=np.int32), -1)
+    np.savez(wanted, o=expected)
+    words = [str(code), "--kernel", "rotate", "--block", "64", "--device", "sim", "--expect", str(wanted)]
+    words += ["--arg", "o=out:i32[64]", "--arg", "i=in:i32[64]:range", "--arg", "l=lds:256", "--json", str(report)]
+    assert main(words) == 0
+    assert "o: 0 of 64 differ" in capsys.readouterr().out
+    expected[5] = 0
+    np.savez(wanted, o=expected)
+    assert main(words) == 1
+    assert "o: 1 of 64 differ; first at [5]: 6, wanted 0" in capsys.readouterr().out
+    (result,) = json.loads(report.read_text())["results"]
+    assert result["measure"]["expected"][0]["first"] == [5]
+
+
+@pytest.mark.skipif(not available(), reason="the package ziglang is not installed")
+def test_the_code_objects_are_what_their_source_makes() -> None:
+    for name, target in TARGETS.items():
+        assert build(*target) == code_object(name)

@@ -1,0 +1,1 @@
+"""One kernel of a code object that others compiled: loaded, given arguments, launched, its outputs read."""

@@ -1,0 +1,182 @@
+"""A code object as a loader needs it: the image of its segments, and what its metadata says of each kernel.
+
+LLVM AMDGPUUsage, "Code Object": ELF64 with PT_LOAD segments, a descriptor NAME.kd for each kernel, and a note of
+type NT_AMDGPU_METADATA whose content is MessagePack.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.errors import InputError
+from zinc_rt.isa.elf import read_elf, symbol_values
+from zinc_rt.launching.msgpack import unpack
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_PROGRAM = struct.Struct("<IIQQQQQQ")
+_DYNAMIC = struct.Struct("<qQ")
+_RELA = struct.Struct("<QQq")
+_DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
+_PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
+_DT_RELA, _DT_RELASZ = 7, 8
+_NT_METADATA = 32
+_R_RELATIVE64 = 13
+_MAX_IMAGE_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArgument:
+    """One entry of a kernel's `.args`. `kind`: "global_buffer", "by_value", "hidden_block_count_x", ..."""
+
+    name: str
+    kind: str
+    offset: int
+    size_bytes: int
+
+    @property
+    def hidden(self) -> bool:
+        return self.kind.startswith("hidden_")
+
+    def __str__(self) -> str:
+        return f"{self.name or '(unnamed)'}: {self.kind}, {self.size_bytes} bytes at {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeKernel:
+    """A kernel: its metadata, and its descriptor's fields."""
+
+    name: str
+    arguments: tuple[KernelArgument, ...]
+    kernarg_bytes: int
+    group_bytes: int
+    private_bytes: int
+    dynamic_stack: bool
+    descriptor_at: int  # in the image
+    entry_at: int
+    rsrc1: int
+    rsrc2: int
+    rsrc3: int
+    properties: int
+    preload: int
+
+    @property
+    def wave(self) -> int:
+        return 32 if self.properties & 1 << 10 else 64
+
+    @property
+    def shown(self) -> tuple[KernelArgument, ...]:
+        """The arguments that a caller gives."""
+        return tuple(each for each in self.arguments if not each.hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeImage:
+    """`image` is what lies from address 0 on, without relocations; `relative`: (where, addend) of 64-bit addresses
+    in it to add its address to."""
+
+    arch: str
+    image: bytes
+    relative: tuple[tuple[int, int], ...]
+    kernels: dict[str, CodeKernel] = field(repr=False)
+
+
+def read_code_object(data: bytes, source: str) -> CodeImage:
+    """Raises InputError where it is no AMDGPU code object, not linked, cut short, or without metadata."""
+    arch = read_elf(data, source).arch
+    if arch is None:
+        raise InputError(f"{source}: code of a chip that this version does not know")
+    programs = list(_programs(data, source))
+    image = _image(data, programs, source)
+    metadata = _metadata(data, programs, source)
+    symbols = {name: value for _, name, value in symbol_values(data, source)}
+    kernels = {}
+    for each in metadata.get("amdhsa.kernels", ()):
+        kernel = _kernel(each, symbols, image, source)
+        kernels[kernel.name] = kernel
+    return CodeImage(arch, image, tuple(_relocations(data, programs, image, source)), kernels)
+
+
+def _programs(data: bytes, source: str) -> Iterator[tuple[int, ...]]:
+    _, kind, _, _, _, at, _, _, _, entry_bytes, count, *_ = _HEADER.unpack_from(data)
+    if kind != 3 or not count:
+        raise InputError(f"{source}: an object that is not linked", next="ld.lld -shared kernel.o -o kernel.co")
+    if entry_bytes != _PROGRAM.size or at + count * entry_bytes > len(data):
+        raise InputError(f"{source}: the program headers are cut short")
+    for index in range(count):
+        program = _PROGRAM.unpack_from(data, at + index * entry_bytes)
+        if program[2] + program[5] > len(data):
+            lacking = program[2] + program[5] - len(data)
+            raise InputError(f"{source}: cut short: a segment reaches {lacking} bytes beyond the end")
+        yield program
+
+
+def _image(data: bytes, programs: list[tuple[int, ...]], source: str) -> bytes:
+    loads = [each for each in programs if each[0] == _PT_LOAD]
+    end = max((each[3] + each[6] for each in loads), default=0)
+    if not 0 < end <= _MAX_IMAGE_BYTES:
+        raise InputError(f"{source}: segments of {end} bytes, wanted 1 to {_MAX_IMAGE_BYTES}")
+    image = bytearray(end)
+    for _, _, offset, address, _, in_file, _, _ in loads:
+        image[address : address + in_file] = data[offset : offset + in_file]
+    return bytes(image)
+
+
+def _metadata(data: bytes, programs: list[tuple[int, ...]], source: str) -> dict[str, Any]:
+    for kind, _, offset, _, _, size, _, _ in programs:
+        at, end = offset, offset + size
+        while kind == _PT_NOTE and at + 12 <= end:
+            name_bytes, body_bytes, note = struct.unpack_from("<III", data, at)
+            body = at + 12 + (name_bytes + 3 & ~3)
+            if note == _NT_METADATA and data[at + 12 : at + 18] == b"AMDGPU":
+                found = unpack(data[body : body + body_bytes], source)
+                if isinstance(found, dict):
+                    return found
+            at = body + (body_bytes + 3 & ~3)
+    raise InputError(f"{source}: no kernel metadata (code object version 3 and later have it in a note)")
+
+
+def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source: str) -> CodeKernel:
+    try:
+        name, symbol = about[".name"], about[".symbol"]
+        arguments = tuple(
+            KernelArgument(each.get(".name", ""), each[".value_kind"], each[".offset"], each[".size"])
+            for each in about.get(".args", ())
+        )
+        kernarg, group, private = (
+            about[f".{key}_segment{tail}_size"]
+            for key, tail in (("kernarg", ""), ("group", "_fixed"), ("private", "_fixed"))
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{source}: the metadata of a kernel lacks {error}") from None
+    at = symbols.get(symbol, -1)
+    if not 0 <= at <= len(image) - _DESCRIPTOR.size:
+        raise InputError(f"{source}: {symbol} lies nowhere in its segments")
+    _, _, _, entry, rsrc3, rsrc1, rsrc2, properties, preload = _DESCRIPTOR.unpack_from(image, at)
+    if not 0 <= at + entry < len(image):
+        raise InputError(f"{source}: the entry of {name} lies nowhere in its segments")
+    stack = bool(about.get(".uses_dynamic_stack"))
+    return CodeKernel(
+        name, arguments, kernarg, group, private, stack, at, at + entry, rsrc1, rsrc2, rsrc3, properties, preload
+    )
+
+
+def _relocations(
+    data: bytes, programs: list[tuple[int, ...]], image: bytes, source: str
+) -> Iterator[tuple[int, int]]:
+    tags: dict[int, int] = {}
+    for kind, _, offset, _, _, size, _, _ in programs:
+        if kind == _PT_DYNAMIC:
+            tags = dict(_DYNAMIC.iter_unpack(data[offset : offset + size // _DYNAMIC.size * _DYNAMIC.size]))
+    start = tags.get(_DT_RELA, 0)
+    table = image[start : start + tags.get(_DT_RELASZ, 0)]
+    for where, info, addend in _RELA.iter_unpack(table[: len(table) // _RELA.size * _RELA.size]):
+        if info != _R_RELATIVE64:
+            raise InputError(
+                f"{source}: relocation type {info & 0xFFFFFFFF}; only those within the file (13) are known"
+            )
+        if where + 8 > len(image):
+            raise InputError(f"{source}: a relocation outside of the segments")
+        yield where, addend

@@ -1,0 +1,173 @@
+"""One kernel on one KFD queue: memory, registers, the packets around a dispatch, and the wait for its fence."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from zinc_rt.backends.amd.publish import PublishTarget, publisher
+from zinc_rt.errors import CheckFailed, InputError
+from zinc_rt.kmd.kfd import KfdGpu
+from zinc_rt.kmd.transport import DeviceBuffer, Placement
+from zinc_rt.launching.code_object import CodeImage, CodeKernel
+from zinc_rt.launching.kernarg import LaunchShape
+from zinc_rt.pm4 import Generation, gcr
+from zinc_rt.pm4.packet import Packet
+from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, EventWrite, ReleaseMem, SetShReg
+from zinc_rt.pm4.registers import Sh
+
+RING_BYTES = 1 << 16
+INITIATOR, WAVE32 = 0x5, 1 << 15  # COMPUTE_SHADER_EN, FORCE_START_AT_000; CS_W32_EN
+LDS_LIMIT_BYTES, LDS_GRANULE_BYTES = 65536, 512
+LDS_SIZE_MASK = 0x1FF << 15
+SCRATCH_UNIT_BYTES = 256
+SCRATCH_MOST_BYTES = 1 << 28  # of all waves: fewer of them run at a time where one needs much
+WAVES_PER_CU = 32
+MAX_BLOCK = 1024
+POLL_SECONDS = 0.05
+Announce = Callable[[int, int, str], None]
+
+
+class KernelOnQueue:
+    """A loaded kernel with its memory. Everything goes with the GPU's process."""
+
+    def __init__(self, gpu: KfdGpu, announce: Announce | None) -> None:
+        self._gpu, self._announce = gpu, announce
+        self._generation = Generation(gpu.generation[0])
+        self._queue = gpu.create_queue(ring_bytes=RING_BYTES)
+        self._fence = gpu.alloc(4096, Placement.GTT, "fence")
+        self._launches = 0
+        self._wptr = 0
+        self._publish = publisher()
+        self._target = PublishTarget(
+            ring_address=self._queue.ring.host.address,
+            ring_dw=self._queue.ring_dw,
+            wptr_address=self._queue.wptr.host.address,
+            doorbell_address=self._queue.doorbell_address,
+        )
+
+    def put(self, content: np.ndarray | bytes, name: str) -> DeviceBuffer:
+        """A buffer with this content; a simulated device checks its bounds to the byte."""
+        data = content if isinstance(content, bytes) else content.tobytes()
+        buffer = self._gpu.alloc(max(len(data), 1), Placement.GTT, name)
+        ctypes.memmove(buffer.host.address, data, len(data))
+        if self._announce is not None and data:
+            self._announce(buffer.gpu_va, len(data), name)
+        return buffer
+
+    def get(self, buffer: DeviceBuffer, like: np.ndarray) -> np.ndarray:
+        data = ctypes.string_at(buffer.host.address, like.nbytes)
+        return np.frombuffer(data, like.dtype).reshape(like.shape).copy()
+
+    def load(self, code: CodeImage) -> int:
+        """The image at its address, relocated; that address. A simulated device calls code by its kernel."""
+        buffer = self._gpu.alloc(len(code.image), Placement.GTT, "code object")
+        entries = sorted((each.entry_at, each.name) for each in code.kernels.values())
+        ends = [at for at, _ in entries[1:]] + [len(code.image)]
+        for (at, name), end in zip(entries, ends, strict=True):
+            if self._announce is not None:
+                self._announce(buffer.gpu_va + at, end - at, name)
+        image = bytearray(code.image)
+        for where, addend in code.relative:
+            struct.pack_into("<Q", image, where, buffer.gpu_va + addend & (1 << 64) - 1)
+        ctypes.memmove(buffer.host.address, bytes(image), len(image))
+        return buffer.gpu_va
+
+    def packets(
+        self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
+    ) -> list[Packet]:
+        """Caches invalidated, registers, the dispatch. Raises InputError for what no workgroup can have."""
+        if lds_bytes > LDS_LIMIT_BYTES:
+            raise InputError(f"{kernel.name}: {lds_bytes} bytes of LDS, a workgroup has {LDS_LIMIT_BYTES}")
+        block = shape.block
+        if not 0 < block[0] * block[1] * block[2] <= MAX_BLOCK or 0 in shape.grid:
+            raise InputError(f"--block {block}, --grid {shape.grid}: 1 to {MAX_BLOCK} work-items, no empty axis")
+        program = image_va + kernel.entry_at
+        if program % 256 or kernel.preload:
+            raise InputError(
+                f"{kernel.name}: an entry at {program:#x} (256-byte alignment), or preloaded arguments"
+            )
+        blocks = -(-lds_bytes // LDS_GRANULE_BYTES)
+        rsrc2 = kernel.rsrc2 & ~LDS_SIZE_MASK | blocks << 15
+        user = self._user_data(kernel, image_va, kernarg_va, shape, lds_bytes)
+        tmpring, scratch_va = self._scratch(kernel)
+        return [
+            AcquireMem(gcr.acquire(self._generation, GLI_INV=1, GLK_INV=1, GLV_INV=1)),
+            SetShReg(Sh.PGM_LO, (program >> 8 & 0xFFFFFFFF, program >> 40)),
+            SetShReg(Sh.DISPATCH_SCRATCH_BASE_LO, (scratch_va >> 8 & 0xFFFFFFFF, scratch_va >> 40)),
+            SetShReg(Sh.PGM_RSRC1, (kernel.rsrc1, rsrc2)),
+            SetShReg(Sh.PGM_RSRC3, (kernel.rsrc3,)),
+            SetShReg(Sh.TMPRING_SIZE, (tmpring,)),
+            SetShReg(Sh.RESOURCE_LIMITS, (0,)),
+            SetShReg(Sh.USER_DATA_0, tuple(user + [0] * (16 - len(user)))),
+            SetShReg(Sh.START_X, (0, 0, 0, *block, 0, 0)),
+            DispatchDirect(*shape.grid, INITIATOR | (WAVE32 if kernel.wave == 32 else 0)),
+            EventWrite.cs_partial_flush(),
+        ]
+
+    def _user_data(
+        self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
+    ) -> list[int]:
+        """User SGPRs in the order of kernel_code_properties (LLVM AMDGPUUsage)."""
+        found: list[int] = []
+        for bit, size in ((0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)):
+            if not kernel.properties >> bit & 1:
+                continue
+            value = 0
+            if bit == 1:
+                value = self.put(_packet(kernel, image_va, kernarg_va, shape, lds_bytes), "dispatch packet").gpu_va
+            elif bit == 2:
+                raise InputError(f"{kernel.name} wants the queue's address: compile it as code object version 5")
+            elif bit == 3:
+                value = kernarg_va
+            elif bit == 6:
+                value = kernel.private_bytes
+            found += [value >> 32 * index & 0xFFFFFFFF for index in range(size)]
+        return found
+
+    def _scratch(self, kernel: CodeKernel) -> tuple[int, int]:
+        """(TMPRING_SIZE, the scratch memory's VA): WAVES counts those of one shader engine."""
+        if not kernel.rsrc2 & 1:
+            return 0, 0
+        node = self._gpu.node
+        units = -(-kernel.private_bytes * kernel.wave // SCRATCH_UNIT_BYTES)
+        engines = max(node.shader_engines, 1)
+        room = SCRATCH_MOST_BYTES // (max(units, 1) * SCRATCH_UNIT_BYTES * engines)
+        waves = max(1, min(node.compute_units * WAVES_PER_CU // engines, room, 0xFFF))
+        memory = self._gpu.alloc(max(units, 1) * SCRATCH_UNIT_BYTES * waves * engines, Placement.VRAM, "scratch")
+        return waves | units << 12, memory.gpu_va
+
+    def run(self, packets: Sequence[Packet], timeout_seconds: float, stopped: Callable[[], str]) -> float:
+        """Submit, and wait: seconds from the doorbell to the fence. `stopped`: why it will never come, or "".
+        Raises CheckFailed with that, or when the time is over."""
+        self._launches += 1
+        end = ReleaseMem(
+            self._fence.gpu_va, self._launches, gcr.release(self._generation, GL2_WB=1, SEQ=1), data_sel=2
+        )
+        words = [word for packet in (*packets, end) for word in packet.words(self._generation)]
+        array = (ctypes.c_uint32 * len(words))(*words)
+        fence = ctypes.c_uint64.from_address(self._fence.host.address)
+        begun = time.monotonic()
+        self._wptr = self._publish(self._target.address, self._wptr, ctypes.addressof(array), len(words))
+        look = begun + POLL_SECONDS
+        while fence.value != self._launches:
+            now = time.monotonic()
+            if now >= look:
+                why = stopped()
+                if why or now - begun > timeout_seconds:
+                    raise CheckFailed(why or f"the kernel did not end within {timeout_seconds:g} s")
+                look = now + POLL_SECONDS
+            time.sleep(50e-6)
+        return time.monotonic() - begun
+
+
+def _packet(kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int) -> bytes:
+    """hsa_kernel_dispatch_packet_t, as kernels read it through their dispatch pointer."""
+    total = [count * size for count, size in zip(shape.grid, shape.block, strict=True)]
+    descriptor = image_va + kernel.descriptor_at
+    sizes = (*shape.block, 0, *total, kernel.private_bytes, lds_bytes)
+    return struct.pack("<HH3HH3IIIQQQQ", 2, shape.dimensions, *sizes, descriptor, kernarg_va, 0, 0)

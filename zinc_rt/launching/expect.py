@@ -1,0 +1,75 @@
+"""Outputs against what a file expects: how many elements differ, where first, by how many ULPs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from zinc_rt.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedOutput:
+    """One output. `first`: the index of the first element beyond the limit; `most_ulps` is of all elements, and
+    None for integers."""
+
+    name: str
+    count: int
+    mismatches: int
+    first: tuple[int, ...] | None = None
+    got: str = ""
+    wanted: str = ""
+    most_ulps: int | None = None
+
+
+def read_expected(path: str) -> dict[str, np.ndarray]:
+    """Raises InputError where it is no .npz."""
+    try:
+        with np.load(Path(path)) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"--expect {path}: {error}") from None
+
+
+def compare(
+    outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], ulps: int
+) -> list[ExpectedOutput]:
+    """Each array of `expected`. Raises InputError where no output of that name, size and type is there."""
+    found = []
+    for name, wanted in expected.items():
+        got = outputs.get(name)
+        if got is None or got.dtype != wanted.dtype or got.size != wanted.size:
+            has = ", ".join(f"{key}: {each.dtype}{list(each.shape)}" for key, each in outputs.items())
+            raise InputError(
+                f"--expect: {name} is {wanted.dtype}{list(wanted.shape)}; outputs are {has or 'none'}"
+            )
+        found.append(_one(name, got, wanted.reshape(got.shape), ulps))
+    return found
+
+
+def _one(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> ExpectedOutput:
+    if got.dtype.kind != "f":
+        bad, most = got != wanted, None
+    else:
+        apart = _ulps(got, wanted)
+        bad, most = apart > ulps, int(apart.max(initial=0))
+    if not bad.any():
+        return ExpectedOutput(name, got.size, 0, most_ulps=most)
+    first = tuple(int(axis) for axis in np.argwhere(bad)[0])
+    return ExpectedOutput(name, got.size, int(bad.sum()), first, str(got[first]), str(wanted[first]), most)
+
+
+def _ulps(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Floats between two of them, as uint64; NaNs are equal to NaNs and far from the rest."""
+    kind = np.dtype(f"i{got.dtype.itemsize}")
+    least = np.iinfo(kind).min
+    ordered = []
+    for each in (got, wanted):
+        bits = np.ascontiguousarray(each).view(kind).astype(object if kind.itemsize == 8 else np.int64)
+        ordered.append(np.where(bits < 0, least - bits, bits))
+    apart = np.abs(ordered[0] - ordered[1]).astype(np.uint64)
+    one, other = np.isnan(got), np.isnan(wanted)
+    return np.where(one & other, 0, np.where(one | other, np.uint64(1 << 63), apart)).astype(np.uint64)

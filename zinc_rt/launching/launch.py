@@ -1,0 +1,192 @@
+"""A launch: a kernel of a code object, on a simulated GPU or a card, from arrays to arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.arguments import meant
+from zinc_rt.devices import amd_gpus, linux_driver, require_gpu
+from zinc_rt.errors import CheckFailed, InputError, UsageError
+from zinc_rt.kmd.discover import find_gpus
+from zinc_rt.kmd.driver import Driver, SideChannel
+from zinc_rt.kmd.kfd import KfdProcess
+from zinc_rt.kmd.topology import TopologyNode
+from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
+from zinc_rt.launching.dispatch import KernelOnQueue
+from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
+from zinc_rt.launching.values import LaunchBuffer, Value
+
+SIMULATED_CHIPS = {"gfx1201": "r9700", "gfx1200": "rx9060xt"}  # whose code the shader engine runs
+
+
+@dataclass(frozen=True, slots=True)
+class FindingGroup:
+    """Findings of one rule, and the first of them. `error`: silicon would stop or fault."""
+
+    rule: str
+    count: int
+    first: str
+    error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What came of a launch. `seconds`: from doorbell to fence, each; on a simulated device no GPU's speed."""
+
+    outputs: dict[str, np.ndarray]
+    findings: tuple[FindingGroup, ...] = ()
+    seconds: tuple[float, ...] = ()
+    device: dict[str, Any] = field(default_factory=dict)
+
+
+class LaunchStopped(CheckFailed):
+    """The kernel never ended; `findings` say more."""
+
+    def __init__(self, message: str, findings: tuple[FindingGroup, ...]) -> None:
+        super().__init__(message)
+        self.findings = findings
+
+
+def launch(
+    code: str | Path | bytes,
+    kernel: str,
+    *,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    args: Mapping[str, Any],
+    device: str = "auto",
+    sanitizer: str = "fast",
+    timeout_seconds: float = 60.0,
+    times: int = 1,
+) -> Launched:
+    """Run a kernel once, and `times` - 1 times more for its time, on the memory the first left.
+
+    `code`: an ELF code object, or its path. `grid` counts workgroups, `block` the work-items of one, up to three
+    axes. `args`: for each argument an array (an input), `launching.values.out(shape, dtype)`, `inout(array)`, a
+    NumPy scalar (np.int32(7)) or `Lds(bytes)`, by the metadata's names, or in its order where it has none.
+    `device`: auto takes this machine's AMD GPU, or simulates one where there is none.
+
+    Raises InputError (no such kernel, other arguments, another chip's code, a damaged file), UnsupportedError (no
+    GPU), LaunchStopped (it faulted, or did not end).
+    """
+    if device not in ("auto", "hw", "sim"):
+        raise UsageError(f"device {device}: auto, hw or sim")
+    require_gpu(device)
+    name, data = read_code(code)
+    image = read_code_object(data, name)
+    wanted = _kernel(image, kernel, name)
+    refuse_unsupported(wanted)
+    matched = match(wanted, {key: _value(value) for key, value in args.items()})
+    shape = LaunchShape(*_triples(grid, block), dimensions=_dimensions(grid))
+    with ExitStack() as undo:
+        simulated = device == "sim" or (device == "auto" and not amd_gpus())
+        driver = _simulated(image.arch, name, sanitizer, undo) if simulated else linux_driver()
+        if driver is None:
+            raise UsageError("launch needs Linux")
+        node = _node(driver, image.arch, name)
+        process = undo.enter_context(KfdProcess(driver))
+        side = driver if isinstance(driver, SideChannel) else None
+        before = len(side.findings()) if side is not None else 0
+        on = KernelOnQueue(process.open_gpu(node), side.announce if side else None)
+        buffers = {key: on.put(value.array, key) for _, key, value in matched if isinstance(value, LaunchBuffer)}
+        segment, lds_bytes = pack(wanted, matched, {key: each.gpu_va for key, each in buffers.items()}, shape)
+        image_va = on.load(image)
+        kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
+        packets = on.packets(wanted, image_va, kernarg_va, shape, lds_bytes)
+        seconds: list[float] = []
+        outputs: dict[str, np.ndarray] = {}
+        try:
+            for index in range(times):
+                seconds.append(on.run(packets, timeout_seconds, lambda: _stopped(side, before)))
+                if index == 0:
+                    outputs = {
+                        key: on.get(buffers[key], value.array)
+                        for _, key, value in matched
+                        if isinstance(value, LaunchBuffer) and value.out
+                    }
+        except CheckFailed as stop:
+            raise LaunchStopped(f"{wanted.name}: {stop}", _groups(side, before)) from None
+        about = {"name": node.name, "arch": node.arch, "simulated": driver.simulated}
+        return Launched(outputs, _groups(side, before), tuple(seconds), about)
+
+
+def read_code(code: str | Path | bytes) -> tuple[str, bytes]:
+    """(what to call it, its bytes). Raises InputError where it cannot be read."""
+    if isinstance(code, bytes):
+        return "code object", code
+    try:
+        return str(code), Path(code).read_bytes()
+    except OSError as error:
+        raise InputError(f"{code}: {error.strerror or error}") from None
+
+
+def _kernel(image: CodeImage, kernel: str, source: str) -> CodeKernel:
+    if kernel not in image.kernels:
+        listed = ", ".join(image.kernels) or "none"
+        raise InputError(f"{source}: no kernel {kernel}{meant(kernel, list(image.kernels))}. It has: {listed}")
+    return image.kernels[kernel]
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, np.ndarray):
+        return LaunchBuffer(np.ascontiguousarray(value))
+    return value
+
+
+def _triples(grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Triple, Triple]:
+    found = []
+    for name, given in (("grid", grid), ("block", block)):
+        axes = (given,) if isinstance(given, int) else tuple(given)
+        if not 1 <= len(axes) <= 3 or any(not 0 < axis < 1 << 32 for axis in axes):
+            raise UsageError(f"{name} {given}: one to three axes of 1 or more")
+        x, y, z = (*axes, 1, 1, 1)[:3]
+        found.append((x, y, z))
+    return found[0], found[1]
+
+
+def _dimensions(grid: int | Sequence[int]) -> int:
+    return 1 if isinstance(grid, int) else len(grid)
+
+
+def _simulated(arch: str, source: str, sanitizer: str, undo: ExitStack) -> Driver:
+    from zinc_rt.sim.serve.client import SimClient
+
+    chip = SIMULATED_CHIPS.get(arch)
+    if chip is None:
+        raise InputError(f"{source}: code for {arch}; simulated devices run {', '.join(SIMULATED_CHIPS)}")
+    client = SimClient(name=f"launch-{os.getpid()}-{arch}", chip=chip, sanitizer=sanitizer)
+    undo.callback(client.close_all)
+    return client
+
+
+def _node(driver: Driver, arch: str, source: str) -> TopologyNode:
+    nodes = [gpu.node for gpu in find_gpus(driver).gpus if gpu.node is not None]
+    for node in nodes:
+        if node.arch == arch:
+            return node
+    here = ", ".join(node.arch for node in nodes) or "none"
+    raise InputError(f"{source}: code for {arch}, and the GPU here is {here}", next=f"compile with -mcpu={here}")
+
+
+def _stopped(side: SideChannel | None, before: int) -> str:
+    if side is None:
+        return ""
+    stops = [each for each in side.findings()[before:] if each.severity.value == "error"]
+    return f"it stopped: {stops[-1].sentence}" if stops else ""
+
+
+def _groups(side: SideChannel | None, before: int) -> tuple[FindingGroup, ...]:
+    by_rule: dict[str, list[Any]] = {}
+    for each in side.findings()[before:] if side is not None else ():
+        by_rule.setdefault(each.rule, []).append(each)
+    return tuple(
+        FindingGroup(rule, len(all_), all_[0].sentence, any(each.severity.value == "error" for each in all_))
+        for rule, all_ in by_rule.items()
+    )

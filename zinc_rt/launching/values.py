@@ -1,0 +1,126 @@
+"""Arguments as people write them: `x=in:f32[1024]:random:7`, `y=out:f32[4,256]`, `n=i32:1024`, `t=lds:4096`."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.errors import InputError, UsageError
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    f"{letter}{8 * size}": np.dtype(f"{kind}{size}")
+    for letter, kind, sizes in (("f", "f", (2, 4, 8)), ("i", "i", (1, 2, 4, 8)), ("u", "u", (1, 2, 4, 8)))
+    for size in sizes
+}
+FORM = "NAME=in|out|inout:TYPE[SHAPE][:FILL], NAME=TYPE:VALUE or NAME=lds:BYTES"
+_BUFFER = re.compile(r"(in|out|inout):(\w+)\[([\d,\sx]+)\](?::(.+))?")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchBuffer:
+    """Memory that the kernel gets the address of. `array` is what it holds before; `out`: read back after."""
+
+    array: np.ndarray
+    out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lds:
+    """A __local argument: that many bytes of LDS behind the static ones."""
+
+    size_bytes: int
+
+
+Value = LaunchBuffer | Lds | np.generic
+
+
+def out(shape: int | tuple[int, ...], dtype: Any) -> LaunchBuffer:
+    """An output: bytes 0xff until the kernel writes (NaN, or -1), so that what it leaves out shows."""
+    dtype = np.dtype(dtype)
+    count = math.prod(shape) if isinstance(shape, tuple) else shape
+    return LaunchBuffer(np.full(count * dtype.itemsize, 0xFF, np.uint8).view(dtype).reshape(shape), out=True)
+
+
+def inout(array: np.ndarray) -> LaunchBuffer:
+    """Read and written; the array given stays as it is."""
+    return LaunchBuffer(np.ascontiguousarray(array), out=True)
+
+
+def parse(text: str) -> tuple[str, Value]:
+    """(name, value) of one --arg. Raises UsageError, and InputError for a file that cannot be read."""
+    name, equals, rest = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--arg {text}: wanted {FORM}")
+    match = _BUFFER.fullmatch(rest)
+    if match is not None:
+        way, dtype, shape, fill = match.groups()
+        return name, _buffer(text, way, _dtype(text, dtype), shape, fill)
+    kind, colon, value = rest.partition(":")
+    if not colon:
+        raise UsageError(f"--arg {text}: wanted {FORM}")
+    try:
+        if kind == "lds":
+            return name, Lds(int(value, 0))
+        dtype_ = _dtype(text, kind)
+        return name, dtype_.type(float(value) if dtype_.kind == "f" else int(value, 0))
+    except (ValueError, OverflowError):
+        raise UsageError(f"--arg {text}: {value} is no {kind}") from None
+
+
+def _dtype(text: str, name: str) -> np.dtype[Any]:
+    if name not in DTYPES:
+        raise UsageError(f"--arg {text}: no type {name}: {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def _buffer(text: str, way: str, dtype: np.dtype[Any], shape: str, fill: str | None) -> LaunchBuffer:
+    try:
+        sizes = tuple(int(each) for each in re.split(r"[,x]", shape.replace(" ", "")))
+    except ValueError:
+        raise UsageError(f"--arg {text}: no shape [{shape}]") from None
+    if way == "out" and fill is None:
+        return out(sizes, dtype)
+    return LaunchBuffer(_filled(text, sizes, dtype, fill or "zeros"), out=way != "in")
+
+
+def _filled(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill: str) -> np.ndarray:
+    kind, _, rest = fill.partition(":")
+    try:
+        if kind == "random":
+            return random(shape, dtype, int(rest or 0))
+        if kind == "range":
+            return np.arange(math.prod(shape)).astype(dtype).reshape(shape)
+        if kind in ("zeros", "ones"):
+            return np.full(shape, kind == "ones", dtype)
+        if kind == "fill":
+            return np.full(shape, float(rest) if dtype.kind == "f" else int(rest, 0), dtype)
+    except (ValueError, OverflowError):
+        raise UsageError(f"--arg {text}: {rest} is no value for {kind}") from None
+    if kind == "file":
+        return _from_file(text, rest, shape, dtype)
+    raise UsageError(f"--arg {text}: no fill {kind}: random:SEED, range, zeros, ones, fill:VALUE, file:F.npy")
+
+
+def random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> np.ndarray:
+    """Normal floats; integers of the whole range."""
+    generator = np.random.default_rng(seed)
+    if dtype.kind == "f":
+        return generator.standard_normal(shape).astype(dtype)
+    info = np.iinfo(dtype)
+    return generator.integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+def _from_file(text: str, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    try:
+        found = np.load(Path(path))
+    except (OSError, ValueError) as error:
+        raise InputError(f"--arg {text}: {path}: {error}") from None
+    if not isinstance(found, np.ndarray) or found.dtype != dtype or found.size != math.prod(shape):
+        about = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else "no single array"
+        raise InputError(f"--arg {text}: {path} holds {about}, wanted {dtype}{list(shape)}")
+    return np.ascontiguousarray(found).reshape(shape)
