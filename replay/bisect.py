@@ -287,7 +287,7 @@ class _BisectSearch:
         self, step: RecordedStep, variant: Variant, before: dict[str, bytes], name: str, element: int
     ) -> dict[str, Any]:
         """Who stored an element last, on a simulated device: the step runs once more, watched."""
-        place = variant.program.plan.placements[name]
+        place = variant.plan.placements[name]
         buffer = variant.replays.ports[port(place.allocation, variant.key)]
         instrument = self.suspect.backend.instrument
         if instrument is None:
@@ -383,7 +383,7 @@ def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
 
 def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
     """The kernels of a call on a GPU tier, in order of launch; T-CPU has none."""
-    return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
+    return kernel_names(call.entry.code, call.node, variant.graph, variant.plan.capacity)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

@@ -120,7 +120,7 @@ def _expected(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[
     """The buffers to expect: of what was recorded, or of the graph's outputs where the step never ended."""
     recorded = {output.buffer: output for output in step.outputs}
     for name in recorded or [spec.name for spec in variant.graph.by_role("output")]:
-        place = variant.program.plan.placements[name]
+        place = variant.plan.placements[name]
         value = value_of(right, name, step)
         record = recorded.get(name)
         yield ExpectedBuffer(

@@ -139,7 +139,7 @@ class Rebuilt:
 
     def state(self, variant: Variant) -> dict[str, bytes]:
         """What state and tables hold now, by allocation. Needs heaps in reach (SEEN, ARENA_SEEN)."""
-        names = (name for name in variant.program.plan.allocations if name.partition("/")[0] in KEPT)
+        names = (name for name in variant.plan.allocations if name.partition("/")[0] in KEPT)
         return {name: bytes(variant.replays.view(port(name, variant.key))) for name in names}
 
     def restore(self, variant: Variant, state: Mapping[str, bytes]) -> None:

@@ -191,7 +191,7 @@ class Recorder(Observer):
         if name == COUNTS:
             self._counts[number, key] = counts_of(data)
         offset = offset_bytes - start
-        placed = self._variants[number, key].program.plan.placements[name].size_bytes
+        placed = self._variants[number, key].plan.placements[name].size_bytes
         parts: tuple[records.WrittenPart, ...] = ()
         if offset + data.nbytes > placed:
             parts, data = self._parts(number, key, allocation, offset_bytes, data)
@@ -212,7 +212,7 @@ class Recorder(Observer):
         parts, pieces = [], []
         _, names = self._names[number, key, allocation]
         for name in names:
-            place, spec = variant.program.plan.placements[name], variant.graph.buffers[name]
+            place, spec = variant.plan.placements[name], variant.graph.buffers[name]
             size_bytes = NUMPY_DTYPES[spec.dtype].itemsize * math.prod(variant.shape(name, counts))
             begin = place.offset_bytes - offset_bytes
             if size_bytes and begin >= 0 and begin + size_bytes <= data.nbytes:
@@ -304,7 +304,7 @@ class Recorder(Observer):
             if self.level != "digest":
                 self._weights_of(variant)
             ir = self.writer.blob(to_bytes(variant.graph))
-            plan = variant.program.plan
+            plan = variant.plan
             self.writer.write(records.GraphCreated(number, variant.graph.name, variant.graph.stage, ir, plan.tap))
         if self.level != "digest":
             self._kernels_of(variant)
@@ -343,7 +343,7 @@ class Recorder(Observer):
         """The buffer at that byte of an allocation, and where it begins."""
         place = (number, key, allocation)
         if place not in self._names:
-            placements = self._variants[number, key].program.plan.placements
+            placements = self._variants[number, key].plan.placements
             found = sorted((p.offset_bytes, name) for name, p in placements.items() if p.allocation == allocation)
             self._names[place] = [start for start, _ in found], [name for _, name in found]
         starts, names = self._names[place]

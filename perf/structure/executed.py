@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from zinc_rt.resident import Resident, Variant
 from zinc_rt.runner import COUNTS
 
 PROMPT_TOKENS = 4
+WIDE = 1024  # activations of a token: what matrix kernels take is whole groups of so many
 
 
 def dispatched(variant: Variant) -> list[Node]:
@@ -218,29 +219,40 @@ def drafts_misjudged(lab: Lab, tier: str, sequences: int, drafted: int) -> Measu
     return Measurement(wrong, how)
 
 
-def matrix_kernels_run(lab: Lab, tier: str, tokens: int) -> Measurement:
-    """Kernels that a prompt of `tokens` dispatched whose machine code holds matrix instructions."""
-    bench = lab.bench(tier)
-    engine = bench.engine
-    engine.forward(prompt_of(engine.model.vocab, min(tokens, engine.limits.ctx)), rows="last")
-    code: dict[str, bytes] = {}
-    for replays, key in bench.counted.ran:
-        code |= code_of(engine.variants.find(replays, key))
-    target = target_of(arch) if (arch := engine.backend.device.arch) in GENERATIONS else None
-    found = sorted(
-        name
-        for name, image in code.items()
-        if target is not None
-        and any(
-            item.instruction is not None and item.instruction.row.unit == "matrix"
-            for item in decode_stream(image, target)
-        )
-    )
+def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], ordering: str) -> Measurement:
+    """Kernels that a prompt of `tokens` dispatched whose machine code holds matrix instructions: 0 where its
+    logits are not the oracle's. Of a model of one layer as wide as such a kernel takes, in each type of
+    `quants`."""
+    from zinc_rt.golden.tiny_models.writer import write_tiny
+
+    found: set[str] = set()
+    seen = 0
+    for quant in quants:
+        model = lab.folder() / f"wide-{quant}.gguf"
+        write_tiny(model, "qwen3", seed=0, quant=quant, layers=1, hidden=WIDE, ffn=64, head_dim=16)
+        bench, oracle = (lab.bench(each, model=model, ordering=ordering) for each in (tier, registry.ORACLE))
+        prompt = prompt_of(bench.engine.model.vocab, tokens)
+        logits = [each.engine.forward(prompt, rows="last") for each in (bench, oracle)]
+        if logits[0].tobytes() != logits[1].tobytes():
+            return Measurement(0, f"a prompt in {quant} on {tier} gave other logits than the oracle")
+        code: dict[str, bytes] = {}
+        for replays, key in bench.counted.ran:
+            code |= code_of(bench.engine.variants.find(replays, key))
+        seen += len(code)
+        found |= {name for name, image in code.items() if _holds_matrix(image, bench.engine.backend.device.arch)}
     if not found:
         raise CannotMeasure(
-            f"none of the {len(code)} kernels of a prompt holds a matrix instruction: not built in this version"
+            f"none of the {seen} kernels of a prompt holds a matrix instruction: not built in this version"
         )
-    return Measurement(len(found), f"{', '.join(found)} ran on {tier}")
+    how = f"{', '.join(sorted(found))} ran on {tier} in {ordering}, {tokens} tokens with the oracle's logits"
+    return Measurement(len(found), how)
+
+
+def _holds_matrix(image: bytes, arch: str) -> bool:
+    if arch not in GENERATIONS:
+        return False
+    found = (item.instruction for item in decode_stream(image, target_of(arch)))
+    return any(instruction is not None and instruction.row.unit == "matrix" for instruction in found)
 
 
 def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Measurement:

@@ -103,7 +103,7 @@ class Lab:
         self.observer = observer or CommandObserver()
         self.devices: dict[str, Device] = {}  # by tier, of those that were opened
         self._stack = ExitStack()
-        self._engines: dict[tuple[str, Path, int], LabEngine] = {}
+        self._engines: dict[tuple[str, Path, int, str], LabEngine] = {}
         self._files: dict[Path, GGUFFile] = {}
         self._validated: dict[tuple[str, ...], list[Result]] = {}
 
@@ -133,13 +133,15 @@ class Lab:
             return [pair.model for pair in embedded()]
         return [self.model]
 
-    def bench(self, tier: str, *, model: Path | None = None, slots: int = 1) -> LabEngine:
+    def bench(
+        self, tier: str, *, model: Path | None = None, slots: int = 1, ordering: str = ORDERING
+    ) -> LabEngine:
         """An engine on that tier. Raises CannotMeasure saying why there is none."""
-        key = (tier, model or self.model, slots)
+        key = (tier, model or self.model, slots, ordering)
         if key not in self._engines:
             try:
                 choice = choose_tier(tier, self.device_option, simulate=True, sanitizer="fast")
-                backend = open_backend(choice, ORDERING)
+                backend = open_backend(choice, ordering)
             except ZincError as error:
                 raise CannotMeasure(str(error).partition("\n")[0]) from error
             self._stack.callback(backend.close)

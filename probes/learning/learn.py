@@ -196,7 +196,6 @@ def sgpr_read(c: ProbeContext) -> Outcome:
 
 @on_gfx12
 def denormals(c: ProbeContext) -> Outcome:
-    c.expected.add("not-simulated")
     bench = ShaderBench(c)
     inputs, out = result(bench, 64, "in"), result(bench, 64)
     small = (0x0000_0001, 0x0000_0001)

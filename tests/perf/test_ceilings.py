@@ -127,14 +127,19 @@ def test_a_prompts_tokens_share_the_weights(work: TokenWork) -> None:
     ]
     whole = {name for name in weights[0] if weights[0][name] == weights[1][name]}
     assert any("q_weight" in name for name, _ in whole) and not any("exps" in name for name, _ in whole)
-    issued = [sum(each.issued for each in one.each if each.op == "MATMUL") for one in (work, prompt)]
+    plain = [
+        work_of(read_gguf(MODEL), ctx=256, position=at, tokens=tokens, plain=True)
+        for at, tokens in ((100, 1), (115, 16))
+    ]
+    issued = [sum(each.issued for each in one.each if each.op == "MATMUL") for one in plain]
     assert issued[1] == pytest.approx(16 * issued[0])
 
 
-def test_fusing_and_merging_save_dispatches_barriers_and_bytes(work: TokenWork) -> None:
+def test_fusing_and_merging_save_dispatches_and_barriers(work: TokenWork) -> None:
+    """Of memory's bytes they save none: norms' weights are read by every dispatch that norms."""
     plain = work_of(read_gguf(MODEL), ctx=256, position=100, plain=True)
     assert plain.dispatches > work.dispatches and plain.barriers > work.barriers
-    assert plain.moved_bytes > work.moved_bytes
+    assert plain.moved_bytes == pytest.approx(work.moved_bytes, rel=0.02)
 
 
 def test_the_command_tells_what_is_lost_and_sums_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

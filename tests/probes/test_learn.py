@@ -93,7 +93,11 @@ def test_the_other_facts_are_found_too(name: str) -> None:
     elif name == "lds_beyond":
         assert set(value.values()) == {"0x0"}
     elif name == "denormals":
-        assert value["0xf0"] == {"f32": "kept", "f16": "kept"}
+        assert value == {
+            "0xf0": {"f32": "kept", "f16": "kept"},
+            "0xc0": {"f32": "flushed", "f16": "kept"},
+            "0x00": {"f32": "flushed", "f16": "flushed"},
+        }
     elif name == "sgpr_read":
         assert value == dict.fromkeys(SGPR_READ_FORMS, "new")
 

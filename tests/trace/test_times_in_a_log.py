@@ -65,15 +65,16 @@ def test_on_the_simulated_gpu_each_step_has_its_dispatches_on_a_track(t1: Backen
         assert log.header["times"] is True and log.problems == []
     assert [each.step for each in found] == [0, 1] and all(each.simulated for each in found)
     last = list(found[1].dispatches)
-    assert [node for node, *_ in last] == list(range(nodes))  # of one token no grid is data
+    # of one token no grid is data; a fused node may have several dispatches
+    assert list(dict.fromkeys(node for node, *_ in last)) == list(range(nodes)) and len(last) >= nodes
     assert {ended - began for _, _, began, ended in last} == {TICK_NS} and last[0][2] == 0
     assert [node for node, kernel, *_ in found[0].dispatches if kernel == "step_grids"] == [-1]
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     (queue,) = (tid for tid, name in tracks.items() if name.startswith("queue of main"))
     assert "simulated" in tracks[queue]
     slices = [event for event in events if event["ph"] == "X" and event["tid"] == queue]
-    (projection,) = (e for e in slices if e["name"] == "Qcur-0 matmul" and e["args"]["step"] == 1)
-    (kernel,) = (e for e in slices if e["args"].get("node") == "Qcur-0 matmul" and e["args"]["step"] == 1)
+    (projection,) = (e for e in slices if e["name"] == "ffn_inp-0 matmul" and e["args"]["step"] == 1)
+    (kernel,) = (e for e in slices if e["args"].get("node") == "ffn_inp-0 matmul" and e["args"]["step"] == 1)
     assert kernel["name"].startswith("matvec") and kernel["ts"] == projection["ts"]
     assert projection["dur"] == pytest.approx(TICK_NS / 1e3)
 

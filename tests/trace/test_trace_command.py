@@ -43,6 +43,14 @@ def test_a_wrapped_run_is_recorded_and_its_code_passed_on(
     assert main(["-o", str(path), "--", "run", "--model", str(tmp_path / "none.gguf"), "--tokens", "1"]) == 2
 
 
+def test_a_run_whose_graphs_were_planned_by_an_earlier_one_is_recorded(tmp_path: Path) -> None:
+    for number in range(2):
+        path = tmp_path / f"{number}.zlog"
+        assert main(["-o", str(path), "--", *RUN[:-3], "--tier", "t1", "--device", "sim"]) == 0
+        with LogReader(path) as log:
+            assert len(read_tape(log).steps) > 1
+
+
 def test_every_engine_of_a_validation_has_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "v.zlog"
     wrapped = ["validate", "--model", MODEL, "--tiers", "t_cpu", "--tokens", "1,2", "--steps", "1", "--no-cache"]

@@ -49,6 +49,15 @@ SWEEPS = (
         )
     ),
     Sweep(Op.MATMUL, paired(T=T, N=(17, 8), K=(256, 1280)), types=OTHERS, values=FEW, without=OPTIONS, more=ONE),
+    Sweep(  # whole groups, for kernels of tiles on matrix units
+        Op.MATMUL,
+        paired(T=(16, 17, 33), N=(16, 3, 70), K=(1024, 2048)),
+        types=("q8_0", "q4_0"),
+        values=("mixed", "edges"),
+        without=(("bias", "scale", *FUSED),),
+        rooms=ROOMS,
+        more=ONE,
+    ),
     Sweep(
         Op.MATMUL,
         ({"T": 1, "N": 3, "K": LONGEST}, {"T": 2, "N": TALLEST, "K": 256}),

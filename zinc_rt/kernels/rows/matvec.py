@@ -28,6 +28,7 @@ from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.rows.vectors import as_f32
 
 _BIAS_SHIFT, _X_BY_CHOICE, _BIAS_BY_ROW, _GELU = 2, 1 << 4, 1 << 5, 1 << 6
+MATRIX_TOKENS, MATRIX_ROWS = 16, 64  # of a workgroup of matmul_q8_32
 
 
 def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
@@ -178,10 +179,35 @@ def _project_q8(
         if not block:
             yield from _project(tuning, graph, capacity, source, (part,))
             continue
+        if _suits_matrix_unit(tuning, graph, capacity, source, part, block):
+            yield _matrix_product(tuning, graph, records[block], part, capacity["tokens"])
+            continue
         launch = projection(tuning, graph, replace(source, norm=None), part)
         _, *others, _ = launch.buffers  # records have taken the place of x, in the order of `row`
         dtype = tuning.stored(graph.buffers[part.weight].dtype)
         yield replace(launch, kernel=f"matvec_q8_{block}_{dtype}", buffers=(records[block], *others, None))
+
+
+def _suits_matrix_unit(
+    tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, part: Part, block: int
+) -> bool:
+    """Whether a part goes through matmul_q8_32: many tokens, each with a row of its own, and whole groups of k."""
+    if "matmul_q8_32" not in tuning.own_kernels or block != 32 or capacity["tokens"] < MATRIX_TOKENS:
+        return False
+    apart = part.residual, source.choices, source.row, source.heads
+    if part.scale or part.bias or any(each is not None for each in apart):
+        return False
+    return source.tokens == "tokens" and int(graph.buffers[part.weight].shape[-1]) % GROUP == 0
+
+
+def _matrix_product(tuning: Tuning, graph: OpGraph, records: Temp, part: Part, capacity: int) -> Launch:
+    """`projection` of the records of all tokens of a step of at most `capacity`, by the matrix unit; the same
+    bits."""
+    weight = _matrix(tuning, graph, part)
+    packed, out, _, _ = weight.buffers
+    grid = -(-capacity // MATRIX_TOKENS), -(-weight.rows // MATRIX_ROWS), 1
+    constants = (*weight.constants[:-2], 0)
+    return Launch(f"matmul_q8_32_{weight.dtype}", (records, packed, out, Ref(COUNTS)), constants, grid)
 
 
 def _glu_q8(

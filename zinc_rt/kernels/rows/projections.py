@@ -146,34 +146,25 @@ def of_norm(
     parts: Sequence[Part],
 ) -> Launches:
     """Projections of a node's first operand, or of its norm by `weight`."""
-    source = ProjectionInput(Ref(node.inputs[0]))
-    launches = [] if weight == ABSENT else list(_norm_before(kernels, node, graph, capacity, weight))
-    if launches:
-        source = replace(source, x=_normed(graph, capacity, node))
-    elif weight != ABSENT:
-        source = replace(source, norm=_norm(node, weight))
-    yield from launches
+    before, source = _normed(kernels, node, graph, capacity, weight)
+    yield from before
     yield from kernels.project(graph, capacity, source, parts)
 
 
-def _norm_before(
+def _normed(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int], weight: str
-) -> Launches:
-    """The norm of a node's first operand as a launch of its own, where the projections do not compute it."""
+) -> tuple[Iterable[Launch | Sync], ProjectionInput]:
+    """A node's first operand, or its norm by `weight`, as the input of projections, and the launches that make it:
+    none where the projections' kernels compute the norm."""
+    x = node.inputs[0]
+    if weight == ABSENT:
+        return (), ProjectionInput(Ref(x))
+    eps, k = float(node.attrs.get("eps", 1e-6)), last_dim(graph, x)
     if kernels.fuses(capacity) and graph.buffers[weight].dtype == "f32":
-        return
-    k, norm = last_dim(graph, node.inputs[0]), _norm(node, weight)
-    normed = _normed(graph, capacity, node)
-    launch = norm_launch(Ref(node.inputs[0]), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=norm.eps)
-    yield from kernels.vectors(node, graph, (launch, SYNC))
-
-
-def _norm(node: Node, weight: str) -> Norm:
-    return Norm(weight, float(node.attrs.get("eps", 1e-6)))
-
-
-def _normed(graph: OpGraph, capacity: Mapping[str, int], node: Node) -> Temp:
-    return Temp("normed", F32_BYTES * capacity["tokens"] * last_dim(graph, node.inputs[0]))
+        return (), ProjectionInput(Ref(x), norm=Norm(weight, eps))
+    normed = Temp("normed", F32_BYTES * capacity["tokens"] * k)
+    launch = norm_launch(Ref(x), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=eps)
+    return kernels.vectors(node, graph, (launch, SYNC)), ProjectionInput(normed)
 
 
 def _fused_qkv(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
@@ -185,12 +176,9 @@ def _fused_qkv(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity:
 def _fused_gate_up(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Launches:
-    x, norm_w, gate_w, up_w = node.inputs
-    launches = list(_norm_before(kernels, node, graph, capacity, norm_w))
-    source = ProjectionInput(Ref(x), norm=_norm(node, norm_w))
-    if launches:
-        source = ProjectionInput(_normed(graph, capacity, node))
-    yield from launches
+    _, norm_w, gate_w, up_w = node.inputs
+    before, source = _normed(kernels, node, graph, capacity, norm_w)
+    yield from before
     yield from _gate_up(kernels, node, graph, capacity, source, Part(gate_w, _NOWHERE), Part(up_w, _NOWHERE))
 
 

@@ -15,6 +15,7 @@ from zinc_rt.kernels.rows.expand import Expansions
 # swiglu. expert_gate_dot: the shared expert's score and expert_gate. matvec_norm: rms_norm and matvecs, with
 # residuals, and matvec_glu_norm and expert_sum_residual with it. rms_norm_sum: rms_norm and add. And for what its
 # other kernels do not take: flash_attn_any, of heads, latents and small pages; delta_unit_any, of heads.
+# matmul_q8_32: matvec_q8_32 of 16 tokens and more, on matrix units.
 OWN_KERNELS = frozenset(
     {
         "gated_norm",
@@ -25,6 +26,7 @@ OWN_KERNELS = frozenset(
         "rms_norm_sum",
         "flash_attn_any",
         "delta_unit_any",
+        "matmul_q8_32",
     }
 )
 

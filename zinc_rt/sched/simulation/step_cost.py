@@ -39,7 +39,7 @@ class StepCost:
 PREDICTED = StepCost(
     "Radeon AI PRO R9700",
     "the shape of Qwen3 8B, Q4_K_M",
-    step_us=10_964.0,
+    step_us=10_676.0,
     token_us=1_636.0,
     context_us=0.576,
     source="zinc-rt perf predict --model qwen3-8b-q4_k_m.gguf --ctx 32768, likely case, canonical-1",
