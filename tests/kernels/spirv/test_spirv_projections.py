@@ -33,14 +33,16 @@ def kernels_of(line: str, ordering: str = "canonical-1") -> tuple[str, ...]:
 def test_the_kernel_is_that_of_the_type_it_is_stored_as(dtype: str) -> None:
     stored = EVERY_OTHER_TYPE[dtype]
     for ordering in sorted(TUNING.orderings):  # what is no block format of canonical-1-q8 is canonical-1 there
-        assert kernels_of(f"MATMUL T=1 N=3 K=256 one=1 dtype={dtype}", ordering) == (f"matvec_{stored}",)
+        assert kernels_of(f"MATMUL T=1 N=3 K=256 one=1 dtype={dtype} -norm_w -residual", ordering) == (
+            f"matvec_{stored}",
+        )
         assert kernels_of(f"EMBED T=1 V=3 D=256 dtype={dtype}", ordering) == (f"embed_{stored}",)
 
 
 def test_room_for_many_tokens_goes_by_tiles() -> None:
     few, many = TUNING.matmul_capacity - 1, TUNING.matmul_capacity
-    assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={few}") == ("matvec_q4_k",)
-    assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={many}") == ("matmul_q4_k",)
+    assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={few} -norm_w -residual") == ("matvec_q4_k",)
+    assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={many} -norm_w -residual") == ("matmul_q4_k",)
 
 
 def test_an_input_is_quantised_once_for_all_that_read_it() -> None:

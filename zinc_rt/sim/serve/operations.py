@@ -57,7 +57,7 @@ def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
     header = message.header
     size = int(header["size"])
     arg, at = bytearray(message.body[:size]), size
-    carried = CarriedMemory()
+    carried = CarriedMemory(pid=session.process.pid if header.get("memory") == "process" else 0)
     for address, length, comes in header["arrays"]:
         content = bytearray(message.body[at : at + length]) if comes else bytearray(min(length, MAX_ARRAY_BYTES))
         at += length if comes else 0

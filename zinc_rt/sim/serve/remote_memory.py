@@ -9,6 +9,8 @@ import os
 import threading
 from dataclasses import dataclass, field
 
+from zinc_rt.sim.serve import process_memory
+
 
 @dataclass(slots=True)
 class CarriedMemory:
@@ -18,6 +20,7 @@ class CarriedMemory:
     pages_at: int = 0
     pages: memoryview | None = None
     written: list[tuple[int, bytes]] = field(default_factory=list)
+    pid: int = 0  # of the process whose memory is read where it lies, in place of arrays that came along
 
 
 class RemoteMemory:
@@ -36,10 +39,15 @@ class RemoteMemory:
         raise OSError(errno.EFAULT, f"0x{address:x}: {size_bytes} bytes are not all there")
 
     def read(self, address: int, size_bytes: int) -> bytes:
+        if self._local.carried.pid:
+            return process_memory.read(self._local.carried.pid, address, size_bytes)
         content, at = self._find(address, size_bytes)
         return bytes(content[at : at + size_bytes])
 
     def write(self, address: int, data: bytes) -> None:
+        if self._local.carried.pid:
+            process_memory.write(self._local.carried.pid, address, data)
+            return
         content, at = self._find(address, len(data))
         content[at : at + len(data)] = data
         self._local.carried.written.append((address, data))

@@ -137,7 +137,7 @@ def parser() -> argparse.ArgumentParser:
         description="Serve a simulated AMD GPU over a local socket, until its last client is gone.",
         epilog=EPILOG,
     )
-    wanted = made.add_mutually_exclusive_group(required=True)
+    wanted = made.add_mutually_exclusive_group()
     wanted.add_argument("--socket", type=Path, metavar="PATH", help="the socket to make")
     wanted.add_argument("--list", action="store_true", help="print chips, Linux versions and faults")
     made.add_argument(
@@ -219,6 +219,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(listing())
         return 0
+    if arguments.socket is None:
+        raise UsageError("wanted --socket PATH, --list, or -- PROGRAM ARGS", next="zinc-rt sim --help")
     if not 0 < arguments.time_scale < float("inf"):
         raise UsageError(f"--time-scale {arguments.time_scale}: wanted more than 0")
     try:

@@ -1,0 +1,101 @@
+"""Any Linux program with the simulated device behind /dev/kfd, /dev/dri and sysfs: `zinc-rt sim -- PROGRAM ARGS`.
+
+preload.c stands between the program and its C library. It is compiled at first use and kept by its source's hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from zinc_rt.errors import InputError, NothingRan
+from zinc_rt.files import cache_folder
+from zinc_rt.sim.serve.client import SimClient
+
+SOURCE = Path(__file__).with_name("preload.c")
+SHOWN = ("/sys/class/kfd", "/sys/class/drm", "/sys/bus/pci/devices", "/sys/module/amdgpu", "/dev/dri")
+
+
+def library() -> Path:
+    """The shared library. Raises NothingRan where there is no C compiler, InputError where it refuses."""
+    source = SOURCE.read_bytes()
+    built = cache_folder() / "preload" / f"{hashlib.sha256(source).hexdigest()[:16]}.so"
+    if built.is_file():
+        return built
+    compiler = _compiler()
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=built.parent) as folder:
+        made = Path(folder) / "preload.so"
+        words = [*compiler, "-O2", "-shared", "-fPIC", "-pthread", str(SOURCE), "-o", str(made), "-ldl"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InputError(f"{' '.join(compiler)} does not compile {SOURCE.name}: {done.stderr.strip()[:500]}")
+        made.replace(built)
+    return built
+
+
+def _compiler() -> list[str]:
+    for name in ("cc", "gcc", "clang"):
+        if found := shutil.which(name):
+            return [found]
+    if find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise NothingRan("no C compiler: cc, gcc, clang or zig", next="pip install 'zinc-rt[asm]'")
+
+
+def run_program(words: Sequence[str], client: SimClient) -> int:
+    """Run it to its end beside `client`'s device; its exit code, 128 + N where signal N ended it.
+
+    Raises InputError where there is no such program.
+    """
+    preloaded = library()
+    with tempfile.TemporaryDirectory(prefix="zinc-rt-sim-") as folder:
+        _copy_files(client, Path(folder))
+        before = os.environ.get("LD_PRELOAD")
+        own = {
+            "LD_PRELOAD": f"{preloaded} {before}" if before else str(preloaded),
+            "ZINC_RT_SIM_SOCKET": str(client.path),
+            "ZINC_RT_SIM_ROOT": folder,
+        }
+        held = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's to take
+        try:
+            child = subprocess.Popen(list(words), env={**os.environ, **own}, preexec_fn=_take_interrupts)
+            code = child.wait()
+        except OSError as error:
+            raise InputError(f"{words[0]}: {error.strerror or error}") from None
+        finally:
+            signal.signal(signal.SIGINT, held)
+    return code if code >= 0 else 128 - code
+
+
+def _take_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _copy_files(client: SimClient, root: Path) -> None:
+    """The device's files, as they are now, below `root`."""
+    waiting = list(SHOWN)
+    (root / "dev").mkdir()
+    (root / "dev/kfd").touch()
+    while waiting:
+        path = waiting.pop()
+        place = root / path[1:]
+        try:
+            names = client.list_dir(path)
+        except OSError:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                place.write_bytes(client.read_file(path))
+            except OSError:
+                place.touch()  # a node, or a file that this device keeps from its clients
+            continue
+        place.mkdir(parents=True, exist_ok=True)
+        waiting += [f"{path}/{name}" for name in names]
