@@ -60,8 +60,8 @@ REFUSE = {
     "driver/userq_state": "ioctl/DRM_IOCTL_AMDGPU_USERQ",
     "memory/vm": "ioctl/DRM_IOCTL_AMDGPU_GEM_VA",
 }
-TRANSPORT = {"serve/process_memory", 
-    f"serve/{name}" for name in ("client", "operations", "remote_memory", "shared_pages")
+TRANSPORT = {
+    f"serve/{name}" for name in ("client", "operations", "process_memory", "remote_memory", "shared_pages")
 }  # no rule of any kernel
 
 

@@ -66,7 +66,11 @@ def digest_of(program: PlannedGraph) -> bytes:
 
 def tiny(name: str, folder: Path) -> Path:
     shipped = FOLDER / f"{name}.gguf"
-    return shipped if shipped.exists() else write_tiny(folder / f"{name}.gguf", name)
+    if shipped.exists():
+        return shipped
+    architecture, _, kind = name.partition("-")
+    write_tiny(folder / f"{name}.gguf", architecture, quant=kind)
+    return folder / f"{name}.gguf"
 
 
 def test_a_program_comes_back_as_it_went(tmp_path: Path, slow_counts: Counts) -> None:
@@ -75,7 +79,7 @@ def test_a_program_comes_back_as_it_went(tmp_path: Path, slow_counts: Counts) ->
         program = program_of(fused(read_gguf(tiny(name, tmp_path))))
         form = flat_plan.to_bytes(program, digest_of(program))
         assert flat_plan.from_bytes(form, program.graph, digest_of(program)) == program, name
-        assert program.dispatches.grids and any(step.temps for step in program.dispatches.dispatches), name
+        assert program.dispatches.grids, name
 
 
 def submitted(device: Opened, variant: Variant) -> list[object]:
@@ -191,7 +195,7 @@ def test_a_file_that_was_cut_anywhere_is_made_anew(kept: Kept, slow_counts: Coun
 def test_no_flipped_bit_is_believed(kept: Kept, slow_counts: Counts) -> None:
     cache = ObjectCache(kept.folder)
     for path, content in kept.files.items():
-        for at in places_in(len(content), slow_counts(40, len(content))):
+        for at in places_in(len(content), slow_counts(40, 4000)):
             path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
             assert cache.mapped(path.stem) is None
         assert sum(kept.read()) == 1 and kept.read() == (1, 0)
