@@ -17,6 +17,8 @@ CASES = (
     "MATMUL T=66 N=10 K=1312 one=1",
     "EMBED T=3 V=5 D=1312",
     "RMS_NORM_FUSED_QKV T=2 D=1312 Q=18 K=10 V=7 eps=1e-06",
+    "RMS_NORM_FUSED_MLP_GATE_UP T=2 D=1312 F=18 eps=1e-06 activation=silu",
+    "MOE_GATE_UP T=2 D=160 F=20 E=4 k=2",
     "SHARED_EXPERT T=2 D=160 F=1312 one=1",
 )
 REPACKED = f"""
@@ -81,7 +83,8 @@ def test_its_kernels_give_the_oracles_bits(tree: ExtendedTree) -> None:
     built = tree.python("-m", "zinc_rt.commands.asm", "--all")
     assert built.returncode == 0, built.stderr
     made = {path.stem for path in (tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
-    assert made == {f"{family}_{TYPE}" for family in ("embed", "matmul", "matvec", "matvec_glu", "matvec_parts")}
+    matvecs = ("matvec", "matvec_norm", "matvec_parts", "matvec_glu", "matvec_glu_norm")
+    assert made == {f"{family}_{TYPE}" for family in ("embed", "matmul", *matvecs)}
     done = tree.python("-c", TESTED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"by {kernel}" in done.stdout or f", {kernel}" in done.stdout for kernel in made), done.stdout

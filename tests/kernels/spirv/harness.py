@@ -137,5 +137,5 @@ def oracle(
 def launched_in_reverse() -> Iterator[None]:
     """Every graph that is built within."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "dispatch_plan", reversed_plan)
+        patch.setattr(executable, "dispatches_of", reversed_plan)
         yield
