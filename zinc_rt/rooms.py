@@ -81,7 +81,7 @@ ROOMS: dict[str, Room] = {
     "generate": _room(_ENGINE, computes=True),
     "text": _room("model"),
     "batching": _room(f"{_ENGINE} sampling text sched code_version"),
-    "launching": _room("devices backends kmd pm4 isa sim arguments"),  # code that others compiled
+    "launching": _room("devices backends kmd pm4 isa sim arguments gpu_lock"),  # code that others compiled
     "llm": _room(f"{_ENGINE} sched batching"),
     # many requests
     "sched": _room("exec mem ir sampling file_lock"),

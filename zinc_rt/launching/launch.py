@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt import gpu_lock
 from zinc_rt.arguments import meant
 from zinc_rt.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.errors import CheckFailed, InputError, UsageError
-from zinc_rt.kmd.discover import find_gpus
+from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.topology import TopologyNode
@@ -74,7 +75,7 @@ def launch(
     `device`: auto takes this machine's AMD GPU, or simulates one where there is none.
 
     Raises InputError (no such kernel, other arguments, another chip's code, a damaged file), UnsupportedError (no
-    GPU), LaunchStopped (it faulted, or did not end).
+    GPU), GpuBusy (another program has the card), LaunchStopped (it faulted, or did not end).
     """
     if device not in ("auto", "hw", "sim"):
         raise UsageError(f"device {device}: auto, hw or sim")
@@ -90,7 +91,9 @@ def launch(
         driver = _simulated(image.arch, name, sanitizer, undo) if simulated else linux_driver()
         if driver is None:
             raise UsageError("launch needs Linux")
-        node = _node(driver, image.arch, name)
+        gpu, node = _gpu(driver, image.arch, name)
+        if not driver.simulated:
+            undo.enter_context(gpu_lock.held(gpu.render_path))
         process = undo.enter_context(KfdProcess(driver))
         side = driver if isinstance(driver, SideChannel) else None
         before = len(side.findings()) if side is not None else 0
@@ -166,12 +169,12 @@ def _simulated(arch: str, source: str, sanitizer: str, undo: ExitStack) -> Drive
     return client
 
 
-def _node(driver: Driver, arch: str, source: str) -> TopologyNode:
-    nodes = [gpu.node for gpu in find_gpus(driver).gpus if gpu.node is not None]
-    for node in nodes:
+def _gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
+    found = [(gpu, gpu.node) for gpu in find_gpus(driver).gpus if gpu.node is not None]
+    for gpu, node in found:
         if node.arch == arch:
-            return node
-    here = ", ".join(node.arch for node in nodes) or "none"
+            return gpu, node
+    here = ", ".join(node.arch for _, node in found) or "none"
     raise InputError(f"{source}: code for {arch}, and the GPU here is {here}", next=f"compile with -mcpu={here}")
 
 

@@ -119,10 +119,11 @@ def _pid(connection: socket.socket) -> int:
 
 EPILOG = """\
 The socket's path is printed once clients may connect. Faults, chips and Linux versions: --list.
-The protocol and an example client: docs/simulated-device.md
+The protocol and an example client: docs/simulated-device.md. What of Linux a program finds: docs/clients.md
 
 examples:
   zinc-rt sim --list
+  zinc-rt sim --chip rx9070xt -- ./a.out                                a program of yours with that card
   zinc-rt sim --socket /tmp/gpu.sock                                    a Radeon AI PRO R9700 on Linux 7.0
   zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --linux 6.16      another card, an older Linux
   zinc-rt sim --socket /tmp/gpu.sock --inject lost-doorbell@3 --stay    the third doorbell write gets lost
@@ -134,7 +135,8 @@ Exit code: 0 its last client is gone, 2 wrong usage or no socket could be made, 
 def parser() -> argparse.ArgumentParser:
     made = Parser(
         prog="zinc-rt sim",
-        description="Serve a simulated AMD GPU over a local socket, until its last client is gone.",
+        description="Serve a simulated AMD GPU over a local socket, until its last client is gone; or, with "
+        "-- PROGRAM ARGS, run a Linux program that finds it behind /dev/kfd and /dev/dri.",
         epilog=EPILOG,
     )
     wanted = made.add_mutually_exclusive_group()
