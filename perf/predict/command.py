@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
+from zinc_rt.backends.registry import AMD_ORDERINGS
 from zinc_rt.commands.output import begin, finish, output_stream
 from zinc_rt.mem.residency import Experts
 
@@ -51,6 +52,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--prompt", type=int, default=1, metavar="N", help="of a prompt's N tokens together, not of a decoded one"
     )
     parser.add_argument(
+        "--ordering",
+        choices=AMD_ORDERINGS,
+        default=AMD_ORDERINGS[0],
+        help=f"the arithmetic (default {AMD_ORDERINGS[0]})",
+    )
+    parser.add_argument(
         "--experts",
         choices=get_args(Experts),
         default="auto",
@@ -82,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--dispatches {arguments.dispatches}: wanted 0 or more rows")
     report, out = begin(Report("perf predict"), arguments), output_stream(arguments)
     report.details |= {"code": runtime_version()}
-    report.ordering = "canonical-1"
+    report.ordering = arguments.ordering
     if len(arguments.models) > 1:
         _compare(arguments, rows, known, report, out)
     else:
@@ -125,7 +132,10 @@ def _works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, To
 
     ctx, position = _place(gguf, arguments)
     run, plain = (
-        work_of(gguf, ctx=ctx, position=position, tokens=arguments.prompt, plain=plain) for plain in (False, True)
+        work_of(
+            gguf, ctx=ctx, position=position, tokens=arguments.prompt, plain=plain, ordering=arguments.ordering
+        )
+        for plain in (False, True)
     )
     return run, plain
 

@@ -10,6 +10,7 @@ from math import prod
 
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
+from zinc_rt.backends.registry import AMD_ORDERINGS
 from zinc_rt.context_memory import check_context_memory
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Node, OpGraph
@@ -32,7 +33,6 @@ from zinc_rt.resident import capacity_of
 from zinc_rt.runner import LOGITS, NONFINITE, TOKEN
 
 ARCH = "gfx1201"
-ORDERING = "canonical-1"
 SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
 
 
@@ -87,7 +87,14 @@ class TokenWork:
 
 
 def work_of(
-    gguf: GGUFFile, *, ctx: int, position: int, tokens: int = 1, arch: str = ARCH, plain: bool = False
+    gguf: GGUFFile,
+    *,
+    ctx: int,
+    position: int,
+    tokens: int = 1,
+    arch: str = ARCH,
+    plain: bool = False,
+    ordering: str = AMD_ORDERINGS[0],
 ) -> TokenWork:
     """The work of a token, or of `tokens` of a prompt together, as it runs; `plain`: without fused nodes and
     merged dispatches, to see what those save. Raises UnsupportedError for a chip without kernels or a node none of
@@ -100,8 +107,8 @@ def work_of(
     model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
     graph, capacity = model.graph, capacity_of((tokens, 1, 1))
     if rows.fuses and not plain:
-        graph = fuse(graph, lambda node, of: refusal(node, of, rows.entries, ORDERING) is None)
-    program = _lowered(graph, rows, capacity)
+        graph = fuse(graph, lambda node, of: refusal(node, of, rows.entries, ordering) is None)
+    program = _lowered(graph, rows, capacity, ordering)
     plan, apart = dispatch_plan(replace(program, merging=None if plain else rows.merging)), dispatch_plan(program)
     loaded = _loaded(plan, rows)
     stream = command_stream.packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
@@ -142,9 +149,9 @@ def work_of(
     )
 
 
-def _lowered(graph: OpGraph, rows: BinaryKernelSet, capacity: Mapping[str, int]) -> LoweredGraph:
+def _lowered(graph: OpGraph, rows: BinaryKernelSet, capacity: Mapping[str, int], ordering: str) -> LoweredGraph:
     plan = plan_memory(graph, capacity=capacity, linger=linger_of(capacity))
-    return lower(graph, rows.entries, plan, ordering=ORDERING, tier="t1")
+    return lower(graph, rows.entries, plan, ordering=ordering, tier="t1")
 
 
 def _barriers(plan: DispatchPlan) -> int:

@@ -50,6 +50,12 @@ def test_later_positions_read_more_keys(work: TokenWork) -> None:
     assert later.read_bytes > work.read_bytes and later.dispatches == work.dispatches
 
 
+def test_activations_in_8_bits_cost_dispatches_and_no_bytes(work: TokenWork) -> None:
+    q8 = work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100, ordering="canonical-1-q8")
+    assert q8.dispatches > work.dispatches and q8.read_bytes == work.read_bytes
+    assert any(name.startswith("quantise_") for name in q8.kernels)
+
+
 def test_no_prediction_beats_its_bytes(work: TokenWork) -> None:
     for device in table().devices.values():
         made = predict(work, device, table())
