@@ -20,7 +20,7 @@ from zinc_rt.batching.answering import Answering, Prompt
 from zinc_rt.batching.completion import Completion, TextPiece
 from zinc_rt.batching.opening import engine_opener
 from zinc_rt.errors import OutputError, UsageError
-from zinc_rt.mem.residency import Experts
+from zinc_rt.mem.expert_placement import Experts
 from zinc_rt.sampling import Sampling
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.sched.token_mask import TokenMask

@@ -12,7 +12,7 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.errors import UsageError
-from zinc_rt.mem.residency import SETTING, Experts
+from zinc_rt.mem.expert_placement import SETTING, Experts
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
 from zinc_rt.lower import planned, refusal
-from zinc_rt.mem.residency import SETTING, Experts, Residency
+from zinc_rt.mem.expert_placement import SETTING, Experts
+from zinc_rt.mem.residency import Residency
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from zinc_rt.errors import InputError
 from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.mem.expert_placement import Experts
 from zinc_rt.mem.plan import plan_memory, size_bytes
-from zinc_rt.mem.residency import Experts, Residency, experts_of, place_weights, room_beside
+from zinc_rt.mem.residency import Residency, experts_of, place_weights, room_beside
 from zinc_rt.model.builder import Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model

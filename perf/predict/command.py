@@ -11,7 +11,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import add_models
 from zinc_rt.backends.registry import AMD_ORDERINGS
 from zinc_rt.commands.output import begin, finish, output_stream
-from zinc_rt.mem.residency import Experts
+from zinc_rt.mem.expert_placement import Experts
 
 if TYPE_CHECKING:
     from zinc_rt.model.gguf import GGUFFile
@@ -33,7 +33,7 @@ dispatches, and as they run.
 
 examples:
   zinc-rt perf predict --model M.gguf
-  zinc-rt perf predict --model M.gguf --prompt 512 --dispatches 20
+  zinc-rt perf predict --model M.gguf --prompt-tokens 512 --dispatches 20
   zinc-rt perf predict A.gguf B.gguf C.gguf
   zinc-rt perf predict --model M.gguf --device-row "Strix Halo" --position 4095
 
@@ -49,7 +49,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--position", type=int, metavar="P", help="of the token (default: the last of the context)"
     )
     parser.add_argument(
-        "--prompt", type=int, default=1, metavar="N", help="of a prompt's N tokens together, not of a decoded one"
+        "--prompt-tokens",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of a prompt's N tokens together, not of a decoded one",
     )
     parser.add_argument(
         "--ordering",
@@ -115,9 +119,11 @@ def _place(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
     from zinc_rt.engine import default_ctx
     from zinc_rt.errors import UsageError
 
-    ctx, tokens = default_ctx(gguf, arguments.ctx), arguments.prompt
+    ctx, tokens = default_ctx(gguf, arguments.ctx), arguments.prompt_tokens
     if not 1 <= tokens <= min(ctx, STEP_TOKENS):
-        raise UsageError(f"--prompt {tokens}: wanted 1 to {min(ctx, STEP_TOKENS)} tokens, which one step takes")
+        raise UsageError(
+            f"--prompt-tokens {tokens}: wanted 1 to {min(ctx, STEP_TOKENS)} tokens, which one step takes"
+        )
     position = arguments.position
     if position is None:
         position = ctx - 1 if tokens == 1 else tokens - 1
@@ -133,7 +139,12 @@ def _works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, To
     ctx, position = _place(gguf, arguments)
     run, plain = (
         work_of(
-            gguf, ctx=ctx, position=position, tokens=arguments.prompt, plain=plain, ordering=arguments.ordering
+            gguf,
+            ctx=ctx,
+            position=position,
+            tokens=arguments.prompt_tokens,
+            plain=plain,
+            ordering=arguments.ordering,
         )
         for plain in (False, True)
     )
@@ -164,8 +175,8 @@ def _compare(
         measure = {each.name: {"plain": each.plain, "as_run": each.as_run} for each in found}
         report.results.append(Result(f"compare/{work.model}", "prediction", "pass", measure=measure))
     report.model = {"models": models}
-    report.details |= {"device_row": device.key, "tokens": arguments.prompt}
-    what = "a token" if arguments.prompt == 1 else f"a prompt of {arguments.prompt}"
+    report.details |= {"device_row": device.key, "tokens": arguments.prompt_tokens}
+    what = "a token" if arguments.prompt_tokens == 1 else f"a prompt of {arguments.prompt_tokens}"
     terminal.show(f"{what} on {device.name}: plain -> as run (fused nodes, merged dispatches)\n", out=out)
     terminal.show(models_table(shown), out=out)
 

@@ -61,7 +61,7 @@ NO_REPORT = {
 }
 
 # One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM,
-# CODE, BUNDLE, STORE and USAGE are files made for it.
+# CODE, KERNELS, BUNDLE, STORE and USAGE are files made for it.
 COMMANDS = {
     "assumptions": "",
     "bisect-env": "start VARIABLES.yaml --journal OUT.journal",
@@ -84,6 +84,8 @@ COMMANDS = {
     "inspect": "--model MODEL",
     "isa disasm": "--hex CODE",
     "kernel-test": "--tier t1 --device sim --kernel add --most 1 --jobs 1",
+    "launch": "KERNELS.co --kernel saxpy --device sim --arg y=inout:f32[9] --arg x=in:f32[9] --arg a=f32:2 "
+    "--arg n=i32:9",
     "logits": "--model MODEL --tokens 1,2 --out OUT.npz",
     "mem-test": "--device sim -k M01 --tiers t1",
     "perf bench": "--model MODEL --tier t_cpu --prompt-tokens 2 --tokens 2 --runs 2 --warmup 0",
@@ -142,6 +144,9 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
         "03:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 48 [Radeon AI PRO R9700]\n"
         "\tKernel driver in use: amdgpu\n"
     )
+    with np.load(Path(__file__).parents[1] / "launching" / "code_objects.npz") as built:
+        (tmp_path / "kernels.co").write_bytes(bytes(built["gfx1201_32"]))
+    files |= {"KERNELS": str(tmp_path / "kernels")}
     files |= {"STREAM": str(stream), "CODE": str(code), "OUT": str(tmp_path / "out")}
 
     def words(row: str) -> list[str]:

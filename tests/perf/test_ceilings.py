@@ -167,6 +167,8 @@ def test_several_models_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFi
     assert "plain -> as run" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("line", [["--prompt", "0"], ["--prompt", "513"], ["--prompt", "16", "--position", "3"]])
+@pytest.mark.parametrize(
+    "line", [["--prompt-tokens", "0"], ["--prompt-tokens", "513"], ["--prompt-tokens", "16", "--position", "3"]]
+)
 def test_a_prompt_is_one_steps_and_lies_in_the_context(line: list[str]) -> None:
     assert main(["predict", str(MODEL), *line]) == 2

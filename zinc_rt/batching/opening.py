@@ -12,7 +12,7 @@ from zinc_rt.devices import Choice, choose_tier, open_backend
 from zinc_rt.engine import Engine, default_ctx
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.graph_store import GraphStore
-from zinc_rt.mem.residency import Experts
+from zinc_rt.mem.expert_placement import Experts
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.settings import Settings

@@ -14,13 +14,14 @@ from zinc_rt.cli import Command
 from zinc_rt.commands.options import settings
 from zinc_rt.commands.output import add_json, begin, finish, output_stream, printable, readable_size
 from zinc_rt.errors import InputError, UsageError, ZincError
-from zinc_rt.mem.residency import Experts, Residency
+from zinc_rt.mem.expert_placement import Experts
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.ir.graph import OpGraph
     from zinc_rt.mem.context_bytes import PageGroupSpec
     from zinc_rt.mem.plan import MemoryPlan
+    from zinc_rt.mem.residency import Residency
     from zinc_rt.mem.traffic import Traffic
     from zinc_rt.model.builder import Model, SequenceLimits
     from zinc_rt.model.gguf import GGUFFile, Tensor

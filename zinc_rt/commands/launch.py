@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt import terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import Command
 from zinc_rt.commands.output import add_json, begin, finish, output_stream
 from zinc_rt.terminal import Table
@@ -16,36 +17,37 @@ if TYPE_CHECKING:
     from zinc_rt.launching.launch import FindingGroup, Launched
     from zinc_rt.report import Result
 
+ARG_HELP = (
+    "an argument: a number, TYPE:VALUE (n=i32:1024); a buffer, in|out|inout:TYPE[SHAPE] and perhaps :FILL "
+    "(x=in:f32[4,256]:random:7), FILL random:SEED, range, zeros, ones, fill:VALUE or file:F.npy, TYPE f16 f32 f64 "
+    "i8 to i64 u8 to u64; a __local pointer, lds:BYTES"
+)
 EXAMPLES = """\
---arg NAME=in|out|inout:TYPE[SHAPE][:FILL]   a buffer; TYPE f16 f32 f64 i8 to i64 u8 to u64, SHAPE 1024 or 4,256,
-                                             FILL random:SEED range zeros ones fill:VALUE file:F.npy
---arg NAME=TYPE:VALUE                        a number
---arg NAME=lds:BYTES                         a __local pointer
-Where the metadata has no names of arguments, they are taken in order. Outputs begin as bytes 0xff.
+Outputs begin as bytes 0xff. Where the metadata has no names of arguments, they
+are taken in order.
 
 examples:
-  zinc-rt launch saxpy.co --kernel saxpy --grid 4 --block 256 \\
-      --arg y=inout:f32[1024]:ones --arg x=in:f32[1024]:random:7 --arg a=f32:2 --arg n=i32:1024
-  zinc-rt launch k.co --kernel k --grid 8,8 --block 16,16 --arg out=out:f32[128,128] --expect want.npz --ulps 1
   zinc-rt launch k.co --list
+  zinc-rt launch saxpy.co --kernel saxpy --grid 4 --block 256 \\
+      --arg y=inout:f32[1024]:ones --arg x=in:f32[1024]:random:7 \\
+      --arg a=f32:2 --arg n=i32:1024
+  zinc-rt launch k.co --kernel k --grid 8,8 --block 16,16 \\
+      --arg out=out:f32[128,128] --expect want.npz --ulps 1
 
-exit codes: 0 it ended, nothing was found, and --expect holds; 1 findings, a mismatch, or it did not end;
-2 a file or argument that does not fit, or no GPU where --device hw wants one.
+exit codes: 0 it ended, nothing was found, and --expect holds; 1 findings, a
+mismatch, or it did not end; 2 a file or argument that does not fit, or no GPU
+where --device hw wants one.
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description="Run one kernel of an ELF code object.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = Parser(prog="zinc-rt launch", description="Run one kernel of an ELF code object.", epilog=EXAMPLES)
     made.add_argument("code", metavar="KERNEL.co", help="a linked AMDGPU code object, version 5")
     made.add_argument("--kernel", metavar="NAME", help="which of its kernels (default: the only one)")
     made.add_argument("--list", action="store_true", help="its kernels and their arguments; nothing runs")
     made.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="workgroups")
     made.add_argument("--block", type=_axes, default=(64,), metavar="X[,Y[,Z]]", help="work-items of a workgroup")
-    made.add_argument("--arg", action="append", default=[], metavar="NAME=...", help="an argument, see below")
+    made.add_argument("--arg", action="append", default=[], metavar="NAME=...", help=ARG_HELP)
     made.add_argument("--expect", metavar="F.npz", help="what outputs have to be, by name")
     made.add_argument("--ulps", type=int, default=0, metavar="N", help="how far floats may be from it (default 0)")
     made.add_argument("--npz", metavar="OUT", help="write the outputs")

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.op import OPS, Op
+from zinc_rt.mem.expert_placement import SETTING, Experts
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import MemoryPlan
 
-Experts = Literal["auto", "vram", "gtt"]
 VRAM_RESERVE = 16  # a part of so many: programs, kernels, the driver's own, a desktop
-SETTING = "ZINC_RT_EXPERTS"
 STACKED = {Op.MOE_GATE_UP: ("gate_w", "up_w"), Op.MOE_DOWN_ACC: ("down_w",)}  # operands, an expert a row
 
 
