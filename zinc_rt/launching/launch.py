@@ -24,7 +24,7 @@ from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
 from zinc_rt.launching.values import LaunchBuffer, Value
 
-SIMULATED_CHIPS = {"gfx1201": "r9700", "gfx1200": "rx9060xt"}  # whose code the shader engine runs
+SIMULATED = ("gfx1201", "gfx1200")  # whose code the shader engine runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +161,9 @@ def _dimensions(grid: int | Sequence[int]) -> int:
 def _simulated(arch: str, source: str, sanitizer: str, undo: ExitStack) -> Driver:
     from zinc_rt.sim.serve.client import SimClient
 
-    chip = SIMULATED_CHIPS.get(arch)
-    if chip is None:
-        raise InputError(f"{source}: code for {arch}; simulated devices run {', '.join(SIMULATED_CHIPS)}")
-    client = SimClient(name=f"launch-{os.getpid()}-{arch}", chip=chip, sanitizer=sanitizer)
+    if arch not in SIMULATED:
+        raise InputError(f"{source}: code for {arch}; simulated devices run {', '.join(SIMULATED)}")
+    client = SimClient(name=f"launch-{os.getpid()}-{arch}", chip=arch, sanitizer=sanitizer)
     undo.callback(client.close_all)
     return client
 

@@ -26,6 +26,7 @@ from zinc_rt.sim.shader.alu.wmma import (
     Place,
     element,
     halves,
+    joined,
     negated,
     report_partial,
     result_row,
@@ -95,7 +96,7 @@ class SparseMatrix:
                     sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
             if self.result == "f32":
                 return sums
-            return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(sums[::2], sums[1::2], strict=True)]
+            return joined(e, sums)
         start = unpacked(e, c, self.result)
         sums = [constant(0, e.b.lanes(I32))] * rows if self.result == "i32" else list(start)
         place_of = ORDER[BITS[self.a], self.length // 2, e.wave]

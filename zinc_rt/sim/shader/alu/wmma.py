@@ -13,7 +13,7 @@ EXEC is taken as all ones whatever it holds; that it does not is a finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -112,7 +112,7 @@ class Matrix:
                 sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
         if self.result == "f32":
             return sums
-        return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(sums[::2], sums[1::2], strict=True)]
+        return joined(e, sums)
 
     def _multiply(
         self,
@@ -194,6 +194,11 @@ def halves(e: Emitter, value: Value) -> tuple[Value, Value]:
     return e.b.and_(value, 0xFFFF), e.b.lshr(value, 16)
 
 
+def joined(e: Emitter, parts: Sequence[Value]) -> list[Value]:
+    """Words of halves in 32 bits, the lower one of each first; bits above a lower half are 0."""
+    return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(parts[::2], parts[1::2], strict=True)]
+
+
 def negated(e: Emitter, value: Value, low: int, high: int) -> Value:
     mask = low * 0x8000 | high * 0x80000000
     return e.b.xor(value, mask) if mask else value
@@ -226,8 +231,7 @@ def _packed(e: Emitter, rows: list[Value], result: str) -> list[Value]:
         halves = [e.b.bitcast(e.b.fptrunc(row, e.b.lanes(HALF)), e.b.lanes(I16)) for row in rows]
     else:
         halves = [bfloat_of_float(e, row) for row in rows]
-    wide = [e.b.zext(half, words) for half in halves]
-    return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(wide[::2], wide[1::2], strict=True)]
+    return joined(e, [e.b.zext(half, words) for half in halves])
 
 
 def struct_of(e: Emitter, values: list[Value]) -> Value:

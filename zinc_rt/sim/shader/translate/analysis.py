@@ -6,13 +6,14 @@ Works on `Touched`, the registers that emitting an instruction touched. Register
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.isa.control_flow import Block, Flow
 from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
 from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, TTMP0, VGPR_LIMIT, KernelVariant
+from zinc_rt.sim.shader.translate.forward import forward
 
 VGPRS = (1 << VGPR_LIMIT) - 1
 EVERYTHING = (1 << VGPR_LIMIT + 129) - 1
@@ -49,27 +50,6 @@ def analyse(graph: Flow, records: Records, variant: KernelVariant) -> Analysis:
     return Analysis(at_start, full, live, unproven)
 
 
-def _forward(
-    graph: Flow, start: int, step: Callable[[Block, int, dict[tuple[int, int], int] | None], int]
-) -> dict[tuple[int, int], int]:
-    """A must-analysis: facts (a bit set) that hold on all paths; those before each instruction."""
-    before = dict.fromkeys(graph.blocks, -1)
-    before[graph.entry] = start
-    waiting = list(graph.blocks)
-    while waiting:
-        block = graph.blocks[waiting.pop(0)]
-        after = step(block, before[block.start], None)
-        for successor in block.successors:
-            if successor in before and before[successor] & after != before[successor]:
-                before[successor] &= after
-                if successor not in waiting:
-                    waiting.append(successor)
-    found: dict[tuple[int, int], int] = {}
-    for block in graph.blocks.values():
-        step(block, before[block.start], found)
-    return found
-
-
 # --- EXEC
 
 
@@ -87,7 +67,7 @@ def _all_ones(graph: Flow, records: Records, wave: int, exec_full: bool) -> dict
             known = known & ~touched.writes | gained & touched.writes
         return known
 
-    return _forward(graph, EXEC[wave] if exec_full else 0, step)
+    return forward(graph, EXEC[wave] if exec_full else 0, step)
 
 
 def _bits_of(operand: Operand, dwords: int) -> int:
@@ -211,7 +191,7 @@ def _unproven(
             known = everywhere | relative << _RELATIVE
         return known
 
-    _forward(graph, at_start | 1 << _RELATIVE, step)
+    forward(graph, at_start | 1 << _RELATIVE, step)
     for missing in unproven.by_pc.values():
         unproven.tracked |= missing
     return unproven

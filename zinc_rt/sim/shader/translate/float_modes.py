@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.isa.control_flow import Block, Flow
 from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE_BITS, FloatMode
+from zinc_rt.sim.shader.translate.forward import Found, forward
 
 MODE = 1  # hwreg: LLVM, SIDefines.h
 _ALL = (1 << FLOAT_MODE_BITS) - 1
@@ -57,35 +58,25 @@ def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | N
 
     Facts are bit sets: bit i where MODE's bit i is known to be 1, bit 8 + i where it is known to be 0.
     """
-    blocks = list(graph.blocks.values())
+    blocks = graph.blocks.values()
     if not any(mode_write(instruction) for block in blocks for _, instruction in block.instructions):
         return {}
-    start = launch | (launch ^ _ALL) << FLOAT_MODE_BITS
-    before = dict.fromkeys(graph.blocks, -1)
-    before[graph.entry] = start
-    waiting = list(graph.blocks)
-    while waiting:
-        block = graph.blocks[waiting.pop(0)]
-        after = _through(block, before[block.start], launch)
-        for successor in block.successors:
-            if successor in before and before[successor] & after != before[successor]:
-                before[successor] &= after
-                if successor not in waiting:
-                    waiting.append(successor)
-    found: dict[tuple[int, int], FloatMode | None] = {}
-    for block in blocks:
-        known = before[block.start]
+
+    def step(block: Block, known: int, found: Found | None) -> int:
         for pc, instruction in block.instructions:
-            ones, zeros = known & _ALL, known >> FLOAT_MODE_BITS & _ALL
-            found[block.start, pc] = FloatMode(ones) if ones ^ zeros == _ALL else None
+            if found is not None:
+                found[block.start, pc] = known
             known = _after(instruction, known, launch)
-    return found
+        return known
+
+    return {
+        at: _mode(known) for at, known in forward(graph, launch | (launch ^ _ALL) << FLOAT_MODE_BITS, step).items()
+    }
 
 
-def _through(block: Block, known: int, launch: int) -> int:
-    for _, instruction in block.instructions:
-        known = _after(instruction, known, launch)
-    return known
+def _mode(known: int) -> FloatMode | None:
+    ones, zeros = known & _ALL, known >> FLOAT_MODE_BITS & _ALL
+    return FloatMode(ones) if ones ^ zeros == _ALL else None
 
 
 def _after(instruction: Instruction, known: int, launch: int) -> int:
