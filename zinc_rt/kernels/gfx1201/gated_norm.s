@@ -11,17 +11,7 @@ zrt_kernel name=gated_norm, buffers=4, constants=3, threads=32, vgprs=32, sgprs=
     s_load_b128 s[8:11], s[0:1], 8
     s_load_b64 s[6:7], s[0:1], 24
     s_load_b96 s[12:14], s[0:1], 32
-    s_and_b32 s2, ttmp7, 0xffff
-    s_wait_kmcnt 0
-    s_mul_hi_u32 s3, s2, s14
-    s_mul_i32 s2, s2, s14
-    s_mul_i32 s16, ttmp9, s12
-    s_mov_b32 s17, 0
-    s_add_nc_u64 s[2:3], s[2:3], s[16:17]
-    s_lshl_b64 s[2:3], s[2:3], 2
-    s_add_nc_u64 s[4:5], s[4:5], s[2:3]
-    s_add_nc_u64 s[6:7], s[6:7], s[2:3]
-    s_add_nc_u64 s[10:11], s[10:11], s[2:3]
+    norm_group 4, 6, 10
     norm_reciprocal
     v_lshlrev_b32 v1, 4, v0
     s_mov_b32 s14, 0
