@@ -51,7 +51,8 @@ class WaveFinding:
 
 @dataclass(frozen=True, slots=True)
 class FindingText:
-    """Knows the kernel whose waves ran, and how to name an address."""
+    """Knows the kernel whose waves ran, and how to name an address. Sites have byte offsets in `code`; what is
+    told counts from the kernel's `entry` in it, so that a function before it has negative ones."""
 
     name: str
     code: bytes
@@ -61,6 +62,7 @@ class FindingText:
     start: tuple[int, int, int]
     describe: Callable[[int], str]
     explain_stale: Callable[[int, bool], str] | None = None  # (VA, whether by a scalar load): why it may be
+    entry: int = 0
 
     def of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
         """FINDING records, sorted by site; `total` counts those that did not fit, too."""
@@ -76,7 +78,7 @@ class FindingText:
             yield WaveFinding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} times more at {self._instruction(place.pc)}",
-                CodePlace(self.name, place.pc, text_at(self.code, place.pc, self.wave)),
+                CodePlace(self.name, place.pc - self.entry, text_at(self.code, place.pc, self.wave)),
             )
         lost = total - len(records)
         if lost > 0:
@@ -111,7 +113,7 @@ class FindingText:
         """One place in one wave; `group` linear."""
         place = CodePlace(
             self.name,
-            site.pc,
+            site.pc - self.entry,
             text_at(self.code, site.pc, self.wave),
             self._group(group),
             wave,
@@ -137,10 +139,10 @@ class FindingText:
         return group_id(number, self.groups, self.start)
 
     def _instruction(self, pc: int) -> str:
-        return f"pc 0x{pc:x} `{text_at(self.code, pc, self.wave)}`"
+        return f"pc {pc - self.entry:#x} `{text_at(self.code, pc, self.wave)}`"
 
     def _around(self, pc: int) -> str:
-        before, after = neighbours(self.code, pc, self.wave)
+        before, after = neighbours(self.code, pc, self.wave, self.entry)
         parts = [f"before it `{before}`"] if before else []
         parts += [f"after it `{after}`"] if after else []
         return f" [{', '.join(parts)}]" if parts else ""
@@ -175,13 +177,14 @@ def target(wave: int) -> Target:
 
 def text_at(code: bytes, pc: int, wave: int) -> str:
     """The disassembled instruction there."""
-    instruction = decode(code, pc, target(wave))
+    instruction = decode(code, pc, target(wave)) if 0 <= pc < len(code) else None
     return instruction.text if instruction is not None else "no instruction"
 
 
-def neighbours(code: bytes, pc: int, wave: int) -> tuple[str, str]:
-    """The instructions before and after; "" where there is none. Straight code is assumed, from the start on."""
-    at, before = 0, ""
+def neighbours(code: bytes, pc: int, wave: int, entry: int = 0) -> tuple[str, str]:
+    """The instructions before and after; "" where there is none. Straight code is assumed, from `entry` on, or
+    from the start where `pc` lies before it."""
+    at, before = entry if pc >= entry else 0, ""
     while at < pc:
         instruction = decode(code, at, target(wave))
         if instruction is None:
@@ -190,6 +193,6 @@ def neighbours(code: bytes, pc: int, wave: int) -> tuple[str, str]:
         before, at = instruction.text, at + instruction.size_bytes
     if at != pc:
         before = ""
-    here = decode(code, pc, target(wave))
+    here = decode(code, pc, target(wave)) if pc >= 0 else None
     after = decode(code, pc + here.size_bytes, target(wave)) if here is not None else None
     return before, after.text if after is not None else ""
