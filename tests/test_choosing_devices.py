@@ -144,3 +144,10 @@ def test_the_rows_name_kernel_sets_that_there_are() -> None:
     for row in registry.built():
         if row.simulable:
             assert set(row.kernel_sets) <= set(SETS)
+
+
+@pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native"])
+def test_a_tier_of_the_cpu_takes_no_gpu(tier: str) -> None:
+    with pytest.raises(UsageError, match=f"--device sim runs t2, t1, not {tier}"):
+        choose_tier(tier, "sim")
+    assert not choose_tier(tier, "sim", simulate=True).simulated  # beside others, the device is for those

@@ -164,6 +164,9 @@ def _asked(
         why = f"{row.tier}: asked for; {found.why}"
         return Choice(row, why, kernel_set=kernel_set, device=_which(device))
     if not row.simulable:
+        if device in ("sim", "hw") and not simulate:  # one tier was asked for, and not for its device
+            gpus = ", ".join(each.tier for each in registry.built() if each.simulable)
+            raise UsageError(f"--device {device} runs {gpus}, not {row.tier}", next="leave out one of them")
         found = _probe(row, device)
         if not found.usable:
             raise UnsupportedError(f"tier {row.tier}: {found.why}", next=found.next)

@@ -1,4 +1,4 @@
-"""Code objects of code_objects.c, linked, for both wave sizes.
+"""Code objects of code_objects.c and calls.c, linked, for both wave sizes.
 
 python code_objects.py       # compiles and writes code_objects.npz (needs ziglang)
 """
@@ -14,7 +14,13 @@ import numpy as np
 
 HERE = Path(__file__).parent
 BUILT = HERE / "code_objects.npz"
-TARGETS = {"gfx1201_32": ("gfx1201", 32), "gfx1201_64": ("gfx1201", 64), "gfx1100_32": ("gfx1100", 32)}
+TARGETS = {
+    "gfx1201_32": ("gfx1201", 32, "code_objects.c"),
+    "gfx1201_64": ("gfx1201", 64, "code_objects.c"),
+    "gfx1100_32": ("gfx1100", 32, "code_objects.c"),
+    "calls_32": ("gfx1201", 32, "calls.c"),
+    "calls_64": ("gfx1201", 64, "calls.c"),
+}
 
 
 def code_object(name: str = "gfx1201_32") -> bytes:
@@ -22,13 +28,13 @@ def code_object(name: str = "gfx1201_32") -> bytes:
         return bytes(file[name])
 
 
-def build(arch: str, wave: int) -> bytes:
+def build(arch: str, wave: int, file: str = "code_objects.c") -> bytes:
     flags = [f"-mcpu={arch}", "-O2", "-nogpulib", "-mcode-object-version=5"]
     flags += ["-mwavefrontsize64"] if wave == 64 else []
     with tempfile.TemporaryDirectory() as folder:
         unlinked, linked = Path(folder) / "kernel.o", Path(folder) / "kernel.co"
         zig = [sys.executable, "-m", "ziglang"]
-        source = str(HERE / "code_objects.c")
+        source = str(HERE / file)
         for words in (
             [*zig, "clang", "--target=amdgcn-amd-amdhsa", *flags, "-c", source, "-o", str(unlinked)],
             [*zig, "ld.lld", "-shared", "-s", str(unlinked), "-o", str(linked)],

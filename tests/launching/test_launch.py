@@ -46,6 +46,24 @@ def test_scratch_holds_each_lanes_own(wave: int) -> None:
     assert done.findings == ()
 
 
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("kernel", ["near", "far"])
+def test_functions_before_the_kernel_are_found(kernel: str, wave: int) -> None:
+    primes = np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53], np.int32)
+
+    def weigh(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
+        return np.asarray(primes[np.asarray(a) & 15] * b - (np.asarray(a) >> 2))
+
+    def twice(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
+        return weigh(a, b) + 3 * weigh(b, a)
+
+    i, n = np.arange(64), 21
+    done = run(kernel, f"calls_{wave}", grid=1, block=64, args={"out": out(64, np.int32), "n": np.int32(n)})
+    assert np.array_equal(done.outputs["out"], twice(i, n) + weigh(n, i) if kernel == "near" else twice(n, i))
+    # `twice` saves its caller's frame pointer, which is not written where kernels do not have one
+    assert all("`s_mov_b32 s4, s33`" in each.first for each in done.findings)
+
+
 def test_lds_static_and_dynamic() -> None:
     values = np.arange(128, dtype=np.int32)
     done = run("reverse", grid=2, block=64, args={"out": out(128, np.int32), "in": values})

@@ -12,7 +12,7 @@ from typing import Any
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Backend
 from zinc_rt.commands.options import order_words, simulated_device, simulated_name
-from zinc_rt.devices import Choice, choose_tier, open_backend
+from zinc_rt.devices import NAMES, Choice, choose_tier, open_backend
 from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.kernels.sets import BinaryKernels, KernelSet, kernel_set
 from zinc_rt.kernels.zrt import Zrt, read_zrt
@@ -113,7 +113,7 @@ def sides(
                     next="leave --tier out; --mode support and --mode perf take it",
                 )
             try:
-                choice = choose_tier(tier, device, simulate=device == "auto", unchecked=unchecked)
+                choice = choose_tier(tier, device, simulate=device in NAMES, unchecked=unchecked)
             except ZincError as error:
                 if asked:
                     raise

@@ -50,6 +50,7 @@ class Flow:
     blocks: dict[int, Block]
     faults: tuple[tuple[str, int, int], ...]
     indirect: tuple[int, ...]  # where jumps by registers may go, as far as a running wave is concerned
+    formed: tuple[int, ...] = ()  # what may be meant beside these, also outside of the code, by calls to anywhere
 
     def instructions(self) -> list[tuple[int, Instruction]]:
         """Every instruction that can be reached, with its pc."""
@@ -101,7 +102,8 @@ class _Search:
         indirect = tuple(sorted(self.indirect))
         blocks = {start: self._block(start, indirect) for start in sorted(self.starts)}
         faults = sorted([*self.faults, *_overlaps(self.found)], key=lambda fault: fault[1])
-        return Flow(self.entry, blocks, tuple(dict.fromkeys(faults)), indirect)
+        formed = tuple(sorted(self.formed)) if self.calls_anywhere else ()
+        return Flow(self.entry, blocks, tuple(dict.fromkeys(faults)), indirect, formed)
 
     def _at(self, pc: int) -> Instruction | None:
         """The instruction at `pc`; None for erased memory too, which decodes but cannot run."""

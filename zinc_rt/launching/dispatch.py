@@ -64,9 +64,10 @@ class KernelOnQueue:
         return np.frombuffer(data, like.dtype).reshape(like.shape).copy()
 
     def load(self, code: CodeImage) -> int:
-        """The image at its address, relocated; that address. A simulated device calls code by its kernel."""
+        """The image at its address, relocated; that address. A simulated device calls code by its kernel, and what
+        lies before the first one, constants and functions, by the code object."""
         buffer = self._gpu.alloc(len(code.image), Placement.GTT, "code object")
-        entries = sorted((each.entry_at, each.name) for each in code.kernels.values())
+        entries = [(0, "code object"), *sorted((each.entry_at, each.name) for each in code.kernels.values())]
         ends = [at for at, _ in entries[1:]] + [len(code.image)]
         for (at, name), end in zip(entries, ends, strict=True):
             if self._announce is not None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa import decode, target_of
+from zinc_rt.isa import target_of
+from zinc_rt.isa.control_flow import control_flow
 
 
 class Consulted:
@@ -18,34 +19,27 @@ class Consulted:
         self._always = marks
         self._period = 1
         self._last: dict[str, int] = {}
-        self._codes: dict[tuple[bytes, int], int] = {}
+        self._codes: dict[tuple[bytes, int, int], int] = {}
 
     def mark(self, name: str) -> None:
         self._last[name] = self._period
 
-    def ran(self, code: bytes, wave: int) -> None:
-        """A kernel, `wave` lanes wide."""
-        self._codes[code, wave] = self._period
+    def ran(self, code: bytes, wave: int, entry: int = 0) -> None:
+        """A kernel, `wave` lanes wide, whose first instruction is at byte `entry`."""
+        self._codes[code, wave, entry] = self._period
 
     def since(self, period: int = 0) -> tuple[int, list[str]]:
         """The period that begins now, and what was noted in `period` or later, sorted."""
         marks = {name for name, last in list(self._last.items()) if last >= period}
-        for (code, wave), last in list(self._codes.items()):
+        for kernel, last in list(self._codes.items()):
             if last >= period:
-                marks |= instructions(code, wave)
+                marks |= instructions(*kernel)
         self._period += 1
         return self._period, sorted(marks.union(self._always))
 
 
 @cache
-def instructions(code: bytes, wave: int) -> frozenset[str]:
-    """A mark for each mnemonic; what is no instruction is passed over dword by dword."""
-    target, at, found = target_of("gfx1201", wave=wave), 0, set()
-    while at < len(code):
-        instruction = decode(code, at, target)
-        if instruction is None:
-            at += 4
-            continue
-        found.add(f"op {instruction.mnemonic}")
-        at += instruction.size_bytes
-    return frozenset(found)
+def instructions(code: bytes, wave: int, entry: int = 0) -> frozenset[str]:
+    """A mark for each mnemonic that control can reach."""
+    flow = control_flow(code, target_of("gfx1201", wave=wave), entry, running=True)
+    return frozenset(f"op {instruction.mnemonic}" for _, instruction in flow.instructions())

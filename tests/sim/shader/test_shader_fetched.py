@@ -1,31 +1,60 @@
-"""Code is fetched whole where it ends in the last mapped page, wherever in its pages it begins."""
+"""Code is fetched whole wherever control goes: to either side of the entry, over pages that do not exist, to the
+end of the last mapped page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from machine_words import ENDPGM, LITERAL, code_of, constant, sop1, sop2, sopk, sopp
 
 from zinc_rt.isa import target_of
 from zinc_rt.kernels.sets import kernel_set
-from zinc_rt.sim.chips import PAGE_BYTES, round_up
+from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AccessKind, Fault
-from zinc_rt.sim.shader.translate.fetched_code import fetched
+from zinc_rt.sim.shader.checks.finding_text import FindingText
+from zinc_rt.sim.shader.layout import Site
+from zinc_rt.sim.shader.translate.fetched_code import REACH_BYTES, KnownCode, fetched
+
+WAVE32 = target_of("gfx1201", wave=32)
+ENTRY = 0x4000_0000
+RETURN = sop1("s_setpc_b64", 0, 30)
 
 
-@dataclass
 class Pages:
-    """Memory that ends with the page in which the code ends."""
+    """Memory of the pages in which there is something; `fetches` counts."""
 
-    start: int
-    content: bytes
+    def __init__(self, content: Mapping[int, bytes]) -> None:
+        self.pages: dict[int, bytearray] = {}
+        self.fetches = 0
+        for va, data in content.items():
+            self.write(va, data)
+
+    def write(self, va: int, data: bytes) -> None:
+        for at, byte in enumerate(data, va):
+            self.pages.setdefault(at // PAGE_BYTES, bytearray(PAGE_BYTES))[at % PAGE_BYTES] = byte
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
-        end = round_up(self.start + len(self.content), PAGE_BYTES)
-        if va + size_bytes > end:
-            raise Fault(va, AccessKind.EXECUTE, "not present")
-        return (self.content + bytes(end - self.start - len(self.content)))[va - self.start :][:size_bytes]
+        self.fetches += 1
+        first, last = va // PAGE_BYTES, (va + size_bytes - 1) // PAGE_BYTES
+        for page in range(first, last + 1):
+            if page not in self.pages:
+                raise Fault(page * PAGE_BYTES, AccessKind.EXECUTE, "not present")
+        whole = b"".join(self.pages[page] for page in range(first, last + 1))
+        return whole[va % PAGE_BYTES :][:size_bytes]
+
+
+def call(at: int, to: int) -> bytes:
+    """Calls what lies at `to` as compilers do, from code that begins at `at`, and ends."""
+    offset = to - (at + 4)  # behind s_getpc_b64
+    return code_of(
+        sop1("s_getpc_b64", 0),
+        [sop2("s_add_co_u32", 0, 0, LITERAL), offset & 0xFFFFFFFF],
+        [sop2("s_add_co_ci_u32", 1, 1, LITERAL), offset >> 32 & 0xFFFFFFFF],
+        sop1("s_swappc_b64", 30, 0),
+        ENDPGM,
+    )
 
 
 @pytest.mark.parametrize("offset", range(0, PAGE_BYTES, 256))
@@ -33,5 +62,66 @@ def test_a_long_branch_over_a_page_does_not_cut_the_code(offset: int) -> None:
     kernels = kernel_set("gfx1201")
     assert kernels is not None
     code = kernels.load("matvec_q8_0").code
-    space: Any = Pages(0x10000 + offset, code)
-    assert fetched(space, space.start, target_of("gfx1201", wave=32)) == code
+    space: Any = Pages({ENTRY + offset: code})
+    found = fetched(space, ENTRY + offset, WAVE32)
+    assert (found.code, found.entry, found.pieces) == (code, 0, ((0, len(code)),))
+
+
+@pytest.mark.parametrize("distance", [-8, -256, -PAGE_BYTES, -5 * PAGE_BYTES, -(1 << 22), 1 << 22])
+def test_a_function_is_fetched_on_either_side_of_the_entry(distance: int) -> None:
+    function, kernel = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN), call(ENTRY, ENTRY + distance)
+    space: Any = Pages({ENTRY: kernel, ENTRY + distance: function})
+    found = fetched(space, ENTRY, WAVE32)
+    assert found.entry == max(-distance, 0)
+    assert found.code[found.entry :].startswith(kernel)
+    assert found.code[found.entry + distance :].startswith(function)
+    assert len(found.code) == (distance + len(function) if distance > 0 else len(kernel) - distance)
+    assert sum(end - first for first, end in found.pieces) <= 2 * PAGE_BYTES + len(kernel), "nothing between"
+    assert found.is_at(space, ENTRY)
+    assert found.first_difference(space.fetch, ENTRY) is None
+
+
+def test_a_call_by_offset_goes_backwards() -> None:
+    function = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN)
+    words = -(PAGE_BYTES + 4) // 4
+    kernel = code_of(sopk("s_call_b64", 30, words), ENDPGM)
+    space: Any = Pages({ENTRY: kernel, ENTRY - PAGE_BYTES: function})
+    found = fetched(space, ENTRY, WAVE32)
+    assert found.code == function + bytes(PAGE_BYTES - len(function)) + kernel
+
+
+def test_what_cannot_be_fetched_or_is_too_far_is_left_out() -> None:
+    for distance in (-PAGE_BYTES, -(REACH_BYTES + PAGE_BYTES)):
+        kernel = call(ENTRY, ENTRY + distance)
+        content = {ENTRY: kernel}
+        if distance != -PAGE_BYTES:
+            content[ENTRY + distance] = code_of(RETURN)
+        space: Any = Pages(content)
+        assert fetched(space, ENTRY, WAVE32).code == kernel
+    with pytest.raises(Fault):
+        fetched(space, ENTRY + PAGE_BYTES, WAVE32)
+
+
+def test_known_code_is_that_only_while_all_of_it_is_the_same() -> None:
+    function, waits = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN), code_of(*[sopp("s_nop")] * 16)
+    kernel = waits + call(ENTRY + len(waits), ENTRY - 4 * PAGE_BYTES)
+    known = KnownCode()
+    space: Any = Pages({ENTRY: kernel, ENTRY - 4 * PAGE_BYTES: function})
+    found = fetched(space, ENTRY, WAVE32, known)
+    assert fetched(space, ENTRY, WAVE32, known) is found
+    space.write(ENTRY - 4 * PAGE_BYTES, code_of(sop1("s_mov_b32", 3, constant(8))))
+    assert found.first_difference(space.fetch, ENTRY) == 0 and not found.is_at(space, ENTRY)
+    other = fetched(space, ENTRY, WAVE32, known)
+    assert other is not found and other.code[:4] != found.code[:4]
+
+
+def test_findings_count_from_the_entry() -> None:
+    kernel = call(ENTRY, ENTRY - 8)
+    code = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN) + kernel
+    text = FindingText("k", code, 32, (), (1, 1, 1), (0, 0, 0), hex, entry=8)
+    before = text.at(Site(0, "illegal"), wave=0, group=0)
+    assert before.pc == -8 and "pc -0x8 `s_mov_b32 s3, 7`" in before.sentence
+    behind = text.at(Site(12, "illegal"), wave=0, group=0)
+    assert behind.pc == 4 and "before it `s_getpc_b64 s[0:1]`" in behind.sentence
+    outside = text.at(Site(-4, "illegal"), wave=0, group=0)
+    assert "pc -0xc `no instruction`" in outside.sentence

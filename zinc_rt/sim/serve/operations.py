@@ -63,8 +63,8 @@ def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
         at += length if comes else 0
         carried.arrays.append((int(address), content))
     if message.fds:
-        carried.pages_at, pages_bytes = (int(each) for each in header["pages"])
-        carried.pages = map_pages(message.fds[0], pages_bytes)
+        carried.pages_at, pages_bytes, *offset = (int(each) for each in header["pages"])
+        carried.pages = map_pages(message.fds[0], pages_bytes, *offset)
     session.memory.carry(carried)
     said: dict[str, Any] = {}
     try:

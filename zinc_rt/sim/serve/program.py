@@ -1,6 +1,7 @@
 """Any Linux program with the simulated device behind /dev/kfd, /dev/dri and sysfs: `zinc-rt sim -- PROGRAM ARGS`.
 
-preload.c stands between the program and its C library. It is compiled at first use and kept by its source's hash.
+The library of preload/ stands between the program and its C library. It is compiled at first use and kept by its
+sources' hash.
 """
 
 from __future__ import annotations
@@ -19,25 +20,28 @@ from pathlib import Path
 from zinc_rt.errors import InputError, NothingRan
 from zinc_rt.files import cache_folder
 from zinc_rt.sim.serve.client import SimClient
+from zinc_rt.sim.serve.device_files import copy_files
 
-SOURCE = Path(__file__).with_name("preload.c")
-SHOWN = ("/sys/class/kfd", "/sys/class/drm", "/sys/bus/pci/devices", "/sys/module/amdgpu", "/dev/dri")
+SOURCES = Path(__file__).with_name("preload")
+FLAGS = ("-O2", "-shared", "-fPIC", "-pthread", "-U_FORTIFY_SOURCE", "-fno-builtin")
 
 
 def library() -> Path:
     """The shared library. Raises NothingRan where there is no C compiler, InputError where it refuses."""
-    source = SOURCE.read_bytes()
-    built = cache_folder() / "preload" / f"{hashlib.sha256(source).hexdigest()[:16]}.so"
+    sources = sorted(SOURCES.glob("*.[ch]"))
+    text = b"".join(each.read_bytes() for each in sources)
+    built = cache_folder() / "preload" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
     if built.is_file():
         return built
     compiler = _compiler()
     built.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=built.parent) as folder:
         made = Path(folder) / "preload.so"
-        words = [*compiler, "-O2", "-shared", "-fPIC", "-pthread", str(SOURCE), "-o", str(made), "-ldl"]
+        files = [str(each) for each in sources if each.suffix == ".c"]
+        words = [*compiler, *FLAGS, *files, "-o", str(made), "-ldl"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise InputError(f"{' '.join(compiler)} does not compile {SOURCE.name}: {done.stderr.strip()[:500]}")
+            raise InputError(f"{' '.join(compiler)} does not compile {SOURCES.name}: {done.stderr.strip()[:500]}")
         made.replace(built)
     return built
 
@@ -58,7 +62,7 @@ def run_program(words: Sequence[str], client: SimClient) -> int:
     """
     preloaded = library()
     with tempfile.TemporaryDirectory(prefix="zinc-rt-sim-") as folder:
-        _copy_files(client, Path(folder))
+        copy_files(client, Path(folder))
         before = os.environ.get("LD_PRELOAD")
         own = {
             "LD_PRELOAD": f"{preloaded} {before}" if before else str(preloaded),
@@ -78,24 +82,3 @@ def run_program(words: Sequence[str], client: SimClient) -> int:
 
 def _take_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _copy_files(client: SimClient, root: Path) -> None:
-    """The device's files, as they are now, below `root`."""
-    waiting = list(SHOWN)
-    (root / "dev").mkdir()
-    (root / "dev/kfd").touch()
-    while waiting:
-        path = waiting.pop()
-        place = root / path[1:]
-        try:
-            names = client.list_dir(path)
-        except OSError:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                place.write_bytes(client.read_file(path))
-            except OSError:
-                place.touch()  # a node, or a file that this device keeps from its clients
-            continue
-        place.mkdir(parents=True, exist_ok=True)
-        waiting += [f"{path}/{name}" for name in names]

@@ -54,14 +54,15 @@ class RemoteMemory:
 
     def pages(self, address: int, size_bytes: int) -> memoryview:
         carried: CarriedMemory = self._local.carried
-        if carried.pages is None or carried.pages_at != address or len(carried.pages) != size_bytes:
+        at = address - carried.pages_at
+        if carried.pages is None or at < 0 or at + size_bytes > len(carried.pages):
             raise OSError(errno.EFAULT, f"0x{address:x}: no user pages came along")
-        return carried.pages
+        return carried.pages[at : at + size_bytes]
 
 
-def map_pages(fd: int, size_bytes: int) -> memoryview:
-    """A memfd of the client's, which must not become shorter under us."""
+def map_pages(fd: int, size_bytes: int, offset: int = 0) -> memoryview:
+    """A part of a memfd of the client's, which must not become shorter under us."""
     sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-    if not sealed or os.fstat(fd).st_size < size_bytes:
+    if not sealed or offset < 0 or os.fstat(fd).st_size < offset + size_bytes:
         raise OSError(errno.EFAULT, "user pages: a memfd sealed against shrinking, and long enough")
-    return memoryview(mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE))
+    return memoryview(mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset))

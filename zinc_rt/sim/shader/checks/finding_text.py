@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,6 @@ from zinc_rt.sim.shader.run.group_runner import SITE_BARRIER
 MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
 
 RULES = {
-    "barrier-mismatch": "a wave of the workgroup ended without coming to a barrier that others waited at",
     "barrier-stuck": "waits at a barrier that the other waves never come to",
     "out-of-fuel": "still runs: an endless loop, or too little fuel",
 }
@@ -51,7 +50,8 @@ class WaveFinding:
 
 @dataclass(frozen=True, slots=True)
 class FindingText:
-    """Knows the kernel whose waves ran, and how to name an address."""
+    """Knows the kernel whose waves ran, and how to name an address. Sites have byte offsets in `code`; what is
+    told counts from the kernel's `entry` in it, so that a function before it has negative ones."""
 
     name: str
     code: bytes
@@ -61,6 +61,7 @@ class FindingText:
     start: tuple[int, int, int]
     describe: Callable[[int], str]
     explain_stale: Callable[[int, bool], str] | None = None  # (VA, whether by a scalar load): why it may be
+    entry: int = 0
 
     def of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
         """FINDING records, sorted by site; `total` counts those that did not fit, too."""
@@ -76,7 +77,7 @@ class FindingText:
             yield WaveFinding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} times more at {self._instruction(place.pc)}",
-                CodePlace(self.name, place.pc, text_at(self.code, place.pc, self.wave)),
+                CodePlace(self.name, place.pc - self.entry, text_at(self.code, place.pc, self.wave)),
             )
         lost = total - len(records)
         if lost > 0:
@@ -90,11 +91,21 @@ class FindingText:
     def _of_record(self, record: np.void, number: int) -> WaveFinding:
         site = self._site(number)
         if number == SITE_BARRIER:
-            group = self._group(int(record["group"]))
-            sentence = f"{self.name}: {RULES[site.rule]}, workgroup {group}"
-            return WaveFinding(site.rule, sentence, CodePlace(self.name, 0, group=group))
+            return self._barrier(record)
         lanes, address = int(record["lanes"]), int(record["address"])
         return self.at(site, int(record["wave"]), int(record["group"]), lanes, address or None)
+
+    def _barrier(self, record: np.void) -> WaveFinding:
+        """Which wave signalled, which others had ended without, and where."""
+        ended, end_pc = int(record["lanes"]), int(record["end_pc"])
+        waves = numbers_text([wave for wave in range(64) if ended >> wave & 1])
+        text = (
+            f"{'waves' if ended.bit_count() > 1 else 'wave'} {waves} of the workgroup ended, "
+            f"{'the first ' if ended.bit_count() > 1 else ''}at {self._instruction(end_pc)}, "
+            "without coming to this barrier that others waited at"
+        )
+        site = Site(int(record["address"]), "barrier-mismatch", text)
+        return self.at(site, int(record["wave"]), int(record["group"]))
 
     def of_fault(self, state: np.void, context: np.void, why: str) -> tuple[WaveFinding, str]:
         """The access that ended a wave with Status.FAULT, and its kind in words."""
@@ -111,7 +122,7 @@ class FindingText:
         """One place in one wave; `group` linear."""
         place = CodePlace(
             self.name,
-            site.pc,
+            site.pc - self.entry,
             text_at(self.code, site.pc, self.wave),
             self._group(group),
             wave,
@@ -137,10 +148,10 @@ class FindingText:
         return group_id(number, self.groups, self.start)
 
     def _instruction(self, pc: int) -> str:
-        return f"pc 0x{pc:x} `{text_at(self.code, pc, self.wave)}`"
+        return f"pc {pc - self.entry:#x} `{text_at(self.code, pc, self.wave)}`"
 
     def _around(self, pc: int) -> str:
-        before, after = neighbours(self.code, pc, self.wave)
+        before, after = neighbours(self.code, pc, self.wave, self.entry)
         parts = [f"before it `{before}`"] if before else []
         parts += [f"after it `{after}`"] if after else []
         return f" [{', '.join(parts)}]" if parts else ""
@@ -156,17 +167,23 @@ def lanes_text(lanes: int, wave: int) -> str:
     """lane 3, lanes 0-7 and 9, all lanes."""
     if lanes == (1 << wave) - 1:
         return "all lanes"
+    return ("lane " if lanes.bit_count() == 1 else "lanes ") + numbers_text(
+        [lane for lane in range(wave) if lanes >> lane & 1]
+    )
+
+
+def numbers_text(numbers: Sequence[int]) -> str:
+    """3, 0-7, 0-3, 5: runs of ascending numbers, the first ones."""
     runs: list[list[int]] = []
-    for lane in range(wave):
-        if lanes >> lane & 1:
-            if runs and runs[-1][1] == lane - 1:
-                runs[-1][1] = lane
-            else:
-                runs.append([lane, lane])
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
     texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs]
     if len(texts) > 6:
-        texts = [*texts[:5], f"{lanes.bit_count()} in all"]
-    return ("lane " if lanes.bit_count() == 1 else "lanes ") + ", ".join(texts)
+        texts = [*texts[:5], f"{len(numbers)} in all"]
+    return ", ".join(texts)
 
 
 def target(wave: int) -> Target:
@@ -175,13 +192,14 @@ def target(wave: int) -> Target:
 
 def text_at(code: bytes, pc: int, wave: int) -> str:
     """The disassembled instruction there."""
-    instruction = decode(code, pc, target(wave))
+    instruction = decode(code, pc, target(wave)) if 0 <= pc < len(code) else None
     return instruction.text if instruction is not None else "no instruction"
 
 
-def neighbours(code: bytes, pc: int, wave: int) -> tuple[str, str]:
-    """The instructions before and after; "" where there is none. Straight code is assumed, from the start on."""
-    at, before = 0, ""
+def neighbours(code: bytes, pc: int, wave: int, entry: int = 0) -> tuple[str, str]:
+    """The instructions before and after; "" where there is none. Straight code is assumed, from `entry` on, or
+    from the start where `pc` lies before it."""
+    at, before = entry if pc >= entry else 0, ""
     while at < pc:
         instruction = decode(code, at, target(wave))
         if instruction is None:
@@ -190,6 +208,6 @@ def neighbours(code: bytes, pc: int, wave: int) -> tuple[str, str]:
         before, at = instruction.text, at + instruction.size_bytes
     if at != pc:
         before = ""
-    here = decode(code, pc, target(wave))
+    here = decode(code, pc, target(wave)) if pc >= 0 else None
     after = decode(code, pc + here.size_bytes, target(wave)) if here is not None else None
     return before, after.text if after is not None else ""

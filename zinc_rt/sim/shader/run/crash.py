@@ -55,6 +55,7 @@ class CrashRecord:
         about = {
             "label": dispatch.label,
             "program_va": dispatch.program_va,
+            "entry": kernel.variant.entry,
             "name": dispatch.space.describe(dispatch.program_va),
             "wave": kernel.variant.wave,
             "full": kernel.variant.full,
@@ -123,7 +124,9 @@ def text(about: dict[str, Any], code: bytes) -> str:
     shown = [f"{name}: {value}" for name, value in about.items() if name != "registers"]
     shown += [f"register {int(offset):#05x}: {value:#010x}" for offset, value in about["registers"].items()]
     target = target_of("gfx1201", wave=about["wave"])
-    return "\n".join([*shown, *(line for _, line in lines(code, target, address=about["program_va"]))])
+    return "\n".join(
+        [*shown, *(line for _, line in lines(code, target, address=about["program_va"] - about["entry"]))]
+    )
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, vari
 from zinc_rt.sim.shader.run.launch import LaunchSetup, Refused, setup_of_dispatch, setup_of_registers
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader.run.profile import KernelCounters
-from zinc_rt.sim.shader.translate.fetched_code import KnownCode, fetched
+from zinc_rt.sim.shader.translate.fetched_code import FetchedCode, KnownCode, fetched
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch
 from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.tables.registers import (
@@ -70,7 +70,7 @@ class _Memory:
     """Of one address space. Holds it by what the callback needs only: the engine is told when it is gone."""
 
     def __init__(self, vm: GpuVm, *, bounds: bool, races: bool, caches: int | None) -> None:
-        self.codes: dict[int, bytes] = {}  # program VA: what stood there last
+        self.codes: dict[int, FetchedCode] = {}  # program VA: what stood there last
         self.ranges = RangeCache(vm, bounds=bounds, races=races)
         self.caches = None if caches is None else LineCaches(caches)
         vm.wave_caches = self.caches
@@ -139,9 +139,9 @@ class GfxEngine:
         self._under_way: dict[ShaderDispatch, _UnderWay] = {}
         self._idle: dict[Hashable, list[LaunchRun]] = {}
         self._memories: WeakKeyDictionary[AddressSpace, _Memory] = WeakKeyDictionary()
-        self._counters: dict[bytes, KernelCounters] = {}
+        self._counters: dict[tuple[bytes, int], KernelCounters] = {}  # by code and entry
         self._known = KnownCode()
-        self._times_reported: dict[tuple[bytes, int], int] = {}
+        self._times_reported: dict[tuple[tuple[bytes, int], int], int] = {}
         self._linted: set[KernelVariant] = set()
         self._serials = itertools.count(1)
         self._watchpoints: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
@@ -171,7 +171,7 @@ class GfxEngine:
             self._crash()
         started = time.perf_counter()
         stop = run.advance(SLICE_SECONDS)
-        counters = self._counters[run.kernel.variant.code]
+        counters = self._counters[_identity(run)]
         counters.seconds += time.perf_counter() - started
         if self._record is not None:
             self._record.after()
@@ -194,6 +194,7 @@ class GfxEngine:
                     for have, more in zip((counters.instructions, counters.bytes), run.counted(), strict=True)
                 )
             self._finish(dispatch, under_way)
+            _leave_scratch(dispatch, run)
         if fault is not None:
             raise self._reported_fault(dispatch, run, fault)
         if stop is not Stop.DONE:
@@ -208,9 +209,11 @@ class GfxEngine:
 
     # --- beside it ---
 
-    def prepare(self, launches: Iterable[tuple[bytes, LaunchSetup]]) -> None:
+    def prepare(self, launches: Iterable[tuple[FetchedCode, LaunchSetup]]) -> None:
         """Compile kernels, on all cores, before they are dispatched."""
-        prepare(self.kernels, [variant_for(launch, code, self.checks) for code, launch in launches])
+        prepare(
+            self.kernels, [variant_for(launch, each.code, self.checks, each.entry) for each, launch in launches]
+        )
 
     def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
         launches = []
@@ -268,22 +271,29 @@ class GfxEngine:
             if self._consulted is not None:
                 self._consulted.mark("waves with caches")
         run.begin(
-            table, dispatch.program_va, next(self._serials), memory.save_pages, user_data, memory.caches, first
+            table,
+            dispatch.program_va - code.entry,
+            next(self._serials),
+            memory.save_pages,
+            user_data,
+            memory.caches,
+            first,
         )
         return _UnderWay(run, key, table)
 
-    def _made(self, dispatch: ShaderDispatch, code: bytes) -> LaunchRun:
+    def _made(self, dispatch: ShaderDispatch, code: FetchedCode) -> LaunchRun:
         launch = replace(
             setup_of_dispatch(dispatch), ids_enabled=self._ids_enabled(dispatch), places=self._places(dispatch)
         )
-        kernel = self.kernels.of(variant_for(launch, code, self.checks))
+        kernel = self.kernels.of(variant_for(launch, code.code, self.checks, code.entry))
         name = dispatch.space.describe(dispatch.program_va)
-        if code not in self._counters:
-            self._counters[code] = KernelCounters(name)
+        identity = code.code, code.entry
+        if identity not in self._counters:
+            self._counters[identity] = KernelCounters(name)
         if self.checks.fast and kernel.variant not in self._linted:
             self._linted.add(kernel.variant)
-            for finding in static_findings(code, name, launch, self.kernels.cache):
-                self._report(dispatch, code, finding)
+            for finding in static_findings(code.code, name, launch, self.kernels.cache, code.entry):
+                self._report(dispatch, identity, finding)
         return LaunchRun(
             kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed, vgpr_seed=self._vgpr_seed
         )
@@ -300,15 +310,15 @@ class GfxEngine:
         chosen = tuple(each for index, each in enumerate(self._processors) if mask >> 2 * index & 3)
         return chosen or self._processors
 
-    def _code(self, dispatch: ShaderDispatch) -> bytes:
-        """What the instruction cache holds there, up to the last instruction that can be reached."""
+    def _code(self, dispatch: ShaderDispatch) -> FetchedCode:
+        """What the instruction cache holds there, as far as it can be reached."""
         space, va = dispatch.space, dispatch.program_va
         codes = self._memory(space).codes
         known, wave = codes.get(va), 32 if dispatch.wave32 else 64
-        if known is None or not _still_there(space, va, known):
+        if known is None or not known.is_at(space, va):
             codes[va] = fetched(space, va, target_of("gfx1201", wave=wave), self._known)
         if self._consulted is not None:
-            self._consulted.ran(codes[va], wave)
+            self._consulted.ran(codes[va].code, wave, codes[va].entry)
             if known is not None and known != codes[va]:
                 self._consulted.mark("code replaced")
             enables = dispatch.register(PGM_RSRC2) >> 7
@@ -316,20 +326,20 @@ class GfxEngine:
                 self._consulted.mark("workgroup ids not enabled")
         return codes[va]
 
-    def _check_fetched(self, dispatch: ShaderDispatch, code: bytes) -> None:
+    def _check_fetched(self, dispatch: ShaderDispatch, code: FetchedCode) -> None:
         """The instruction cache has what memory has, or it is said."""
         va = dispatch.program_va
-        stored = dispatch.space.read(va, len(code))
-        if stored == code:
+        at = code.first_difference(dispatch.space.read, va)
+        if at is None:
             return
-        at = next(index for index, pair in enumerate(zip(stored, code, strict=True)) if pair[0] != pair[1]) & ~3
+        pc = at - code.entry
         name = dispatch.space.describe(va)
         dispatch.report(
             "stale-line",
-            f"{dispatch.label}: {name}: the instruction cache holds older code from pc 0x{at:x} on: "
-            f"{self._memory(dispatch.space).stores.writer(va + at)} stored there since, and no GLI_INV of an "
+            f"{dispatch.label}: {name}: the instruction cache holds older code from pc {pc:#x} on: "
+            f"{self._memory(dispatch.space).stores.writer(va + pc)} stored there since, and no GLI_INV of an "
             "ACQUIRE_MEM came behind that",
-            place=CodePlace(name, at),
+            place=CodePlace(name, pc),
         )
 
     def _memory(self, space: AddressSpace) -> _Memory:
@@ -353,14 +363,14 @@ class GfxEngine:
         if not total and stop in (Stop.DONE, Stop.FAULT):
             return
         texts = self._finding_text(dispatch, run.kernel, run.launch)
-        code = run.kernel.variant.code
+        identity = _identity(run)
         for finding in texts.of_records(records, total):
-            self._report(dispatch, code, finding)
-        self._counters[code].findings += total
+            self._report(dispatch, identity, finding)
+        self._counters[identity].findings += total
         if stop in (Stop.STUCK, Stop.ILLEGAL, Stop.HALT):
             where = run.stopped_at(stop)
             assert where is not None
-            self._report(dispatch, code, texts.of_wave(*where), always=True)
+            self._report(dispatch, identity, texts.of_wave(*where), always=True)
 
     def _reported_fault(self, dispatch: ShaderDispatch, run: LaunchRun, fault: Fault) -> Fault:
         """Say which instruction of which wave it was, every time: it is the last that its queue does."""
@@ -381,15 +391,13 @@ class GfxEngine:
         variant, kernel = run.kernel.variant, dispatch.space.describe(dispatch.program_va)
         for each in watchpoint.hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
             group = group_id(each.group, run.launch.groups, run.launch.start)
-            text = text_at(variant.code, each.pc, variant.wave)
+            text, pc = text_at(variant.code, each.pc, variant.wave), each.pc - variant.entry
             kept.append(
-                StoreSeen(
-                    kernel, dispatch.label, text, each.pc, group, each.wave, each.lane, each.address, each.value
-                )
+                StoreSeen(kernel, dispatch.label, text, pc, group, each.wave, each.lane, each.address, each.value)
             )
 
     def _report(
-        self, dispatch: ShaderDispatch, code: bytes, finding: WaveFinding, *, always: bool = False
+        self, dispatch: ShaderDispatch, code: tuple[bytes, int], finding: WaveFinding, *, always: bool = False
     ) -> None:
         """`always`: the last that the dispatch has to say, however often it was said of others."""
         key = (code, hash((finding.pc, finding.rule)))
@@ -415,11 +423,20 @@ class GfxEngine:
             launch.start,
             describe or space.describe,
             self._memory(space).explain_stale,
+            kernel.variant.entry,
         )
 
 
-def _still_there(space: AddressSpace, va: int, code: bytes) -> bool:
-    try:
-        return space.fetch(va, len(code)) == code
-    except Fault:
-        return False  # other code
+def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> None:
+    """What the waves left in scratch, where the registers say it lies, for as many waves as have room there.
+
+    Waves run with scratch of their own: it comes to memory as the dispatch ends. Raises Fault where nothing is.
+    """
+    room = dispatch.register(TMPRING_SIZE) & 0xFFF
+    for number, data in enumerate(itertools.islice(run.scratch_left(), room)):
+        dispatch.space.write(dispatch.scratch_va + number * len(data), data)
+
+
+def _identity(run: LaunchRun) -> tuple[bytes, int]:
+    """What tells a kernel from others: its code, and where in it the entry is."""
+    return run.kernel.variant.code, run.kernel.variant.entry

@@ -182,7 +182,10 @@ class EngineDevice:
     def _findings_of(self, run: LaunchRun, kernel: CompiledKernel, name: str, stop: Stop) -> list[WaveFinding]:
         launch = run.launch
         code = kernel.variant.code
-        texts = FindingText(name, code, launch.wave, kernel.sites, launch.groups, launch.start, self.describe)
+        texts = FindingText(
+            name, code, launch.wave, kernel.sites, launch.groups, launch.start, self.describe,
+            entry=kernel.variant.entry,
+        )  # fmt: skip
         found = list(texts.of_records(*run.findings()))
         if stop is Stop.FAULT:
             assert run.ended is not None

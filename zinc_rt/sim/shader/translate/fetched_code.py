@@ -1,64 +1,137 @@
-"""A kernel's machine code, fetched as far as its control flow goes: nothing says where code ends."""
+"""A kernel's machine code, fetched as far as its control flow goes: nothing says where code begins or ends.
+
+Functions may lie before the kernels that call them, and far from them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
 from zinc_rt.isa import Target
 from zinc_rt.isa.control_flow import control_flow
-from zinc_rt.sim.chips import PAGE_BYTES, round_up
+from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AddressSpace, Fault
 
-MAX_BYTES = 1 << 20
-HEAD_BYTES = 64  # by which known code is looked up
+REACH_BYTES = 1 << 24  # to either side of the entry
+HEAD_BYTES = 64  # from the entry on, by which known code is looked up
+LONGEST_BYTES = 16
+"""Of one instruction: a shorter rest of a page may be half of one."""
+ERASED = b"\xff"  # what was not fetched: no instruction
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedCode:
+    """`code` from the lowest to the highest byte that control can reach. `entry`: byte offset of the kernel's
+    first instruction in it. `pieces`: (first, end) byte offsets of what was fetched; between them is nothing."""
+
+    code: bytes
+    entry: int
+    pieces: tuple[tuple[int, int], ...]
+
+    def first_difference(self, read: Callable[[int, int], bytes], va: int) -> int | None:
+        """Byte offset of the first dword in `code` that is another in memory; None: none. The entry is at `va`."""
+        base = va - self.entry
+        for first, end in self.pieces:
+            have, want = read(base + first, end - first), self.code[first:end]
+            if have != want:
+                pairs = enumerate(zip(have, want, strict=True))
+                return first + (next(at for at, pair in pairs if pair[0] != pair[1]) & ~3)
+        return None
+
+    def is_at(self, space: AddressSpace, va: int) -> bool:
+        """Whether an instruction fetch finds it there."""
+        try:
+            return self.first_difference(space.fetch, va) is None
+        except Fault:
+            return False
 
 
 class KnownCode:
     """Code whose control flow was followed once. The same bytes go equally far wherever they lie."""
 
     def __init__(self) -> None:
-        self._codes: dict[tuple[Target, bytes], list[bytes]] = {}  # by target and first bytes
+        self._codes: dict[tuple[Target, bytes], list[FetchedCode]] = {}  # by target and first bytes
 
-    def at_start_of(self, code: bytes, target: Target) -> bytes | None:
-        known = self._codes.get((target, code[:HEAD_BYTES]), ())
-        return next((each for each in known if code.startswith(each)), None)
+    def at(self, space: AddressSpace, va: int, head: bytes, target: Target) -> FetchedCode | None:
+        known = self._codes.get((target, head), ())
+        return next((each for each in known if each.is_at(space, va)), None)
 
-    def add(self, code: bytes, target: Target) -> None:
-        if len(code) >= HEAD_BYTES:
-            self._codes.setdefault((target, code[:HEAD_BYTES]), []).append(code)
+    def add(self, found: FetchedCode, target: Target) -> None:
+        head = found.code[found.entry : found.entry + HEAD_BYTES]
+        if len(head) == HEAD_BYTES:
+            self._codes.setdefault((target, head), []).append(found)
 
 
-def fetched(space: AddressSpace, va: int, target: Target, known: KnownCode | None = None) -> bytes:
-    """From `va` to the end of the last instruction that can be reached. Raises Fault where not even the first can
-    be fetched; code that runs into a page that cannot is cut there."""
+def fetched(space: AddressSpace, va: int, target: Target, known: KnownCode | None = None) -> FetchedCode:
+    """All that can be reached from `va`. Raises Fault where not even the first instruction can be fetched; control
+    that goes on in a page that cannot be, or further than REACH_BYTES away, is cut there."""
     known = KnownCode() if known is None else known
-    code = b""
-    end = va + PAGE_BYTES - va % PAGE_BYTES
+    pages = _Pages(space, va)
+    met = known.at(space, va, pages.content(va, va + HEAD_BYTES), target)
+    if met is not None:
+        return met
     while True:
-        try:
-            code += space.fetch(va + len(code), end - va - len(code))
-        except Fault:
-            if not code:
-                raise
-            return code
-        met = known.at_start_of(code, target)
-        if met is not None:
-            return met
-        reached = reached_bytes(code, target)
-        if reached <= len(code) or len(code) >= MAX_BYTES:
-            known.add(code[:reached], target)
-            return code[:reached]
-        end = round_up(va + reached, PAGE_BYTES)  # no page more: the next may not be mapped
+        places = reached(pages, va, target)
+        if not pages.add(places):
+            break
+    there = [place for place in places if place // PAGE_BYTES in pages.fetched]
+    low, high = min(there), max(there) + 1
+    found = FetchedCode(pages.content(low, high), va - low, pages.pieces(low, high))
+    if not pages.refused:
+        known.add(found, target)
+    return found
 
 
-def reached_bytes(code: bytes, target: Target) -> int:
-    """How many bytes of the code its control flow covers; more than there are where it goes on behind them."""
-    reached = 0
-    for block in control_flow(code, target, running=True).blocks.values():
+class _Pages:
+    """Pages of code by number, and those that could not be fetched."""
+
+    def __init__(self, space: AddressSpace, va: int) -> None:
+        self._space, self._va = space, va
+        self.fetched: dict[int, bytes] = {}
+        self.refused: set[int] = set()
+        self._fetch(va // PAGE_BYTES)
+
+    def _fetch(self, page: int) -> None:
+        self.fetched[page] = self._space.fetch(page * PAGE_BYTES, PAGE_BYTES)
+
+    def add(self, places: Iterable[int]) -> bool:
+        """Fetch the pages of these bytes. Whether there is anything new."""
+        near = (place // PAGE_BYTES for place in places if abs(place - self._va) <= REACH_BYTES)
+        wanted = set(near) - self.fetched.keys() - self.refused
+        for page in wanted:
+            try:
+                self._fetch(page)
+            except Fault:
+                self.refused.add(page)
+        return bool(wanted - self.refused)
+
+    def content(self, low: int, high: int) -> bytes:
+        """ERASED where nothing was fetched."""
+        first, nothing = low // PAGE_BYTES, ERASED * PAGE_BYTES
+        pages = [self.fetched.get(page, nothing) for page in range(first, -(-high // PAGE_BYTES))]
+        return b"".join(pages)[low - first * PAGE_BYTES :][: high - low]
+
+    def pieces(self, low: int, high: int) -> tuple[tuple[int, int], ...]:
+        """Runs of pages between these addresses, as offsets from `low`."""
+        runs: list[list[int]] = []
+        for page in sorted(self.fetched):
+            start, end = max(page * PAGE_BYTES, low), min((page + 1) * PAGE_BYTES, high)
+            if start < end and runs and runs[-1][1] == start - low:
+                runs[-1][1] = end - low
+            elif start < end:
+                runs.append([start - low, end - low])
+        return tuple((start, end) for start, end in runs)
+
+
+def reached(pages: _Pages, va: int, target: Target) -> list[int]:
+    """VAs of the first and last bytes of what control comes to from `va`, also where nothing was fetched yet.
+    Where calls go to addresses that nothing shows, all that the code forms are among them."""
+    low, high = min(pages.fetched) * PAGE_BYTES, (max(pages.fetched) + 1) * PAGE_BYTES
+    flow = control_flow(pages.content(low, high), target, va - low, running=True)
+    places = list(flow.formed)
+    for block in flow.blocks.values():
+        places += [block.start, max(block.end - 1, block.start)]
         if block.illegal_at is not None:
-            near_end = block.illegal_at + LONGEST_BYTES > len(code)
-            reached = max(reached, len(code) + LONGEST_BYTES if near_end else block.illegal_at + 4)
-        reached = max(reached, block.end)
-    return reached
-
-
-LONGEST_BYTES = 16
-"""Of one instruction: a shorter rest of the code may be half of one."""
+            cut = (low + block.illegal_at) % PAGE_BYTES > PAGE_BYTES - LONGEST_BYTES
+            places += [block.illegal_at, block.illegal_at + (LONGEST_BYTES if cut else 3)]
+    return [low + place for place in places]
