@@ -74,7 +74,29 @@ def test_every_workgroup_has_its_lds_and_its_barrier(level: str, threads: int) -
 def test_a_wave_that_ends_before_the_barrier_is_told_and_the_others_go_on() -> None:
     found = EngineDevice(level="fast").run(HALF_COMES, threads=(128, 1, 1), groups=(2, 3, 1), name="half")
     assert {each.rule for each in found} == {"barrier-mismatch"}
-    assert "half" in found[0].sentence and "workgroup (0, 0, 0)" in found[0].sentence
+    first = found[0].sentence
+    assert first.startswith(
+        "half: barrier-mismatch at pc 0x10 `s_barrier_signal -1`, wave 0 of workgroup (0, 0, 0)"
+    )
+    assert "waves 1-3 of the workgroup ended, the first at pc 0x18 `s_endpgm`, without coming" in first
+    assert (found[0].place.pc, found[0].place.wave, found[0].place.group) == (0x10, 0, (0, 0, 0))
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_the_wave_that_misses_a_barrier_may_end_before_or_while_the_other_waits(late: int) -> None:
+    """Of two waves the last one, or the first, ends: the other has come already, or comes later and alone."""
+    program = code(f"""
+        9302ff74 00050019           ; s_bfe_u32 s2, ttmp8, 0x50019: the wave's number
+        bf06{128 + 1 - late:02x}02                    ; s_cmp_eq_u32 s2, {1 - late}
+        bfa20002                    ; s_cbranch_scc1 to the end
+        be804ec1                    ; s_barrier_signal -1
+        bf94ffff                    ; s_barrier_wait -1
+        bfb00000
+    """)
+    [found] = EngineDevice(level="full").run(program, threads=(64, 1, 1))
+    assert (
+        f"wave {late} of workgroup" in found.sentence and f": wave {1 - late} of the workgroup" in found.sentence
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -155,6 +155,7 @@ u32 group_y
 u32 group_z
 u32 wave_index          # of all waves in the dispatch; says which is traced
 u32 barrier_phase       # phase at this wave's last signal, NO_PHASE before and after its wait
+u32 barrier_pc          # of its last signal
 u32 lds_bytes
 u64 lds_base            # host address of the group's LDS
 u64 lds_shadow          # host address of lds_shadow_bytes(): bytes per dword, then race records
@@ -311,7 +312,7 @@ FINDING = RecordLayout(
 u32 site
 u32 wave
 u32 group
-u32 reserved
+u32 end_pc              # of SITE_BARRIER: where the first of the ended waves ended
 u64 lanes
 u64 address             # of the first lane, 0 without
 """,

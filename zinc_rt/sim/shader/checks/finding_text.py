@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,6 @@ from zinc_rt.sim.shader.run.group_runner import SITE_BARRIER
 MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
 
 RULES = {
-    "barrier-mismatch": "a wave of the workgroup ended without coming to a barrier that others waited at",
     "barrier-stuck": "waits at a barrier that the other waves never come to",
     "out-of-fuel": "still runs: an endless loop, or too little fuel",
 }
@@ -92,11 +91,21 @@ class FindingText:
     def _of_record(self, record: np.void, number: int) -> WaveFinding:
         site = self._site(number)
         if number == SITE_BARRIER:
-            group = self._group(int(record["group"]))
-            sentence = f"{self.name}: {RULES[site.rule]}, workgroup {group}"
-            return WaveFinding(site.rule, sentence, CodePlace(self.name, 0, group=group))
+            return self._barrier(record)
         lanes, address = int(record["lanes"]), int(record["address"])
         return self.at(site, int(record["wave"]), int(record["group"]), lanes, address or None)
+
+    def _barrier(self, record: np.void) -> WaveFinding:
+        """Which wave signalled, which others had ended without, and where."""
+        ended, end_pc = int(record["lanes"]), int(record["end_pc"])
+        waves = numbers_text([wave for wave in range(64) if ended >> wave & 1])
+        text = (
+            f"{'waves' if ended.bit_count() > 1 else 'wave'} {waves} of the workgroup ended, "
+            f"{'the first ' if ended.bit_count() > 1 else ''}at {self._instruction(end_pc)}, "
+            "without coming to this barrier that others waited at"
+        )
+        site = Site(int(record["address"]), "barrier-mismatch", text)
+        return self.at(site, int(record["wave"]), int(record["group"]))
 
     def of_fault(self, state: np.void, context: np.void, why: str) -> tuple[WaveFinding, str]:
         """The access that ended a wave with Status.FAULT, and its kind in words."""
@@ -158,17 +167,23 @@ def lanes_text(lanes: int, wave: int) -> str:
     """lane 3, lanes 0-7 and 9, all lanes."""
     if lanes == (1 << wave) - 1:
         return "all lanes"
+    return ("lane " if lanes.bit_count() == 1 else "lanes ") + numbers_text(
+        [lane for lane in range(wave) if lanes >> lane & 1]
+    )
+
+
+def numbers_text(numbers: Sequence[int]) -> str:
+    """3, 0-7, 0-3, 5: runs of ascending numbers, the first ones."""
     runs: list[list[int]] = []
-    for lane in range(wave):
-        if lanes >> lane & 1:
-            if runs and runs[-1][1] == lane - 1:
-                runs[-1][1] = lane
-            else:
-                runs.append([lane, lane])
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
     texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs]
     if len(texts) > 6:
-        texts = [*texts[:5], f"{lanes.bit_count()} in all"]
-    return ("lane " if lanes.bit_count() == 1 else "lanes ") + ", ".join(texts)
+        texts = [*texts[:5], f"{len(numbers)} in all"]
+    return ", ".join(texts)
 
 
 def target(wave: int) -> Target:

@@ -38,7 +38,9 @@ MAX_WAVES = 32  # of a workgroup: 1024 threads
 SLICE_FUEL = 1 << 17  # of one wave before the next wave of its group has its turn
 WAVE_FUEL = 64  # what calling a wave costs, so that a grid of empty waves comes to an end of its fuel too
 SIMDS, SIMD_SHIFT = 4, 8  # of a workgroup processor; HW_ID1: WAVE_ID 4:0, SIMD_ID 9:8
-SITE_BARRIER = 0xFFFFFFFE  # in a FINDING, `address` is then the pc: a barrier that not all waves came to
+SITE_BARRIER = 0xFFFFFFFE
+"""In a FINDING, a barrier that not all waves came to: `address` is the pc at which `wave` signalled it, `lanes`
+has a bit for each wave that had ended, `end_pc` is where the first of these did."""
 
 JOB = RecordLayout("""
 u64 next                # the next workgroup, linear: taken by atomic addition
@@ -87,6 +89,7 @@ u32 group_waves         # as in CONTEXT, while the slot rests
 u32 barrier_signals
 u32 barrier_phase
 u32 first_end           # the lowest barrier phase in which a wave ended, NO_PHASE: none yet
+u32 mismatch            # 1: a barrier that an ended wave never came to was noted
 u32 hw_id1              # of its workgroup processor; the wave's SIMD and slot are added
 u64 lds
 u64 lds_shadow
@@ -182,6 +185,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
         "barrier_signals": 0,
         "barrier_phase": 0,
         "first_end": NO_PHASE,
+        "mismatch": 0,
     }.items():
         b.put(slot, SLOT, name, value)
     lds = b.get(slot, SLOT, "lds")
@@ -297,6 +301,14 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
         b.put(context, CONTEXT, "group_waves", left)
         release_if_complete()
 
+    def note_mismatch(index: ir.Value, completed: ir.Value) -> None:
+        """Once a workgroup, when a barrier let go: wave `index` `completed` it, or ended while others waited."""
+        phase, first = b.get(context, CONTEXT, "barrier_phase"), b.get(slot, SLOT, "first_end")
+        missed = b.and_(b.below(first, phase), b.equal(b.get(slot, SLOT, "mismatch"), 0))
+        with b.if_then(missed, likely=False):
+            b.put(slot, SLOT, "mismatch", 1)
+            b.call(_noted(module), [context, slot, states, state_bytes, index, completed])
+
     def round_(_: ir.Block) -> None:
         live, moved = b.local(I32, 0), b.local(I1, 0)
         b.store(I32(0), live)
@@ -335,6 +347,7 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
             b.store(b.or_(b.load(moved, typ=I1), b.or_(b.not_(waits), later)), moved)
             with b.if_then(b.equal(outcome, Status.DONE)):
                 ended(state)
+            note_mismatch(index, later)
             stops = function.append_basic_block("stops")
             going = function.append_basic_block("going")
             b.cbranch(b.icmp_unsigned(">", outcome, Status.FUEL), stops, going)
@@ -367,20 +380,53 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
     return function
 
 
-def _finished(b: _GroupBuilder, context: ir.Value, slot: ir.Value) -> None:
-    """Count the group, and note a barrier that some wave never came to."""
-    b.put(slot, SLOT, "active", 0)
-    phase, first = b.get(slot, SLOT, "barrier_phase"), b.get(slot, SLOT, "first_end")
-    with b.if_then(b.below(first, phase), likely=False):
-        number = b.get(context, CONTEXT, "findings_count")
-        b.put(context, CONTEXT, "findings_count", b.add(number, 1))
-        with b.if_then(b.below(number, b.get(context, CONTEXT, "findings_capacity"))):
-            offset = b.mul(b.zext(number, I64), FINDING.size_bytes)
-            record = b.gep(b.get(context, CONTEXT, "findings"), [offset], source_etype=I8)
-            values = {"site": SITE_BARRIER, "wave": 0, "reserved": 0, "lanes": 0, "address": 0}
-            for name, value in values.items():
-                b.put(record, FINDING, name, value)
-            b.put(record, FINDING, "group", b.get(slot, SLOT, "group"))
+def _noted(module: ir.Module) -> ir.Function:
+    """void(context, slot, states, state_bytes, index, completed): the FINDING of note_mismatch."""
+    name = "zrt.mismatch"
+    if name in module.globals:
+        return module.globals[name]
+    function = _function(module, name, VOID, POINTER, POINTER, I64, I64, I32, I1)
+    function.attributes.add("cold")
+    b = _GroupBuilder(function)
+    context, slot, states, state_bytes, index, completed = function.args
+    over = b.sub(b.get(context, CONTEXT, "barrier_phase"), 1)
+    waiter, mask, end_pc = b.local(I32, 0), b.local(I64, 0), b.local(I32, 0)
+    b.store(index, waiter)
+    b.store(I64(0), mask)
+    b.store(I32(0), end_pc)
+
+    def each(wave: ir.Value) -> None:
+        state = b.pointer(b.add(states, b.mul(b.zext(wave, I64), state_bytes)))
+        ended = b.equal(b.get(state, STATE, "status"), Status.DONE)
+        same = b.and_(completed, b.equal(wave, index))  # it may have ended behind the barrier
+        came = b.or_(same, b.equal(b.get(state, STATE, "barrier_phase"), over))
+        with b.if_then(b.and_(came, b.not_(ended))):
+            b.store(wave, waiter)
+        with b.if_then(b.and_(ended, b.not_(came))):
+            known = b.load(mask, typ=I64)
+            with b.if_then(b.equal(known, 0)):
+                b.store(b.get(state, STATE, "pc"), end_pc)
+            b.store(b.or_(known, b.shl(I64(1), b.zext(wave, I64))), mask)
+
+    b.count(b.get(slot, SLOT, "waves"), each)
+    number = b.get(context, CONTEXT, "findings_count")
+    b.put(context, CONTEXT, "findings_count", b.add(number, 1))
+    with b.if_then(b.below(number, b.get(context, CONTEXT, "findings_capacity"))):
+        offset = b.mul(b.zext(number, I64), FINDING.size_bytes)
+        record = b.gep(b.get(context, CONTEXT, "findings"), [offset], source_etype=I8)
+        who = b.load(waiter, typ=I32)
+        state = b.pointer(b.add(states, b.mul(b.zext(who, I64), state_bytes)))
+        for field, value in {
+            "site": SITE_BARRIER,
+            "wave": who,
+            "group": b.get(slot, SLOT, "group"),
+            "end_pc": b.load(end_pc, typ=I32),
+            "lanes": b.load(mask, typ=I64),
+            "address": b.zext(b.get(state, STATE, "barrier_pc"), I64),
+        }.items():
+            b.put(record, FINDING, field, value)
+    b.ret_void()
+    return function
 
 
 def _run_groups(module: ir.Module, wave: int) -> None:
@@ -406,7 +452,7 @@ def _run_groups(module: ir.Module, wave: int) -> None:
             with b.if_then(b.icmp_unsigned(">", outcome, Stop.FUEL)):
                 b.atomic_rmw("xchg", b.at(job, JOB, "stop"), I32(1), "monotonic")
             b.ret(outcome)
-        _finished(b, context, slot)
+        b.put(slot, SLOT, "active", 0)
         del after
 
     b.forever(turn)

@@ -110,6 +110,7 @@ def _signal_workgroup(e: Emitter) -> ir.Value:
         again = e.b.equal(e.frame.state_field("barrier_phase"), phase)
         e.reports.report_if("barrier-misuse", again, "signals the barrier twice in one phase")
     e.frame.set_state_field("barrier_phase", phase)
+    e.frame.set_state_field("barrier_pc", e.frame.pc)
     count = e.b.add(signals, 1)
     complete = e.b.icmp_unsigned(">=", count, e.frame.field("group_waves"))
     e.frame.set_field("barrier_signals", e.b.select(complete, 0, count))
