@@ -20,7 +20,6 @@ Array = np.ndarray
 KERNELS = read()
 # What the sanitizer rightly says of compiled code, and why it does no harm: rule, kernels (none: all).
 LINT: dict[str, tuple[tuple[str, ...], str]] = {
-    "misaligned": ((), "the compiler knows that gfx1201 takes dwords at any address"),
     "uninitialised-sgpr": (
         ("queens", "string_search", "atomic_loops", "recursion", "dynamic_stack"),
         "lane masks are undefined before a loop's first turn, and functions save registers that hold nothing",
