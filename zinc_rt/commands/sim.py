@@ -19,6 +19,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     import os
+    import secrets
     from dataclasses import fields
 
     from zinc_rt.errors import UsageError
@@ -31,7 +32,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     usual = {each.dest: each.default for each in server.parser()._actions}
     names = {each.name for each in fields(MachineOptions)}
     options = {name: value for name, value in vars(arguments).items() if name in names and value != usual[name]}
-    client = SimClient(name=f"program-{os.getpid()}", **options)
+    client = SimClient(name=f"program-{os.getpid()}-{secrets.token_hex(4)}", **options)  # no device but its own
     try:
         code = run_program(words, client)
         findings = client.findings()

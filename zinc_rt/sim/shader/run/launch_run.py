@@ -6,7 +6,7 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -84,6 +84,10 @@ class GroupSlot:
         self.block["lds"] = int(self._lds.ctypes.data)
         self.block["lds_shadow"] = int(self._shadow.ctypes.data) if shadow_bytes else 0
         self.block["scratch"] = int(self._scratch.ctypes.data)
+
+    def scratch(self, wave: int, wave_bytes: int, data_bytes: int) -> bytes:
+        """One wave's, as the wave before may have left it where this workgroup has fewer."""
+        return self._scratch[wave * wave_bytes :][:data_bytes].tobytes()
 
     def header(self, wave: int) -> np.void:
         """The state header of one wave, a copy."""
@@ -439,6 +443,14 @@ class LaunchRun:
             slot = GroupSlot(self.launch, self._shadow_bytes, self.scratch_wave_bytes)
             self._slots.append(slot)
             return slot
+
+    def scratch_left(self) -> Iterator[bytes]:
+        """The scratch of each wave that may be resident, as its last wave left it: dword d of lane i at
+        (d * wave + i) * 4."""
+        data_bytes = self.launch.scratch_bytes * self.launch.wave
+        for slot in self._slots if data_bytes else ():
+            for wave in range(self.launch.waves_per_group):
+                yield slot.scratch(wave, self.scratch_wave_bytes, data_bytes)
 
     def waiting_wave(self) -> np.void | None:
         """The header of a wave that has not ended, of a workgroup that can never go on if there is one."""
