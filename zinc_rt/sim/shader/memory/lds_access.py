@@ -150,9 +150,8 @@ class _Lds:
         places = b.select(mask, b.load(self.addresses, typ=of), ir.Constant(of, None))
         last = b.reduced("umax", places)
         simple = b.and_(b.unequal(self.exec, 0), b.at_most(b.add(last, self.size_bytes), self.limit))
-        if self.checks.fast:
-            if self.kind is WaveAccess.READ:
-                simple = b.and_(simple, self._all_known(mask, last, simple))
+        if self.checks.fast and self.kind is WaveAccess.READ:
+            simple = b.and_(simple, self._all_known(mask, last, simple))
         with b.if_then(simple):
 
             def move(lane: ir.Value) -> None:
