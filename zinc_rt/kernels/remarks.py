@@ -2,13 +2,12 @@
 
 RADV of Mesa 25.0.7 waits for what a comparison writes, and not for a carry, the second result of its instruction;
 the RDNA4 guide, LLVM and later Mesas do (docs/radv.md). Whether that ever shows `pm4-test --learn` asks a card
-(sgpr_read). Where scalar registers run out it keeps some in the lanes of a vector register and reads them back
-whatever EXEC says (inactive-lane). In our own code both are findings always.
+(sgpr_read). In our own code it is a finding always.
 """
 
 from __future__ import annotations
 
-REMARKS = {"RADV/": frozenset({"sgpr-read", "inactive-lane"})}  # by how a container's compiler begins
+REMARKS = {"RADV/": frozenset({"sgpr-read"})}  # by how a container's compiler begins
 
 
 def is_remark(rule: str, compiler: str) -> bool:

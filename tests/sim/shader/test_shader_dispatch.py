@@ -97,7 +97,7 @@ def test_reading_past_the_end_of_an_allocation_is_a_finding_and_names_instructio
 
 
 def test_an_uninitialised_register_is_a_finding_once_however_often_it_is_run() -> None:
-    reads_v7 = code("7e040307 bfb00000 ; v_mov_b32 v2, v7")
+    reads_v7 = code("7e040d07 bfb00000 ; v_cvt_f32_u32 v2, v7")
     with machine(sanitizer="fast") as owner, stage(owner) as s:
         program = s.load(reads_v7)
         for _ in range(20):

@@ -57,7 +57,7 @@ LAST_WAVE_FIRST = code("""
     ee068000 01000000 00000001  ; global_store_b32 v1, v2, s[0:1]
     bfb00000                    ; s_endpgm
 """)
-READS_V7 = code("7e040307 bfb00000 ; v_mov_b32 v2, v7")
+READS_V7 = code("7e040d07 bfb00000 ; v_cvt_f32_u32 v2, v7")
 
 
 @pytest.mark.parametrize("threads", [1, 2])

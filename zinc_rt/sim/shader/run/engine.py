@@ -202,6 +202,7 @@ class GfxEngine:
                     for have, more in zip((counters.instructions, counters.bytes), run.counted(), strict=True)
                 )
             self._finish(dispatch, under_way)
+            _leave_scratch(dispatch, run)
         if fault is not None:
             raise self._reported_fault(dispatch, run, fault)
         if stop is not Stop.DONE:
@@ -452,6 +453,16 @@ class GfxEngine:
             self._memory(space).explain_stale,
             kernel.variant.entry,
         )
+
+
+def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> None:
+    """What the waves left in scratch, where the registers say it lies, for as many waves as have room there.
+
+    Waves run with scratch of their own: it comes to memory as the dispatch ends. Raises Fault where nothing is.
+    """
+    room = dispatch.register(TMPRING_SIZE) & 0xFFF
+    for number, data in enumerate(itertools.islice(run.scratch_left(), room)):
+        dispatch.space.write(dispatch.scratch_va + number * len(data), data)
 
 
 def _identity(run: LaunchRun) -> tuple[bytes, int]:

@@ -6,7 +6,7 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -92,6 +92,10 @@ class GroupSlot:
         raw = self._states[wave * self.state_bytes :][: self.state_bytes]
         vgprs = raw[STATE.size_bytes :].view(np.uint32)
         return StandingWave(self.header(wave), vgprs[: vgprs.size // lanes * lanes].reshape(-1, lanes).copy())
+
+    def scratch(self, wave: int, wave_bytes: int, data_bytes: int) -> bytes:
+        """One wave's, as the wave before may have left it where this workgroup has fewer."""
+        return self._scratch[wave * wave_bytes :][:data_bytes].tobytes()
 
     def header(self, wave: int) -> np.void:
         """The state header of one wave, a copy."""
@@ -458,6 +462,14 @@ class LaunchRun:
             if (standing := slot.standing(wave, self.launch.wave)).header["status"] != Status.DONE
             and standing.header["resume"]
         ]
+
+    def scratch_left(self) -> Iterator[bytes]:
+        """The scratch of each wave that may be resident, as its last wave left it: dword d of lane i at
+        (d * wave + i) * 4."""
+        data_bytes = self.launch.scratch_bytes * self.launch.wave
+        for slot in self._slots if data_bytes else ():
+            for wave in range(self.launch.waves_per_group):
+                yield slot.scratch(wave, self.scratch_wave_bytes, data_bytes)
 
     def stopped_at(self) -> tuple[np.void, Site]:
         """The header of the wave that stopped with ILLEGAL or HALT, and the place."""

@@ -106,7 +106,7 @@ class _Pass:
         self.before: Records = before or {}
         unproven = UnprovenReads() if analysis is None else analysis.unproven
         e = self.e = Emitter(ir.Module("kernel"), FUNCTION, variant, unproven, forms or QuadForms())
-        e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis)
+        e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis, variant.vgprs)
         self.records: dict[tuple[int, int], Touched] = {}
         self.modes = {} if analysis is None else float_modes(graph, variant.mode)
         self.tracer = Tracer(e) if variant.checks.trace else None
