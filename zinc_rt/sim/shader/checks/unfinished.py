@@ -32,7 +32,7 @@ class StandingWave:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class WaveLoop:
     """`blocks` by start, the head first. `exits`: pcs of the branches that leave it, and of what each one's
     condition is written by in its block, if it is. `depends`: registers, as in Touched, that what these branches
     see is made of, and that hold something at the head."""
@@ -46,7 +46,7 @@ class Loop:
         return sum(len(block.instructions) for block in self.blocks)
 
 
-def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave: int) -> Loop | None:
+def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave: int) -> WaveLoop | None:
     """The natural loop whose first block begins at `head`; None where no branch goes back there."""
     before = predecessors(graph.blocks)
     todo = [start for start in before.get(head, ()) if start >= head]
@@ -76,7 +76,7 @@ def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave
                 if touched is not None and (touched.writes | touched.masked) & more:
                     more |= touched.reads | touched.merges
         if more == needed:
-            return Loop(blocks, tuple(exits), needed & live.get(head, 0) & ~EXEC[wave])
+            return WaveLoop(blocks, tuple(exits), needed & live.get(head, 0) & ~EXEC[wave])
         needed = more
 
 
@@ -112,7 +112,7 @@ def _waves(count: int, more: str) -> str:
     return f"{count} {more} wave{'s' if count > 1 else ''}"
 
 
-def _loop_text(loop: Loop, wave: StandingWave, text: FindingText) -> str:
+def _loop_text(loop: WaveLoop, wave: StandingWave, text: FindingText) -> str:
     first, end = min(each.start for each in loop.blocks), max(each.end for each in loop.blocks)
     said = f"in a loop of {loop.instructions} instructions, pc {first - text.entry:#x} to {end - text.entry:#x}"
     if not loop.exits:
