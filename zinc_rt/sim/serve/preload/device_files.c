@@ -147,7 +147,7 @@ static const struct { char type; unsigned char number; int does, at; const char 
     {'K', 0x1C, TAKES, 28, "GET_DMABUF_INFO"},
     {'K', 0x1D, TAKES, 20, "IMPORT_DMABUF"},
     {'K', 0x1F, REFUSED, 0, "AMDKFD_IOC_SMI_EVENTS"},
-    {'K', 0x24, GIVES, 12, "EXPORT_DMABUF"},
+    {'K', 0x24, REFUSED, 0, "AMDKFD_IOC_EXPORT_DMABUF"},
     {'d', 0x2D, GIVES, 8, "PRIME_HANDLE_TO_FD"},
     {'d', 0x2E, TAKES, 8, "PRIME_FD_TO_HANDLE"},
     {'d', 0x51, GEM_USERPTR, 0, "GEM_USERPTR"},
