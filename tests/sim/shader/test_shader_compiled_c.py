@@ -22,7 +22,6 @@ KERNELS = read()
 LINT: dict[str, tuple[tuple[str, ...], str]] = {
     "misaligned": ((), "the compiler knows that gfx1201 takes dwords at any address"),
     "uninitialised-vgpr": (("recursion",), "functions save registers that hold nothing"),
-    "race": (("atomic_loops",), "a relaxed atomic load is a plain load of device scope"),
 }
 STACK_BYTES = 4096  # of each lane, for recursion, whose depth the compiler does not know
 
