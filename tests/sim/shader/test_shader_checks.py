@@ -313,14 +313,10 @@ def test_scalar_loads_are_checked_too() -> None:
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
-def test_misaligned_dwords_are_worth_a_word_at_full_only(level: str) -> None:
+def test_dwords_may_be_anywhere(level: str) -> None:
     memory = Memory(np.zeros(64, np.uint32), level)
     memory.where[7] = 30
-    findings = memory.run("load")
-    if level == "full":
-        only(findings, "misaligned", "load", "global_load_b32 v3", 1 << 7)
-    else:
-        assert not findings
+    assert not memory.run("load")
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
@@ -362,8 +358,8 @@ def test_lds_rules(level: str) -> None:
         memory.run("lds store", lds_bytes=256), "lds-out-of-bounds", "lds store", "ds_store_b64", 1 << 31
     )
     assert finding.address == 252
-    memory.where[31] = 26
-    only(memory.run("lds store", lds_bytes=256), "misaligned", "lds store", "ds_store_b64", 1 << 31)
+    memory.where[31] = 245
+    assert not memory.run("lds store", lds_bytes=256), "any address will do"
     memory.where[:] = np.arange(32) * 4
     only(memory.run("lds byte", lds_bytes=256), "uninitialised-lds", "lds byte", "ds_load_u16", ALL)
     memory.where[:] = np.arange(32) * 8
@@ -375,9 +371,8 @@ def test_lds_atomics_want_their_whole_alignment() -> None:
     memory.where[:] = np.arange(32) * 8
     memory.where[2] = 18
     findings = memory.run("lds atomic", lds_bytes=256)
-    assert [each.rule for each in findings] == ["misaligned"] * 2
-    assert findings[1].pc == pc_of(code(KERNELS["lds atomic"]), "ds_add_u32")
-    assert findings[1].lanes == 1 << 2
+    finding = only(findings, "misaligned", "lds atomic", "ds_add_u32", 1 << 2)
+    assert finding.pc == pc_of(code(KERNELS["lds atomic"]), "ds_add_u32")
 
 
 def test_a_group_has_the_lds_it_asked_for() -> None:
@@ -458,7 +453,7 @@ def test_neighbouring_bytes_and_atomics_do_not_race() -> None:
     user = split(device.place(out))
     findings = device.run(code(KERNELS["neighbours"]), groups=(1, 1, 1), user_data=user)
     findings += device.run(code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=user)
-    assert {each.rule for each in findings} <= {"misaligned"}
+    assert {each.rule for each in findings} <= {"misaligned"}  # the atomics
     assert out.view(np.uint8)[:40].tolist() == list(range(40))
 
 

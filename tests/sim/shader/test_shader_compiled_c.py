@@ -20,7 +20,6 @@ Array = np.ndarray
 KERNELS = read()
 # What the sanitizer rightly says of compiled code, and why it does no harm: rule, kernels (none: all).
 LINT: dict[str, tuple[tuple[str, ...], str]] = {
-    "misaligned": ((), "the compiler knows that gfx1201 takes dwords at any address"),
     "uninitialised-vgpr": (("recursion",), "functions save registers that hold nothing"),
 }
 STACK_BYTES = 4096  # of each lane, for recursion, whose depth the compiler does not know

@@ -24,10 +24,11 @@ def check_waits(subject: Subject) -> Iterator[LintFinding]:
     counts = {
         pc: found for pc, instruction in subject.at.items() if (found := counted(instruction, subject.effects[pc]))
     }
-    settles = {pc: found for pc, instruction in subject.at.items() if (found := waits(instruction))}
+    settles = {pc: found for pc, instruction in subject.at.items() if (found := _waited(instruction))}
+    publishing = _publishing(subject, counts, settles)
     said: set[tuple[str, int]] = set()
     for pc, state in _states(subject, counts, settles).items():
-        for finding in _block(subject, pc, state, counts, settles):
+        for finding in _block(subject, pc, state, counts, settles, publishing):
             key = (finding.rule, finding.producer_pc or 0)
             if key not in said:
                 said.add(key)
@@ -35,6 +36,33 @@ def check_waits(subject: Subject) -> Iterator[LintFinding]:
 
 
 Counts = dict[int, tuple[tuple[str, int], ...]]
+_BEFORE_CALLS = tuple((counter, 0) for counter in COUNTERS if counter != STORE)
+
+
+def _waited(instruction: Instruction) -> tuple[tuple[str, int], ...]:
+    """What is settled behind an instruction: by a wait, or by a function's first one, which is for everything but
+    stores (LLVM, SIInsertWaitcnts: a prologue waits, so calls need not)."""
+    return _BEFORE_CALLS if instruction.row.flow in ("call", "jump_call") else waits(instruction)
+
+
+def _publishing(subject: Subject, counts: Counts, settles: Counts) -> set[int]:
+    """Write-backs with a store in front of them that nothing has waited for: the others have nothing to publish,
+    like those of a compiler's fence around LDS."""
+    found: set[int] = set()
+
+    def over(block: int, stored: bool) -> bool:
+        for at, instruction in subject.flow.blocks[block].instructions:
+            if instruction.mnemonic in _WRITE_BACK:
+                if stored:
+                    found.add(at)
+            elif (STORE, 0) in settles.get(at, ()):
+                stored = False
+            elif any(counter == STORE for counter, _ in counts.get(at, ())):
+                stored = True
+        return stored
+
+    forward(subject, False, over, bool.__or__)
+    return found
 
 
 def _states(subject: Subject, counts: Counts, settles: Counts) -> dict[int, Pending]:
@@ -80,7 +108,9 @@ def _merged(known: Pending, arriving: Pending) -> Pending:
     return whole
 
 
-def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts) -> Iterator[LintFinding]:
+def _block(
+    subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts, publishing: set[int]
+) -> Iterator[LintFinding]:
     state = {counter: dict(waiting) for counter, waiting in state.items()}
     results = {pc: dict(what) for pc, what in counts.items()}
     busy = _busy(state, results)
@@ -99,7 +129,7 @@ def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles
         elif instruction.mnemonic == _INVALIDATE:
             yield from _at_invalidation(subject, pc, state)
         elif instruction.row.pipe == "vmem":
-            yield from _after_write_back(subject, pc, state)
+            yield from _after_write_back(subject, pc, publishing.intersection(state[STORE]))
         if pc in counts:
             _issue(state, pc, counts[pc])
             for _, written in counts[pc]:
@@ -205,14 +235,13 @@ def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[Lint
             )
 
 
-def _after_write_back(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
+def _after_write_back(subject: Subject, pc: int, pending: set[int]) -> Iterator[LintFinding]:
     if subject.at[pc].mnemonic in _WRITE_BACK or subject.at[pc].row.unit == "load":
         return
-    for producer in state[STORE]:
-        if subject.at[producer].mnemonic in _WRITE_BACK:
-            yield subject.finding(
-                "order",
-                pc,
-                "it may be seen before what the write-back in front of it writes: wants s_wait_storecnt 0 between",
-                producer,
-            )
+    for producer in sorted(pending):
+        yield subject.finding(
+            "order",
+            pc,
+            "it may be seen before what the write-back in front of it writes: wants s_wait_storecnt 0 between",
+            producer,
+        )

@@ -292,6 +292,13 @@ class SimClient:
         rows = self._checked({"op": "findings"}).header["findings"]
         return [_finding(row) for row in rows]
 
+    def tell_unfinished(self) -> None:
+        self._checked({"op": "tell_unfinished"})
+
+    def dmesg(self) -> list[str]:
+        """The last thousand lines of the kernel's log."""
+        return list(self._checked({"op": "findings"}).header["dmesg"])
+
     def consulted(self, since: int = 0) -> tuple[int, list[str]]:
         answer = self._checked({"op": "consulted", "since": since}).header
         return int(answer["period"]), list(answer["marks"])

@@ -130,10 +130,6 @@ class LaneAccesses:
         b = self.b
         where = b.get(self.site, MEMORY_SITE, "range")
         flags = b.get(self.site, MEMORY_SITE, "flags")
-        if self.checks.full and self.size_bytes > 1:
-            off = b.and_(va, min(self.size_bytes, 4) - 1)
-            with b.if_then(b.unequal(off, 0), likely=False):
-                self.marks.mark(MISALIGNED, lane, va)
         if self.stores:
             self._before_store(lane, va, where, flags)
         if self.checks.fast:
