@@ -4,8 +4,8 @@ Of each dword a RACE record keeps who stored last and who read since. Waves of a
 (a wave's epoch is how many it has passed), and by what they acquire: a wave that has seen another's atomic store
 by an atomic access of its own, and then executes global_inv of workgroup scope or wider, comes after that other
 one until the next barrier. Waves of different workgroups are ordered by nothing, unless the wave has executed
-global_inv of device or system scope before, or the access itself has such a scope: what they wait for is then taken
-to be right.
+global_inv of device or system scope before, or the access itself has such a scope: what they wait for is then
+taken to be right.
 
 Atomics do not race with atomics. Atomic are the atomic instructions, and loads and stores of a scope beyond the
 compute unit (LLVM AMDGPUUsage, memory model of gfx12: atomic loads and stores of workgroup scope have SCOPE_SE, of
