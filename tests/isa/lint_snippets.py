@@ -218,9 +218,24 @@ SNIPPETS = {
     "store behind a write-back": hazard(
         "order",
         "global_store",
-        LOAD
-        + "global_store_b32 v0, v0, s[2:3]\n global_wb scope:SCOPE_SYS\n WAIT\n global_store_b32 v0, v0, s[2:3]",
+        LOAD + "global_store_b32 v0, v0, s[2:3] offset:4\n global_wb scope:SCOPE_SYS\n WAIT\n"
+        " global_store_b32 v0, v0, s[2:3]",
         "s_wait_storecnt 0",
+    ),
+    "second write-back not waited for": hazard(
+        "order",
+        "global_store",
+        LOAD + "global_store_b32 v0, v0, s[2:3] offset:4\n WAIT\n global_wb scope:SCOPE_SE\n"
+        " global_store_b32 v0, v0, s[2:3]",
+        "s_wait_storecnt 0",  # behind it the write-back has nothing to publish, as in a fence around LDS alone
+    ),
+    "a load behind a call": Snippet(
+        "wait",
+        "v_mov_b32_e32 v2",
+        LOAD + "global_load_b32 v1, v0, s[2:3]\n s_getpc_b64 s[4:5]\n s_nop 0\n v_mov_b32 v2, v1",
+        LOAD
+        + "global_load_b32 v1, v0, s[2:3]\n s_getpc_b64 s[4:5]\n s_swappc_b64 s[6:7], s[4:5]\n v_mov_b32 v2, v1",
+        NONE,
     ),
     # --- SGPR read hazard
     "SALU write, VALU read": hazard(

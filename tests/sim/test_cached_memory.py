@@ -38,6 +38,17 @@ def test_what_the_gpu_has_read_is_stale_until_it_is_invalidated() -> None:
         c.driver.munmap(host)
 
 
+def test_a_read_across_pages_renews_the_lines_of_both() -> None:
+    with client() as c:
+        buffer = c.alloc(2 * PAGE, GTT_CACHED)
+        host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
+        vm.read(va + PAGE - 3, 63)
+        host.view[PAGE - 3 : PAGE + 60] = bytes(range(63))
+        vm.invalidate_gl2()
+        assert vm.read(va + PAGE - 3, 63) == bytes(range(63))
+        c.driver.munmap(host)
+
+
 def test_what_the_gpu_stores_reaches_the_host_at_a_write_back() -> None:
     with client() as c:
         buffer = c.alloc(PAGE, GTT_CACHED)

@@ -2,8 +2,7 @@
 
 RADV of Mesa 25.0.7 waits for what a comparison writes, and not for a carry, the second result of its instruction;
 the RDNA4 guide, LLVM and later Mesas do (docs/radv.md). Whether that ever shows `pm4-test --learn` asks a card
-(sgpr_read). Where scalar registers run out it keeps some in the lanes of a vector register and reads them back
-whatever EXEC says (inactive-lane). LLVM knows the SGPR read hazard from release 20 on: clang 19 puts no s_wait_alu
+(sgpr_read). LLVM knows the SGPR read hazard from release 20 on: clang 19 puts no s_wait_alu
 anywhere, and all that it makes for gfx12 has it. In our own code both are findings always.
 """
 
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-REMARKS = {"RADV/": frozenset({"sgpr-read", "inactive-lane"})}  # by how a container's compiler begins
+REMARKS = {"RADV/": frozenset({"sgpr-read"})}  # by how a container's compiler begins
 
 
 _CLANG = re.compile(r"clang version (\d+)\.")

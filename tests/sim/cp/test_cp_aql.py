@@ -136,6 +136,28 @@ def test_indices_go_on_beyond_the_ring_and_never_wrap() -> None:
     assert bench.read_index() == 3 * PACKETS
 
 
+def test_producers_may_ring_out_of_order_and_the_last_ring_is_all_that_is_seen() -> None:
+    bench = AqlBench()
+    signal = bench.signal(0, 3)
+    for _ in range(3):
+        bench.put_packet(dispatch(signal=signal))
+    bench.cp.ring(bench.made.hardware, 0)
+    bench.run()
+    assert bench.value(signal) == 0
+
+
+def test_what_was_rung_while_the_queue_was_stopped_runs_once_it_is_back() -> None:
+    bench = AqlBench()
+    signal = bench.signal(0, 1)
+    assert bench.cp.detach(bench.made.hardware, 1)
+    bench.put_packet(dispatch(signal=signal))
+    bench.run()
+    assert bench.value(signal) == 1
+    bench.cp.attach(bench.made.hardware)
+    bench.run()
+    assert bench.value(signal) == 0
+
+
 def test_a_doorbell_beyond_the_ring_stops_the_queue() -> None:
     bench = AqlBench()
     for _ in range(PACKETS + 1):

@@ -26,6 +26,17 @@ def test_packets_straddle_the_end_of_rings_of_every_size(ring_bytes):
     assert queue.hardware.rptr == queue.wptr and bench.kmd.findings == []
 
 
+def test_an_unused_queue_may_begin_whole_rings_on_and_pass_32_bits():
+    bench = Bench()
+    queue = bench.queue(ring_bytes=4096)
+    queue.wptr = (1 << 33) - queue.ring_dw
+    while queue.wptr <= 1 << 33:
+        token = queue.wptr & 0xFFFF
+        queue.submit(Nop((0,) * 100), fence(token))
+        assert bench.space.u32(FENCE) == token
+    assert queue.rptr == queue.wptr % queue.ring_dw and bench.kmd.findings == []
+
+
 def test_padding_to_the_rings_end_works_as_well():
     bench = Bench()
     queue = bench.queue(ring_bytes=1024)

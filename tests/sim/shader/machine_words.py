@@ -8,6 +8,7 @@ from zinc_rt.isa.rows import rows
 ENDPGM = 0xBFB00000
 VCC, M0, NULL, EXEC = 106, 125, 124, 126
 LITERAL = 255
+V = 256  # vector registers as sources
 
 
 def constant(value: int) -> int:
@@ -49,6 +50,11 @@ def move(destination: int, value: int) -> list[int]:
 def v_mov(destination: int, source: int) -> int:
     """v_mov_b32 v[destination], source; vector registers are 256 and more."""
     return 0x3F << 25 | destination << 17 | 1 << 9 | source
+
+
+def use(destination: int, source: int) -> int:
+    """v_cvt_f32_u32 v[destination], source: wants all its bits."""
+    return 0x7E000C00 | destination << 17 | source
 
 
 def store(data: int, offset_vgpr: int, base: int, byte_offset: int = 0) -> list[int]:

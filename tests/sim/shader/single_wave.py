@@ -35,7 +35,7 @@ def _new_state(wave: int, vgprs: int) -> tuple[np.ndarray, np.ndarray]:
     """
     memory = aligned(state_bytes(wave, vgprs))
     header = memory[: STATE.size_bytes].view(STATE.dtype).reshape(())
-    registers = memory[STATE.size_bytes :].view(np.uint32).reshape(vgprs, wave)
+    registers = memory[STATE.size_bytes :].view(np.uint32).reshape(2, vgprs, wave)[0]
     header["barrier_phase"] = NO_PHASE
     return header, registers
 

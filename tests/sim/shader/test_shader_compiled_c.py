@@ -20,20 +20,7 @@ Array = np.ndarray
 KERNELS = read()
 # What the sanitizer rightly says of compiled code, and why it does no harm: rule, kernels (none: all).
 LINT: dict[str, tuple[tuple[str, ...], str]] = {
-    "misaligned": ((), "the compiler knows that gfx1201 takes dwords at any address"),
-    "uninitialised-sgpr": (
-        ("queens", "string_search", "atomic_loops", "recursion", "dynamic_stack"),
-        "lane masks are undefined before a loop's first turn, and functions save registers that hold nothing",
-    ),
-    "uninitialised-vgpr": (
-        ("pointer_chase", "random_numbers", "recursion"),
-        "v_mad_co_u64_u32 for a 32-bit sum adds an upper half that nobody reads; functions save registers",
-    ),
-    "inactive-lane": (
-        ("recursion", "function_table"),
-        "scalar registers are spilled to lanes of a vector register, whatever EXEC is",
-    ),
-    "race": (("atomic_loops",), "a relaxed atomic load is a plain load of device scope"),
+    "uninitialised-vgpr": (("recursion",), "functions save registers that hold nothing"),
 }
 STACK_BYTES = 4096  # of each lane, for recursion, whose depth the compiler does not know
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from machine_words import ENDPGM, EXEC, VCC, code_of, constant, move, sop1, sop2, sopc, sopp, v_mov
+from machine_words import ENDPGM, EXEC, VCC, V, code_of, constant, move, sop1, sop2, sopc, sopp, use, v_mov
 from single_wave import Wave
 
 from zinc_rt.sim.shader.layout import Status
-
-V = 256  # vector registers as sources
 
 
 def v_add(destination: int, first: int, second: int) -> int:
@@ -24,30 +22,30 @@ def found(*parts: int | list[int], level: str = "fast", **more) -> list[tuple[st
 
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_an_unwritten_vector_register_is_found_with_its_lanes(level: str) -> None:
-    wave = Wave(code_of(move(EXEC, 0xF0), v_mov(1, V + 5), ENDPGM), level=level)
+    wave = Wave(code_of(move(EXEC, 0xF0), use(1, V + 5), ENDPGM), level=level)
     assert wave.run() is Status.DONE
     assert wave.rules() == [("uninitialised-vgpr", 8, "v5")]
     assert int(wave.findings[0]["lanes"]) == 0xF0
 
 
 def test_off_looks_for_nothing() -> None:
-    assert found(v_mov(1, V + 5), sop1("s_mov_b32", 3, 4), level="off") == []
+    assert found(use(1, V + 5), sop1("s_ctz_i32_b32", 3, 4), level="off") == []
 
 
 def test_an_unwritten_scalar_register_is_found() -> None:
-    assert found(sop1("s_mov_b32", 3, 40)) == [("uninitialised-sgpr", 0, "s40")]
+    assert found(sop1("s_ctz_i32_b32", 3, 40)) == [("uninitialised-sgpr", 0, "s40")]
     assert found(sop2("s_cselect_b32", 3, constant(1), constant(0))) == [("uninitialised-sgpr", 0, "scc")]
-    assert found(sop1("s_mov_b32", 3, VCC)) == [("uninitialised-sgpr", 0, "vcc_lo")]
+    assert found(sop1("s_ctz_i32_b32", 3, VCC)) == [("uninitialised-sgpr", 0, "vcc_lo")]
 
 
 def test_user_data_thread_ids_workgroup_ids_and_exec_are_initialised() -> None:
-    reads = [sop1("s_mov_b32", 20, register) for register in (0, 1, 108 + 7, 108 + 8, 108 + 9, EXEC)]
-    assert found(reads, v_mov(1, V), user_data=(5, 6)) == []
+    reads = [sop1("s_ctz_i32_b32", 20, register) for register in (0, 1, 108 + 7, 108 + 8, 108 + 9, EXEC)]
+    assert found(reads, use(1, V), user_data=(5, 6)) == []
     assert found(reads, user_data=(5,)) == [("uninitialised-sgpr", 4, "s1")]
 
 
 def test_thread_ids_are_initialised_in_the_lanes_that_exist() -> None:
-    widened = [sop1("s_mov_b32", EXEC, constant(-1)), v_mov(1, V)]
+    widened = [sop1("s_mov_b32", EXEC, constant(-1)), use(1, V)]
     wave = Wave(code_of(widened, ENDPGM), execution=0xFF)
     wave.run()
     assert wave.rules() == [("uninitialised-vgpr", 4, "v0")]
@@ -55,7 +53,7 @@ def test_thread_ids_are_initialised_in_the_lanes_that_exist() -> None:
 
 
 def test_each_register_of_a_pair_is_looked_at() -> None:
-    assert found(move(40, 1), sop1("s_mov_b64", 2, 40)) == [("uninitialised-sgpr", 8, "s41")]
+    assert found(move(40, 1), sop1("s_ctz_i32_b64", 2, 40)) == [("uninitialised-sgpr", 8, "s41")]
 
 
 def test_lanes_written_under_exec_are_those_that_may_be_read() -> None:
@@ -63,9 +61,9 @@ def test_lanes_written_under_exec_are_those_that_may_be_read() -> None:
         code_of(
             move(EXEC, 0x0F),
             v_mov(1, V),
-            v_mov(2, V + 1),  # the same lanes: fine
+            use(2, V + 1),  # the same lanes: fine
             move(EXEC, 0xFF),
-            v_mov(3, V + 1),
+            use(3, V + 1),
             ENDPGM,
         )
     )
@@ -83,7 +81,7 @@ def test_both_sides_of_a_branch_may_write() -> None:
         sop2("s_xor_b32", EXEC, EXEC, 42),
         v_mov(1, constant(2)),
         sop1("s_mov_b32", EXEC, 42),
-        v_mov(2, V + 1),
+        use(2, V + 1),
     ]
     assert found(*code) == []
     assert [rule for rule, _, _ in found(*code[:4], *code[5:])] == ["uninitialised-vgpr"]
@@ -96,8 +94,8 @@ def test_a_path_without_the_write_is_found_when_taken() -> None:
             sopp("s_cbranch_scc1", 2),
             v_mov(1, constant(1)),
             sop1("s_mov_b32", 40, constant(1)),
-            v_mov(2, V + 1),
-            sop1("s_mov_b32", 41, 40),
+            use(2, V + 1),
+            sop1("s_ctz_i32_b32", 41, 40),
         ]
 
     assert found(*code(0), user_data=(5,)) == []
@@ -109,7 +107,7 @@ def test_a_read_in_a_loop_is_told_once_and_proven_where_the_loop_writes_first() 
         sop1("s_mov_b32", 40, constant(3)),
         v_mov(1, constant(0)),
         v_add(1, V + 1, 1),
-        v_add(2, V + 1, 3),  # v3 never written
+        use(2, V + 3),  # v3 never written
         sop2("s_sub_co_u32", 40, 40, constant(1)),
         sopc("s_cmp_lg_u32", 40, constant(0)),
         sopp("s_cbranch_scc1", -5),
@@ -125,9 +123,9 @@ def test_what_was_written_is_remembered_through_suspensions() -> None:
         sop2("s_sub_co_u32", 40, 40, constant(1)),
         sopc("s_cmp_lg_u32", 40, constant(0)),
         sopp("s_cbranch_scc1", -3),
-        v_mov(2, V + 1),
+        use(2, V + 1),
         move(EXEC, -1),
-        v_mov(2, V + 1),
+        use(2, V + 1),
         ENDPGM,
     )
     wave = Wave(code)
@@ -137,7 +135,7 @@ def test_what_was_written_is_remembered_through_suspensions() -> None:
 
 
 def test_wave64_has_lanes_beyond_32() -> None:
-    code = code_of(sop1("s_mov_b64", EXEC, constant(3)), v_mov(1, V), move(EXEC + 1, 1), v_mov(2, V + 1), ENDPGM)
+    code = code_of(sop1("s_mov_b64", EXEC, constant(3)), v_mov(1, V), move(EXEC + 1, 1), use(2, V + 1), ENDPGM)
     wave = Wave(code, wave=64)
     wave.run()
     assert [(rule, text) for rule, _, text in wave.rules()] == [("uninitialised-vgpr", "v1")]
@@ -145,7 +143,7 @@ def test_wave64_has_lanes_beyond_32() -> None:
 
 
 def test_registers_that_the_kernel_does_not_have_are_found() -> None:
-    rules = found(v_mov(1, V + 20), v_mov(20, V), vgprs=8)
+    rules = found(use(1, V + 20), v_mov(20, V), vgprs=8)
     assert [(rule, pc) for rule, pc, _ in rules] == [("vgpr-out-of-range", 0), ("vgpr-out-of-range", 4)]
 
 
@@ -159,7 +157,7 @@ def test_clean_code_has_no_checks_left() -> None:
 
 def test_lanes_that_dpp_leaves_out_stay_unwritten() -> None:
     """v_mov_b32_dpp v1, v0 quad_perm:[0,1,2,3] row_mask:0x1 bank_mask:0xf writes the first row only."""
-    wave = Wave(code_of([v_mov(1, 0xFA), 0x1F00E400], v_mov(2, V + 1), ENDPGM))
+    wave = Wave(code_of([v_mov(1, 0xFA), 0x1F00E400], use(2, V + 1), ENDPGM))
     wave.run()
     assert wave.rules() == [("uninitialised-vgpr", 8, "v1")]
     assert int(wave.findings[0]["lanes"]) == 0xFFFF0000

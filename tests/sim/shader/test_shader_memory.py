@@ -215,7 +215,7 @@ def test_loads(form: str, wave: int) -> None:
             resource = (*split(vas[1]), DATA_BYTES, 3 << 28)
             user = (*split(vas[0]), *split(vas[1]), *split(vas[2]), *split(mask), *resource)
             findings = device.run(kernel, threads=(wave, 1, 1), wave=wave, user_data=user, vgprs=96)
-            assert {finding.rule for finding in findings} <= {"misaligned"}, findings
+            assert not findings
             row = 0
             for name, (size, _, _) in LOADS.items():
                 for lane in range(wave):
@@ -247,7 +247,7 @@ def test_stores(form: str, wave: int) -> None:
             resource = (*split(vas[1]), target.nbytes, 3 << 28)
             user = (*split(vas[0]), *split(vas[1]), *split(vas[2]), *split(mask), *resource)
             findings = device.run(kernel, threads=(wave, 1, 1), wave=wave, user_data=user)
-            assert {finding.rule for finding in findings} <= {"misaligned"}, findings
+            assert not findings
             assert np.array_equal(target, want), (pattern, level)
 
 

@@ -267,7 +267,6 @@ def test_sums_of_differences_over_a_sliding_window() -> None:
     ("name", "rule", "lanes"),
     [
         ("read_first_of_none", "exec-empty", 0),
-        ("read_lane_off", "inactive-lane", 1 << 8),
         ("dpp_off", "inactive-lane", 0x000F),
         ("permlane_off", "inactive-lane", 0xFF000000),
         ("matrix_off", "wmma-exec", 0x7FFFFFFF),
@@ -280,6 +279,11 @@ def test_lanes_that_are_off_are_found(name: str, rule: str, lanes: int) -> None:
     assert findings[0].lanes == lanes
     _, silent = run(name, (x, x), level="off")
     assert not silent
+
+
+def test_a_lane_that_is_off_may_be_read_by_number() -> None:
+    x = np.arange(32, dtype=U32)
+    assert run("read_lane_off", (x, x))[1] == []
 
 
 def test_only_the_lanes_that_dpp_reads_must_be_written() -> None:

@@ -30,13 +30,11 @@ def check_waits(subject: Subject, *, kernel: bool = True) -> Iterator[LintFindin
     counts = {
         pc: found for pc, instruction in subject.at.items() if (found := counted(instruction, subject.effects[pc]))
     }
-    settles = {pc: found for pc, instruction in subject.at.items() if (found := _settled_by(instruction))}
-    idle = _idle_write_backs(subject)
+    settles = {pc: found for pc, instruction in subject.at.items() if (found := _waited(instruction))}
+    publishing = _publishing(subject, counts, settles)
     said: set[tuple[str, int]] = set()
     for pc, state in _states(subject, counts, settles, kernel).items():
-        for finding in _block(subject, pc, state, counts, settles):
-            if finding.rule == "order" and finding.producer_pc in idle:
-                continue
+        for finding in _block(subject, pc, state, counts, settles, publishing):
             key = (finding.rule, finding.producer_pc or 0)
             if key not in said:
                 said.add(key)
@@ -44,33 +42,33 @@ def check_waits(subject: Subject, *, kernel: bool = True) -> Iterator[LintFindin
 
 
 Counts = dict[int, tuple[tuple[str, int], ...]]
+_BEFORE_CALLS = tuple((counter, 0) for counter in COUNTERS if counter != STORE)
 
 
-def _settled_by(instruction: Instruction) -> tuple[tuple[str, int], ...]:
-    if instruction.row.flow in _CALLS:
-        return tuple((counter, 0) for counter in COUNTERS)
-    return waits(instruction)
+def _waited(instruction: Instruction) -> tuple[tuple[str, int], ...]:
+    """What is settled behind an instruction: by a wait, or by a function's first one, which is for everything but
+    stores (LLVM, SIInsertWaitcnts: a prologue waits, so calls need not)."""
+    return _BEFORE_CALLS if instruction.row.flow in ("call", "jump_call") else waits(instruction)
 
 
-def _idle_write_backs(subject: Subject) -> set[int]:
-    """Write-backs in front of which, on every path, the wave has stored nothing since the last one that was waited
-    for: a compiler's fences come without a wait there."""
-    idle: set[int] = set()
+def _publishing(subject: Subject, counts: Counts, settles: Counts) -> set[int]:
+    """Write-backs with a store in front of them that nothing has waited for: the others have nothing to publish,
+    like those of a compiler's fence around LDS."""
+    found: set[int] = set()
 
-    def over(block: int, state: tuple[bool, bool]) -> tuple[bool, bool]:
-        stored, leaving = state  # stores that no write-back has taken up; stores that a pending one has
-        for pc, instruction in subject.flow.blocks[block].instructions:
+    def over(block: int, stored: bool) -> bool:
+        for at, instruction in subject.flow.blocks[block].instructions:
             if instruction.mnemonic in _WRITE_BACK:
-                (idle.discard if stored or leaving else idle.add)(pc)
-                stored, leaving = False, stored or leaving
-            elif instruction.row.pipe == "vmem" and instruction.row.unit in ("store", "atomic"):
+                if stored:
+                    found.add(at)
+            elif (STORE, 0) in settles.get(at, ()):
+                stored = False
+            elif any(counter == STORE for counter, _ in counts.get(at, ())):
                 stored = True
-            elif (STORE, 0) in waits(instruction):
-                leaving = False
-        return stored, leaving
+        return stored
 
-    forward(subject, (False, False), over, lambda one, other: (one[0] or other[0], one[1] or other[1]))
-    return idle
+    forward(subject, False, over, bool.__or__)
+    return found
 
 
 def _states(subject: Subject, counts: Counts, settles: Counts, kernel: bool) -> dict[int, Pending]:
@@ -116,7 +114,9 @@ def _merged(known: Pending, arriving: Pending) -> Pending:
     return whole
 
 
-def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts) -> Iterator[LintFinding]:
+def _block(
+    subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts, publishing: set[int]
+) -> Iterator[LintFinding]:
     state = {counter: dict(waiting) for counter, waiting in state.items()}
     results = {pc: dict(what) for pc, what in counts.items()} | {CALLER: _WRITTEN_BY_CALLER}
     busy = _busy(state, results)
@@ -136,7 +136,7 @@ def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles
         elif instruction.mnemonic == _INVALIDATE:
             yield from _at_invalidation(subject, pc, state)
         elif instruction.row.pipe == "vmem":
-            yield from _after_write_back(subject, pc, state)
+            yield from _after_write_back(subject, pc, publishing.intersection(state[STORE]))
         if pc in counts:
             _issue(state, pc, counts[pc])
             for _, written in counts[pc]:
@@ -246,14 +246,13 @@ def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[Lint
             )
 
 
-def _after_write_back(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
+def _after_write_back(subject: Subject, pc: int, pending: set[int]) -> Iterator[LintFinding]:
     if subject.at[pc].mnemonic in _WRITE_BACK or subject.at[pc].row.unit == "load":
         return
-    for producer in state[STORE]:
-        if subject.at[producer].mnemonic in _WRITE_BACK:
-            yield subject.finding(
-                "order",
-                pc,
-                "it may be seen before what the write-back in front of it writes: wants s_wait_storecnt 0 between",
-                producer,
-            )
+    for producer in sorted(pending):
+        yield subject.finding(
+            "order",
+            pc,
+            "it may be seen before what the write-back in front of it writes: wants s_wait_storecnt 0 between",
+            producer,
+        )

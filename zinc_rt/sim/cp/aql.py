@@ -60,9 +60,12 @@ class AqlChannel(ComputeChannel):
     # --- pointers ---------------------------------------------------------------------------------------------
 
     def rung(self, value: int) -> None:
-        """The doorbell holds the index of the last packet; producers may ring out of order."""
+        """The doorbell holds a packet's index; producers may ring out of order, faster than anybody looks.
+
+        So it says that something was published up to the write index; headers say what.
+        """
         written = self._write_index()
-        end = value + 1 if written is None else min(value + 1, written)
+        end = value + 1 if written is None else written
         if end * PACKET_DW > self.ring.position + self.ring.size_dw:
             self.at, self.ring_start = (self.ring, self.ring.position), self.ring.position
             self._stop(
@@ -78,7 +81,9 @@ class AqlChannel(ComputeChannel):
             self._advance(value * PACKET_DW)
 
     def catch_up(self, doorbell: int) -> None:
-        """`mapped` follows, and memory has at least what was rung."""
+        """Back on the hardware: the write index in memory has at least what was rung meanwhile."""
+        if (written := self._write_index()) is not None:
+            self.mapped(written)
 
     def _write_index(self) -> int | None:
         try:

@@ -16,6 +16,8 @@ from zinc_rt.sim.cp.register_file import RegisterFile
 from zinc_rt.sim.interfaces import HardwareQueue
 from zinc_rt.sim.tables.layout import reserved
 
+LIFTED_RINGS = 1024  # farther on than any overflow of a ring
+
 
 class ComputeChannel(Channel):
     """A KFD or user queue that takes PM4."""
@@ -116,6 +118,16 @@ class ComputeChannel(Channel):
                 )
 
     # --- pointers ------------------------------------------------------------------------------------------------
+
+    def rung(self, value: int) -> None:
+        """The hardware compares pointers within the ring: an unused queue may begin any number of whole rings on.
+
+        Less than LIFTED_RINGS of them are taken for packets that overwrote each other.
+        """
+        ring = self.ring
+        if not ring.position and not ring.wptr and value >= LIFTED_RINGS * ring.size_dw:
+            ring.position = ring.wptr = value - value % ring.size_dw
+        super().rung(value)
 
     def _write_rptr(self, position: int) -> None:
         """32 bits, wrapped (pm4.md §1.3); a user queue's is 64 bits wide (userq.md §4), the upper half 0."""

@@ -161,10 +161,12 @@ class KfdProcessState:
         """KFD queues have no such fence: the packet does nothing the kernel sees."""
 
     def queue_exception(self, queue: HardwareQueue, code: int) -> None:
-        """The bit in the error reason, and the event, that the save area's header name
-        (kfd_send_exception_to_runtime)."""
+        """The queue is taken off (kfd_dqm_suspend_bad_queue_mes), and can be destroyed as any other; then the bit
+        in the error reason, and the event, that the save area's header name (kfd_send_exception_to_runtime)."""
         state = next((each for each in self.queues.values() if each.hardware is queue), None)
         header_va = queue.extra.get("save_area_va", 0)
+        if state is not None:
+            state.gpu.evict(queue)
         if state is None or not header_va or not self.runtime_enabled:
             return
         vm = self.on[state.gpu.gpu_id].vm

@@ -50,9 +50,7 @@ class Gl2Lines:
         if not differ.any():
             return
         differ &= np.repeat(lines[first:end], LINE_BYTES)
-        for page in (
-            np.unique(np.flatnonzero(differ) // PAGE_BYTES + (where.start // PAGE_BYTES)) if differ.any() else ()
-        ):
+        for page in np.unique((np.flatnonzero(differ) + where.start) // PAGE_BYTES):
             self._renew_page(int(page), where, differ)
 
     def _renew_page(self, page: int, where: slice, differ: np.ndarray) -> None:

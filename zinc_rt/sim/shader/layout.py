@@ -163,14 +163,16 @@ u64 scratch_base        # host address: dword d of lane i at + (d * wave + i) * 
 u64 scratch_shadow      # host address of scratch_bytes / 4 * wave bytes in the same order, zeros at first
 u32 scratch_bytes       # per lane
 u32 acquired            # 1: has executed global_inv of device or system scope (level full)
+u64 waves_seen          # of the workgroup, whose atomic stores it has seen since the last barrier (level full)
+u64 waves_acquired      # those of them that it has acquired since, by global_inv
 u32 vgprs               # with dynamic VGPRs: how many the wave has now
 u64 vgpr_random         # what its last s_alloc_vgpr was decided by
 u32 scc
 u32 sgprs 128
-u8  sgpr_written 136    # of a suspended wave, 1 where initialised; [128] is SCC
-u64 vgpr_written 256    # of a suspended wave, lane mask each. Unspecified before the first suspension, like VGPRs
+u32 sgpr_undefined 129  # of a suspended wave: bits that nobody has defined; [128] is SCC
 """)
-"""Followed by the VGPRs, `wave` u32 each: see state_bytes."""
+"""Followed by the VGPRs, `wave` u32 each, then as many of their undefined bits, which like VGPRs are unspecified
+before the first suspension: see state_bytes."""
 
 CONTEXT = RecordLayout("""
 i64 fuel                # about instructions; backward branches take from it
@@ -343,5 +345,5 @@ NO_SLOT = 0xFFFFFFFF
 
 
 def state_bytes(wave: int, vgprs: int) -> int:
-    """Size of a wave's state with its registers; to be 64-byte aligned."""
-    return STATE.size_bytes + vgprs * wave * 4
+    """Size of a wave's state with its registers and their undefined bits; to be 64-byte aligned."""
+    return STATE.size_bytes + 2 * vgprs * wave * 4

@@ -66,14 +66,12 @@ def _emit_readfirstlane(e: Emitter, instruction: Instruction) -> None:
 
 
 def _emit_readlane(e: Emitter, instruction: Instruction) -> None:
+    """Whatever EXEC says: compilers keep scalars in lanes of a vector register."""
     destination, origin, select = instruction.operands
     if origin.kind is not Kind.VGPR:
         raise NotSimulated(f"reads a lane of {origin.text}")
     lane = _lane(e, select)
     wanted = _lane_mask(e, lane)
-    if e.checks.full and not e.exec.full:
-        off = e.b.and_(wanted, e.b.not_(e.exec.mask()))
-        e.reports.report("inactive-lane", off, text="reads a lane that EXEC has off")
     e.set_scalar(destination, e.b.extract_element(e.regs.read_vgpr(origin.index, lanes=wanted), lane))
 
 

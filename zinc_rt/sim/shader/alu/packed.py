@@ -149,10 +149,10 @@ def _emit_mix(result: str) -> EmitFunction:
             bits = e.b.bitcast(half, e.b.lanes(I16))
             wide = e.b.zext(bits, e.b.lanes(I32))
             old = e.regs.read_vgpr(operands[0].index, check=False)
-            kept = e.b.and_(old, 0xFFFF0000 if result == "lo" else 0xFFFF)
+            kept = 0xFFFF0000 if result == "lo" else 0xFFFF
             if result == "hi":
                 wide = e.b.shl(wide, 16)
-            e.regs.write_vgpr(operands[0].index, e.b.or_(kept, wide))
+            e.regs.write_vgpr(operands[0].index, e.b.or_(e.b.and_(old, kept), wide), kept=kept)
 
     return emit
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.isa import Instruction, Kind
 from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.vector import (
     Build,
@@ -339,21 +339,12 @@ def _with_carry(build: Callable[..., tuple[Value, Value]], full: int, *, reverse
     return emit
 
 
-def _addend(e: Emitter, operand: Operand) -> Operand:
-    """A 64-bit addend whose upper half need not be defined: compilers take the 64-bit form for a 32-bit sum, and
-    leave in the upper half whatever was there."""
-    if operand.kind is not Kind.VGPR:
-        return operand
-    halves = [e.regs.read_vgpr(operand.index), e.regs.read_vgpr(operand.index + 1, check=False)]
-    return e.regs.virtual(operand, halves)
-
-
 def _mad_64(signed: bool) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         b, operands, wide = e.b, instruction.operands, e.b.lanes(I64)
         widen = b.sext if signed else b.zext
         x, y = (widen(source(e, instruction, operand, 0, "i"), wide) for operand in operands[2:4])
-        z = source(e, instruction, _addend(e, operands[4]), 2, "L" if signed else "l")
+        z = source(e, instruction, operands[4], 2, "L" if signed else "l")
         product = b.mul(x, y)
         total = b.add(product, z)
         if signed:  # bit 64 of the 65-bit sum is its sign

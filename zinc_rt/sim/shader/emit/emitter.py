@@ -14,6 +14,7 @@ from zinc_rt.sim.shader.emit.quads import QuadForms, Quads
 from zinc_rt.sim.shader.emit.registers import Registers
 from zinc_rt.sim.shader.emit.reports import Reports
 from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched, UnprovenReads
+from zinc_rt.sim.shader.emit.undefined import ALL
 from zinc_rt.sim.shader.emit.values import DOUBLE, I1, I32, I64, constant, inline_float, type_bits
 from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, KernelVariant
 from zinc_rt.sim.shader.translate.flow import BlockFlow
@@ -110,7 +111,8 @@ class Emitter:
                 value = self.scalar(operand, max(bits, 16), signed=signed)
             value = self._modified(value, operand, of)
             return self.b.splat(self.b.resize(value, bits) if isinstance(of, ir.IntType) else value)
-        words = [self.regs.read_vgpr(operand.index + at) for at in range(max(1, bits // 32))]
+        used = ALL if bits >= 32 else 0xFFFF0000 if operand.half else 0xFFFF
+        words = [self.regs.read_vgpr(operand.index + at, used=used) for at in range(max(1, bits // 32))]
         if bits < 32:
             word = words[0]
             if operand.half:
@@ -179,7 +181,7 @@ class Emitter:
     def set_vector(self, operand: Operand, value: ir.Value) -> None:
         """<W x T>, T of 1, 16, 32 or 64 bits, float or integer. 16 bits go to operand.half (the lower one without)
         and leave the other half; lanes outside EXEC keep theirs."""
-        bits = type_bits(value.type.element)
+        bits, kept = type_bits(value.type.element), 0
         if not isinstance(value.type.element, ir.IntType):
             value = self.b.bitcast(value, self.b.lanes(ir.IntType(bits)))
         if bits == 1:
@@ -189,10 +191,10 @@ class Emitter:
             old = self.regs.read_vgpr(operand.index, check=False) if operand.index < self.regs.vgprs else wide
             if operand.half:
                 wide = self.b.shl(wide, 16)
-            kept = self.b.and_(old, 0xFFFF if operand.half else 0xFFFF0000)
-            value = self.b.or_(kept, wide)
+            kept = 0xFFFF if operand.half else 0xFFFF0000
+            value = self.b.or_(self.b.and_(old, kept), wide)
         for at, part in enumerate(self.b.split(value)):
-            self.regs.write_vgpr(operand.index + at, part)
+            self.regs.write_vgpr(operand.index + at, part, kept=kept)
 
     def set_mask(self, operand: Operand, value: ir.Value) -> None:
         """<W x i1>, 0 in lanes outside EXEC, to an SGPR (pair)."""

@@ -13,9 +13,11 @@ from zinc_rt.sim.shader.emit.exec_mask import ExecMask
 from zinc_rt.sim.shader.emit.quads import Quads
 from zinc_rt.sim.shader.emit.reports import Reports
 from zinc_rt.sim.shader.emit.slots import RegisterSlots, register_name
+from zinc_rt.sim.shader.emit.undefined import ALL, UndefinedBits
 from zinc_rt.sim.shader.emit.values import I1, constant
 from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, SCC, VGPR_BLOCK, VGPR_LIMIT, KernelVariant
 
+EXEC_KEYS = (VGPR_LIMIT + EXEC_LO, VGPR_LIMIT + EXEC_HI)
 _VIRTUAL = 1 << 16  # indices of virtual vector registers start here
 
 
@@ -29,42 +31,67 @@ class Registers:
         self._slots, self._exec, self._reports, self._quads = slots, exec_mask, reports, quads
         self._b, self._checks = slots.frame.b, variant.checks
         self.vgprs, self.dynamic = variant.vgprs, variant.dynamic_vgprs
+        self.undefined = UndefinedBits(slots)
         self._virtual: dict[int, ir.Value] = {}
-        self._deferred: list[tuple[int, ir.Value, bool]] | None = None
-        self._checked: set[int] = set()
+        self._deferred: list[tuple[int, ir.Value, bool, ir.Value | None]] | None = None
+        self._checked: set[tuple[int, int]] = set()
 
     def begin(self) -> None:
         """Go on to the next instruction."""
         self._checked.clear()
 
-    def read_vgpr(self, index: int, *, lanes: ir.Value | None = None, check: bool = True) -> ir.Value:
-        """<W x i32>. `lanes`: those that count as read, EXEC's by default; without `check` none (a merge)."""
+    def read_vgpr(
+        self, index: int, *, lanes: ir.Value | None = None, check: bool = True, used: int = ALL
+    ) -> ir.Value:
+        """<W x i32>. `lanes`: those that count as read, EXEC's by default; without `check` none (a merge).
+        `used`: the bits that the instruction looks at."""
         if index >= _VIRTUAL:
             return self._virtual[index]
         if index >= self.vgprs:
             self._out_of_range(f"v{index} is read (v0 on hardware)")
             index = 0
         touched = self._slots.touched
-        touched.note_read(index, merge=not check)
+        carried = index in self.undefined.carried
+        used &= self.undefined.used.get(index, ALL)
+        touched.note_read(index, merge=not check, carried=carried)
         if check and lanes is not None:
             touched.whole |= 1 << index
-        if check and self._unproven(index):
-            self._check_vgpr(index, lanes)
+        if check and not carried:
+            if used != ALL:
+                touched.in_part |= 1 << index
+            if self.undefined.unproven(index):
+                self._check_vgpr(index, lanes, used)
         if self.dynamic and index >= VGPR_BLOCK and check:
             exists = self._allocated(index, f"v{index} is read (v0 on hardware)")
             touched.note_read(0, merge=True)
             return self._b.select(exists, self._quads.read(index), self._quads.read(0))
-        return self._quads.read(index)
+        value = self._quads.read(index)
+        return self.undefined.filled(index, value) if check else value
 
-    def write_vgpr(self, index: int, value: ir.Value, masked: bool = True) -> None:
-        """`value`: <W x i32>. Lanes outside EXEC (and outside `limited`) keep theirs, unless not `masked`."""
+    def write_vgpr(
+        self,
+        index: int,
+        value: ir.Value,
+        masked: bool = True,
+        *,
+        kept: int = 0,
+        undefined: ir.Value | None = None,
+    ) -> None:
+        """`value`: <W x i32>. Lanes outside EXEC (and outside `limited`) keep theirs, unless not `masked`.
+        `kept`: bits of it that are the register's old ones. `undefined`: bits of it that nobody has defined."""
+        if self.undefined.captured(value):
+            return
+        if undefined is None:
+            undefined = self.undefined.next()
         if self._deferred is not None:
-            self._deferred.append((index, value, masked))
+            self._deferred.append((index, value, masked, undefined))
             return
         if index >= self.vgprs:
             self._out_of_range(f"v{index} is written (nothing happens on hardware)")
             return
         b, touched, bit = self._b, self._slots.touched, 1 << index
+        if kept:
+            touched.halves |= bit
         if self.dynamic and index >= VGPR_BLOCK:
             exists = self._allocated(index, f"v{index} is written (nothing happens on hardware)")
             touched.note_read(index, merge=True)
@@ -77,16 +104,13 @@ class Registers:
                 touched.partial |= bit
             lanes = self._exec.written()
             value = b.select(lanes, value, self._slots.load(index))
-            if self._slots.tracked(index):
-                slot, bits = self._slots.written(index), b.bits(lanes)
-                b.store(b.or_(self._slots.load_written(index), bits), slot)
+            self.undefined.wrote(index, undefined, lanes=lanes, kept=kept)
         else:
             if masked:
                 touched.masked |= bit
             else:
                 touched.writes |= bit
-            if self._slots.tracked(index):
-                b.store(constant(-1, b.mask_bits), self._slots.written(index))
+            self.undefined.wrote(index, undefined, kept=kept)
         b.store(value, self._slots.value(index))
         self._quads.wrote(index, value)
 
@@ -111,15 +135,21 @@ class Registers:
         self._write_scalar(VGPR_LIMIT + SCC, value)
 
     def _read_scalar(self, key: int, *, check: bool = True) -> ir.Value:
-        self._slots.touched.note_read(key, merge=not check)
-        if check and self._unproven(key):
-            self._check_sgpr(key)
-        return self._slots.load(key)
+        carried = key in self.undefined.carried
+        self._slots.touched.note_read(key, merge=not check, carried=carried)
+        if check and not carried and self.undefined.unproven(key):
+            self._check_scalar(key)
+        return self.undefined.filled(key, self._slots.load(key))
 
     def _write_scalar(self, key: int, value: ir.Value) -> None:
+        if self.undefined.captured(value):
+            return
         self._slots.touched.writes |= 1 << key
-        if self._slots.tracked(key):
-            self._b.store(constant(1, I1), self._slots.written(key))
+        undefined = self.undefined.next()
+        if undefined is not None and key in EXEC_KEYS:  # a decision: nothing is carried on
+            self._reports.report_if("uninitialised-sgpr", self._b.unequal(undefined, 0), self._named(key, ALL))
+            undefined = None
+        self.undefined.wrote(key, undefined)
         self._b.store(value, self._slots.value(key))
 
     def write_exec(self, mask: ir.Value) -> None:
@@ -140,8 +170,8 @@ class Registers:
             yield
         finally:
             waiting, self._deferred = self._deferred, None
-        for index, value, masked in waiting:
-            self.write_vgpr(index, value, masked)
+        for index, value, masked, undefined in waiting:
+            self.write_vgpr(index, value, masked, undefined=undefined)
 
     def virtual(self, operand: Operand, values: Sequence[ir.Value]) -> Operand:
         """`operand` (its modifiers, its half) with `values` as contents, <W x i32> per dword: a permuted one."""
@@ -151,9 +181,6 @@ class Registers:
         return replace(operand, kind=Kind.VGPR, index=index, width=len(values))
 
     # --- checks
-
-    def _unproven(self, key: int) -> bool:
-        return bool(self._slots.unproven.by_pc.get(self._slots.frame.pc, 0) >> key & 1)
 
     def _out_of_range(self, text: str) -> None:
         if self._checks.fast:
@@ -169,17 +196,23 @@ class Registers:
             )
         return exists
 
-    def _check_vgpr(self, index: int, lanes: ir.Value | None) -> None:
-        if index in self._checked and lanes is None:
+    def _check_vgpr(self, index: int, lanes: ir.Value | None, used: int) -> None:
+        if (index, used) in self._checked and lanes is None:
             return
-        self._checked.add(index)
-        wanted = self._exec.bits() if lanes is None else self._b.bits(lanes)
-        missing = self._b.and_(wanted, self._b.not_(self._slots.load_written(index)))
-        self._reports.report("uninitialised-vgpr", missing, text=f"v{index}")
+        self._checked.add((index, used))
+        b = self._b
+        missing = b.bits(b.unequal(b.and_(self.undefined.of(index), used), 0))
+        wanted = self._exec.bits() if lanes is None else b.bits(lanes)
+        self._reports.report("uninitialised-vgpr", b.and_(wanted, missing), text=self._named(index, used))
 
-    def _check_sgpr(self, key: int) -> None:
-        if key in self._checked:
+    def _check_scalar(self, key: int) -> None:
+        if (key, ALL) in self._checked:
             return
-        self._checked.add(key)
-        missing = self._b.not_(self._slots.load_written(key))
-        self._reports.report_if("uninitialised-sgpr", missing, register_name(key))
+        self._checked.add((key, ALL))
+        missing = self._b.unequal(self.undefined.of(key), 0)
+        self._reports.report_if("uninitialised-sgpr", missing, self._named(key, ALL))
+
+    def _named(self, key: int, used: int) -> str:
+        half = {0xFFFF: "'s lower half", 0xFFFF0000: "'s upper half"}.get(used, "")
+        computed = self._slots.unproven.computed >> key & 1 or key in EXEC_KEYS
+        return f"{register_name(key)}{half}" + (", computed from what nobody wrote" if computed else "")

@@ -19,24 +19,30 @@ from zinc_rt.sim.shader.layout import NULL, SCC, TTMP0, VGPR_LIMIT
 class Touched:
     """Registers an instruction touched, as bit sets: bit r is VGPR r, bit 256 + n SGPR n, bit 384 SCC.
 
-    `reads` want initialised contents; `merges` are old contents that are kept, not looked at. `masked` are the
-    VGPR writes that depend on EXEC, `writes` the others.
+    `reads` want defined contents; `carried` are read too, but what is undefined of them only makes the results
+    undefined; `merges` are old contents that are kept, not looked at. `masked` are the VGPR writes that depend on
+    EXEC, `writes` the others.
     """
 
     reads: int = 0
+    carried: int = 0
+    in_part: int = 0  # those of `reads` of which only some bits are used
     merges: int = 0
     writes: int = 0
     masked: int = 0
     partial: int = 0  # those of `masked` that leave out lanes besides
+    halves: int = 0  # writes that keep some of the register's bits
     whole: int = 0  # VGPR reads of lanes that EXEC may leave out
     exec_reads: int = 0  # EXEC bits read by masking alone: none where EXEC is known to be full
 
-    def note_read(self, key: int, *, merge: bool = False) -> None:
+    def note_read(self, key: int, *, merge: bool = False, carried: bool = False) -> None:
         bit = 1 << key
         if (self.writes | self.masked) & bit:
             return
         if merge:
             self.merges |= bit
+        elif carried:
+            self.carried |= bit
         else:
             self.reads |= bit
 
@@ -45,8 +51,9 @@ class Touched:
 class UnprovenReads:
     """What analysis.py found out, for the second pass. Bit sets as in Touched."""
 
-    tracked: int = 0  # registers whose written lanes are kept at run time
-    by_pc: dict[int, int] = field(default_factory=dict)  # pc -> reads to be checked there
+    tracked: int = 0  # registers whose undefined bits are kept at run time
+    computed: int = 0  # those that may be so because they were computed from others
+    by_pc: dict[int, int] = field(default_factory=dict)  # pc -> reads to be checked, or carried on, there
 
 
 def register_name(key: int) -> str:
@@ -67,7 +74,7 @@ class RegisterSlots:
         self.frame, self.unproven = frame, unproven
         self.touched = Touched()
         self._values: dict[int, ir.Value] = {}
-        self._written: dict[int, ir.Value] = {}
+        self._undefined: dict[int, ir.Value] = {}
 
     def type_of(self, key: int) -> ir.Type:
         if key < VGPR_LIMIT:
@@ -84,18 +91,15 @@ class RegisterSlots:
         return self.frame.b.load(self.value(key), typ=self.type_of(key))
 
     def tracked(self, key: int) -> bool:
-        """Whether the lanes written are kept at run time."""
+        """Whether its undefined bits are kept at run time."""
         return bool(self.unproven.tracked >> key & 1)
 
-    def written(self, key: int) -> ir.Value:
-        """The alloca that says which lanes of a tracked register were written (iW; i1 for a scalar one)."""
-        if key not in self._written:
-            name = register_name(key) + ".written"
-            self._written[key] = self.frame.b.local(self._written_type(key), name=name)
-        return self._written[key]
+    def undefined(self, key: int) -> ir.Value:
+        """The alloca that says which bits of a tracked register nobody has defined; of the register's own type."""
+        if key not in self._undefined:
+            name = register_name(key) + ".undefined"
+            self._undefined[key] = self.frame.b.local(self.type_of(key), name=name)
+        return self._undefined[key]
 
-    def load_written(self, key: int) -> ir.Value:
-        return self.frame.b.load(self.written(key), typ=self._written_type(key))
-
-    def _written_type(self, key: int) -> ir.Type:
-        return self.frame.b.mask_bits if key < VGPR_LIMIT else I1
+    def load_undefined(self, key: int) -> ir.Value:
+        return self.frame.b.load(self.undefined(key), typ=self.type_of(key))

@@ -11,7 +11,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import Marks
-from zinc_rt.sim.shader.checks.races import lds_race
+from zinc_rt.sim.shader.checks.races import RETURNS, lds_race
 from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID
@@ -58,7 +58,7 @@ class _Lds:
 
     def _finish(self) -> None:
         if self.checks.fast:
-            self.marks.report(self.state, self.context, self.rules)
+            self.marks.report(self.state, self.context, self.b.and_(self.rules, RETURNS - 1))
         self.b.ret_void()
         self.b.done()
 
@@ -78,7 +78,7 @@ class _Lds:
 
         def lane(lane: ir.Value) -> None:
             at = self._address(lane)
-            if self.checks.fast:
+            if self.checks.fast and self.kind is WaveAccess.ATOMIC:
                 self._alignment(lane, at)
             fits = b.at_most(b.add(at, self.size_bytes), self.limit)
             with b.if_else(fits, likely=True) as (yes, no):
@@ -92,12 +92,9 @@ class _Lds:
         b.each_lane(self.exec, lane)
 
     def _alignment(self, lane: ir.Value, at: ir.Value) -> None:
-        """Atomics want all of it; loads and stores a dword's, since these chips run in unaligned mode."""
-        wanted = self.size_bytes if self.kind is WaveAccess.ATOMIC else min(self.size_bytes, 4)
-        if wanted > 1:
-            off = self.b.and_(at, wanted - 1)
-            with self.b.if_then(self.b.unequal(off, 0), likely=False):
-                self.marks.mark(MISALIGNED, lane, at)
+        """Of atomics only: KFD runs these chips in unaligned mode, where loads and stores may be anywhere."""
+        with self.b.if_then(self.b.unequal(self.b.and_(at, self.size_bytes - 1), 0), likely=False):
+            self.marks.mark(MISALIGNED, lane, at)
 
     def _look(self, lane: ir.Value, at: ir.Value) -> None:
         b = self.b
@@ -109,7 +106,7 @@ class _Lds:
             if self.kind is not WaveAccess.READ:
                 initialised.mark(b, self.shadow, at, self.size_bytes, shared=False)
         if self.checks.full:
-            race = lds_race(b, self.state, self.context, at, self.size_bytes, self.kind)
+            race = lds_race(b, (self.state, self.context), at, self.size_bytes, self.kind, self.rules)
             with b.if_then(race, likely=False):
                 self.marks.mark(RACE, lane, at)
 
@@ -146,19 +143,15 @@ class _Lds:
                         initialised.mark(b, self.shadow, place, 1, shared=False)
 
     def _quickly(self) -> None:
-        """All lanes inside, aligned, and on initialised bytes: move them and return."""
+        """All lanes inside, and on initialised bytes: move them and return."""
         b, wave = self.b, self.wave
         of = ir.VectorType(I64, wave)
         mask = b.lane_mask(self.exec, wave)
         places = b.select(mask, b.load(self.addresses, typ=of), ir.Constant(of, None))
         last = b.reduced("umax", places)
         simple = b.and_(b.unequal(self.exec, 0), b.at_most(b.add(last, self.size_bytes), self.limit))
-        if self.checks.fast:
-            if self.size_bytes > 1:
-                combined = b.reduced("or", places)
-                simple = b.and_(simple, b.equal(b.and_(combined, min(self.size_bytes, 4) - 1), 0))
-            if self.kind is WaveAccess.READ:
-                simple = b.and_(simple, self._all_known(mask, last, simple))
+        if self.checks.fast and self.kind is WaveAccess.READ:
+            simple = b.and_(simple, self._all_known(mask, last, simple))
         with b.if_then(simple):
 
             def move(lane: ir.Value) -> None:

@@ -16,8 +16,8 @@ from zinc_rt.sim.shader.layout import STATE
 
 SCRATCH_LANES = ir.FunctionType(VOID, [POINTER, POINTER, I32, I64, POINTER, POINTER])
 """(state, context, number of the first rule's site, lanes, addresses, data)"""
-RULES = ("scratch-out-of-bounds", "uninitialised-scratch", "misaligned")
-OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED = range(3)
+RULES = ("scratch-out-of-bounds", "uninitialised-scratch")
+OUT_OF_BOUNDS, UNINITIALISED = range(2)
 
 
 def scratch_load(e: Emitter, size_bytes: int) -> ir.Function:
@@ -67,8 +67,6 @@ def _build(e: Emitter, function: ir.Function, size_bytes: int, loads: bool) -> N
                         for offset in range(0, size_bytes, each):
                             move(lane, b.add(at, offset), b.offset(mine, offset), each)
                     with bytewise:
-                        if e.checks.full:
-                            marks.mark(MISALIGNED, lane, at)
                         b.repeat(size_bytes, lambda k: move(lane, b.add(at, k), b.offset(mine, k), 1))
             with no:
                 marks.mark(OUT_OF_BOUNDS, lane, at)

@@ -214,7 +214,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     def each(index: ir.Value) -> None:
         wide = b.zext(index, I64)
         state = b.pointer(b.add(states, b.mul(wide, state_bytes)))
-        b.copy(state, template, I64(STATE.fields["sgpr_written"].offset))  # what follows needs no contents
+        b.copy(state, template, I64(STATE.fields["sgpr_undefined"].offset))  # what follows needs no contents
         mine = b.add(scratch, b.mul(wide, scratch_step))
         for name, value in {
             "status": int(Status.FUEL),

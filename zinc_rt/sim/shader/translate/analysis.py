@@ -130,12 +130,14 @@ def _liveness(graph: Flow, records: Records, full: frozenset[tuple[int, int]], e
             touched = records.get((block.start, pc))
             if touched is None:
                 break
-            uses, kills = touched.reads | touched.merges, touched.writes
+            uses, kills = touched.reads | touched.carried | touched.merges, touched.writes
             if (block.start, pc) in full:
                 kills |= touched.masked & ~touched.partial
             else:
                 uses |= touched.masked | touched.exec_reads
-                if touched.reads:  # a check of what is read names EXEC's lanes, and is not written yet
+                if (
+                    touched.reads | touched.carried
+                ):  # a check of what is read names EXEC's lanes, and is not written yet
                     uses |= execution
             used |= uses & ~written
             written |= kills
@@ -163,7 +165,8 @@ _RELATIVE = VGPR_LIMIT + 160  # bits from here: VGPRs initialised in the lanes o
 def _unproven(
     graph: Flow, records: Records, full: frozenset[tuple[int, int]], wave: int, at_start: int
 ) -> UnprovenReads:
-    """The reads that may see something uninitialised; a read that is checked counts as initialised after it."""
+    """The reads that may see something undefined; a read that is checked counts as defined after it, and what is
+    computed from one that is carried as undefined."""
     execution = EXEC[wave]
     unproven = UnprovenReads()
 
@@ -172,20 +175,29 @@ def _unproven(
             touched = records.get((block.start, pc))
             if touched is None:
                 break
-            is_full = (block.start, pc) in full
+            is_full, carried = (block.start, pc) in full, touched.carried
             everywhere, relative = known & EVERYTHING, known >> _RELATIVE & VGPRS
             if is_full:
                 everywhere |= relative
             relative |= everywhere & VGPRS
+            missing = (touched.reads | carried) & ~(everywhere | relative) | touched.whole & ~everywhere
+            computed, written = missing & carried, touched.writes | touched.masked
             if found is not None:
-                missing = touched.reads & ~(everywhere | relative) | touched.whole & ~everywhere
                 if missing:
                     unproven.by_pc[pc] = unproven.by_pc.get(pc, 0) | missing
-            everywhere |= touched.reads & ~VGPRS | touched.writes
-            whole = touched.masked & ~touched.partial
-            relative |= touched.reads & VGPRS | whole | touched.writes & VGPRS
-            if is_full:
-                everywhere |= whole
+                if computed:
+                    unproven.computed |= written & ~EXEC[64]
+            read = touched.reads & ~touched.in_part
+            everywhere |= read & ~VGPRS
+            relative |= read & VGPRS
+            if computed:
+                everywhere, relative = everywhere & ~written | EXEC[64], relative & ~written
+            else:
+                whole = touched.masked & ~touched.partial & ~touched.halves
+                everywhere |= touched.writes & ~touched.halves
+                relative |= whole | everywhere & VGPRS
+                if is_full:
+                    everywhere |= whole
             if touched.writes & execution and not _narrows(instruction):
                 relative = everywhere & VGPRS
             known = everywhere | relative << _RELATIVE

@@ -11,7 +11,7 @@ from zinc_rt.sim.shader.emit.frame import Frame
 from zinc_rt.sim.shader.emit.quads import WORDS, Quads
 from zinc_rt.sim.shader.emit.reports import Reports
 from zinc_rt.sim.shader.emit.slots import RegisterSlots
-from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, constant
+from zinc_rt.sim.shader.emit.values import I1, I32, I64, constant
 from zinc_rt.sim.shader.layout import ALIGNMENT, EXEC_HI, EXEC_LO, SCC, STATE, VGPR_LIMIT, Status
 from zinc_rt.sim.shader.translate.analysis import Analysis
 
@@ -20,12 +20,18 @@ class BlockFlow:
     """The blocks of one function. In the first pass, without `analysis`, nothing is saved or loaded."""
 
     def __init__(
-        self, slots: RegisterSlots, quads: Quads, reports: Reports, graph: Flow, analysis: Analysis | None
+        self,
+        slots: RegisterSlots,
+        quads: Quads,
+        reports: Reports,
+        graph: Flow,
+        analysis: Analysis | None,
+        vgprs: int,
     ) -> None:
         self._slots, self._quads, self._reports = slots, quads, reports
         self._frame: Frame = slots.frame
         self._b = slots.frame.b
-        self.graph, self.analysis = graph, analysis
+        self.graph, self.analysis, self.vgprs = graph, analysis, vgprs
         self.blocks = {start: self._b.append_basic_block(f"at.{start:x}") for start in graph.blocks}
         self._edges: dict[tuple[int, int], ir.Block] = {}
         self._suspensions: dict[tuple[int, Status], ir.Block] = {}
@@ -112,14 +118,14 @@ class BlockFlow:
             else:
                 self._frame.set_state_field("sgprs", self._slots.load(key), key - VGPR_LIMIT)
             if self._slots.tracked(key):
-                self._save_written(key)
+                self._save_undefined(key)
 
-    def _save_written(self, key: int) -> None:
-        written = self._slots.load_written(key)
+    def _save_undefined(self, key: int) -> None:
+        bits = self._slots.load_undefined(key)
         if key < VGPR_LIMIT:
-            self._frame.set_state_field("vgpr_written", self._b.resize(written, 64), key)
+            self._b.store(bits, self._vgpr(self.vgprs + key), align=ALIGNMENT)
         else:
-            self._frame.set_state_field("sgpr_written", self._b.zext(written, I8), key - VGPR_LIMIT)
+            self._frame.set_state_field("sgpr_undefined", self._b.resize(bits, 32), key - VGPR_LIMIT)
 
     def _load(self, start: int, *, first: bool) -> None:
         """`first`: nothing ran before, so what is written is known and not in the state."""
@@ -131,8 +137,8 @@ class BlockFlow:
             if not any(quad <= key < quad + WORDS for quad in whole):
                 self._b.store(self._saved(key, full), self._slots.value(key))
             if self._slots.tracked(key):
-                written = self._written_first(key, full) if first else self._saved_written(key)
-                self._b.store(written, self._slots.written(key))
+                bits = self._undefined_first(key, full) if first else self._saved_undefined(key)
+                self._b.store(bits, self._slots.undefined(key))
 
     def _load_vgpr(self, key: int) -> ir.Value:
         return self._b.load(self._vgpr(key), typ=self._b.lanes(I32), align=ALIGNMENT)
@@ -146,18 +152,22 @@ class BlockFlow:
             return constant(-1)
         return self._frame.state_field("sgprs", key - VGPR_LIMIT)
 
-    def _written_first(self, key: int, full: bool) -> ir.Value:
+    def _undefined_first(self, key: int, full: bool) -> ir.Value:
+        of = self._slots.type_of(key)
         if key >= VGPR_LIMIT:
             assert self.analysis is not None
-            return constant(self.analysis.at_start >> key & 1, I1)
+            return constant(0 if self.analysis.at_start >> key & 1 else -1, of)
         if key or full:
-            return constant(0 if key else -1, self._b.mask_bits)
-        return self._b.join([self._frame.state_field("sgprs", EXEC_LO + at) for at in range(self._b.wave // 32)])
+            return constant(-1 if key else 0, of)
+        lanes = [self._frame.state_field("sgprs", EXEC_LO + at) for at in range(self._b.wave // 32)]
+        return self._b.select(self._b.bitcast(self._b.join(lanes), self._b.lanes(I1)), constant(0, of), -1)
 
-    def _saved_written(self, key: int) -> ir.Value:
+    def _saved_undefined(self, key: int) -> ir.Value:
         if key < VGPR_LIMIT:
-            return self._b.resize(self._frame.state_field("vgpr_written", key), self._b.wave)
-        return self._b.trunc(self._frame.state_field("sgpr_written", key - VGPR_LIMIT), I1)
+            return self._load_vgpr(self.vgprs + key)
+        return self._b.resize(
+            self._frame.state_field("sgpr_undefined", key - VGPR_LIMIT), self._slots.type_of(key).width
+        )
 
     def _starts_full(self, start: int) -> bool:
         code = self.graph.blocks[start].instructions

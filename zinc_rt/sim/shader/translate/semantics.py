@@ -21,6 +21,7 @@ from zinc_rt.sim.shader.alu import (
     vopd,
     wmma,
 )
+from zinc_rt.sim.shader.checks.carried import carrying
 from zinc_rt.sim.shader.emit.emitter import EmitFunction
 from zinc_rt.sim.shader.memory import (
     atomics,
@@ -74,4 +75,4 @@ def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFu
     return found
 
 
-EMIT = merged(FAMILIES)
+EMIT = {name: carrying(name, emit) for name, emit in merged(FAMILIES).items()}

@@ -1,0 +1,71 @@
+"""Undefined bits are carried on by what compilers do with bits they never use, and found where they are used."""
+
+from __future__ import annotations
+
+import pytest
+from carried_programs import PROGRAMS, read
+from machine_words import ENDPGM, V, code_of, move, sop1, sop2, sopc, sopp, use, v_mov
+from single_wave import Wave
+
+from zinc_rt.sim.shader.checks.carried import CARRIED, USED
+from zinc_rt.sim.shader.layout import Status
+from zinc_rt.sim.shader.translate.semantics import EMIT
+
+CODE = read()
+
+
+def found(name: str, **more) -> list[tuple[str, int, str]]:
+    wave = Wave(CODE[name], user_data=(0x1000, 0), **more)
+    wave.run()
+    return wave.rules()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_sequence_is_silent_and_its_use_is_found(name: str) -> None:
+    assert found(f"{name} healthy") == []
+    told = [each for each in found(f"{name} faulty") if each[0].startswith("uninitialised-")]
+    assert len(told) == 1, told
+    assert told[0][2].startswith(PROGRAMS[name][3]), told
+
+
+def test_off_carries_nothing() -> None:
+    assert found("compared faulty", level="off") == []
+
+
+def test_undefined_bits_are_remembered_through_suspensions() -> None:
+    """v1 gets its lower half only; the loop hands back at every turn."""
+    code = code_of(
+        move(40, 5),
+        [0x7E021400 | 256],  # v_cvt_f16_f32 v1, v0
+        sop2("s_sub_co_u32", 40, 40, 129),
+        sopc("s_cmp_lg_u32", 40, 128),
+        sopp("s_cbranch_scc1", -3),
+        v_mov(2, V + 1),
+        use(3, V + 2),
+        ENDPGM,
+    )
+    wave = Wave(code)
+    assert wave.run_to_the_end(fuel=1) > 3
+    assert wave.rules() == [("uninitialised-vgpr", 28, "v2, computed from what nobody wrote")]
+
+
+def test_lanes_of_wave64_count() -> None:
+    wave = Wave(
+        code_of(move(126, 1), move(127, 0), v_mov(1, V), move(127, 1), v_mov(2, V + 1), use(3, V + 2), ENDPGM),
+        wave=64,
+    )
+    assert wave.run() is Status.DONE
+    assert [(rule, text.split(",")[0]) for rule, _, text in wave.rules()] == [("uninitialised-vgpr", "v2")]
+    assert int(wave.findings[0]["lanes"]) == 1 << 32
+
+
+def test_a_scalar_copy_is_silent_and_its_use_is_found() -> None:
+    copies = [sop1("s_mov_b64", 4, 40), sop1("s_mov_b32", 6, 5)]
+    assert Wave(code_of(*copies, ENDPGM)).run() is Status.DONE
+    wave = Wave(code_of(*copies, sop1("s_ctz_i32_b32", 7, 6), ENDPGM))
+    wave.run()
+    assert wave.rules() == [("uninitialised-sgpr", 8, "s6, computed from what nobody wrote")]
+
+
+def test_every_row_is_of_an_instruction() -> None:
+    assert not (CARRIED.keys() | USED.keys()) - EMIT.keys()

@@ -1,0 +1,110 @@
+"""Scenarios on raw KFD ioctls, in C (clients/scenarios): they pass, and each can fail on a faulty device."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sim.clients.scenarios.make_kernels import HEADER, header
+
+from zinc_rt.commands.sim import main
+from zinc_rt.kernels import assemble
+
+SOURCES = Path(__file__).parent / "clients/scenarios"
+LONG = {
+    *("pm4_atomic_contention", "pm4_private_dma_boundaries", "aql_cu_mask_switch", "aql_running_queue_pause"),
+    *("random_dag-pm4", "random_dag-fanin2-pm4", "queue_flood-pm4", "queue_flood-aql", "dependency_chain-pm4"),
+}
+SCENARIOS = 84
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc)")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the program printed: scenarios by verdict, and what `zinc-rt sim` said of findings."""
+
+    passed: set[str]
+    failed: set[str]
+    skipped: set[str]
+    findings: Mapping[str, int]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("scenarios") / "scenarios"
+    sources = [str(each) for each in sorted(SOURCES.glob("*.c"))]
+    subprocess.run(["cc", "-O1", *sources, "-o", str(made), "-pthread"], check=True)
+    return made
+
+
+@pytest.fixture
+def run(program: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """run(options of `zinc-rt sim`, words of the program)."""
+
+    def scenarios(options: list[str], *words: str) -> Ran:
+        code = main([*options, "--", str(program), *words])
+        out, err = capfd.readouterr()
+        passed = set(re.findall(r"^ok (\S+)", out, re.MULTILINE))
+        failed = set(re.findall(r"^not ok (\S+)", out, re.MULTILINE))
+        skipped = set(re.findall(r"^ok (\S+) # skip", out, re.MULTILINE))
+        findings = {rule: int(count) for count, rule in re.findall(r"^zinc-rt sim: (\d+) x ([\w-]+)", err, re.M)}
+        assert code == bool(failed), out + err
+        return Ran(passed - skipped, failed, skipped, findings)
+
+    return scenarios
+
+
+@needs_cc
+def test_scenarios_pass(run: Callable[..., Ran], program: Path, request: pytest.FixtureRequest) -> None:
+    """All but the long ones; with --slow all."""
+    names = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    assert len(names) == len(set(names)) == SCENARIOS and set(names) > LONG
+    chosen = set(names) - (set() if request.config.getoption("--slow") else LONG)
+    ran = run(["--sanitizer", "full"], *chosen)
+    assert (ran.failed, ran.skipped) == (set(), set())
+    assert ran.passed == chosen
+
+
+@needs_cc
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["off", "full"])
+def test_scenarios_pass_with_the_rounds_of_the_corpus(run: Callable[..., Ran], level: str) -> None:
+    ran = run(["--sanitizer", level], "--long")
+    assert (ran.failed, ran.skipped) == (set(), set())
+    assert len(ran.passed) == SCENARIOS
+
+
+FAULTS = {  # a fault of the device, and scenarios that must and must not notice
+    "fence-never-written": (["pm4_wait_comparisons", "gpu_ping_pong-aql"], []),
+    "no-interrupt": (["pm4_event_interrupt", "sdma_event_interrupt", "aql_signal_event"], ["queue_churn-aql"]),
+    "ring-size-off-by-one": (
+        ["packet_flood-pm4", "packet_flood-aql", "pm4_doorbell_rollover"],
+        ["aql_signal_event"],
+    ),
+    "lost-doorbell@2": (["pm4_cond_exec"], ["dependency_chain-pm4"]),
+    "no-write-back": (["registered_memory-pm4", "registered_memory-aql"], ["vram_remap-aql"]),
+    "cwsr-mismatch": (["queue_churn-pm4", "aql_dispatch_barrier"], ["sdma_flood"]),
+    "counter-stuck": (["pm4_clock_counters"], ["pm4_cond_exec"]),
+    "event-page-refused": (["aql_signal_event"], ["aql_publish_holes"]),
+}
+QUICK = ("no-write-back", "counter-stuck")
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    "fault", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS]
+)
+def test_a_faulty_device_fails_the_scenarios_that_use_it(run: Callable[..., Ran], fault: str) -> None:
+    noticing, unharmed = FAULTS[fault]
+    ran = run(["--inject", fault], "--patience", "250", *noticing, *unharmed)
+    assert (ran.failed, ran.passed) == (set(noticing), set(unharmed))
+
+
+@pytest.mark.skipif(not assemble.available(), reason="no assembler (extra `asm`)")
+def test_the_waves_are_those_of_the_source() -> None:
+    assert HEADER.read_text() == header()
