@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from zinc_rt.errors import NothingRan
 from zinc_rt.sim.serve import program
 
 CLIENTS = Path(__file__).parent / "clients"
+NODE = "/sys/class/kfd/kfd/topology/nodes/1"
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc)")
 
 
@@ -23,6 +25,40 @@ def test_a_program_on_raw_kfd_ioctls_runs_unchanged(tmp_path: Path, capfd: pytes
     subprocess.run(["cc", "-O1", str(CLIENTS / "raw_kfd.c"), "-o", str(made), "-pthread"], check=True)
     assert main(["--", str(made)]) == 0
     assert "OK" in capfd.readouterr().out
+
+
+@needs_cc
+def test_names_polls_ranges_children_and_looked_up_functions(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It prints the line that failed; what is not covered is named on stderr."""
+    made = tmp_path / "system_calls"
+    words = ["cc", "-O1", "-w", str(CLIENTS / "system_calls.c"), "-o", str(made), "-pthread", "-ldl"]
+    subprocess.run(words, check=True)
+    assert main(["--", str(made)]) == 0
+    said = capfd.readouterr()
+    assert said.out == "OK\n"
+    assert "SCM_RIGHTS" in said.err and "mremap()" in said.err
+
+
+@needs_cc
+def test_the_report_has_the_exit_code_findings_by_rule_and_the_kernels_log(tmp_path: Path) -> None:
+    made, report = tmp_path / "raw_kfd", tmp_path / "report.json"
+    subprocess.run(["cc", "-O1", str(CLIENTS / "raw_kfd.c"), "-o", str(made), "-pthread"], check=True)
+    assert main(["--json", str(report), "--linux", "6.16", "--", "sh", "-c", f"{made}; exit 5"]) == 5
+    said = json.loads(report.read_text())
+    assert said["command"] == "sim" and said["device"]["simulated"] and said["device"]["kernel"] == "6.16"
+    assert said["details"]["exit_code"] == 5 and said["results"][0]["status"] == "fail"
+    assert {"findings", "dmesg"} <= set(said["details"])
+    assert main(["--json", str(report)]) == 2
+
+
+@needs_cc
+def test_files_are_read_when_they_are_opened(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    used = "/sys/class/drm/renderD128/device/mem_info_gtt_used"
+    assert main(["--inject", "hidden-gpu", "--", "sh", "-c", f"cat {used} {NODE}/gpu_id"]) == 1
+    said = capfd.readouterr()
+    assert said.out.strip().isdigit() and "not permitted" in said.err
 
 
 @needs_cc

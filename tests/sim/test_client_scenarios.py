@@ -16,7 +16,6 @@ from zinc_rt.commands.sim import main
 from zinc_rt.kernels import assemble
 
 SOURCES = Path(__file__).parent / "clients/scenarios"
-NO_DMABUF = {"dmabuf_process_handoff-pm4", "dmabuf_process_handoff-aql"}  # refused by name
 LONG = {
     *("pm4_atomic_contention", "pm4_private_dma_boundaries", "aql_cu_mask_switch", "aql_running_queue_pause"),
     *("random_dag-pm4", "random_dag-fanin2-pm4", "queue_flood-pm4", "queue_flood-aql", "dependency_chain-pm4"),
@@ -64,11 +63,11 @@ def run(program: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 def test_scenarios_pass(run: Callable[..., Ran], program: Path, request: pytest.FixtureRequest) -> None:
     """All but the long ones; with --slow all."""
     names = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split()
-    assert len(names) == len(set(names)) == SCENARIOS and set(names) > LONG | NO_DMABUF
+    assert len(names) == len(set(names)) == SCENARIOS and set(names) > LONG
     chosen = set(names) - (set() if request.config.getoption("--slow") else LONG)
     ran = run(["--sanitizer", "full"], *chosen)
-    assert (ran.failed, ran.skipped) == (set(), NO_DMABUF)
-    assert ran.passed == chosen - NO_DMABUF
+    assert (ran.failed, ran.skipped) == (set(), set())
+    assert ran.passed == chosen
 
 
 @needs_cc
@@ -76,8 +75,8 @@ def test_scenarios_pass(run: Callable[..., Ran], program: Path, request: pytest.
 @pytest.mark.parametrize("level", ["off", "full"])
 def test_scenarios_pass_with_the_rounds_of_the_corpus(run: Callable[..., Ran], level: str) -> None:
     ran = run(["--sanitizer", level], "--long")
-    assert (ran.failed, ran.skipped) == (set(), NO_DMABUF)
-    assert len(ran.passed) == SCENARIOS - len(NO_DMABUF)
+    assert (ran.failed, ran.skipped) == (set(), set())
+    assert len(ran.passed) == SCENARIOS
 
 
 FAULTS = {  # a fault of the device, and scenarios that must and must not notice

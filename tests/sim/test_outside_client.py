@@ -230,26 +230,26 @@ class Args(ctypes.Structure):
     _fields_ = [("va", ctypes.c_uint64), ("size", ctypes.c_uint64), ("handle", ctypes.c_uint64),
                 ("offset", ctypes.c_uint64), ("gpu_id", ctypes.c_uint32), ("flags", ctypes.c_uint32)]
 
-nodes = File("/sys/class/kfd/kfd/topology/nodes", os.O_RDONLY | os.O_DIRECTORY)
-gpu_id = int(File(f"{nodes.path}/{nodes.listdir()[1]}/gpu_id").read())
-kfd, drm = File("/dev/kfd", os.O_RDWR), File("/dev/dri/renderD128", os.O_RDWR)
+nodes = files.open("/sys/class/kfd/kfd/topology/nodes", os.O_RDONLY | os.O_DIRECTORY)
+gpu_id = int(files.open(f"{nodes.path}/{nodes.names()[1]}/gpu_id").read())
+kfd, drm = files.open("/dev/kfd", os.O_RDWR), files.open("/dev/dri/renderD128", os.O_RDWR)
 kfd.ioctl(0x40084B15, (ctypes.c_uint32 * 2)(drm.fd, gpu_id))
-va = anon_mmap(0, 8192, 0, 0x4022, 0)
+va = files.map_anonymous(0, 8192, 0)
 args = Args(va, 8192, 0, 0, gpu_id, 0xC0000002)
 kfd.ioctl(0xC0284B16, args)
-assert drm.mmap(va, 8192, 3, 0x11, args.offset) == va
+assert drm.mmap(va, 8192, 3, args.offset) == va
 ids = (ctypes.c_uint32 * 1)(gpu_id)
 mapping = (ctypes.c_uint64 * 3)(args.handle, ctypes.addressof(ids), 1)
 kfd.ioctl(0xC0184B18, mapping)
 assert mapping[2] == 1 | 1 << 32, "one device, one success"
 ctypes.memmove(va, b"both sides", 10)
-vm = device.process.file(drm.fd).vm
+vm = files.device.process.file(drm.fd).vm
 assert vm.read(va, 10) == b"both sides"
 try:
     kfd.ioctl(0x40084B17, ctypes.c_uint64(args.handle))
 except OSError as error:
     assert error.errno == 16, "still mapped"
-munmap(va, 8192)
+files.munmap(va, 8192)
 print("done")
 """
 
@@ -259,4 +259,4 @@ def test_the_manuals_file_layer_carries_a_program() -> None:
     code = manual.read_text().split("```python\n")[2].split("```")[0]
     assert code.count("\n") <= 40
     said = subprocess.run([sys.executable, "-c", code + PROGRAM], capture_output=True, text=True, timeout=60)
-    assert (said.returncode, said.stdout) == (0, "done\n"), said.stderr
+    assert (said.returncode, said.stdout.splitlines()[-1]) == (0, "done"), said.stderr

@@ -3,45 +3,83 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections import Counter
+from typing import TYPE_CHECKING, TextIO
 
+from zinc_rt import terminal
 from zinc_rt.cli import Command
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 from zinc_rt.sim.serve import server
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zinc_rt.sim.interfaces import DeviceFinding
+
+
+def parser() -> argparse.ArgumentParser:
+    made = server.parser()
+    add_json(made)
+    return made
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.errors import UsageError
+
     wrapped: list[str] | None = arguments.wrapped
-    if wrapped is None:
-        return server.run(arguments)
-    return _program(arguments, wrapped)
+    if wrapped is not None:
+        return _program(arguments, wrapped)
+    if arguments.json:
+        raise UsageError("--json: of a program, wanted behind --", next="zinc-rt sim --json F -- PROGRAM")
+    return server.run(arguments)
 
 
 def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     import os
-    import secrets
+    import sys
     from dataclasses import fields
 
     from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+    from zinc_rt.report import Report, Result
     from zinc_rt.sim.machine_options import MachineOptions
     from zinc_rt.sim.serve.client import SimClient
     from zinc_rt.sim.serve.program import run_program
 
     if not words:
         raise UsageError("--: no program behind it")
+    check_writable(None, report=arguments.json)
     usual = {each.dest: each.default for each in server.parser()._actions}
     names = {each.name for each in fields(MachineOptions)}
     options = {name: value for name, value in vars(arguments).items() if name in names and value != usual[name]}
-    client = SimClient(name=f"program-{os.getpid()}-{secrets.token_hex(4)}", **options)  # no device but its own
+    report = begin(Report("sim"), arguments)
+    client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
     try:
-        code = run_program(words, client)
-        findings = client.findings()
-        for rule, count in Counter(each.rule for each in findings).items():
-            first = next(each for each in findings if each.rule == rule)
-            print(f"zinc-rt sim: {count} x {rule}: {first.sentence}", file=sys.stderr)
+        code = run_program(words, client, stdout=output_stream(arguments))
+        found = _grouped(client.findings())
+        report.device = {"simulated": True, **client.device}
+        report.details = {"exit_code": code, "findings": found, "dmesg": client.dmesg()}
+        reason = "; ".join(f"{each['count']} x {each['rule']}" for each in found)
+        report.results.append(Result(words[0], "program", "fail" if code else "pass", reason=reason))
+        _show(found, sys.stderr)
+        finish(report, arguments)
         return code
     finally:
         client.close_all()
 
 
-main = Command("sim", server.parser, _body, before_another=("--",))
+def _grouped(findings: Sequence[DeviceFinding]) -> list[dict[str, object]]:
+    """By rule, in the order in which they were met."""
+    rules: dict[str, list[DeviceFinding]] = {}
+    for each in findings:
+        rules.setdefault(each.rule, []).append(each)
+    return [
+        {"rule": rule, "count": len(all_), "severity": all_[0].severity.value, "first": all_[0].sentence}
+        for rule, all_ in rules.items()
+    ]
+
+
+def _show(found: list[dict[str, object]], out: TextIO) -> None:
+    terminal.show(*[f"zinc-rt sim: {each['count']} x {each['rule']}: {each['first']}" for each in found], out=out)
+
+
+main = Command("sim", parser, _body, before_another=("--",))

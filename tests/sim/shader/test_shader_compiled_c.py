@@ -21,7 +21,6 @@ KERNELS = read()
 # What the sanitizer rightly says of compiled code, and why it does no harm: rule, kernels (none: all).
 LINT: dict[str, tuple[tuple[str, ...], str]] = {
     "uninitialised-vgpr": (("recursion",), "functions save registers that hold nothing"),
-    "race": (("atomic_loops",), "a relaxed atomic load is a plain load of device scope"),
 }
 STACK_BYTES = 4096  # of each lane, for recursion, whose depth the compiler does not know
 

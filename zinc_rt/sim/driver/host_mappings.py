@@ -6,7 +6,7 @@ import errno
 from dataclasses import dataclass
 
 from zinc_rt.sim.chips import PAGE_BYTES
-from zinc_rt.sim.driver.files import DrmFile, KfdFile
+from zinc_rt.sim.driver.files import DmaBufFile, DrmFile, KfdFile
 from zinc_rt.sim.driver.ioctl_call import MachineState
 from zinc_rt.sim.driver.kfd_memory import (
     MMAP_GPU_SHIFT,
@@ -40,6 +40,10 @@ def host_mapping(machine: MachineState, process: Process, fd: int, size_bytes: i
         return _kfd(machine, process, size_bytes, offset)
     if isinstance(file, DrmFile):
         return _drm(machine, file, size_bytes, offset)
+    if isinstance(file, DmaBufFile) and file.bo.host_visible and file.bo.heap in (Heap.GTT, Heap.VRAM):
+        if offset + size_bytes > file.bo.size_bytes:
+            _refuse()
+        return HostMapping(file.bo.host_maps(file.gpu.coherence), offset, file.bo)
     raise OSError(errno.ENODEV, "this file cannot be mapped")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from zinc_rt.kmd.driver import KernelToCompile
+from zinc_rt.sim.driver.files import DmaBufFile
 from zinc_rt.sim.driver.host_mappings import host_mapping
 from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.in_process import SimDriver
@@ -15,6 +18,9 @@ from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Bo
 from zinc_rt.sim.serve.remote_memory import CarriedMemory, RemoteMemory, map_pages
 from zinc_rt.sim.serve.wire import MAX_ARRAY_BYTES, WireMessage
+
+FINDINGS_A_MESSAGE = 4000  # of some hundred bytes each; a header holds 16 MiB
+_INT = struct.Struct("<i")
 
 
 class ClientSession:
@@ -62,7 +68,8 @@ def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
         content = bytearray(message.body[at : at + length]) if comes else bytearray(min(length, MAX_ARRAY_BYTES))
         at += length if comes else 0
         carried.arrays.append((int(address), content))
-    if message.fds:
+    taken = _take_foreign(session, message.fds[0], arg, int(header["takes"])) if "takes" in header else None
+    if message.fds and "pages" in header:
         carried.pages_at, pages_bytes, *offset = (int(each) for each in header["pages"])
         carried.pages = map_pages(message.fds[0], pages_bytes, *offset)
     session.memory.carry(carried)
@@ -71,8 +78,33 @@ def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
         session.driver.ioctl(int(header["fd"]), int(header["request"]), arg)
     except OSError as error:
         said = _refusal(error)
+    finally:
+        if taken is not None:
+            session.driver.close(taken)
+    fds = _handed_out(session, arg, int(header["gives"])) if "gives" in header and not said else []
     said["written"] = [(address, len(data)) for address, data in carried.written]
-    return WireMessage(said, bytes(arg) + b"".join(data for _, data in carried.written))
+    return WireMessage(said, bytes(arg) + b"".join(data for _, data in carried.written), fds)
+
+
+def _handed_out(session: ClientSession, arg: bytearray, at: int) -> list[int]:
+    """The memory of a dma-buf that the ioctl has made stands for it, in the client and in whoever gets it."""
+    file = session.process.file(_INT.unpack_from(arg, at)[0])
+    memory = file.bo.host_view.fd if isinstance(file, DmaBufFile) else -1
+    return [memory] if memory >= 0 else []
+
+
+def _take_foreign(session: ClientSession, fd: int, arg: bytearray, at: int) -> int | None:
+    """A dma-buf that another process made, by its memory; its number goes into the struct. None: it is none."""
+    wanted = os.fstat(fd)
+    with session.machine.lock:
+        for gpu in session.machine.gpus:
+            for bo in gpu.memory.snapshot():
+                if bo.host_view.fd >= 0 and os.path.samestat(os.fstat(bo.host_view.fd), wanted):
+                    bo.references += 1
+                    taken = session.process.add_file(DmaBufFile(bo, gpu))
+                    _INT.pack_into(arg, at, taken)
+                    return taken
+    return None
 
 
 def _mmap(session: ClientSession, message: WireMessage) -> WireMessage:
@@ -105,8 +137,11 @@ def _precompile(session: ClientSession, message: WireMessage) -> None:
 
 
 def _findings(session: ClientSession, message: WireMessage) -> dict[str, Any]:
-    rows = [{**asdict(each), "severity": each.severity.value} for each in session.driver.findings()]
-    return {"findings": rows, "dmesg": session.machine.dmesg[-1000:]}
+    """A message's worth of them, from number `since` on; `count` says how many there are."""
+    found, since = session.driver.findings(), int(message.header.get("since", 0))
+    part = found[since : since + FINDINGS_A_MESSAGE]
+    rows = [{**asdict(each), "severity": each.severity.value} for each in part]
+    return {"findings": rows, "count": len(found), "dmesg": session.machine.dmesg[-1000:]}
 
 
 def _consulted(session: ClientSession, message: WireMessage) -> dict[str, Any]:
@@ -134,5 +169,6 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "discard": lambda s, m: s.driver.discard(*_range(m)),
     "set_watchpoint": lambda s, m: s.driver.set_watchpoint(*_range(m)),
     "watchpoint_hits": lambda s, m: {"hits": [asdict(each) for each in s.driver.watchpoint_hits()]},
+    "tell_unfinished": lambda s, m: s.driver.tell_unfinished(),
     "inject": lambda s, m: s.machine.injector.add(str(m.header["name"])),
 }

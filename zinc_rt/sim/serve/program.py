@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TextIO
 
 from zinc_rt.errors import InputError, NothingRan
 from zinc_rt.files import cache_folder
@@ -55,8 +56,9 @@ def _compiler() -> list[str]:
     raise NothingRan("no C compiler: cc, gcc, clang or zig", next="pip install 'zinc-rt[asm]'")
 
 
-def run_program(words: Sequence[str], client: SimClient) -> int:
-    """Run it to its end beside `client`'s device; its exit code, 128 + N where signal N ended it.
+def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | None = None) -> int:
+    """Run it to its end beside `client`'s device; its exit code, 128 + N where signal N ended it. Its standard
+    output goes to `stdout`, default this process's.
 
     Raises InputError where there is no such program.
     """
@@ -69,15 +71,24 @@ def run_program(words: Sequence[str], client: SimClient) -> int:
             "ZINC_RT_SIM_SOCKET": str(client.path),
             "ZINC_RT_SIM_ROOT": folder,
         }
+        env = {**os.environ, **own}
         held = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's to take
         try:
-            child = subprocess.Popen(list(words), env={**os.environ, **own}, preexec_fn=_take_interrupts)
+            child = subprocess.Popen(list(words), env=env, stdout=_descriptor(stdout), preexec_fn=_take_interrupts)
             code = child.wait()
         except OSError as error:
             raise InputError(f"{words[0]}: {error.strerror or error}") from None
         finally:
             signal.signal(signal.SIGINT, held)
     return code if code >= 0 else 128 - code
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    """None: inherited, as where a stream has no file of its own."""
+    try:
+        return None if stream is None or stream is sys.stdout else stream.fileno()
+    except OSError:
+        return None
 
 
 def _take_interrupts() -> None:

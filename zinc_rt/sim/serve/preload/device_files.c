@@ -180,6 +180,7 @@ static int device_ioctl(int theirs, unsigned long number_, void *argument) {
   int32_t *file = (int32_t *)(body + at);
   int32_t asked = *file;
   if (does == TAKES) *file = device(asked) < 0 ? -1 : device(asked);  // the device knows a file by its own number
+  int foreign = does == TAKES && *file < 0 ? asked : -1;  // a dma-buf of another process: its memory says which
   uint64_t *words = (uint64_t *)body, start, length, offset;
   int end = snprintf(header, sizeof header, "{\"op\": \"ioctl\", \"fd\": %d, \"request\": %lu, \"size\": %zu, \"arrays\": [], "
                      "\"memory\": \"process\"", theirs, number_ & 0xFFFFFFFF, size);
@@ -188,12 +189,15 @@ static int device_ioctl(int theirs, unsigned long number_, void *argument) {
   if (pages >= 0)
     end += snprintf(header + end, sizeof header - end, ", \"pages\": [%llu, %llu, %llu]", (unsigned long long)start,
                     (unsigned long long)length, (unsigned long long)offset);
+  if (foreign >= 0 && (pages = REAL(fcntl)(foreign, F_DUPFD_CLOEXEC, 0)) >= 0)
+    end += snprintf(header + end, sizeof header - end, ", \"takes\": %d", at);
+  if (does == GIVES) end += snprintf(header + end, sizeof header - end, ", \"gives\": %d", at);
   snprintf(header + end, sizeof header - end, "}");
   struct request request = {header, body, size, size, pages};
   int failed = ask(&request, &answer), why = errno;
   if (pages >= 0) REAL(close)(pages);
   if (does == TAKES) *file = asked;
-  if (does == GIVES && !failed) *file = stand_in(*file, 0, O_CLOEXEC);
+  if (does == GIVES && !failed) *file = answer.came >= 0 ? stand(answer.came, *file, 0) : stand_in(*file, 0, O_CLOEXEC);
   if (!(failed && why == ENODEV) && copy(put, body, argument, size)) why = EFAULT, failed = -1;
   errno = why;
   return failed;

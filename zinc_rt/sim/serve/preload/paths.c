@@ -1,6 +1,7 @@
 // Names below /sys and /dev that are the device's: a copy in ZINC_RT_SIM_ROOT, whose files are read anew when opened.
 #include "preload.h"
 #include <glob.h>
+#include <sys/xattr.h>
 
 static const char *const below[] = {"/sys/class/kfd", "/sys/class/drm", "/sys/devices/virtual/kfd", "/sys/module/amdgpu",
                                     "/sys/bus/pci", "/sys/devices/pci0000:00", "/dev/dri", "/dev/kfd", "/sys/dev/char"};
@@ -142,6 +143,18 @@ char *__realpath_chk(const char *path, char *to, size_t room) {
 }
 char *canonicalize_file_name(const char *path) { return realpath(path, NULL); }
 char *getcwd(char *to, size_t size) { return named(REAL(getcwd)(to, size)); }
+
+#define ATTRIBUTES(name) \
+  ssize_t name(const char *path, const char *which, void *to, size_t size) { \
+    char room[PATH_MAX]; \
+    return REAL(name)(moved(path, room), which, to, size); \
+  }
+ATTRIBUTES(getxattr)
+ATTRIBUTES(lgetxattr)
+#define LISTS_ATTRIBUTES(name) \
+  ssize_t name(const char *path, char *to, size_t size) { char room[PATH_MAX]; return REAL(name)(moved(path, room), to, size); }
+LISTS_ATTRIBUTES(listxattr)
+LISTS_ATTRIBUTES(llistxattr)
 
 // --- stat: the copy's nodes are plain files, and the kernel's are character devices
 
