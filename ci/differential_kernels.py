@@ -51,7 +51,7 @@ def wanted(rows: dict[str, Array]) -> dict[str, Array]:
     return {name: each[:, 3 if name.startswith("dot2") else 33] for name, each in rows.items()}
 
 
-class Gpu:
+class GpuBehindKfd:
     """The first GPU; runs machine code that has its pointers in user data."""
 
     def __init__(self, process: KfdProcess, driver: Any) -> None:
@@ -80,7 +80,7 @@ class Gpu:
         return [on.get(buffer, array) for buffer, array in zip(placed, arrays, strict=True)]
 
 
-def dot2(gpu: Gpu, rows: Array, kind: str) -> Array:
+def dot2(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
     padded = np.resize(rows, (-(-len(rows) // LANES) * LANES, 4))
     given = [padded[:, at].copy() for at in range(INPUTS)]
     out = [np.zeros(OUTPUTS * 1024, np.uint32), *(np.zeros(len(padded), np.uint32) for _ in range(3))]
@@ -88,7 +88,7 @@ def dot2(gpu: Gpu, rows: Array, kind: str) -> Array:
     return done[INPUTS + (kind == "bf16")][: len(rows)]
 
 
-def wmma(gpu: Gpu, rows: Array, kind: str) -> Array:
+def wmma(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
     """All rows of A and columns of B are the same, so all of D is: lane 0's first."""
     halves = [
         np.repeat(rows[:, first : first + 16].astype(np.uint16).reshape(-1, 2, 1, 8), 16, axis=2).reshape(-1)
@@ -106,7 +106,7 @@ def main() -> int:
     assert driver is not None
     cases: dict[str, Array] = {}
     with KfdProcess(driver) as process:
-        gpu = Gpu(process, driver)
+        gpu = GpuBehindKfd(process, driver)
         for name, rows in captured().items():
             family, kind = name.split()
             cases[name] = (dot2 if family == "dot2" else wmma)(gpu, rows, kind)
