@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from kmd import unsent_ioctls
@@ -27,10 +29,14 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.sim.chips import CHIPS
 from zinc_rt.sim.inject import BY_NAME
+from zinc_rt.sim.interfaces import DeviceFinding, Severity
 from zinc_rt.sim.profiles import LINUX_VERSIONS
 from zinc_rt.sim.serve import client as served
+from zinc_rt.sim.serve import operations
 from zinc_rt.sim.serve.client import SimClient
+from zinc_rt.sim.serve.operations import ClientSession
 from zinc_rt.sim.serve.server import listing
+from zinc_rt.sim.serve.wire import MAX_HEADER_BYTES, WireMessage
 
 NOP = 0xFFFF1000
 IDLE_CPU_LIMIT = (
@@ -265,3 +271,16 @@ def test_the_outside_client_of_the_manual_runs(tmp_path: Path) -> None:
 def test_the_listing_names_every_row() -> None:
     shown = listing()
     assert all(name in shown for name in (*CHIPS, *LINUX_VERSIONS, *BY_NAME))
+
+
+def test_more_findings_than_a_message_holds_come_in_parts() -> None:
+    made = [DeviceFinding(Severity.FINDING, "alignment", 0, number, "x" * 300) for number in range(60_000)]
+    session = SimpleNamespace(driver=SimpleNamespace(findings=lambda: made), machine=SimpleNamespace(dmesg=[]))
+
+    def checked(header: dict[str, object]) -> WireMessage:
+        answered = operations.answer(cast(ClientSession, session), WireMessage(header))
+        assert len(json.dumps(answered.header)) < MAX_HEADER_BYTES
+        return answered
+
+    found = SimClient.findings(cast(SimClient, SimpleNamespace(_checked=checked)))
+    assert [each.position for each in found] == list(range(60_000))

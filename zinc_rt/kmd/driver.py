@@ -94,6 +94,9 @@ class SideChannel(Protocol):
     def findings(self) -> Sequence[Any]:
         """What it found wrong so far, in order; also what other clients of the device did."""
 
+    def tell_unfinished(self) -> None:
+        """Findings `still-running` of every dispatch that waves have begun and not ended: where each stands."""
+
     def consulted(self, since: int = 0) -> tuple[int, Sequence[str]]:
         """A number for the next question, and the marks (zinc_rt/facts.py) that it came to since the one that gave
         `since`, sorted; also what other clients did."""

@@ -127,6 +127,10 @@ class SimDriver:
     def findings(self) -> list[DeviceFinding]:
         return list(self.machine.findings)
 
+    def tell_unfinished(self) -> None:
+        for gpu in self.machine.gpus:
+            gpu.tell_unfinished()
+
     def consulted(self, since: int = 0) -> tuple[int, list[str]]:
         return self.machine.consulted.since(since)
 

@@ -158,7 +158,13 @@ static void mappings(void) {
   NEED(mmap(at, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at && at[4096 * 5] == 7);
   char *again = mmap(NULL, 32768, PROT_READ, MAP_SHARED, drm, a.offset);
   NEED(again != MAP_FAILED && again[4096 * 5] == 7);
-  NEED(!munmap(again, 32768) && !munmap(at, 32768));
+  struct { uint64_t handle; uint32_t flags, fd; } out = {a.handle, O_RDWR | O_CLOEXEC, 0};
+  NEED(!ioctl(kfd, 0xC0104B24, &out));
+  struct { uint32_t handle, flags; int32_t fd; } in = {0, 0, out.fd};
+  NEED(!ioctl(drm, 0xC00C642E, &in) && in.handle && in.fd == (int)out.fd);
+  char *theirs = mmap(NULL, 32768, PROT_READ, MAP_SHARED, out.fd, 0);
+  NEED(theirs != MAP_FAILED && theirs[4096 * 5] == 7 && !munmap(theirs, 32768) && lseek(out.fd, 0, SEEK_END) >= 32768);
+  NEED(!close(out.fd) && !munmap(again, 32768) && !munmap(at, 32768));
 }
 
 int main(int count, char **words) {

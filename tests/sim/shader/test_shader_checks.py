@@ -131,6 +131,50 @@ KERNELS = {
     .Lend:
     s_endpgm
     """,
+    # Wave 0 stores data, then a flag; wave 1 waits for the flag and reads the data. Data in memory and in the LDS.
+    "flag between waves": """
+    v_and_b32 v0, 0x3ff, v0
+    v_readfirstlane_b32 s8, v0
+    v_and_b32 v1, 31, v0
+    v_lshlrev_b32 v1, 2, v1
+    v_mov_b32 v3, 0
+    v_mov_b32 v4, 1
+    s_cmp_lg_u32 s8, 0
+    s_cbranch_scc1 .Lreader
+    global_store_b32 v1, v0, s[0:1]
+    ds_store_b32 v1, v0
+    s_wait_storecnt_dscnt 0x0
+    global_store_b32 v3, v4, s[0:1] offset:128 scope:SCOPE_SE
+    s_endpgm
+    .Lreader:
+    global_load_b32 v5, v3, s[0:1] offset:128 scope:SCOPE_SE
+    s_wait_loadcnt 0x0
+    v_readfirstlane_b32 s9, v5
+    s_cmp_eq_u32 s9, 0
+    s_cbranch_scc1 .Lreader
+    s_cmp_eq_u32 s2, 0
+    s_cbranch_scc1 .Lload
+    global_inv scope:SCOPE_SE
+    s_wait_loadcnt 0x0
+    .Lload:
+    global_load_b32 v6, v1, s[0:1]
+    ds_load_b32 v7, v1
+    s_endpgm
+    """,
+    # Each wave changes a counter atomically, then stores to and loads from it with device scope; or without.
+    "one counter": """
+    v_mov_b32 v1, 0
+    v_mov_b32 v2, 1
+    global_atomic_add_u32 v1, v2, s[0:1] scope:SCOPE_DEV
+    s_cmp_eq_u32 s2, 0
+    s_cbranch_scc1 .Lplain
+    global_store_b32 v1, v2, s[0:1] scope:SCOPE_DEV
+    global_load_b32 v3, v1, s[0:1] scope:SCOPE_DEV
+    s_endpgm
+    .Lplain:
+    global_load_b32 v4, v1, s[0:1]
+    s_endpgm
+    """,
 }
 
 
@@ -425,6 +469,26 @@ def test_the_last_workgroup_invalidates_before_it_reads_what_others_stored() -> 
             assert [each.rule for each in findings] == ["race"]
             assert findings[0].pc == pc_of(kernel, "global_load_b32 v7")
             assert findings[0].lanes == 0x7F
+
+
+def test_a_flag_orders_waves_of_a_workgroup_once_it_is_acquired() -> None:
+    kernel = code(KERNELS["flag between waves"])
+    for acquires in (1, 0):
+        device = EngineDevice(level="full")
+        user = [*split(device.place(np.zeros(64, np.uint32), "out")), acquires]
+        findings = device.run(kernel, threads=(64, 1, 1), user_data=user, lds_bytes=128)
+        races = [("race", pc_of(kernel, "global_load_b32 v6")), ("lds-race", pc_of(kernel, "ds_load_b32 v7"))]
+        assert [(each.rule, each.pc) for each in findings] == ([] if acquires else races)
+
+
+def test_accesses_of_device_scope_are_atomic_and_plain_ones_are_not() -> None:
+    kernel = code(KERNELS["one counter"])
+    for scoped in (1, 0):
+        device = EngineDevice(level="full")
+        user = [*split(device.place(np.zeros(64, np.uint32), "out")), scoped]
+        findings = device.run(kernel, threads=(96, 1, 1), user_data=user)
+        assert bool(findings) != bool(scoped), findings
+        assert {each.rule for each in findings} <= {"race"}
 
 
 # --- watchpoints

@@ -140,7 +140,44 @@ def test_an_endless_wave_can_be_released_by_the_cpu_and_taken_off_the_hardware()
             s.launch(s.load(SPIN), halves(va))
             assert not s.done(0.1)
             s.queue.destroy()
-        assert owner.gpus[0].resets == 0 and not owner.findings
+        assert owner.gpus[0].resets == 0 and {finding.rule for finding in owner.findings} <= {"still-running"}
+
+
+STORES_AND_SPINS = code("""
+    7e020280                    ; v_mov_b32_e32 v1, 0
+    7e040287                    ; v_mov_b32_e32 v2, 7
+    ee068000 01000000 00000401  ; global_store_b32 v1, v2, s[0:1] offset:4
+    f4000080 f8000000           ; s_load_b32 s2, s[0:1], 0x0
+    bfc70000                    ; s_wait_kmcnt 0x0
+    bf068002                    ; s_cmp_eq_u32 s2, 0
+    bfa2fffb                    ; s_cbranch_scc1 back to the load
+    bfb00000                    ; s_endpgm
+""")
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["asked", "destroyed"])
+def test_waves_that_never_end_say_where_they_are(asked: bool) -> None:
+    with machine() as owner, stage(owner) as s:
+        va, out = s.buffer()
+        s.launch(s.load(STORES_AND_SPINS), halves(va), groups=(3, 1, 1))
+        while out[1] != 7:
+            assert not s.done(0.01)
+        if asked:
+            owner.gpus[0].tell_unfinished()
+        else:
+            assert not s.done(0.2)
+            s.queue.destroy()
+        [told] = owner.findings
+        assert told.rule == "still-running" and told.place is not None
+        assert (told.place.pc, told.place.instruction) == (0x14, "s_load_b32 s2, s[0:1], 0x0")
+        assert told.place.lanes == 0xFFFFFFFF and told.place.wave == 0
+        for said in (
+            "in a loop of 4 instructions, pc 0x14 to 0x28",
+            "left at pc 0x24 `s_cbranch_scc1 65531` behind `s_cmp_eq_u32 s2, 0`",
+            f"that depends on s0 = {va & 0xFFFFFFFF:#x}, s1 = {va >> 32:#x}",
+            "2 more waves there",
+        ):
+            assert said in told.sentence, told.sentence
 
 
 def test_another_queue_runs_while_one_spins() -> None:

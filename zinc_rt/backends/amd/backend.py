@@ -91,6 +91,7 @@ class AmdBackend(ClosedAtExit):
             folder=options.hang_folder,
             log=options.log,
             find_fault=finder,
+            find_waves=self.instrument.unfinished if self.instrument is not None else None,
         )
         self._queues = StreamQueues(
             side,

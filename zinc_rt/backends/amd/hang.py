@@ -82,6 +82,7 @@ class HangReport:
     illegal: tuple[str, ...]  # what the linter finds in both
     incidents: tuple[str, ...]
     faults: tuple[FaultState, ...]
+    waves: tuple[str, ...]  # that have begun and not ended, as only a simulated device knows
     generation: Generation
     device: Device
     tier: str
@@ -118,6 +119,7 @@ class HangReport:
                 parts += [f"         {line}" for line in fault.seen.lines()]
             else:
                 parts.append(f"seen     {UNSEEN}")
+        parts += [f"wave     {each}" for each in self.waves]
         parts += [f"illegal  {each}" for each in self.illegal]
         parts += ["", "submissions, oldest first"]
         parts += [_row(each) for each in self.submissions] or ["  none"]

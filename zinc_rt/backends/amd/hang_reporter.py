@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from zinc_rt.backends.amd import stopped_ring
@@ -27,14 +28,16 @@ class HangReporter:
         folder: Path | None,
         log: KmdLog | None = None,
         find_fault: stopped_ring.FindFault | None = None,
+        find_waves: Callable[[int], tuple[str, ...]] | None = None,
     ) -> None:
-        """`find_fault`: what a simulated device knows of a fault in a page, by queue id and address."""
+        """`find_fault`: what a simulated device knows of a fault in a page, by queue id and address. `find_waves`:
+        where the waves of a queue stand."""
         self.folder = folder
         self._side = side
         self._addresses = addresses
         self._tier = tier
         self._device = device
-        self._find_fault = find_fault
+        self._find_fault, self._find_waves = find_fault, find_waves
         self._log = log or (SimulatedLog(side.transport.driver) if device.simulated else KmsgLog())
         self._old_dumps = core_dumps(side.transport.driver)
 
@@ -70,6 +73,7 @@ class HangReporter:
             illegal=refused,
             incidents=tuple(each.text for each in self._side.incidents),
             faults=faults,
+            waves=self._find_waves(ring.queue.queue_id) if self._find_waves is not None else (),
             generation=ring.generation,
             device=self._device,
             tier=self._tier,

@@ -52,6 +52,9 @@ class StoppedWaves:
             self._incidents.append(Incident("lost", text, node=each.finding.node))
 
 
+STILL_RUNNING = ("still-running",)
+
+
 class NameParts(Protocol):
     def __call__(self, buffer: Buffer, parts: Iterable[NamedRange], *, alone: bool = False) -> None: ...
 
@@ -87,6 +90,14 @@ class AmdInstrument:
         had the same to say."""
         told = [each for each in self._device.findings() if each.rule in rules][since:]
         return [QueueFinding(each.queue_id, each.packet_va, self._made(each)) for each in told]
+
+    def unfinished(self, queue_id: int) -> tuple[str, ...]:
+        """Where the waves of that queue stand that have begun and not ended, a sentence each place."""
+        before = len(self.queue_findings(STILL_RUNNING))
+        self._device.tell_unfinished()
+        told = self.queue_findings(STILL_RUNNING)
+        mine = [each.finding.sentence for each in told[before:] or told if each.queue_id == queue_id]
+        return tuple(mine)
 
     def consulted(self) -> Sequence[str]:
         return self._device.consulted()[1]

@@ -289,8 +289,15 @@ class SimClient:
         return [StoreSeen(**{**row, "group": tuple(row["group"])}) for row in rows]
 
     def findings(self) -> list[DeviceFinding]:
-        rows = self._checked({"op": "findings"}).header["findings"]
-        return [_finding(row) for row in rows]
+        found: list[DeviceFinding] = []
+        while True:
+            answer = self._checked({"op": "findings", "since": len(found)}).header
+            found += [_finding(row) for row in answer["findings"]]
+            if not answer["findings"] or len(found) >= answer["count"]:
+                return found
+
+    def tell_unfinished(self) -> None:
+        self._checked({"op": "tell_unfinished"})
 
     def dmesg(self) -> list[str]:
         """The last thousand lines of the kernel's log."""

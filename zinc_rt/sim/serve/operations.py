@@ -19,6 +19,7 @@ from zinc_rt.sim.memory.buffers import Bo
 from zinc_rt.sim.serve.remote_memory import CarriedMemory, RemoteMemory, map_pages
 from zinc_rt.sim.serve.wire import MAX_ARRAY_BYTES, WireMessage
 
+FINDINGS_A_MESSAGE = 4000  # of some hundred bytes each; a header holds 16 MiB
 _INT = struct.Struct("<i")
 
 
@@ -136,8 +137,11 @@ def _precompile(session: ClientSession, message: WireMessage) -> None:
 
 
 def _findings(session: ClientSession, message: WireMessage) -> dict[str, Any]:
-    rows = [{**asdict(each), "severity": each.severity.value} for each in session.driver.findings()]
-    return {"findings": rows, "dmesg": session.machine.dmesg[-1000:]}
+    """A message's worth of them, from number `since` on; `count` says how many there are."""
+    found, since = session.driver.findings(), int(message.header.get("since", 0))
+    part = found[since : since + FINDINGS_A_MESSAGE]
+    rows = [{**asdict(each), "severity": each.severity.value} for each in part]
+    return {"findings": rows, "count": len(found), "dmesg": session.machine.dmesg[-1000:]}
 
 
 def _consulted(session: ClientSession, message: WireMessage) -> dict[str, Any]:
@@ -165,5 +169,6 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "discard": lambda s, m: s.driver.discard(*_range(m)),
     "set_watchpoint": lambda s, m: s.driver.set_watchpoint(*_range(m)),
     "watchpoint_hits": lambda s, m: {"hits": [asdict(each) for each in s.driver.watchpoint_hits()]},
+    "tell_unfinished": lambda s, m: s.driver.tell_unfinished(),
     "inject": lambda s, m: s.machine.injector.add(str(m.header["name"])),
 }

@@ -163,6 +163,8 @@ u64 scratch_base        # host address: dword d of lane i at + (d * wave + i) * 
 u64 scratch_shadow      # host address of scratch_bytes / 4 * wave bytes in the same order, zeros at first
 u32 scratch_bytes       # per lane
 u32 acquired            # 1: has executed global_inv of device or system scope (level full)
+u64 waves_seen          # of the workgroup, whose atomic stores it has seen since the last barrier (level full)
+u64 waves_acquired      # those of them that it has acquired since, by global_inv
 u32 vgprs               # with dynamic VGPRs: how many the wave has now
 u64 vgpr_random         # what its last s_alloc_vgpr was decided by
 u32 scc

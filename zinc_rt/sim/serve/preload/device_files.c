@@ -147,7 +147,7 @@ static const struct { char type; unsigned char number; int does, at; const char 
     {'K', 0x1C, TAKES, 28, "GET_DMABUF_INFO"},
     {'K', 0x1D, TAKES, 20, "IMPORT_DMABUF"},
     {'K', 0x1F, REFUSED, 0, "AMDKFD_IOC_SMI_EVENTS"},
-    {'K', 0x24, REFUSED, 0, "AMDKFD_IOC_EXPORT_DMABUF"},
+    {'K', 0x24, GIVES, 12, "EXPORT_DMABUF"},
     {'d', 0x2D, GIVES, 8, "PRIME_HANDLE_TO_FD"},
     {'d', 0x2E, TAKES, 8, "PRIME_FD_TO_HANDLE"},
     {'d', 0x51, GEM_USERPTR, 0, "GEM_USERPTR"},
@@ -189,7 +189,8 @@ static int device_ioctl(int theirs, unsigned long number_, void *argument) {
   if (pages >= 0)
     end += snprintf(header + end, sizeof header - end, ", \"pages\": [%llu, %llu, %llu]", (unsigned long long)start,
                     (unsigned long long)length, (unsigned long long)offset);
-  if (foreign >= 0 && fcntl(foreign, F_GETFD) >= 0) pages = dup(foreign), end += snprintf(header + end, sizeof header - end, ", \"takes\": %d", at);
+  if (foreign >= 0 && (pages = REAL(fcntl)(foreign, F_DUPFD_CLOEXEC, 0)) >= 0)
+    end += snprintf(header + end, sizeof header - end, ", \"takes\": %d", at);
   if (does == GIVES) end += snprintf(header + end, sizeof header - end, ", \"gives\": %d", at);
   snprintf(header + end, sizeof header - end, "}");
   struct request request = {header, body, size, size, pages};

@@ -17,6 +17,7 @@ MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest
 RULES = {
     "barrier-stuck": "waits at a barrier that the other waves never come to",
     "out-of-fuel": "still runs: an endless loop, or too little fuel",
+    "still-running": "has not ended",
 }
 """What a rule says where the place has no text of its own."""
 
@@ -76,7 +77,7 @@ class FindingText:
             place = self._site(site)
             yield WaveFinding(
                 place.rule,
-                f"{self.name}: {place.rule} {count} times more at {self._instruction(place.pc)}",
+                f"{self.name}: {place.rule} {count} times more at {self.instruction(place.pc)}",
                 CodePlace(self.name, place.pc - self.entry, text_at(self.code, place.pc, self.wave)),
             )
         lost = total - len(records)
@@ -101,7 +102,7 @@ class FindingText:
         waves = numbers_text([wave for wave in range(64) if ended >> wave & 1])
         text = (
             f"{'waves' if ended.bit_count() > 1 else 'wave'} {waves} of the workgroup ended, "
-            f"{'the first ' if ended.bit_count() > 1 else ''}at {self._instruction(end_pc)}, "
+            f"{'the first ' if ended.bit_count() > 1 else ''}at {self.instruction(end_pc)}, "
             "without coming to this barrier that others waited at"
         )
         site = Site(int(record["address"]), "barrier-mismatch", text)
@@ -132,8 +133,8 @@ class FindingText:
         return WaveFinding(site.rule, self._sentence(site, wave, group, lanes, address), place)
 
     def _sentence(self, site: Site, wave: int, group: int, lanes: int, address: int | None) -> str:
-        parts = [f"{self.name}: {site.rule} at {self._instruction(site.pc)}"]
-        text = site.text or RULES.get(site.rule, "")
+        parts = [f"{self.name}: {site.rule} at {self.instruction(site.pc)}"]
+        text = "; ".join(each for each in (RULES.get(site.rule, ""), site.text) if each)
         parts.append(f"wave {wave} of workgroup {self._group(group)}")
         if lanes:
             parts.append(lanes_text(lanes, self.wave))
@@ -147,7 +148,8 @@ class FindingText:
     def _group(self, number: int) -> tuple[int, int, int]:
         return group_id(number, self.groups, self.start)
 
-    def _instruction(self, pc: int) -> str:
+    def instruction(self, pc: int) -> str:
+        """Where, counted from the entry, and what."""
         return f"pc {pc - self.entry:#x} `{text_at(self.code, pc, self.wave)}`"
 
     def _around(self, pc: int) -> str:

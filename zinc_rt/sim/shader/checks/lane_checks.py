@@ -13,7 +13,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader.checks import initialised, watchpoints
 from zinc_rt.sim.shader.checks.lane_marks import Marks
-from zinc_rt.sim.shader.checks.races import global_race
+from zinc_rt.sim.shader.checks.races import RETURNS, global_race
 from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, POINTER, VOID
@@ -26,10 +26,8 @@ LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER, 
 RULES = ("out-of-bounds", "uninitialised-memory", "misaligned", "race", "stale-line")
 """Of a memory instruction; their sites are numbered in this order."""
 OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE, STALE = range(5)
-PAST_L0 = 1 << 29  # beside the number of the first rule's site: an access of a scope that the first cache has not
 HIGH = 1 << 30  # beside the number of the first rule's site: offsets have 64 bits
-SYNCHRONISING = 1 << 31  # beside the number of the first rule's site: an access of device or system scope
-SITE_BITS = PAST_L0 - 1
+SITE_BITS = RETURNS - 1
 SAVE_PAGES = ir.FunctionType(VOID, [I64, I64])
 
 
@@ -154,9 +152,8 @@ class LaneAccesses:
         if not self.stores:
             looked_at = b.equal(b.get(where, RANGE, "stored"), b.get(self.context, CONTEXT, "serial"))
         with b.if_then(looked_at):
-            synchronising = b.has(self.rules, SYNCHRONISING)
             place = (self.state, self.context, where)
-            race = global_race(b, place, va, self.size_bytes, self.kind, synchronising)
+            race = global_race(b, place, va, self.size_bytes, self.kind, self.rules)
             with b.if_then(race, likely=False):
                 self.marks.mark(RACE, lane, va)
 

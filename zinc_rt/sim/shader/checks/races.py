@@ -1,9 +1,15 @@
 """Races at level full: two waves touch the same bytes, one of them stores, and nothing orders them.
 
 Of each dword a RACE record keeps who stored last and who read since. Waves of a workgroup are ordered by barriers
-(a wave's epoch is how many it has passed). Waves of different workgroups are ordered by nothing, unless the wave
-has executed global_inv of device or system scope before, or the access itself has such a scope: what they wait for
-is then taken to be right. Atomics do not race with atomics. Bytes count, so neighbours in a dword are no race.
+(a wave's epoch is how many it has passed), and by what they acquire: a wave that has seen another's atomic store
+by an atomic access of its own, and then executes global_inv of workgroup scope or wider, comes after that other
+one until the next barrier. Waves of different workgroups are ordered by nothing, unless the wave has executed
+global_inv of device or system scope before, or the access itself has such a scope: what they wait for is then
+taken to be right.
+
+Atomics do not race with atomics. Atomic are the atomic instructions, and loads and stores of a scope beyond the
+compute unit (LLVM AMDGPUUsage, memory model of gfx12: atomic loads and stores of workgroup scope have SCOPE_SE, of
+agent scope SCOPE_DEV; plain ones have none). Bytes count, so neighbours in a dword are no race.
 
 An entry, 64 bits: bytes 3:0, wave 9:4 (MANY: several), atomic 10, then for LDS epoch + 1; for global memory epoch
 23:11, workgroup 47:24, dispatch 63:48.
@@ -21,18 +27,26 @@ MANY = 63
 _WAVE, _ATOMIC, _EPOCH = 4, 10, 11
 _GROUP, _SERIAL = 24, 48
 _EVERY_GROUP = (1 << 24) - 1
-LDS_RACE = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32])
-"""(state, context, address in the LDS, size, WaveAccess) -> race"""
-GLOBAL_RACE = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I64, I64, I32, I1])
-"""(state, context, RANGE, VA, size, WaveAccess, synchronising) -> race"""
+RETURNS = 1 << 28  # beside the number of the first rule's site: an atomic that gives the old value
+SCOPED = 1 << 29  # an access of a scope that the first cache has not
+SYNCHRONISING = 1 << 31  # an access of device or system scope
+LDS_RACE = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32, I32])
+"""(state, context, address in the LDS, size, WaveAccess, what is said beside the site's number) -> race"""
+GLOBAL_RACE = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I64, I64, I32, I32])
+"""(state, context, RANGE, VA, size, WaveAccess, what is said beside the site's number) -> race"""
 
 
 def lds_race(
-    b: CodeBuilder, state: ir.Value, context: ir.Value, at: ir.Value, size_bytes: int, kind: WaveAccess
+    b: CodeBuilder,
+    where: tuple[ir.Value, ir.Value],
+    at: ir.Value,
+    size_bytes: int,
+    kind: WaveAccess,
+    said: ir.Value,
 ) -> ir.Value:
-    """i1; the access is noted."""
+    """i1; the access is noted. `where`: (state, context). `said`: i32, RETURNS or not."""
     helper = b.helper("zrt.lds_race", LDS_RACE, _build_lds)
-    return b.call(helper, [state, context, at, I64(size_bytes), I32(kind)])
+    return b.call(helper, [*where, at, I64(size_bytes), I32(kind), said])
 
 
 def global_race(
@@ -41,11 +55,11 @@ def global_race(
     va: ir.Value,
     size_bytes: int,
     kind: WaveAccess,
-    synchronising: ir.Value,
+    said: ir.Value,
 ) -> ir.Value:
-    """i1; the access is noted. `where`: (state, context, RANGE)."""
+    """i1; the access is noted. `where`: (state, context, RANGE). `said`: i32 of RETURNS, SCOPED, SYNCHRONISING."""
     helper = b.helper("zrt.race", GLOBAL_RACE, _build_global)
-    return b.call(helper, [*where, va, I64(size_bytes), I32(kind), synchronising])
+    return b.call(helper, [*where, va, I64(size_bytes), I32(kind), said])
 
 
 def _epoch(b: CodeBuilder, state: ir.Value, context: ir.Value) -> ir.Value:
@@ -58,10 +72,14 @@ def _epoch(b: CodeBuilder, state: ir.Value, context: ir.Value) -> ir.Value:
 class _Check:
     """One access against the records of the dwords it touches."""
 
-    def __init__(self, b: CodeBuilder, kind: ir.Value, mine: ir.Value, wave: ir.Value) -> None:
-        self.b, self.mine, self.wave = b, mine, wave
+    def __init__(
+        self, b: CodeBuilder, state: ir.Value, kind: ir.Value, said: ir.Value, mine: ir.Value, wave: ir.Value
+    ) -> None:
+        self.b, self.state, self.mine, self.wave = b, state, mine, wave
         self.reads = b.any(b.equal(kind, WaveAccess.READ), b.equal(kind, WaveAccess.SCALAR_READ))
-        self.atomic = b.equal(kind, WaveAccess.ATOMIC)
+        changes = b.equal(kind, WaveAccess.ATOMIC)
+        self.atomic = b.or_(changes, b.has(said, SCOPED))
+        self.sees = b.or_(b.and_(changes, b.has(said, RETURNS)), b.and_(self.reads, b.has(said, SCOPED)))
         self.race = b.local(I1, 0)
 
     def overlap(self, entry: ir.Value, mask: ir.Value) -> ir.Value:
@@ -75,9 +93,22 @@ class _Check:
         shift = I64(_EPOCH)
         return self.b.equal(self.b.lshr(entry, shift), self.b.lshr(self.mine, shift))
 
+    def beside(self, entry: ir.Value) -> ir.Value:
+        """i1: by another wave of the workgroup since the last barrier."""
+        return self.b.all(self.current(entry), self.b.unequal(self.wave_of(entry), self.wave))
+
     def unordered(self, entry: ir.Value) -> ir.Value:
         """i1: by another wave, with nothing between that orders it."""
-        return self.b.all(self.current(entry), self.b.unequal(self.wave_of(entry), self.wave))
+        acquired = self.b.lshr(self.b.get(self.state, STATE, "waves_acquired"), self.wave_of(entry))
+        return self.b.and_(self.beside(entry), self.b.equal(self.b.and_(acquired, 1), 0))
+
+    def see(self, stored: ir.Value, touched: ir.Value) -> None:
+        """An atomic access that gives what was stored there atomically notes by which wave."""
+        b = self.b
+        with b.if_then(b.all(self.sees, touched, self.beside(stored), b.has(stored, 1 << _ATOMIC))):
+            wave = self.wave_of(stored)
+            seen = b.select(b.equal(wave, MANY), I64(-1), b.shl(I64(1), wave))
+            b.put(self.state, STATE, "waves_seen", b.or_(b.get(self.state, STATE, "waves_seen"), seen))
 
     def many(self, entry: ir.Value) -> ir.Value:
         """The entry, of several waves from now on."""
@@ -90,23 +121,27 @@ class _Check:
         both_atomic = b.and_(self.atomic, b.has(stored, 1 << _ATOMIC))
         by_others, read_by_others = self.unordered(stored), self.unordered(read)
         touched = b.unequal(self.overlap(stored, mask), 0)
+        self.see(stored, touched)
+        flag = b.select(self.atomic, atomic_bit, 0)
+        also_atomic = b.or_(I64(~(1 << _ATOMIC)), flag)  # one plain access makes it plain
         with_store = b.all(by_others, touched, b.not_(both_atomic))
         read_touched = b.unequal(self.overlap(read, mask), 0)
-        with_read = b.all(read_by_others, read_touched, b.not_(self.reads))
+        read_atomically = b.and_(self.atomic, b.has(read, 1 << _ATOMIC))
+        with_read = b.all(read_by_others, read_touched, b.not_(self.reads), b.not_(read_atomically))
         b.store(b.any(b.load(self.race, typ=I1), with_store, with_read), self.race)
         with b.if_else(self.reads) as (yes, no):
             with yes:
-                own = b.or_(self.mine, mask)
-                same = b.and_(self.current(read), b.not_(read_by_others))
-                several = b.and_(read_by_others, read_touched)
-                common = b.and_(self.many(read), b.or_(I64(~15), mask))
-                b.put(record, RACE, "read", b.select(same, b.or_(read, mask), b.select(several, common, own)))
-            with no:
-                flag = b.select(self.atomic, atomic_bit, 0)
                 own = b.any(self.mine, mask, flag)
-                kept = b.and_(stored, b.or_(I64(~(1 << _ATOMIC)), flag))  # a plain store makes it plain
-                same = b.and_(self.current(stored), b.not_(by_others))
-                several = b.all(by_others, both_atomic)
+                kept = b.and_(read, also_atomic)
+                same = b.all(self.current(read), b.equal(self.wave_of(read), self.wave))
+                several = b.and_(read_by_others, read_touched)
+                common = b.and_(self.many(kept), b.or_(I64(~15), mask))
+                b.put(record, RACE, "read", b.select(same, b.or_(kept, mask), b.select(several, common, own)))
+            with no:
+                own = b.any(self.mine, mask, flag)
+                kept = b.and_(stored, also_atomic)
+                several = b.all(b.or_(by_others, self.beside(stored)), both_atomic)
+                same = b.all(self.current(stored), b.equal(self.wave_of(stored), self.wave))
                 merged = b.select(same, b.or_(kept, mask), own)
                 joined = b.or_(self.many(stored), mask)
                 b.put(record, RACE, "stored", b.select(several, joined, merged))
@@ -133,13 +168,13 @@ class _Check:
 
 def _build_lds(function: ir.Function) -> None:
     b = HelperBuilder(function)
-    state, context, at, size, kind = function.args
+    state, context, at, size, kind, said = function.args
     wave = b.zext(b.get(state, STATE, "wave_in_group"), I64)
     epoch = b.add(_epoch(b, state, context), 1)
     mine = b.or_(b.shl(epoch, _EPOCH), b.shl(wave, _WAVE))
     dwords = b.lshr(b.zext(b.add(b.get(state, STATE, "lds_bytes"), 3), I64), 2)
     records = b.add(b.get(state, STATE, "lds_shadow"), dwords)
-    check = _Check(b, kind, mine, wave)
+    check = _Check(b, state, kind, said, mine, wave)
     check.each(at, size, records)
     b.ret(b.load(check.race, typ=I1))
     b.done()
@@ -148,8 +183,17 @@ def _build_lds(function: ir.Function) -> None:
 class _GlobalCheck(_Check):
     """Other workgroups count too, whatever their epoch."""
 
-    def __init__(self, b: CodeBuilder, kind: ir.Value, mine: ir.Value, wave: ir.Value, trusted: ir.Value) -> None:
-        super().__init__(b, kind, mine, wave)
+    def __init__(
+        self,
+        b: CodeBuilder,
+        state: ir.Value,
+        kind: ir.Value,
+        said: ir.Value,
+        mine: ir.Value,
+        wave: ir.Value,
+        trusted: ir.Value,
+    ) -> None:
+        super().__init__(b, state, kind, said, mine, wave)
         self.trusted = trusted
 
     def _same(self, entry: ir.Value, shift: int, bits: int) -> ir.Value:
@@ -170,7 +214,7 @@ class _GlobalCheck(_Check):
 
 def _build_global(function: ir.Function) -> None:
     b = HelperBuilder(function)
-    state, context, where, va, size, kind, synchronising = function.args
+    state, context, where, va, size, kind, said = function.args
     records = b.get(where, RANGE, "races")
     serial = b.get(context, CONTEXT, "serial")
     reads = b.any(b.equal(kind, WaveAccess.READ), b.equal(kind, WaveAccess.SCALAR_READ))
@@ -185,7 +229,8 @@ def _build_global(function: ir.Function) -> None:
     for value, shift in ((group, _GROUP), (epoch, _EPOCH), (wave, _WAVE)):
         mine = b.or_(mine, b.shl(value, shift))
     acquired = b.unequal(b.get(state, STATE, "acquired"), 0)
-    check = _GlobalCheck(b, kind, mine, wave, b.or_(acquired, synchronising))
+    trusted = b.or_(acquired, b.has(said, SYNCHRONISING))
+    check = _GlobalCheck(b, state, kind, said, mine, wave, trusted)
     check.each(va, size, records)
     b.ret(b.load(check.race, typ=I1))
     b.done()

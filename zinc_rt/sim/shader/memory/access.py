@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.checks.lane_checks import HIGH, PAST_L0, RULES, SYNCHRONISING
+from zinc_rt.sim.shader.checks.lane_checks import HIGH, RULES
 from zinc_rt.sim.shader.checks.lane_marks import first_site
+from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED, SYNCHRONISING
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, POINTER, VOID, constant, vector_of
@@ -68,7 +69,10 @@ def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
     first = first_site(e, RULES)
     scope = e.instruction.modifier("scope")
     said = scope.value if scope is not None and isinstance(scope.value, int) else 0
-    return constant(first | flags | SYNCHRONISING * (said >= DEVICE_SCOPE) | PAST_L0 * (said > 0))
+    hint = e.instruction.modifier("th")  # of an atomic: bit 0 asks for the old value
+    returns = hint is not None and isinstance(hint.value, int) and bool(hint.value & 1)
+    flags |= RETURNS * returns | SCOPED * (said > 0) | SYNCHRONISING * (said >= DEVICE_SCOPE)
+    return constant(first | flags)
 
 
 def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:

@@ -6,7 +6,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader.checks import initialised
-from zinc_rt.sim.shader.checks.lane_checks import LANES, PAST_L0, STALE, LaneAccesses
+from zinc_rt.sim.shader.checks.lane_checks import LANES, STALE, LaneAccesses
+from zinc_rt.sim.shader.checks.races import SCOPED
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER
@@ -187,7 +188,7 @@ class _Lanes(LaneAccesses):
             b.call(cached_access.updated(b), [self.cache, va, data, size])
             return
         shape = SCALAR_CACHE if self.kind is WaveAccess.SCALAR_READ else VECTOR_CACHE
-        past = b.has(self.rules, PAST_L0)
+        past = b.has(self.rules, SCOPED)
         serial = b.zext(b.get(self.context, CONTEXT, "serial"), I64)
         stale = b.call(cached_access.loaded(b, shape), [self.cache, va, host, data, size, past, serial])
         with b.if_then(stale, likely=False):

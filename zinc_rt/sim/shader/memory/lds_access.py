@@ -11,7 +11,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import Marks
-from zinc_rt.sim.shader.checks.races import lds_race
+from zinc_rt.sim.shader.checks.races import RETURNS, lds_race
 from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID
@@ -58,7 +58,7 @@ class _Lds:
 
     def _finish(self) -> None:
         if self.checks.fast:
-            self.marks.report(self.state, self.context, self.rules)
+            self.marks.report(self.state, self.context, self.b.and_(self.rules, RETURNS - 1))
         self.b.ret_void()
         self.b.done()
 
@@ -106,7 +106,7 @@ class _Lds:
             if self.kind is not WaveAccess.READ:
                 initialised.mark(b, self.shadow, at, self.size_bytes, shared=False)
         if self.checks.full:
-            race = lds_race(b, self.state, self.context, at, self.size_bytes, self.kind)
+            race = lds_race(b, (self.state, self.context), at, self.size_bytes, self.kind, self.rules)
             with b.if_then(race, likely=False):
                 self.marks.mark(RACE, lane, at)
 

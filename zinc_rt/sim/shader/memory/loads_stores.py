@@ -144,8 +144,10 @@ def _store_addtid(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes
 
 
 def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
-    if e.checks.full and i.mnemonic == "global_inv" and scope(i) >= access.DEVICE_SCOPE:
-        e.frame.set_state_field("acquired", 1)
+    if e.checks.full and i.mnemonic == "global_inv" and scope(i):
+        e.frame.set_state_field("waves_acquired", e.frame.state_field("waves_seen"))
+        if scope(i) >= access.DEVICE_SCOPE:
+            e.frame.set_state_field("acquired", 1)
     e.b.fence(ordering)
     if i.mnemonic != "global_wb" and scope(i):  # the L0 writes through: nothing to write back
         cached_access.invalidate(e, "vector_cache", VECTOR_CACHE)

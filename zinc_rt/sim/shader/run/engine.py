@@ -20,6 +20,7 @@ from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
 from zinc_rt.sim.shader.checks.recent_stores import RecentStores
 from zinc_rt.sim.shader.checks.static_lint import static_findings
+from zinc_rt.sim.shader.checks.unfinished import unfinished
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.line_caches import LineCaches
@@ -46,6 +47,7 @@ from zinc_rt.sim.tables.registers import (
 )
 
 SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
+TELL_SECONDS = 0.5  # for dispatches under way to say where their waves are
 STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
 RUNS_KEPT = 1024  # launches whose memory stays set up
 HITS_KEPT = 1 << 14  # of one address space, since `set_watchpoint`
@@ -64,6 +66,7 @@ class _UnderWay:
     key: Hashable
     table: RangeTable
     dead: bool = False  # a wave stopped for good: the queue never goes on
+    answered: int = 0  # the last question where its waves are
 
 
 class _Memory:
@@ -144,6 +147,7 @@ class GfxEngine:
         self._times_reported: dict[tuple[tuple[bytes, int], int], int] = {}
         self._linted: set[KernelVariant] = set()
         self._serials = itertools.count(1)
+        self._asked = 0  # how often it was asked where waves are
         self._watchpoints: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
         self._watchpoint_hits: WeakKeyDictionary[AddressSpace, list[StoreSeen]] = WeakKeyDictionary()
 
@@ -157,6 +161,7 @@ class GfxEngine:
             except Refused as refused:
                 dispatch.report(refused.rule, f"{dispatch.label}: {refused}")
                 return NOTHING
+            under_way.answered = self._asked
             self._under_way[dispatch] = under_way
         elif not under_way.dead:
             under_way.table = self._memory(dispatch.space).ranges.table()
@@ -176,6 +181,9 @@ class GfxEngine:
         if self._record is not None:
             self._record.after()
         if stop is Stop.FUEL:
+            if under_way.answered != self._asked:
+                under_way.answered = self._asked
+                self._report_unfinished(dispatch, run, "still-running")
             return None
         if self._cache_seed is not None:
             self._memory(dispatch.space).stores.add(dispatch, run.serial, run.accesses())
@@ -204,8 +212,11 @@ class GfxEngine:
 
     def abandon(self, dispatch: ShaderDispatch) -> None:
         under_way = self._under_way.get(dispatch)
-        if under_way is not None:
-            self._finish(dispatch, under_way)
+        if under_way is None:
+            return
+        if not under_way.dead:
+            self._report_unfinished(dispatch, under_way.run, "still-running")
+        self._finish(dispatch, under_way)
 
     # --- beside it ---
 
@@ -236,6 +247,18 @@ class GfxEngine:
     def watchpoint_hits(self, space: AddressSpace) -> list[StoreSeen]:
         """Since `set_watchpoint`, dispatch after dispatch; at most HITS_KEPT."""
         return list(self._watchpoint_hits.get(space, ()))
+
+    def tell_unfinished(self) -> bool:
+        """Findings that say where the waves of dispatches under way are, each at the end of its turn: whether
+        there are any. From another thread than `run`; dispatches that get no turn say nothing."""
+        self._asked += 1
+        deadline = time.monotonic() + TELL_SECONDS
+        while time.monotonic() < deadline:
+            running = [each for each in list(self._under_way.values()) if not each.dead]
+            if all(each.answered == self._asked for each in running):
+                return bool(running)
+            time.sleep(SLICE_SECONDS / 4)
+        return False
 
     def profile(self) -> list[KernelCounters]:
         """Of every kernel that ran, the longest first."""
@@ -367,10 +390,15 @@ class GfxEngine:
         for finding in texts.of_records(records, total):
             self._report(dispatch, identity, finding)
         self._counters[identity].findings += total
-        if stop in (Stop.STUCK, Stop.ILLEGAL, Stop.HALT):
-            where = run.stopped_at(stop)
-            assert where is not None
-            self._report(dispatch, identity, texts.of_wave(*where), always=True)
+        if stop in (Stop.ILLEGAL, Stop.HALT):
+            self._report(dispatch, identity, texts.of_wave(*run.stopped_at()), always=True)
+        elif stop is Stop.STUCK:
+            self._report_unfinished(dispatch, run, "barrier-stuck")
+
+    def _report_unfinished(self, dispatch: ShaderDispatch, run: LaunchRun, rule: str) -> None:
+        texts = self._finding_text(dispatch, run.kernel, run.launch)
+        for finding in unfinished(run.standing(), run.kernel.variant, texts, rule):
+            self._report(dispatch, _identity(run), finding, always=True)
 
     def _reported_fault(self, dispatch: ShaderDispatch, run: LaunchRun, fault: Fault) -> Fault:
         """Say which instruction of which wave it was, every time: it is the last that its queue does."""

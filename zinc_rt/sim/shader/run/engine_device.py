@@ -19,6 +19,7 @@ from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.interfaces import CodePlace, Fault
 from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding
+from zinc_rt.sim.shader.checks.unfinished import unfinished
 from zinc_rt.sim.shader.checks.watchpoints import LaneStore, StoreWatchpoint
 from zinc_rt.sim.shader.emit.trace import TracedStep
 from zinc_rt.sim.shader.layout import Checks
@@ -192,12 +193,12 @@ class EngineDevice:
             fault = run.fault()
             told, _ = texts.of_fault(run.ended.state, run.ended.context, fault.why)
             raise Fault(fault.va, fault.access, fault.why, told.sentence)
-        if stop is not Stop.DONE:
-            where = run.stopped_at(stop)
-            if where is None:
-                found.append(WaveFinding("out-of-fuel", f"{name}: out-of-fuel", CodePlace(name, 0)))
-            else:
-                found.append(texts.of_wave(*where))
+        if stop in (Stop.ILLEGAL, Stop.HALT):
+            found.append(texts.of_wave(*run.stopped_at()))
+        elif stop is not Stop.DONE:
+            rule = "barrier-stuck" if stop is Stop.STUCK else "out-of-fuel"
+            standing = list(unfinished(run.standing(), kernel.variant, texts, rule))
+            found += standing or [WaveFinding(rule, f"{name}: {rule}", CodePlace(name, 0))]
         return found
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from zinc_rt.sim import interfaces
 from zinc_rt.sim.interfaces import Fault
+from zinc_rt.sim.shader.checks.unfinished import StandingWave
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint, detach
 from zinc_rt.sim.shader.emit.trace import TracedStep, lines, steps
 from zinc_rt.sim.shader.layout import (
@@ -29,6 +30,7 @@ from zinc_rt.sim.shader.layout import (
     TRACE,
     Checks,
     Site,
+    Status,
     WaveAccess,
     state_bytes,
 )
@@ -84,6 +86,12 @@ class GroupSlot:
         self.block["lds"] = int(self._lds.ctypes.data)
         self.block["lds_shadow"] = int(self._shadow.ctypes.data) if shadow_bytes else 0
         self.block["scratch"] = int(self._scratch.ctypes.data)
+
+    def standing(self, wave: int, lanes: int) -> StandingWave:
+        """A copy of what a suspended wave holds."""
+        raw = self._states[wave * self.state_bytes :][: self.state_bytes]
+        vgprs = raw[STATE.size_bytes :].view(np.uint32)
+        return StandingWave(self.header(wave), vgprs[: vgprs.size // lanes * lanes].reshape(-1, lanes).copy())
 
     def scratch(self, wave: int, wave_bytes: int, data_bytes: int) -> bytes:
         """One wave's, as the wave before may have left it where this workgroup has fewer."""
@@ -444,6 +452,17 @@ class LaunchRun:
             self._slots.append(slot)
             return slot
 
+    def standing(self) -> list[StandingWave]:
+        """The waves that have begun and not ended, by workgroup. Between calls of `advance`."""
+        slots = sorted((*self._stuck, *self._parked), key=lambda slot: slot.block["group"])
+        return [
+            standing
+            for slot in slots
+            for wave in range(slot.block["waves"])
+            if (standing := slot.standing(wave, self.launch.wave)).header["status"] != Status.DONE
+            and standing.header["resume"]
+        ]
+
     def scratch_left(self) -> Iterator[bytes]:
         """The scratch of each wave that may be resident, as its last wave left it: dword d of lane i at
         (d * wave + i) * 4."""
@@ -452,25 +471,10 @@ class LaunchRun:
             for wave in range(self.launch.waves_per_group):
                 yield slot.scratch(wave, self.scratch_wave_bytes, data_bytes)
 
-    def waiting_wave(self) -> np.void | None:
-        """The header of a wave that has not ended, of a workgroup that can never go on if there is one."""
-        for slot in (*self._stuck, *self._parked):
-            for wave in range(slot.block["waves"]):
-                header = slot.header(wave)
-                if header["status"] != 0:
-                    return header
-        return None
-
-    def stopped_at(self, stop: Stop) -> tuple[np.void, Site] | None:
-        """The header of the wave that keeps the launch from its end, and the place; None where there is none."""
-        if stop in (Stop.ILLEGAL, Stop.HALT):
-            assert self.ended is not None
-            return self.ended.state, self.kernel.sites[int(self.ended.state["site"])]
-        header = self.waiting_wave()
-        if header is None:
-            return None
-        pc = int(header["pc"])
-        return header, Site(pc, "barrier-stuck") if stop is Stop.STUCK else Site(pc, "out-of-fuel")
+    def stopped_at(self) -> tuple[np.void, Site]:
+        """The header of the wave that stopped with ILLEGAL or HALT, and the place."""
+        assert self.ended is not None
+        return self.ended.state, self.kernel.sites[int(self.ended.state["site"])]
 
     def fault(self) -> Fault:
         """What a wave that stopped with FAULT ran into."""

@@ -83,6 +83,15 @@ def _translated(variant: KernelVariant) -> Translation:
     )
 
 
+def registers_of(variant: KernelVariant) -> tuple[Flow, Records, dict[int, int]]:
+    """The kernel's control flow, what each instruction touches, and what is needed at the start of each block."""
+    with _without_collections():
+        graph = control_flow(variant.code, Target(12, variant.wave), variant.entry, running=True)
+        first = _Pass(variant, graph)
+        first.run()
+        return graph, first.records, analyse(graph, first.records, variant).live
+
+
 class _Pass:
     def __init__(
         self,

@@ -1,0 +1,151 @@
+"""Where waves stand that have not ended: the loop they are in, what it is left by, and what that depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.isa.control_flow import Block, Flow, predecessors
+from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, text_at
+from zinc_rt.sim.shader.emit.slots import register_name
+from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, SCC, VGPR_LIMIT, KernelVariant, Site, Status
+from zinc_rt.sim.shader.translate.analysis import EXEC, Records
+from zinc_rt.sim.shader.translate.translation import registers_of
+
+MAX_PLACES = 4  # findings of one launch
+MAX_REGISTERS = 8  # shown of one wave
+
+
+@dataclass(frozen=True, slots=True)
+class StandingWave:
+    """A wave that was suspended. `vgprs` [registers, lanes] u32; of these and of the header's `sgprs` only those
+    hold something that are live at its pc."""
+
+    header: np.void
+    vgprs: np.ndarray
+
+    @property
+    def pc(self) -> int:
+        return int(self.header["pc"])
+
+
+@dataclass(frozen=True, slots=True)
+class WaveLoop:
+    """`blocks` by start, the head first. `exits`: pcs of the branches that leave it, and of what each one's
+    condition is written by in its block, if it is. `depends`: registers, as in Touched, that what these branches
+    see is made of, and that hold something at the head."""
+
+    blocks: tuple[Block, ...]
+    exits: tuple[tuple[int, int | None], ...]
+    depends: int
+
+    @property
+    def instructions(self) -> int:
+        return sum(len(block.instructions) for block in self.blocks)
+
+
+def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave: int) -> WaveLoop | None:
+    """The natural loop whose first block begins at `head`; None where no branch goes back there."""
+    before = predecessors(graph.blocks)
+    todo = [start for start in before.get(head, ()) if start >= head]
+    if not todo:
+        return None
+    found = {head}
+    while todo:
+        start = todo.pop()
+        if start not in found:
+            found.add(start)
+            todo += before[start]
+    blocks = tuple(graph.blocks[start] for start in (head, *sorted(found - {head})))
+    exits, needed = [], 0
+    for block in blocks:
+        if block.instructions and any(each not in found for each in block.successors):
+            pc = block.instructions[-1][0]
+            touched = records.get((block.start, pc))
+            reads = touched.reads if touched is not None else 0
+            made = (each for each, _ in block.instructions[-2::-1] if records[block.start, each].writes & reads)
+            exits.append((pc, next(made, None)))
+            needed |= reads
+    while True:  # backwards through the loop, until nothing is added
+        more = needed
+        for block in blocks:
+            for pc, _ in block.instructions:
+                touched = records.get((block.start, pc))
+                if touched is not None and (touched.writes | touched.masked) & more:
+                    more |= touched.reads | touched.merges
+        if more == needed:
+            return WaveLoop(blocks, tuple(exits), needed & live.get(head, 0) & ~EXEC[wave])
+        needed = more
+
+
+def unfinished(
+    waves: list[StandingWave], variant: KernelVariant, text: FindingText, rule: str
+) -> Iterator[WaveFinding]:
+    """A finding for each place at which waves stand, that of the most waves first."""
+    if not waves:
+        return
+    graph, records, live = registers_of(variant)
+    places: dict[tuple[int, int], list[StandingWave]] = {}
+    for each in waves:
+        places.setdefault((each.pc, int(each.header["status"])), []).append(each)
+    ordered = sorted(places.items(), key=lambda item: -len(item[1]))
+    for (pc, status), standing in ordered[:MAX_PLACES]:
+        first = standing[0]
+        parts = []
+        if status == Status.BARRIER:
+            parts.append("it waits at the barrier")
+        elif (loop := loop_at(pc, graph, records, live, variant.wave)) is not None:
+            parts.append(_loop_text(loop, first, text))
+        if len(standing) > 1:
+            parts.append(f"{_waves(len(standing) - 1, 'more')} there")
+        others = len(waves) - len(standing)
+        if others:
+            parts.append(f"{_waves(others, 'other')} elsewhere")
+        lanes = _exec(first, live.get(pc, 0), variant.wave)
+        site = Site(pc, rule, "; ".join(parts))
+        yield text.at(site, int(first.header["wave_in_group"]), int(first.header["group"]), lanes)
+
+
+def _waves(count: int, more: str) -> str:
+    return f"{count} {more} wave{'s' if count > 1 else ''}"
+
+
+def _loop_text(loop: WaveLoop, wave: StandingWave, text: FindingText) -> str:
+    first, end = min(each.start for each in loop.blocks), max(each.end for each in loop.blocks)
+    said = f"in a loop of {loop.instructions} instructions, pc {first - text.entry:#x} to {end - text.entry:#x}"
+    if not loop.exits:
+        return f"{said}, which no branch leaves"
+    exits = []
+    for pc, condition in loop.exits[:3]:
+        behind = f" behind `{text_at(text.code, condition, text.wave)}`" if condition is not None else ""
+        exits.append(f"{text.instruction(pc)}{behind}")
+    said += f", left at {' or at '.join(exits)}"
+    values = _values(loop.depends, wave)
+    return f"{said}; that depends on {', '.join(values)}" if values else said
+
+
+def _values(registers: int, wave: StandingWave) -> list[str]:
+    keys = [key for key in range(registers.bit_length()) if registers >> key & 1]
+    shown = []
+    for key in sorted(keys, key=lambda key: (key < VGPR_LIMIT, key))[:MAX_REGISTERS]:
+        if key < VGPR_LIMIT:
+            lanes = wave.vgprs[key]
+            one = "in all lanes" if (lanes == lanes[0]).all() else f"in lane 0, {lanes[-1]:#x} in the last"
+            shown.append(f"{register_name(key)} = {lanes[0]:#x} {one}")
+        elif key == VGPR_LIMIT + SCC:
+            shown.append(f"scc = {int(wave.header['scc']) & 1}")
+        else:
+            shown.append(f"{register_name(key)} = {int(wave.header['sgprs'][key - VGPR_LIMIT]):#x}")
+    if len(keys) > MAX_REGISTERS:
+        shown.append(f"{len(keys) - MAX_REGISTERS} more")
+    return shown
+
+
+def _exec(wave: StandingWave, live: int, lanes: int) -> int:
+    """EXEC, where it was saved; else all lanes: what does not matter any more was not."""
+    if not live & EXEC[lanes]:
+        return (1 << lanes) - 1
+    sgprs = wave.header["sgprs"]
+    return (int(sgprs[EXEC_LO]) | int(sgprs[EXEC_HI]) << 32) & (1 << lanes) - 1
