@@ -91,6 +91,7 @@ class DmaData(Packet):
     dst_sel: int = bits(1, 21, 20, default=3, values=(DMA_DESTINATIONS | {1: "gds"}, DMA_DESTINATIONS))
     src_cache_policy: int = bits(1, 14, 13, default=0, values=CACHE, labels=SRC_LABELS)
     dst_cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=DST_LABELS)
+    cp_sync: int = bits(1, 31, default=0)
     raw_wait: int = bits(6, 30, default=0)
     disable_write_confirm: int = bits(6, 31, default=0)
     src_space: int = bits(6, 26, default=0, values={0: "memory"})

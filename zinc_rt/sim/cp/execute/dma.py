@@ -1,13 +1,14 @@
-"""The CP's DMA (pm4.md §3.14): runs beside the stream, until a fence or raw_wait orders it."""
+"""The CP's DMA (pm4.md §3.14): runs beside the stream, until a fence, raw_wait or cp_sync orders it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from zinc_rt.sim.cp import bulk_moves
 from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.compute import ComputeChannel
-from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.shader_engine import Accesses
 from zinc_rt.sim.tables.layout import View
 
@@ -45,6 +46,9 @@ def dma_data(channel: ComputeChannel, packet: View) -> None:
         advance = bulk_moves.copy(channel.space, packet.dst, packet.src, size)
         accesses = Accesses(reads=((packet.src, size),), writes=((packet.dst, size),))
     channel.launch(WorkKind.DMA, _finishing(advance, accesses), after_dma=after, past_l2=past_l2)
+    if packet.cp_sync:  # nvd.h, PACKET3_DMA_DATA_CP_SYNC: the CP goes on when the copy is done
+        done = partial(channel.saw, WorkKind.DMA)
+        channel.wait_for(Wait(lambda: not channel.pending.busy(WorkKind.DMA), "DMA_DATA with CP_SYNC", then=done))
 
 
 def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
