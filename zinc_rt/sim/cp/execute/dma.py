@@ -1,4 +1,4 @@
-"""The CP's DMA (pm4.md §3.14): runs beside the stream, until a fence or raw_wait orders it."""
+"""The CP's DMA (pm4.md §3.14): runs beside the stream, until a fence, raw_wait or cp_sync orders it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from zinc_rt.sim.cp import bulk_moves
 from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.compute import ComputeChannel
-from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.shader_engine import Accesses
 from zinc_rt.sim.tables.layout import View
 
@@ -16,6 +16,17 @@ PIECES_A_STEP = 256
 
 
 def dma_data(channel: ComputeChannel, packet: View) -> None:
+    _transfer(channel, packet)
+    if packet.cp_sync:  # a transfer of 0 bytes waits too: Mesa's si_cp_dma_wait_for_idle
+        over = Wait(
+            lambda: not channel.pending.busy(WorkKind.DMA),
+            "DMA (CP_SYNC)",
+            then=lambda: channel.saw(WorkKind.DMA),
+        )
+        channel.wait_for(over)
+
+
+def _transfer(channel: ComputeChannel, packet: View) -> None:
     if packet.src_sel not in (ADDRESS, DATA, ADDRESS_L2):
         raise Illegal(f"src_sel {packet.src_sel} is none of address (0), data (2), address through L2 (3)")
     if packet.dst_sel not in (ADDRESS, NOWHERE, ADDRESS_L2):
@@ -25,7 +36,7 @@ def dma_data(channel: ComputeChannel, packet: View) -> None:
     if packet.src_fixed or packet.dst_fixed:
         raise Illegal("fixed addresses (src_fixed, dst_fixed) are not simulated")
     size = packet.byte_count
-    if size == 0:
+    if size == 0 and not packet.cp_sync:
         channel.unverified("dma-empty", "a copy of 0 bytes")
     if packet.raw_wait:
         channel.saw(WorkKind.DMA)
