@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from zinc_rt.sim.cp import bulk_moves
 from zinc_rt.sim.cp.clocks import WorkKind
@@ -17,13 +18,9 @@ PIECES_A_STEP = 256
 
 def dma_data(channel: ComputeChannel, packet: View) -> None:
     _transfer(channel, packet)
-    if packet.cp_sync:  # a transfer of 0 bytes waits too: Mesa's si_cp_dma_wait_for_idle
-        over = Wait(
-            lambda: not channel.pending.busy(WorkKind.DMA),
-            "DMA (CP_SYNC)",
-            then=lambda: channel.saw(WorkKind.DMA),
-        )
-        channel.wait_for(over)
+    if packet.cp_sync:  # nvd.h, PACKET3_DMA_DATA_CP_SYNC; also of 0 bytes: Mesa's si_cp_dma_wait_for_idle
+        done = partial(channel.saw, WorkKind.DMA)
+        channel.wait_for(Wait(lambda: not channel.pending.busy(WorkKind.DMA), "DMA_DATA with CP_SYNC", then=done))
 
 
 def _transfer(channel: ComputeChannel, packet: View) -> None:
