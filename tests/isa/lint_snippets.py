@@ -411,7 +411,16 @@ SNIPPETS = {
         "1: s_cmp_eq_u32 s0, 0\n s_cbranch_scc1 2f\n s_branch 1b\n 2:",
     ),
     # --- never written
-    "vector register never written": Snippet("unwritten", "v_mov_b32", "v_mov_b32 v2, v1", "v_mov_b32 v2, v0"),
+    "vector register never written": Snippet(
+        "unwritten", "v_add_nc_u32", "v_add_nc_u32 v2, v1, v0", "v_add_nc_u32 v2, v0, v0"
+    ),
+    "vector register never written, moved before it is used": Snippet(
+        "unwritten",
+        "ds_store_b32",
+        "v_mov_b32 v2, v1\n ds_store_b32 v0, v2",
+        "v_mov_b32 v2, v1\n v_mov_b32 v2, v0\n ds_store_b32 v0, v2",
+        replace(WITH_LDS, vgprs=8),
+    ),
     "scalar register never written": Snippet("unwritten", "s_mov_b32", "s_mov_b32 s4, s5", "s_mov_b32 s4, s1"),
     "upper half of an address": Snippet(
         "unwritten",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from zinc_rt.commands.launch import main
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.kernels.assemble import available
 from zinc_rt.launching.code_object import read_code_object
+from zinc_rt.launching.kernarg import LaunchShape, pack
 from zinc_rt.launching.launch import LaunchStopped
 from zinc_rt.launching.msgpack import unpack
 from zinc_rt.launching.values import Lds, inout, out, parse
@@ -81,10 +83,15 @@ def test_hidden_arguments_tell_the_shape() -> None:
 def test_an_access_beyond_a_buffer_is_found_to_the_byte() -> None:
     y = np.zeros(SIZE, np.float32)
     args = {"y": inout(y), "x": y, "a": np.float32(1), "n": np.int32(SIZE + 1)}
-    (found,) = run("saxpy", grid=4, block=256, args=args).findings
-    assert found.rule == "out-of-bounds"
-    assert "saxpy+0x0" in found.first
-    assert "workgroup (3, 0, 0)" in found.first
+    findings = run("saxpy", grid=4, block=256, args=args).findings
+    assert [(each.rule, each.instruction.split()[0]) for each in findings] == [
+        ("out-of-bounds", "global_load_b32"),
+        ("out-of-bounds", "global_load_b32"),
+        ("out-of-bounds", "global_store_b32"),
+    ]
+    for found in findings:
+        assert "saxpy+0x0" in found.first and found.kernel == "saxpy+0x0"
+        assert "workgroup (3, 0, 0)" in found.first
 
 
 def test_a_fault_ends_the_launch_with_its_finding() -> None:
@@ -176,3 +183,14 @@ def test_the_command_compares_and_tells(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_code_objects_are_what_their_source_makes() -> None:
     for name, target in TARGETS.items():
         assert build(*target) == code_object(name)
+
+
+def test_the_kernarg_segment_is_the_descriptors_up_to_its_alignment() -> None:
+    image = read_code_object(code_object(), "kernels")
+    saxpy = image.kernels["saxpy"]
+    assert image.image[saxpy.descriptor_at + 8 : saxpy.descriptor_at + 12] == saxpy.kernarg_bytes.to_bytes(
+        4, "little"
+    )
+    shape = LaunchShape((1, 1, 1), (64, 1, 1), 1)
+    for told, wanted in ((saxpy.kernarg_bytes, -(-saxpy.kernarg_bytes // 16) * 16), (276, 288)):
+        assert len(pack(replace(saxpy, kernarg_bytes=told), [], {}, shape)[0]) == wanted

@@ -22,7 +22,7 @@ _MAGIC = {b"ZRT\0": "zrt", b"\x7fELF": "elf"}
 @dataclass(frozen=True, slots=True)
 class KernelInput:
     """`section.code` from byte `entry` on. `kernel` False: a function that others call. `compiler`: as a container
-    names it."""
+    names it, or a code object's comments."""
 
     name: str
     section: CodeSection
@@ -116,18 +116,23 @@ def _of_whole(
 def _of_elf(
     sections: tuple[CodeSection, ...], name: str, source: str, details: dict[str, Any], target: Target
 ) -> Iterator[KernelInput]:
-    """A code object: its functions, of which those with a descriptor are kernels."""
-    from zinc_rt.isa.elf import descriptors
+    """A code object: its functions, of which those with a descriptor are kernels. The others have the wave size of
+    the kernels beside them, which call them."""
+    from zinc_rt.isa.elf import descriptors, section_contents
     from zinc_rt.isa.lint.operands import Limits
     from zinc_rt.isa.target import Target
 
-    declared = descriptors(Path(name).read_bytes(), source)
+    data = Path(name).read_bytes()
+    declared = descriptors(data, source)
+    compiler = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace")
+    waves = {each.wave for each in declared.values()}
+    beside = Target(target.generation, waves.pop()) if len(waves) == 1 else target
     for section in sections:
         for address, symbol in section.symbols:
             known = declared.get(symbol)
             entry = address - section.address
             if known is None:
-                yield KernelInput(symbol, section, entry, target, Limits(), name, kernel=False)
+                yield KernelInput(symbol, section, entry, beside, Limits(), name, kernel=False, compiler=compiler)
                 continue
             limits = Limits(
                 vgprs=known.vgprs,
@@ -135,4 +140,5 @@ def _of_elf(
                 scratch_bytes=known.scratch_bytes or None,
                 entry_sgprs=known.user_sgprs,
             )
-            yield KernelInput(symbol, section, entry, Target(target.generation, known.wave), limits, name)
+            wave = Target(target.generation, known.wave)
+            yield KernelInput(symbol, section, entry, wave, limits, name, compiler=compiler)

@@ -13,8 +13,9 @@ from zinc_rt.commands.output import add_json, begin, finish, output_stream
 from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
+    from zinc_rt.finding_groups import FindingGroup
     from zinc_rt.launching.expect import ExpectedOutput
-    from zinc_rt.launching.launch import FindingGroup, Launched
+    from zinc_rt.launching.launch import Launched
     from zinc_rt.report import Result
 
 ARG_HELP = (

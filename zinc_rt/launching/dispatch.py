@@ -120,7 +120,9 @@ class KernelOnQueue:
                 continue
             value = 0
             if bit == 1:
-                value = self.put(_packet(kernel, image_va, kernarg_va, shape, lds_bytes), "dispatch packet").gpu_va
+                value = self.put(
+                    dispatch_packet(kernel, image_va, kernarg_va, shape, lds_bytes), "dispatch packet"
+                ).gpu_va
             elif bit == 2:
                 raise InputError(f"{kernel.name} wants the queue's address: compile it as code object version 5")
             elif bit == 3:
@@ -166,7 +168,9 @@ class KernelOnQueue:
         return time.monotonic() - begun
 
 
-def _packet(kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int) -> bytes:
+def dispatch_packet(
+    kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
+) -> bytes:
     """hsa_kernel_dispatch_packet_t, as kernels read it through their dispatch pointer."""
     total = [count * size for count, size in zip(shape.grid, shape.block, strict=True)]
     descriptor = image_va + kernel.descriptor_at

@@ -15,6 +15,7 @@ from zinc_rt import gpu_lock
 from zinc_rt.arguments import meant
 from zinc_rt.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.errors import CheckFailed, InputError, UsageError
+from zinc_rt.finding_groups import FindingGroup, grouped
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.kfd import KfdProcess
@@ -25,16 +26,6 @@ from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_u
 from zinc_rt.launching.values import LaunchBuffer, Value
 
 SIMULATED = ("gfx1201", "gfx1200")  # whose code the shader engine runs
-
-
-@dataclass(frozen=True, slots=True)
-class FindingGroup:
-    """Findings of one rule, and the first of them. `error`: silicon would stop or fault."""
-
-    rule: str
-    count: int
-    first: str
-    error: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +176,4 @@ def _stopped(side: SideChannel | None, before: int) -> str:
 
 
 def _groups(side: SideChannel | None, before: int) -> tuple[FindingGroup, ...]:
-    by_rule: dict[str, list[Any]] = {}
-    for each in side.findings()[before:] if side is not None else ():
-        by_rule.setdefault(each.rule, []).append(each)
-    return tuple(
-        FindingGroup(rule, len(all_), all_[0].sentence, any(each.severity.value == "error" for each in all_))
-        for rule, all_ in by_rule.items()
-    )
+    return grouped(side.findings()[before:]) if side is not None else ()

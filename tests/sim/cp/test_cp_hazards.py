@@ -110,6 +110,13 @@ STREAMS: list[tuple[str, Sequence[Packet], list[str]]] = [
     ("DMA, fence, wait", [DmaData(A, B, SIZE), *TINYGRAD, *shader(B, C)], []),
     ("DMA then DMA", [DmaData(A, B, SIZE), DmaData(B, C, SIZE)], [BARRIER]),
     ("DMA then DMA with raw_wait", [DmaData(A, B, SIZE), DmaData(B, C, SIZE, raw_wait=1)], []),
+    ("DMA with CP_SYNC then COPY_DATA", [DmaData(A, B, SIZE, cp_sync=1), CopyData(B, C)], []),
+    (
+        "DMA, 0 bytes with CP_SYNC, shader",
+        [DmaData(A, B, SIZE), DmaData(A, B, 0, cp_sync=1), *inv(**V), *shader(B, C)],
+        [],
+    ),
+    ("DMA with CP_SYNC of a running shader's output", [*shader(A, B), DmaData(B, C, SIZE, cp_sync=1)], [BARRIER]),
     ("DMA with cp_sync then DMA", [DmaData(A, B, SIZE, cp_sync=1), DmaData(B, C, SIZE)], []),
     ("DMA then DMA with cp_sync", [DmaData(A, B, SIZE), DmaData(B, C, SIZE, cp_sync=1)], [BARRIER]),
     ("shader, DMA through L2", [*shader(A, B), *FLUSH, DmaData(B, C, SIZE)], []),

@@ -39,3 +39,28 @@ class Linked:
         self.nodes["next"] = np.where(self.follows < 0, 0, va + 16 * self.follows).astype(U64)
         self.pointers = np.where(self.heads < 0, 0, va + 16 * self.heads).astype(U64)
         return place(self.pointers, "heads")
+
+
+def differences(job: Job) -> list[str]:
+    """Where results are not what they must be: bits, but for NaNs, which are equal, and a structure's padding."""
+    found: list[str] = []
+    for place, expected in job.expected.items():
+        got = np.asarray(job.args[place])
+        if place == job.unordered:
+            got, expected = np.sort(got), np.sort(expected)
+        for name in got.dtype.names or (None,):
+            found += _difference(
+                place, got if name is None else got[name], expected if name is None else expected[name]
+            )
+    return found
+
+
+def _difference(place: int, got: Array, expected: Array) -> list[str]:
+    a, b = got.reshape(-1), np.ascontiguousarray(expected, got.dtype).reshape(-1)
+    differ = a != b
+    if a.dtype.kind == "f":
+        differ = ~(np.isnan(a) & np.isnan(b)) & (a.view(f"u{a.itemsize}") != b.view(f"u{b.itemsize}"))
+    at = np.flatnonzero(differ)
+    if not len(at):
+        return []
+    return [f"argument {place}: {len(at)} of {len(a)} differ, first [{at[0]}]: {a[at[0]]} for {b[at[0]]}"]

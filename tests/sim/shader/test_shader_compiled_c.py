@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled_cases import CASES
-from compiled_job import Job, Linked
+from compiled_job import Job, Linked, differences
 from compiled_kernels import COMMAND, SOURCES, Compiled, build, read, source_hash, wanted
 from sim.shader_model.model_device import ModelDevice
 
@@ -69,27 +69,7 @@ def is_lint(rule: str, name: str) -> bool:
 
 
 def check(job: Job) -> None:
-    """Bits, but for NaNs, which are equal, and for a structure's padding."""
-    for place, expected in job.expected.items():
-        got = np.asarray(job.args[place])
-        if place == job.unordered:
-            got, expected = np.sort(got), np.sort(expected)
-        if got.dtype.names is not None:
-            for name in got.dtype.names:
-                same(place, got[name], expected[name])
-        else:
-            same(place, got, expected)
-
-
-def same(place: int, got: Array, expected: Array) -> None:
-    a, b = got.reshape(-1), np.ascontiguousarray(expected, got.dtype).reshape(-1)
-    differ = a != b
-    if a.dtype.kind == "f":
-        differ = ~(np.isnan(a) & np.isnan(b)) & (a.view(f"u{a.itemsize}") != b.view(f"u{b.itemsize}"))
-    at = np.flatnonzero(differ)
-    assert not len(at), (
-        f"argument {place}: {len(at)} of {len(a)} differ, first [{at[0]}]: {a[at[0]]} for {b[at[0]]}"
-    )
+    assert differences(job) == []
 
 
 # Twice as wide, the same kernels show little more and compile longest.

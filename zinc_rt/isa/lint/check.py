@@ -59,7 +59,7 @@ def lint(
     found = [
         *check_structure(subject),
         *check_operands(subject, limits),
-        *check_waits(subject),
+        *check_waits(subject, kernel=kernel),
         *check_sgpr_reads(subject),
         *check_vector_hazards(subject),
         *check_vopd(subject),

@@ -1,11 +1,16 @@
-"""Registers read that nothing has written on any path; branches on a VCC or SCC that a path leaves unwritten."""
+"""Registers used that nothing has written on any path; branches on a VCC or SCC that a path leaves unwritten.
+
+A vector instruction all of whose registers are unwritten computes nothing: its result counts as unwritten too, and
+the finding is where that is used (compilers move and canonicalise values that no path defines).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zinc_rt.isa.effects import EXEC, NULL, SCC, TTMP, VCC, VGPR, bit, names, registers, span, union
+from zinc_rt.isa.effects import EXEC, NULL, SCC, SGPRS, TTMP, VCC, VGPR, VGPRS, bit, names, registers, span
+from zinc_rt.isa.effects import effects as effects_of
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.dataflow import forward
 from zinc_rt.isa.lint.finding import LintFinding, Subject
@@ -42,14 +47,15 @@ def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]
         some, every = somewhere[block_pc], everywhere[block_pc]
         for pc, instruction in block.instructions:
             effects = subject.effects[pc]
-            if missing := effects.reads & ~some & ~_unused(instruction):
+            carried = _carried(instruction, subject, some)
+            if missing := effects.reads & ~some & ~_unused(instruction) & ~carried[0]:
                 yield subject.finding("unwritten", pc, f"reads {names(missing)}, which nothing has written")
                 some |= missing  # say it once
             elif instruction.row.flow == "conditional" and (missing := effects.reads & _CONDITIONS & ~every):
                 yield subject.finding(
                     "unwritten", pc, f"branches on {names(missing)}, which a path to here leaves unwritten"
                 )
-            some |= effects.writes
+            some |= (effects.writes | _by_index(instruction)) & ~carried[1]
             every |= effects.writes
 
 
@@ -60,15 +66,36 @@ def _unused(instruction: Instruction) -> int:
     return 0
 
 
+def _by_index(instruction: Instruction) -> int:
+    """The registers that a write by index (v_movreld, v_movrelsd) may reach: from its operand on."""
+    if not instruction.mnemonic.startswith(("v_movreld", "v_movrelsd")):
+        return 0
+    return VGPRS & -bit(VGPR + instruction.operands[0].index)
+
+
+def _carried(instruction: Instruction, subject: Subject, some: int) -> tuple[int, int]:
+    """(registers read, registers written) of the halves that only pass on what nothing has written."""
+    if instruction.row.pipe != "valu" or "dpp" in instruction.text:
+        return 0, 0
+    taken = left = 0
+    for half in (instruction,) if instruction.second is None else (instruction, instruction.second):
+        of_half = effects_of(half, subject.target)
+        sources = of_half.reads & (VGPRS | SGPRS)
+        if sources and not sources & some and of_half.writes and not of_half.writes & ~VGPRS:
+            taken, left = taken | sources, left | of_half.writes
+    return taken, left
+
+
 def _written(subject: Subject, start: int, *, every_path: bool) -> dict[int, int]:
     """The registers written before each block, on some or on every path."""
-    gains = {
-        start: union(subject.effects[at].writes for at, _ in block.instructions)
-        for start, block in subject.flow.blocks.items()
-    }
-    return forward(
-        subject,
-        start,
-        lambda block, written: written | gains[block],
-        (lambda one, other: one & other) if every_path else (lambda one, other: one | other),
-    )
+
+    def over(block: int, written: int) -> int:
+        for pc, instruction in subject.flow.blocks[block].instructions:
+            writes = subject.effects[pc].writes | _by_index(instruction)
+            if not every_path and subject.effects[pc].reads & ~written & VGPRS:
+                writes &= ~_carried(instruction, subject, written)[1]
+            written |= writes
+        return written
+
+    join = (lambda one, other: one & other) if every_path else (lambda one, other: one | other)
+    return forward(subject, start, over, join)

@@ -1,14 +1,16 @@
 """Results used, or overwritten, before the wait that makes them arrive; LDS and memory left pending at a barrier.
 
 For each counter the pending operations are kept by pc, with the least number of operations issued behind them on
-any path: a wait for n settles those with n or more behind them.
+any path: a wait for n settles those with n or more behind them. By LLVM's convention a function first waits for
+everything (AMDGPUUsage, "Non-Kernel Functions"): a call leaves nothing pending, and where a function begins its
+caller's loads are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.isa.effects import names
+from zinc_rt.isa.effects import SGPRS, VGPRS, names
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, counted, waits
 from zinc_rt.isa.lint.dataflow import forward
@@ -16,18 +18,22 @@ from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind
 
 Pending = dict[str, dict[int, int]]  # counter -> pc of the operation -> how many are known to be behind it
+CALLER = -1  # stands for the pc of what a function's caller has left pending
+_OF_CALLER: Pending = {LOAD: {CALLER: 0}, DS: {CALLER: 0}, KM: {CALLER: 0}}
+_WRITTEN_BY_CALLER = {LOAD: VGPRS, DS: VGPRS, KM: SGPRS}
+_CALLS = ("call", "jump_call")
 _SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst")
 _INVALIDATE, _WRITE_BACK = "global_inv", ("global_wb", "global_wbinv")
 
 
-def check_waits(subject: Subject) -> Iterator[LintFinding]:
+def check_waits(subject: Subject, *, kernel: bool = True) -> Iterator[LintFinding]:
     counts = {
         pc: found for pc, instruction in subject.at.items() if (found := counted(instruction, subject.effects[pc]))
     }
     settles = {pc: found for pc, instruction in subject.at.items() if (found := _waited(instruction))}
     publishing = _publishing(subject, counts, settles)
     said: set[tuple[str, int]] = set()
-    for pc, state in _states(subject, counts, settles).items():
+    for pc, state in _states(subject, counts, settles, kernel).items():
         for finding in _block(subject, pc, state, counts, settles, publishing):
             key = (finding.rule, finding.producer_pc or 0)
             if key not in said:
@@ -65,7 +71,7 @@ def _publishing(subject: Subject, counts: Counts, settles: Counts) -> set[int]:
     return found
 
 
-def _states(subject: Subject, counts: Counts, settles: Counts) -> dict[int, Pending]:
+def _states(subject: Subject, counts: Counts, settles: Counts, kernel: bool) -> dict[int, Pending]:
     """What may be pending where a block begins."""
 
     def over(block: int, state: Pending) -> Pending:
@@ -77,8 +83,8 @@ def _states(subject: Subject, counts: Counts, settles: Counts) -> dict[int, Pend
                 _settle(after, settles[at])
         return after
 
-    nothing: Pending = {counter: {} for counter in COUNTERS}
-    return forward(subject, nothing, over, _merged)
+    start: Pending = {counter: {} if kernel else dict(_OF_CALLER.get(counter, {})) for counter in COUNTERS}
+    return forward(subject, start, over, _merged)
 
 
 def _issue(state: Pending, pc: int, what: tuple[tuple[str, int], ...]) -> None:
@@ -112,18 +118,19 @@ def _block(
     subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts, publishing: set[int]
 ) -> Iterator[LintFinding]:
     state = {counter: dict(waiting) for counter, waiting in state.items()}
-    results = {pc: dict(what) for pc, what in counts.items()}
+    results = {pc: dict(what) for pc, what in counts.items()} | {CALLER: _WRITTEN_BY_CALLER}
     busy = _busy(state, results)
     for pc, instruction in subject.flow.blocks[start].instructions:
         effects = subject.effects[pc]
-        if pc in settles:
-            _settle(state, settles[pc])
-            busy = _busy(state, results)
-        elif (effects.reads | effects.writes) & busy:
+        waits_first = pc in settles and instruction.row.flow not in _CALLS
+        if not waits_first and (effects.reads | effects.writes) & busy:
             for counter, waiting in state.items():
                 for producer in [p for p in waiting if results[p][counter] & (effects.reads | effects.writes)]:
                     if not _in_order(subject, pc, producer, results[producer][counter]):
                         yield _early(subject, pc, producer, counter, waiting[producer], results[producer][counter])
+        if pc in settles:
+            _settle(state, settles[pc])
+            busy = _busy(state, results)
         if instruction.mnemonic in _SIGNALS:
             yield from _at_barrier(subject, pc, state)
         elif instruction.mnemonic == _INVALIDATE:
@@ -140,7 +147,8 @@ def _in_order(subject: Subject, pc: int, producer: int, written: int) -> bool:
     """Whether the later of two LDS loads just wins: what LDS returns to a wave arrives in order. Not so on gfx12
     for vector memory, whose loads write registers in any order (LLVM, FeatureVmemWriteVgprInOrder)."""
     return (
-        subject.at[pc].encoding == subject.at[producer].encoding == "DS"
+        producer != CALLER
+        and subject.at[pc].encoding == subject.at[producer].encoding == "DS"
         and not subject.effects[pc].reads & written
     )
 
@@ -159,6 +167,9 @@ def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, 
     touched = names(read or effects.writes & written)
     needed = 0 if counter == KM else behind
     how = "read" if read else "overwritten"
+    if producer == CALLER:
+        message = f"{touched} {how} while a load of the function's caller may write it: wants s_wait_{counter} 0"
+        return subject.finding("wait", pc, message)
     return subject.finding(
         "wait",
         pc,
@@ -169,8 +180,8 @@ def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, 
 
 def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
     for producer in state[DS]:
-        instruction = subject.at[producer]
-        if instruction.encoding == "DS":
+        instruction = subject.at.get(producer)
+        if instruction is not None and instruction.encoding == "DS":
             yield subject.finding(
                 "barrier-wait",
                 pc,
@@ -225,7 +236,7 @@ def _base(instruction: Instruction) -> str | None:
 
 def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
     for producer in state[LOAD]:
-        if subject.effects[producer].writes:
+        if producer != CALLER and subject.effects[producer].writes:
             yield subject.finding(
                 "order",
                 pc,

@@ -1,0 +1,131 @@
+"""A code object's kernel on the shader engine at level full, as a launch gives it memory and arguments."""
+
+from __future__ import annotations
+
+import argparse
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from compiled_job import Job, Linked, differences
+
+from zinc_rt.commands.kernel_input import KernelInput, read_kernels
+from zinc_rt.errors import ZincError
+from zinc_rt.isa.lint import LintFinding, lint
+from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
+from zinc_rt.launching.dispatch import dispatch_packet
+from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack
+from zinc_rt.launching.values import LaunchBuffer, Value
+from zinc_rt.sim.interfaces import Fault
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
+
+FUEL = 3_000_000  # instructions of one thread, far beyond what any of the kernels takes
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A code object of one kernel: as a loader sees it, and as the lint does."""
+
+    image: CodeImage
+    kernel: CodeKernel
+    functions: tuple[KernelInput, ...]  # the kernel, and functions that the compiler left apart
+
+
+@dataclass(slots=True)
+class Ran:
+    """What came of a run: `findings` and `wrong` outputs as sentences; `stopped`: it faulted or did not end."""
+
+    findings: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    stopped: str = ""
+
+
+def binary(path: Path) -> Binary:
+    image = read_code_object(path.read_bytes(), path.name)
+    (kernel,) = image.kernels.values()
+    none = dict.fromkeys(("hex", "arch", "wave", "vgprs", "sgprs"))
+    return Binary(image, kernel, tuple(read_kernels(argparse.Namespace(files=[str(path)], **none))))
+
+
+def linted(one: Binary, changed: Mapping[int, bytes] | None = None) -> list[tuple[str, LintFinding]]:
+    """(function, finding) of the code, with these bytes of the image replaced."""
+    found = []
+    for function in one.functions:
+        section = function.section
+        code = patched(section.code, changed or {}, section.address)
+        for each in lint(code, function.target, function.limits, entry=function.entry, kernel=function.kernel):
+            found.append((function.name, each))
+    return found
+
+
+def patched(code: bytes, changed: Mapping[int, bytes], address: int = 0) -> bytes:
+    made = bytearray(code)
+    for at, content in changed.items():
+        if 0 <= at - address < len(made):
+            made[at - address : at - address + len(content)] = content
+    return bytes(made)
+
+
+def run(one: Binary, job: Job, *, changed: Mapping[int, bytes] | None = None, lds_bytes: int | None = None) -> Ran:
+    """The job on the kernel, with these bytes of the image replaced and, if given, another size of LDS."""
+    kernel = one.kernel
+    device = EngineDevice(level="full", fuel=FUEL)
+    buffers: dict[str, int] = {}
+    values: dict[str, Value] = {}
+    for place, argument in enumerate(job.args):
+        name = f"argument {place}"
+        if isinstance(argument, Linked):
+            buffers[name] = argument.place(device.place)
+        elif isinstance(argument, np.ndarray):
+            buffers[name] = device.place(argument, name)
+        else:
+            values[name] = argument
+            continue
+        values[name] = LaunchBuffer(np.zeros(0, np.uint8))
+    shape = LaunchShape(_triple(job.groups), _triple(job.threads), 1)
+    named = kernel.shown
+    matched = match(kernel, {(each.name or key): values[key] for each, key in zip(named, values, strict=True)})
+    addresses = {name: buffers[key] for (_, name, _), key in zip(matched, values, strict=True) if key in buffers}
+    segment, group_bytes = pack(kernel, matched, addresses, shape)
+    block = np.frombuffer(segment + bytes(-len(segment) % 8), np.uint8).copy()
+    kernarg_va = device.place(block, "kernarg", write=False) if segment else 0
+    packet = np.frombuffer(dispatch_packet(kernel, 0, kernarg_va, shape, group_bytes), np.uint8)
+    user = _user_data(kernel, kernarg_va, device.place(packet, "dispatch packet", write=False))
+    ran = Ran()
+    try:
+        told = device.run(
+            patched(one.image.image, changed or {}),
+            entry=kernel.entry_at,
+            groups=shape.grid,
+            threads=shape.block,
+            wave=kernel.wave,
+            user_data=user,
+            lds_bytes=group_bytes if lds_bytes is None else lds_bytes,
+            scratch_bytes=kernel.private_bytes,
+            vgprs=((kernel.rsrc1 & 63) + 1) * (8 if kernel.wave == 32 else 4),
+            mode=kernel.rsrc1 >> 12 & 0xFF,
+            name=kernel.name,
+        )
+        ran.findings = [f"{each.rule}: {each.sentence}" for each in told]
+    except Fault as fault:
+        ran.stopped = str(fault)
+    except ZincError as error:
+        ran.stopped = str(error)
+    ran.wrong = differences(job)
+    return ran
+
+
+def _user_data(kernel: CodeKernel, kernarg_va: int, packet_va: int) -> tuple[int, ...]:
+    """User SGPRs in the order of kernel_code_properties (LLVM AMDGPUUsage)."""
+    values = {1: packet_va, 3: kernarg_va, 6: kernel.private_bytes}
+    found: list[int] = []
+    for bit, words in ((0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)):
+        if kernel.properties >> bit & 1:
+            found += struct.unpack(f"<{words}I", values.get(bit, 0).to_bytes(4 * words, "little"))
+    return tuple(found)
+
+
+def _triple(sizes: int | Triple) -> Triple:
+    return sizes if isinstance(sizes, tuple) else (sizes, 1, 1)

@@ -1,0 +1,126 @@
+"""One source as many kernel binaries: every compiler that is here, O1 to O3, both wave sizes; built once and kept.
+
+A binary lies in the cache folder under the hash of its source, its flags and its compiler's version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from zinc_rt.files import cache_folder
+
+HERE = Path(__file__).parent
+OPENCL = HERE / "opencl"
+C_KERNELS = HERE.parent / "sim" / "shader" / "c_kernels"
+HEADERS = (C_KERNELS / "gpu.h", OPENCL / "gpu.h")
+LEVELS, WAVES = (1, 2, 3), (32, 64)
+TARGET = ("--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-nogpulib", "-ffp-contract=off", "-w")
+# clang 19 takes this attribute for OpenCL only.
+C_OF_19 = ("-Damdgpu_flat_work_group_size(least,most)=unused",)
+LANGUAGE = {".c": ("-std=gnu17", "-fvisibility=hidden"), ".cl": ("-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc")}
+ONLY_WAVE = {"wave_ops64": 64, "wave_ops": 32, "matrix_cores": 32}  # sources that are written for one size
+# Recursion and calls by pointer: stacks of a size that no metadata tells.
+DYNAMIC_STACK = ("recursion", "dynamic_stack", "function_table")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    name: str
+    clang: tuple[str, ...]
+    linker: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A kernel binary: a source, and how it is compiled."""
+
+    source: Path
+    compiler: Compiler
+    level: int
+    wave: int
+
+    @property
+    def name(self) -> str:
+        return self.source.stem
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}-{self.compiler.name}-O{self.level}-wave{self.wave}"
+
+
+@cache
+def compilers() -> tuple[Compiler, ...]:
+    """Those of this machine: Debian's clang-19 with its ld.lld-19, and the clang that comes with ziglang."""
+    found = []
+    if shutil.which("clang-19") and shutil.which("ld.lld-19"):
+        found.append(Compiler("clang-19", ("clang-19",), ("ld.lld-19",)))
+    if find_spec("ziglang") is not None:
+        zig = (sys.executable, "-m", "ziglang")
+        found.append(Compiler("zig", (*zig, "clang"), (*zig, "ld.lld")))
+    return tuple(found)
+
+
+def sources() -> list[Path]:
+    return sorted([*C_KERNELS.glob("*.c"), *OPENCL.glob("*.cl")], key=lambda path: path.stem)
+
+
+def variants() -> list[Variant]:
+    """Every one that can be made, those of one source together."""
+    return [
+        Variant(source, compiler, level, wave)
+        for source in sources()
+        for compiler in compilers()
+        for level in LEVELS
+        for wave in WAVES
+        if ONLY_WAVE.get(source.stem, wave) == wave and source.stem not in DYNAMIC_STACK
+    ]
+
+
+def spread(each: int) -> list[Variant]:
+    """`each` variants of every source, so that all compilers, levels and wave sizes come in turn."""
+    by_source: dict[Path, list[Variant]] = {}
+    for variant in variants():
+        by_source.setdefault(variant.source, []).append(variant)
+    return [
+        of_one[(7 * number + 5 * turn) % len(of_one)]
+        for number, of_one in enumerate(by_source.values())
+        for turn in range(min(each, len(of_one)))
+    ]
+
+
+@cache
+def _version(compiler: Compiler) -> str:
+    return subprocess.run([*compiler.clang, "--version"], capture_output=True, text=True, check=True).stdout
+
+
+def code_object(variant: Variant) -> Path:
+    """The linked code object's file. Raises RuntimeError with the compiler's words."""
+    flags = [*TARGET, *LANGUAGE[variant.source.suffix], f"-O{variant.level}", f"-DWAVE={variant.wave}"]
+    flags += C_OF_19 if variant.compiler.name == "clang-19" and variant.source.suffix == ".c" else ()
+    flags += ["-mwavefrontsize64"] if variant.wave == 64 else []
+    told = hashlib.sha256(_version(variant.compiler).encode() + " ".join(flags).encode())
+    for path in (variant.source, *HEADERS):
+        told.update(path.read_bytes())
+    kept = cache_folder() / "compiled-corpus" / f"{variant.key}-{told.hexdigest()[:16]}.co"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+            item, linked = f"{folder}/k.o", f"{folder}/k.co"
+            _run([*variant.compiler.clang, *flags, "-c", str(variant.source), "-o", item], variant)
+            _run([*variant.compiler.linker, "-shared", item, "-o", linked], variant)
+            Path(linked).replace(kept)
+    return kept
+
+
+def _run(command: list[str], variant: Variant) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{variant.key}: {done.stderr[:2000]}")
