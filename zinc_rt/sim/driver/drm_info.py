@@ -13,6 +13,9 @@ from zinc_rt.sim.memory.buffers import Heap
 from zinc_rt.sim.memory.vm import VA_HOLE_END, VA_HOLE_START, VA_TOP_RESERVED
 from zinc_rt.sim.tables import amdgpu
 
+GB_ADDR_CONFIG = (
+    0x263E  # dword offset: GC's first segment 0x1260 + 0x13DE (gc_11_0_0_offset.h, gc_12_0_0_offset.h)
+)
 VA_OFFSET = 0x200000  # AMDGPU_VA_RESERVED_BOTTOM, rounded as INFO reports it
 USERQ_SLOTS_PER_PIPE = 2  # MES' HQD mask with user_queue=1: 0xC of four a pipe
 _IPS = (amdgpu.AMDGPU_HW_IP_GFX, amdgpu.AMDGPU_HW_IP_COMPUTE, amdgpu.AMDGPU_HW_IP_DMA)
@@ -170,6 +173,13 @@ def _count(call: IoctlCall, file: DrmFile) -> bytes:
     return _u32(file.gpu.chip.sdma_engines if call.arg["hw_ip_type"] == amdgpu.AMDGPU_HW_IP_DMA else 1)
 
 
+def _register(call: IoctlCall, file: DrmFile) -> bytes:
+    """One that drivers may read (soc21_read_register, soc24_read_register); libdrm asks for it as it opens a GPU."""
+    if (call.arg["dword_offset"], call.arg["count"]) != (GB_ADDR_CONFIG, 1):
+        raise OSError(errno.EFAULT, "of the registers that may be read only GB_ADDR_CONFIG is simulated")
+    return _u32(file.gpu.chip.gb_addr_config)
+
+
 QUERIES: dict[int, Answer] = {
     amdgpu.AMDGPU_INFO_ACCEL_WORKING: lambda call, file: _u32(1),
     amdgpu.AMDGPU_INFO_HW_IP_INFO: _hw_ip,
@@ -179,6 +189,7 @@ QUERIES: dict[int, Answer] = {
     amdgpu.AMDGPU_INFO_VRAM_USAGE: lambda call, file: _u64(file.gpu.memory.used[Heap.VRAM]),
     amdgpu.AMDGPU_INFO_GTT_USAGE: lambda call, file: _u64(file.gpu.memory.used[Heap.GTT]),
     amdgpu.AMDGPU_INFO_VRAM_GTT: _vram_gtt,
+    amdgpu.AMDGPU_INFO_READ_MMR_REG: _register,
     amdgpu.AMDGPU_INFO_DEV_INFO: _device,
     amdgpu.AMDGPU_INFO_VIS_VRAM_USAGE: lambda call, file: _u64(
         min(file.gpu.memory.used[Heap.VRAM], file.gpu.memory.bar_bytes)

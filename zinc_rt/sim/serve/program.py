@@ -34,26 +34,29 @@ def library() -> Path:
     built = cache_folder() / "preload" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
     if built.is_file():
         return built
-    compiler = _compiler()
+    words = compiler()
+    if words is None:
+        raise NothingRan("no C compiler: cc, gcc, clang or zig", next="pip install 'zinc-rt[asm]'")
     built.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=built.parent) as folder:
         made = Path(folder) / "preload.so"
         files = [str(each) for each in sources if each.suffix == ".c"]
-        words = [*compiler, *FLAGS, *files, "-o", str(made), "-ldl"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        line = [*words, *FLAGS, *files, "-o", str(made), "-ldl"]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise InputError(f"{' '.join(compiler)} does not compile {SOURCES.name}: {done.stderr.strip()[:500]}")
+            raise InputError(f"{' '.join(words)} does not compile {SOURCES.name}: {done.stderr.strip()[:500]}")
         made.replace(built)
     return built
 
 
-def _compiler() -> list[str]:
+def compiler() -> list[str] | None:
+    """The words that begin its line."""
     for name in ("cc", "gcc", "clang"):
         if found := shutil.which(name):
             return [found]
     if find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc"]
-    raise NothingRan("no C compiler: cc, gcc, clang or zig", next="pip install 'zinc-rt[asm]'")
+    return None
 
 
 def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | None = None) -> int:
