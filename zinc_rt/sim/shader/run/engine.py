@@ -134,7 +134,7 @@ class GfxEngine:
             level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
         )
         self._behaviour, self._processors = behaviour, tuple(processors)
-        self.kernels = CompiledKernels() if kernels is None else kernels
+        self.kernels = CompiledKernels(quick=True) if kernels is None else kernels
         self._seed = perturb
         self._cache_seed, self._vgpr_seed = caches, vgpr_seed
         self._wave_threads = WaveThreads(1 if caches is not None else threads or len(os.sched_getaffinity(0)))
@@ -280,7 +280,9 @@ class GfxEngine:
             *[registers.get(each, 0) for each in _REGISTERS], dispatch.queue.extra.get("cu_mask", 0),
         )  # fmt: skip
         idle = self._idle.get(key)
-        run = idle.pop() if idle else self._made(dispatch, code)
+        run = idle.pop() if idle else None
+        if run is None or self.kernels.outdated(run.kernel):
+            run = self._made(dispatch, code)
         memory = self._memory(dispatch.space)
         table = memory.ranges.table()
         watched = self._watchpoints.get(dispatch.space)
