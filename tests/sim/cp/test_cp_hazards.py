@@ -249,12 +249,30 @@ def test_two_queues_need_a_fence_a_semaphore_or_the_host_between_them():
 
 
 def test_a_host_that_waited_for_the_fence_has_ordered_two_queues():
-    for fenced, rules in ((False, [BARRIER]), (True, [])):
+    written = WriteData(FENCE, (1,))
+    for ends, rules in (
+        ([], [BARRIER]),
+        ([fence(1)], []),
+        ([*FLUSH, written], []),
+        ([written], [BARRIER]),  # the CP had not waited for the waves itself
+        ([*FLUSH, AtomicMem(FENCE, 1, 15)], []),
+    ):
         bench = bench_with()
         one, two = bench.queue(), bench.queue()
-        one.submit(*SETUP, *shader(A, B), *([fence(1)] if fenced else []))
+        one.submit(*SETUP, *shader(A, B), *ends)
         two.submit(*SETUP, *inv(**V), *shader(B, C))
-        assert bench.kmd.rules() == rules
+        assert bench.kmd.rules() == rules, ends
+
+
+def test_a_doorbell_rung_before_the_fence_fired_orders_nothing():
+    for ends in ([fence(1)], [*FLUSH, WriteData(FENCE, (1,))]):
+        bench = bench_with()
+        one, two = bench.queue(), bench.queue()
+        two.submit(*SETUP, *inv(**V), *shader(B, C), run=False)
+        one.submit(*SETUP, *shader(A, B), *ends, run=False)
+        bench.run()
+        bench.run()
+        assert bench.kmd.rules() == [BARRIER]
 
 
 def test_queues_of_different_processes_never_meet():
