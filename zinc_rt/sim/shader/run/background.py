@@ -14,8 +14,10 @@ WORKER = "zinc_rt.sim.shader.run.compile_workers"
 
 
 class Background:
-    """One process at a time, at low priority; it ends with this one. What it compiled is in the cache, and where it
-    failed nothing is: the kernel stays as it is."""
+    """One process at a time, at low priority; it ends with this one. What it compiled is in the cache.
+
+    Where it failed nothing is in the cache, and the kernel stays as it is: no error.
+    """
 
     def __init__(self, cache: ObjectCache) -> None:
         self._cache = cache

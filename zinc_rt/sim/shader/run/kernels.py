@@ -1,7 +1,7 @@
 """Kernels ready to run: machine code translated, compiled and loaded, remembered in memory and on disk.
 
-A kernel that nobody prepared is compiled quickly, so that its first result comes soon; once it has run for HOT_SECONDS
-another process compiles it well, and later launches run that.
+A kernel that nobody prepared is compiled quickly, so that its first result comes soon; once it has run for
+HOT_SECONDS another process compiles it well, and later launches run that.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes
 from zinc_rt.sim.shader.translate.translation import translate
 
 HOT_SECONDS = 0.25  # of running quick code: about what compiling well costs
+KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a minute
 
 
 def variant_for(launch: LaunchSetup, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
@@ -98,6 +99,8 @@ class CompiledKernels:
         found = self._known.get(variant)
         if found is None:
             found = self._known[variant] = self._load(variant)
+            if len(self._known) > KEPT_KERNELS:
+                self._known.pop(next(iter(self._known)), None)  # the oldest; the disk has it still
         elif found.quick and found.seconds >= HOT_SECONDS:
             found = self._known[variant] = self._better(found) or found
         return found
