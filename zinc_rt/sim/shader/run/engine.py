@@ -464,7 +464,18 @@ def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> None:
     """
     room = dispatch.register(TMPRING_SIZE) & 0xFFF
     for number, data in enumerate(itertools.islice(run.scratch_left(), room)):
-        dispatch.space.write(dispatch.scratch_va + number * len(data), data)
+        if data.count(0) == len(data):
+            continue  # no wave stored anything
+        try:
+            dispatch.space.write(dispatch.scratch_va + number * len(data), data)
+        except Fault as fault:
+            near = dispatch.space.nearby(fault.va)
+            dispatch.report(
+                "page-fault",
+                f"{dispatch.label}: waves store to scratch at 0x{fault.va:x}: {fault.why}; {near}",
+                fault=DevicePageFault(fault.va, "scratch store", fault.why, near, dispatch.label),
+            )
+            raise
 
 
 def _identity(run: LaunchRun) -> tuple[bytes, int]:
