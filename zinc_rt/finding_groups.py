@@ -25,7 +25,8 @@ class Told(Protocol):
 class FindingGroup:
     """Findings of one rule at one place, and the first of them in full. `kernel`, `pc`, `instruction`: of code,
     else "", None, "". `error`: silicon would stop or fault. `count`: as far as the device told; of one instruction
-    it tells a few each launch and how many there were besides."""
+    it tells a few each launch and how many there were besides. Of the first: `workgroup` (x, y, z), `wave` in it,
+    `lanes` a bit each, `address` the first lane's; None and 0 where there is none."""
 
     rule: str
     count: int
@@ -34,6 +35,10 @@ class FindingGroup:
     kernel: str = ""
     pc: int | None = None
     instruction: str = ""
+    workgroup: tuple[int, int, int] | None = None
+    wave: int | None = None
+    lanes: int = 0
+    address: int | None = None
 
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
@@ -56,5 +61,7 @@ def _group(findings: list[Told]) -> FindingGroup:
     more = [_MORE.search(each.sentence) for each in findings]
     count = sum(1 if each is None else int(each[1]) for each in more)
     error = any(each.severity.value == "error" for each in findings)
-    where = (place.kernel, place.pc, place.instruction) if place is not None else ("", None, "")
+    if place is None:
+        return FindingGroup(first.rule, count, first.sentence, error)
+    where = (place.kernel, place.pc, place.instruction, place.group, place.wave, place.lanes, place.address)
     return FindingGroup(first.rule, count, first.sentence, error, *where)

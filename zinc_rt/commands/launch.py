@@ -118,7 +118,8 @@ def _body(arguments: argparse.Namespace) -> int:
         )
     except LaunchStopped as stop:
         _show_findings(stop.findings, out)
-        report.results.append(Result(name, "launch", "fail", reason=str(stop)))
+        told = {"findings": [asdict(each) for each in stop.findings]}
+        report.results.append(Result(name, "launch", "fail", reason=str(stop), measure=told))
         terminal.show(f"FAIL  {stop}", out=out)
         return finish(report, arguments)
     report.device = done.device
