@@ -14,6 +14,7 @@ from compiled_job import Job, Linked, differences
 from zinc_rt.commands.kernel_input import KernelInput, read_kernels
 from zinc_rt.errors import ZincError
 from zinc_rt.isa.lint import LintFinding, lint
+from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import dispatch_packet
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack
@@ -56,7 +57,8 @@ def linted(one: Binary, changed: Mapping[int, bytes] | None = None) -> list[tupl
         section = function.section
         code = patched(section.code, changed or {}, section.address)
         for each in lint(code, function.target, function.limits, entry=function.entry, kernel=function.kernel):
-            found.append((function.name, each))
+            if not is_remark(each.rule, function.compiler):
+                found.append((function.name, each))
     return found
 
 
