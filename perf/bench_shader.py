@@ -172,9 +172,10 @@ def test_matvec_in_c(benchmark: Any) -> None:
     benchmark(Matvec("off").in_c)
 
 
+@pytest.mark.parametrize("level", ["fast", "full"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_threads(threads: int, benchmark: Any) -> None:
-    benchmark(Matvec("fast", threads, TOKENS))
+def test_threads(threads: int, level: str, benchmark: Any) -> None:
+    benchmark(Matvec(level, threads, TOKENS))
 
 
 def test_an_empty_dispatch(benchmark: Any) -> None:
@@ -202,9 +203,10 @@ def main() -> None:
         assert np.array_equal(matvec.y[0].view(np.uint32), matvec.in_c().view(np.uint32)), "not what C says"
         mine, c = paired(matvec, matvec.in_c)
         print(f"{'level ' + level:28} {mine * 1e6:9.0f} µs   C {c * 1e6:7.0f} µs   {c / mine:6.1%} of C")
-    one, several = paired(Matvec("fast", 1, TOKENS), Matvec("fast", threads, TOKENS))
-    name = f"{threads} threads, {TOKENS} tokens, fast"
-    print(f"{name:28} {several * 1e6:9.0f} µs   {one / several:6.2f} times one thread")
+    for level in ("fast", "full"):
+        one, several = paired(Matvec(level, 1, TOKENS), Matvec(level, threads, TOKENS))
+        name = f"{threads} threads, {TOKENS} tokens, {level}"
+        print(f"{name:28} {several * 1e6:9.0f} µs   {one / several:6.2f} times one thread")
     wanted = largest()
     start = time.perf_counter()
     payload = compiled(wanted)

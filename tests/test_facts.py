@@ -60,9 +60,10 @@ REFUSE = {
     "driver/userq_state": "ioctl/DRM_IOCTL_AMDGPU_USERQ",
     "memory/vm": "ioctl/DRM_IOCTL_AMDGPU_GEM_VA",
 }
-TRANSPORT = {
-    f"serve/{name}" for name in ("client", "operations", "process_memory", "remote_memory", "shared_pages")
-}  # no rule of any kernel
+TRANSPORT = {  # no rule of any kernel
+    "file_layer",
+    *(f"serve/{name}" for name in ("client", "operations", "process_memory", "remote_memory", "shared_pages")),
+}
 
 
 @cache

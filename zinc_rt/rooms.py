@@ -43,7 +43,7 @@ _HOST = (
     "sim kmd pm4 isa facts checked file_lock gpu_lock arguments terminal command_observer cli commands report "
     "code_version rooms host"
 )
-_ALL = f"{_ENGINE} llm launching batching text sched serve spirv {_HOST}"
+_ALL = f"{_ENGINE} llm launching finding_groups batching text sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
     # what a model is and what computes it
@@ -81,13 +81,15 @@ ROOMS: dict[str, Room] = {
     "generate": _room(_ENGINE, computes=True),
     "text": _room("model"),
     "batching": _room(f"{_ENGINE} sampling text sched code_version"),
-    "launching": _room("devices backends kmd pm4 isa sim arguments gpu_lock"),  # code that others compiled
+    # code that others compiled
+    "launching": _room("devices backends kmd pm4 isa sim arguments gpu_lock finding_groups"),
     "llm": _room(f"{_ENGINE} sched batching"),
     # many requests
     "sched": _room("exec mem ir sampling file_lock"),
     "serve": _room(f"{_ENGINE} sched sampling text batching llm report arguments terminal"),
     # what people use
     "report": _room(),
+    "finding_groups": _room(),
     "junit": _room("report"),
     "rooms": _room(),
     "host": _room("backends"),

@@ -17,3 +17,13 @@ __attribute__((amdgpu_kernel, aligned(0x40000))) void far(GLOBAL int *out, int n
   int i = __builtin_amdgcn_workitem_id_x();
   out[i] = twice(n, i);
 }
+
+// lane `at` stores to address 0
+__attribute__((amdgpu_kernel)) void null(int at) {
+  if (__builtin_amdgcn_workitem_id_x() == (unsigned)at) *(volatile GLOBAL int *)0 = at;
+}
+
+// waits for somebody else's flag
+__attribute__((amdgpu_kernel)) void spin(GLOBAL int *flag) {
+  while (!__scoped_atomic_load_n(flag, __ATOMIC_RELAXED, __MEMORY_SCOPE_SYSTEM)) __builtin_amdgcn_s_sleep(1);
+}

@@ -169,19 +169,22 @@ STREAMS = (
         "amd_ip_blocks.c, gfx_ring_const_fill; bit 31 is CP_SYNC of the graphics engines",
         "address 0x90000, 256 bytes of 0xDEADBEAF",
         (0xC0055000, 0xC0000000, 0xDEADBEAF, 0, 0x00090000, 0, 256),
-        (("DMA_DATA", {"src_sel": 2, "dst_sel": 0, "src": 0xDEADBEAF, "dst": DATA, "byte_count": 256}),),
+        (
+            (
+                "DMA_DATA",
+                {"src_sel": 2, "dst_sel": 0, "cp_sync": 1, "src": 0xDEADBEAF, "dst": DATA, "byte_count": 256},
+            ),
+        ),
         after={DATA: (0xDEADBEAF,) * 64 + (0,)},
-        rules=frozenset({"reserved-bits"}),
     ),
     Stream(
         "igt-copy-linear",
         "amd_ip_blocks.c, gfx_ring_copy_linear",
         "16 bytes from 0x90000 to 0x91000",
         (0xC0055000, 0x80000000, 0x00090000, 0, 0x00091000, 0, 16),
-        (("DMA_DATA", {"src_sel": 0, "dst_sel": 0, "src": DATA, "dst": OTHER, "byte_count": 16}),),
+        (("DMA_DATA", {"src_sel": 0, "dst_sel": 0, "cp_sync": 1, "src": DATA, "dst": OTHER, "byte_count": 16}),),
         before={DATA: (1, 2, 3, 4, 5)},
         after={OTHER: (1, 2, 3, 4, 0)},
-        rules=frozenset({"reserved-bits"}),
     ),
     Stream(
         "igt-atomic",

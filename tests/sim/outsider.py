@@ -26,7 +26,8 @@ WRITABLE, EXECUTABLE, PUBLIC, COHERENT, UNCACHED = 1 << 31, 1 << 30, 1 << 29, 1 
 SYSTEM = GTT | WRITABLE | EXECUTABLE | COHERENT | UNCACHED
 SIGNAL_EVENT, MEMORY_EVENT = 0, 8
 COMPLETE, TIMEOUT = 0, 1
-COMPUTE_QUEUE, SDMA_QUEUE = 0, 1
+COMPUTE_QUEUE, SDMA_QUEUE, AQL_QUEUE = 0, 1, 2
+UNIT_BYTES = {COMPUTE_QUEUE: 4, SDMA_QUEUE: 1, AQL_QUEUE: 64}  # of write pointers and doorbells
 
 
 class Wire:
@@ -173,11 +174,11 @@ class Outsider:
 
 class Queue:
     def __init__(self, client: Outsider, kind: int, old_struct: bool) -> None:
-        self.client, self.unit, self.end = client, 4 if kind == COMPUTE_QUEUE else 1, 0
+        self.client, self.unit, self.end = client, UNIT_BYTES[kind], 0
         self.ring, self.pointers = client.alloc(0x10000, SYSTEM), client.alloc(PAGE, SYSTEM)
         end_of_pipe = area = 0
         control = saved = 0
-        if kind == COMPUTE_QUEUE:
+        if kind != SDMA_QUEUE:
             control, saved, whole = client.save_area()
             end_of_pipe = client.alloc(PAGE, VRAM | WRITABLE | EXECUTABLE).va
             area = client.alloc(whole, VRAM | WRITABLE | EXECUTABLE).va

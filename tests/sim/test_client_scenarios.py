@@ -66,16 +66,18 @@ def test_scenarios_pass(run: Callable[..., Ran], program: Path, request: pytest.
     assert len(names) == len(set(names)) == SCENARIOS and set(names) > LONG
     chosen = set(names) - (set() if request.config.getoption("--slow") else LONG)
     ran = run(["--sanitizer", "full"], *chosen)
-    assert (ran.failed, ran.skipped) == (set(), set())
+    assert (ran.failed, ran.skipped, ran.findings) == (set(), set(), {})
     assert ran.passed == chosen
 
 
 @needs_cc
 @pytest.mark.slow
-@pytest.mark.parametrize("level", ["off", "full"])
-def test_scenarios_pass_with_the_rounds_of_the_corpus(run: Callable[..., Ran], level: str) -> None:
-    ran = run(["--sanitizer", level], "--long")
-    assert (ran.failed, ran.skipped) == (set(), set())
+@pytest.mark.parametrize(
+    "options", [["--sanitizer", "off"], ["--sanitizer", "full"], ["--reorder", "3"]], ids=lambda each: each[-1]
+)
+def test_scenarios_pass_with_the_rounds_of_the_corpus(run: Callable[..., Ran], options: list[str]) -> None:
+    ran = run(options, "--long")
+    assert (ran.failed, ran.skipped, ran.findings) == (set(), set(), {})
     assert len(ran.passed) == SCENARIOS
 
 

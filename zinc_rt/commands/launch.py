@@ -13,8 +13,9 @@ from zinc_rt.commands.output import add_json, begin, finish, output_stream
 from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
+    from zinc_rt.finding_groups import FindingGroup
     from zinc_rt.launching.expect import ExpectedOutput
-    from zinc_rt.launching.launch import FindingGroup, Launched
+    from zinc_rt.launching.launch import Launched
     from zinc_rt.report import Result
 
 ARG_HELP = (
@@ -117,7 +118,8 @@ def _body(arguments: argparse.Namespace) -> int:
         )
     except LaunchStopped as stop:
         _show_findings(stop.findings, out)
-        report.results.append(Result(name, "launch", "fail", reason=str(stop)))
+        told = {"findings": [asdict(each) for each in stop.findings]}
+        report.results.append(Result(name, "launch", "fail", reason=str(stop), measure=told))
         terminal.show(f"FAIL  {stop}", out=out)
         return finish(report, arguments)
     report.device = done.device

@@ -11,9 +11,7 @@ from zinc_rt.commands.output import add_json, begin, finish, output_stream
 from zinc_rt.sim.serve import server
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from zinc_rt.sim.interfaces import DeviceFinding
+    from zinc_rt.finding_groups import FindingGroup
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,10 +34,11 @@ def _body(arguments: argparse.Namespace) -> int:
 def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     import os
     import sys
-    from dataclasses import fields
+    from dataclasses import asdict, fields
 
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
+    from zinc_rt.finding_groups import grouped
     from zinc_rt.report import Report, Result
     from zinc_rt.sim.machine_options import MachineOptions
     from zinc_rt.sim.serve.client import SimClient
@@ -55,10 +54,10 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
     try:
         code = run_program(words, client, stdout=output_stream(arguments))
-        found = _grouped(client.findings())
+        found = grouped(client.findings())
         report.device = {"simulated": True, **client.device}
-        report.details = {"exit_code": code, "findings": found, "dmesg": client.dmesg()}
-        reason = "; ".join(f"{each['count']} x {each['rule']}" for each in found)
+        report.details = {"exit_code": code, "findings": [asdict(each) for each in found], "dmesg": client.dmesg()}
+        reason = "; ".join(f"{each.count} x {each.rule}" for each in found)
         report.results.append(Result(words[0], "program", "fail" if code else "pass", reason=reason))
         _show(found, sys.stderr)
         finish(report, arguments)
@@ -67,19 +66,8 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
         client.close_all()
 
 
-def _grouped(findings: Sequence[DeviceFinding]) -> list[dict[str, object]]:
-    """By rule, in the order in which they were met."""
-    rules: dict[str, list[DeviceFinding]] = {}
-    for each in findings:
-        rules.setdefault(each.rule, []).append(each)
-    return [
-        {"rule": rule, "count": len(all_), "severity": all_[0].severity.value, "first": all_[0].sentence}
-        for rule, all_ in rules.items()
-    ]
-
-
-def _show(found: list[dict[str, object]], out: TextIO) -> None:
-    terminal.show(*[f"zinc-rt sim: {each['count']} x {each['rule']}: {each['first']}" for each in found], out=out)
+def _show(found: tuple[FindingGroup, ...], out: TextIO) -> None:
+    terminal.show(*[f"zinc-rt sim: {each.count} x {each.rule}: {each.first}" for each in found], out=out)
 
 
 main = Command("sim", parser, _body, before_another=("--",))

@@ -25,6 +25,7 @@ _FUNCTION = 2  # STT_FUNC
 # EF_AMDGPU_MACH of e_flags (llvm/BinaryFormat/ELF.h)
 _MACHINES = {
     0x41: "gfx1100", 0x46: "gfx1101", 0x47: "gfx1102", 0x44: "gfx1103", 0x48: "gfx1200", 0x4E: "gfx1201",
+    0x54: "gfx11-generic", 0x59: "gfx12-generic",
 }  # fmt: skip
 
 

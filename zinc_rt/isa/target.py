@@ -8,6 +8,7 @@ from zinc_rt.errors import UnsupportedError, UsageError
 
 GENERATIONS = {
     "gfx1100": 11, "gfx1101": 11, "gfx1102": 11, "gfx1103": 11, "gfx1200": 12, "gfx1201": 12,
+    "gfx11-generic": 11, "gfx12-generic": 12,
 }  # fmt: skip
 
 

@@ -154,9 +154,10 @@ def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source
     at = symbols.get(symbol, -1)
     if not 0 <= at <= len(image) - _DESCRIPTOR.size:
         raise InputError(f"{source}: {symbol} lies nowhere in its segments")
-    _, _, _, entry, rsrc3, rsrc1, rsrc2, properties, preload = _DESCRIPTOR.unpack_from(image, at)
+    _, _, described, entry, rsrc3, rsrc1, rsrc2, properties, preload = _DESCRIPTOR.unpack_from(image, at)
     if not 0 <= at + entry < len(image):
         raise InputError(f"{source}: the entry of {name} lies nowhere in its segments")
+    kernarg = described or kernarg  # what hardware is told; version 2 descriptors leave it 0
     stack = bool(about.get(".uses_dynamic_stack"))
     return CodeKernel(
         name, arguments, kernarg, group, private, stack, at, at + entry, rsrc1, rsrc2, rsrc3, properties, preload

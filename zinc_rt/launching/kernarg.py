@@ -103,14 +103,21 @@ def refuse_unsupported(kernel: CodeKernel) -> None:
         raise InputError(f"{kernel.name} has a stack without a known size (recursion, calls by pointer)")
 
 
+SEGMENT_ALIGNMENT = 16  # at least, of any kernarg segment: LLVM AMDGPUUsage, "Kernel Argument Segment"
+
+
 def pack(
     kernel: CodeKernel,
     matched: list[tuple[KernelArgument, str, Value]],
     addresses: Mapping[str, int],
     shape: LaunchShape,
 ) -> tuple[bytes, int]:
-    """(the segment, bytes of LDS of a workgroup). `addresses`: the VA of each buffer by the name given."""
-    data = bytearray(kernel.kernarg_bytes)
+    """(the segment, bytes of LDS of a workgroup). `addresses`: the VA of each buffer by the name given.
+
+    The segment ends at its alignment: compilers widen a scalar load as far as the address is known to be aligned,
+    so that a load of 12 bytes may be one of 16 and read past the last argument.
+    """
+    data = bytearray(-(-kernel.kernarg_bytes // SEGMENT_ALIGNMENT) * SEGMENT_ALIGNMENT)
     lds_bytes = kernel.group_bytes
     for wanted, name, value in matched:
         if isinstance(value, LaunchBuffer):

@@ -15,6 +15,8 @@ from zinc_rt import gpu_lock
 from zinc_rt.arguments import meant
 from zinc_rt.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.errors import CheckFailed, InputError, UsageError
+from zinc_rt.finding_groups import FindingGroup, grouped
+from zinc_rt.isa.target import GENERATIONS
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.kfd import KfdProcess
@@ -24,17 +26,7 @@ from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
 from zinc_rt.launching.values import LaunchBuffer, Value
 
-SIMULATED = ("gfx1201", "gfx1200")  # whose code the shader engine runs
-
-
-@dataclass(frozen=True, slots=True)
-class FindingGroup:
-    """Findings of one rule, and the first of them. `error`: silicon would stop or fault."""
-
-    rule: str
-    count: int
-    first: str
-    error: bool
+SIMULATED = ("gfx1201", "gfx1200", "gfx12-generic")  # whose code the shader engine runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +107,8 @@ def launch(
                         if isinstance(value, LaunchBuffer) and value.out
                     }
         except CheckFailed as stop:
+            if side is not None:
+                side.tell_unfinished()
             raise LaunchStopped(f"{wanted.name}: {stop}", _groups(side, before)) from None
         about = {"name": node.name, "arch": node.arch, "simulated": driver.simulated}
         return Launched(outputs, _groups(side, before), tuple(seconds), about)
@@ -162,8 +156,12 @@ def _simulated(arch: str, source: str, sanitizer: str, undo: ExitStack) -> Drive
     from zinc_rt.sim.serve.client import SimClient
 
     if arch not in SIMULATED:
-        raise InputError(f"{source}: code for {arch}; simulated devices run {', '.join(SIMULATED)}")
-    client = SimClient(name=f"launch-{os.getpid()}-{arch}", chip=arch, sanitizer=sanitizer)
+        raise InputError(
+            f"{source}: code for {arch}; simulated devices run no waves of it, but of {', '.join(SIMULATED)}",
+            next="compile with -mcpu=gfx1201, or --device hw on a machine with that chip",
+        )
+    chip = "gfx1201" if arch.endswith("-generic") else arch
+    client = SimClient(name=f"launch-{os.getpid()}-{chip}", chip=chip, sanitizer=sanitizer)
     undo.callback(client.close_all)
     return client
 
@@ -171,10 +169,15 @@ def _simulated(arch: str, source: str, sanitizer: str, undo: ExitStack) -> Drive
 def _gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
     found = [(gpu, gpu.node) for gpu in find_gpus(driver).gpus if gpu.node is not None]
     for gpu, node in found:
-        if node.arch == arch:
+        if node.arch == arch or _of_family(node.arch, arch):
             return gpu, node
     here = ", ".join(node.arch for _, node in found) or "none"
     raise InputError(f"{source}: code for {arch}, and the GPU here is {here}", next=f"compile with -mcpu={here}")
+
+
+def _of_family(chip: str, arch: str) -> bool:
+    """Whether it is generic code (gfx12-generic) for a family that the chip is of."""
+    return arch.endswith("-generic") and chip in GENERATIONS and GENERATIONS[chip] == GENERATIONS.get(arch)
 
 
 def _stopped(side: SideChannel | None, before: int) -> str:
@@ -185,10 +188,4 @@ def _stopped(side: SideChannel | None, before: int) -> str:
 
 
 def _groups(side: SideChannel | None, before: int) -> tuple[FindingGroup, ...]:
-    by_rule: dict[str, list[Any]] = {}
-    for each in side.findings()[before:] if side is not None else ():
-        by_rule.setdefault(each.rule, []).append(each)
-    return tuple(
-        FindingGroup(rule, len(all_), all_[0].sentence, any(each.severity.value == "error" for each in all_))
-        for rule, all_ in by_rule.items()
-    )
+    return grouped(side.findings()[before:]) if side is not None else ()

@@ -110,6 +110,13 @@ STREAMS: list[tuple[str, Sequence[Packet], list[str]]] = [
     ("DMA, fence, wait", [DmaData(A, B, SIZE), *TINYGRAD, *shader(B, C)], []),
     ("DMA then DMA", [DmaData(A, B, SIZE), DmaData(B, C, SIZE)], [BARRIER]),
     ("DMA then DMA with raw_wait", [DmaData(A, B, SIZE), DmaData(B, C, SIZE, raw_wait=1)], []),
+    ("DMA with CP_SYNC then COPY_DATA", [DmaData(A, B, SIZE, cp_sync=1), CopyData(B, C)], []),
+    (
+        "DMA, 0 bytes with CP_SYNC, shader",
+        [DmaData(A, B, SIZE), DmaData(A, B, 0, cp_sync=1), *inv(**V), *shader(B, C)],
+        [],
+    ),
+    ("DMA with CP_SYNC of a running shader's output", [*shader(A, B), DmaData(B, C, SIZE, cp_sync=1)], [BARRIER]),
     ("DMA with cp_sync then DMA", [DmaData(A, B, SIZE, cp_sync=1), DmaData(B, C, SIZE)], []),
     ("DMA then DMA with cp_sync", [DmaData(A, B, SIZE), DmaData(B, C, SIZE, cp_sync=1)], [BARRIER]),
     ("shader, DMA through L2", [*shader(A, B), *FLUSH, DmaData(B, C, SIZE)], []),
@@ -242,12 +249,30 @@ def test_two_queues_need_a_fence_a_semaphore_or_the_host_between_them():
 
 
 def test_a_host_that_waited_for_the_fence_has_ordered_two_queues():
-    for fenced, rules in ((False, [BARRIER]), (True, [])):
+    written = WriteData(FENCE, (1,))
+    for ends, rules in (
+        ([], [BARRIER]),
+        ([fence(1)], []),
+        ([*FLUSH, written], []),
+        ([written], [BARRIER]),  # the CP had not waited for the waves itself
+        ([*FLUSH, AtomicMem(FENCE, 1, 15)], []),
+    ):
         bench = bench_with()
         one, two = bench.queue(), bench.queue()
-        one.submit(*SETUP, *shader(A, B), *([fence(1)] if fenced else []))
+        one.submit(*SETUP, *shader(A, B), *ends)
         two.submit(*SETUP, *inv(**V), *shader(B, C))
-        assert bench.kmd.rules() == rules
+        assert bench.kmd.rules() == rules, ends
+
+
+def test_a_doorbell_rung_before_the_fence_fired_orders_nothing():
+    for ends in ([fence(1)], [*FLUSH, WriteData(FENCE, (1,))]):
+        bench = bench_with()
+        one, two = bench.queue(), bench.queue()
+        two.submit(*SETUP, *inv(**V), *shader(B, C), run=False)
+        one.submit(*SETUP, *shader(A, B), *ends, run=False)
+        bench.run()
+        bench.run()
+        assert bench.kmd.rules() == [BARRIER]
 
 
 def test_queues_of_different_processes_never_meet():

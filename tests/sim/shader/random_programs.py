@@ -62,7 +62,9 @@ def vopc(mnemonic: str, first: int, second: int) -> int:
 
 
 def load_b128(destination: int, offset_vgpr: int, base: int, byte_offset: int) -> list[int]:
-    return [0xEE << 24 | 0x17 << 14 | base, destination, byte_offset << 8 | offset_vgpr]
+    """And the wait for it: other engines than ours take these programs too (ci/differential.py)."""
+    load = [0xEE << 24 | 0x17 << 14 | base, destination, byte_offset << 8 | offset_vgpr]
+    return [*load, sopp("s_wait_loadcnt", 0)]
 
 
 def store_b32(data: int, offset_vgpr: int, base: int, byte_offset: int) -> list[int]:

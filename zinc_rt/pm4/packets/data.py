@@ -82,7 +82,10 @@ DMA_DESTINATIONS = {0: "address", 2: "nowhere", 3: "address_l2"}
 
 @packet(0x50, dwords=7)
 class DmaData(Packet):
-    """Copy `byte_count` bytes, or fill them with the lower dword of `src`: a copy without a shader."""
+    """Copy `byte_count` bytes, or fill them with the lower dword of `src`: a copy without a shader.
+
+    `cp_sync`: the CP goes on once this and all DMA before it are done. `raw_wait`: this begins once they are.
+    """
 
     src: int = address(2)
     dst: int = address(4)
@@ -106,7 +109,7 @@ class DmaData(Packet):
             yield Access(self.dst, 4 if self.dst_fixed else self.byte_count, "write", 1, 4)
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
-        if self.byte_count == 0:
+        if self.byte_count == 0 and not self.cp_sync:
             yield 6, "empty", "DMA_DATA of 0 bytes", "leave it out"
 
 

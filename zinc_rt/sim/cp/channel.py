@@ -263,6 +263,7 @@ class Channel:
         for va, size in (*writes, *atomics):
             if size <= 8:
                 self.device.flags.wrote(self.space, va, self.clock())
+                self.device.publish(self.clock())  # the host may poll for it, as for a fence
 
     def _record(self, kind: WorkKind, accesses: Accesses, past_l2: bool, code: Ranges = ()) -> AccessRecord:
         """The next work of that kind, of the packet being executed."""

@@ -155,6 +155,8 @@ class EventTable:
             for event in self._by_id.values():
                 event.destroyed = True
             self._by_id.clear()
+            if self.page is not None and not self.page_handle:
+                self.page.close()  # the kernel's own; a buffer goes with its owner
             self.changed.notify_all()
 
     def wait(

@@ -169,7 +169,10 @@ class KfdProcessState:
             state.gpu.evict(queue)
         if state is None or not header_va or not self.runtime_enabled:
             return
-        vm = self.on[state.gpu.gpu_id].vm
+        on = self.on.get(state.gpu.gpu_id)
+        if on is None:
+            return  # the process ended meanwhile
+        vm = on.vm
         try:
             reason_va, event_id = ERROR_FIELDS.unpack_from(vm.read(header_va, SAVE_HEADER_BYTES), 24)
             if reason_va:
@@ -182,7 +185,9 @@ class KfdProcessState:
             self.events.set(event_id)
 
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
-        gpu = next(each.gpu for each in self.queues.values() if each.hardware is queue)
+        gpu = next((each.gpu for each in self.queues.values() if each.hardware is queue), None)
+        if gpu is None:
+            return  # the process ended meanwhile
         for each in self.queues_on(gpu):
             gpu.evict(each.hardware)
         if gpu.injector.strikes("lost-memory-event"):

@@ -98,7 +98,11 @@ class Server:
             session = self._sessions[token]
             session.connections += 1
         about = {"token": token, "version": wire.VERSION, "device": self.machine.model.described()}
-        wire.send(connection, wire.WireMessage(about))
+        try:
+            wire.send(connection, wire.WireMessage(about))
+        except OSError:  # gone before it was greeted
+            self._left(session)
+            raise
         return session
 
     def _left(self, session: ClientSession) -> None:

@@ -95,6 +95,7 @@ RELEASE_MEM 0x49 8
     cache_policy 1[26:25]; pq_exe_status 1[28]; glk_inv 1[30]; dst_sel 2[17:16]; mes_intr_pipe 2[21:20];
     mes_action_id 2[23:22]; int_sel 2[26:24] = 0 1 2 3 4 5 6; data_sel 2[31:29] = 0 1 2 3 4 | 0 1 2 3 4 5 7;
     address 3+4; data 5+6; int_ctxid 7
+# cp_sync: soc15d.h of the kernel (PACKET3_DMA_DATA_CP_SYNC) and Mesa; works on a native gfx1201 compute queue
 DMA_DATA 0x50 7
     src_cache_policy 1[14:13]; dst_sel 1[21:20] = 0 2 3 | 0 1 2 3; dst_cache_policy 1[26:25];
     src_sel 1[30:29] = 0 2 3 | 0 1 2 3; cp_sync 1[31]; src 2+3; dst 4+5; byte_count 6[25:0]; src_space 6[26] = 0;

@@ -17,6 +17,13 @@ PIECES_A_STEP = 256
 
 
 def dma_data(channel: ComputeChannel, packet: View) -> None:
+    _transfer(channel, packet)
+    if packet.cp_sync:  # nvd.h, PACKET3_DMA_DATA_CP_SYNC; also of 0 bytes: Mesa's si_cp_dma_wait_for_idle
+        done = partial(channel.saw, WorkKind.DMA)
+        channel.wait_for(Wait(lambda: not channel.pending.busy(WorkKind.DMA), "DMA_DATA with CP_SYNC", then=done))
+
+
+def _transfer(channel: ComputeChannel, packet: View) -> None:
     if packet.src_sel not in (ADDRESS, DATA, ADDRESS_L2):
         raise Illegal(f"src_sel {packet.src_sel} is none of address (0), data (2), address through L2 (3)")
     if packet.dst_sel not in (ADDRESS, NOWHERE, ADDRESS_L2):
@@ -26,7 +33,7 @@ def dma_data(channel: ComputeChannel, packet: View) -> None:
     if packet.src_fixed or packet.dst_fixed:
         raise Illegal("fixed addresses (src_fixed, dst_fixed) are not simulated")
     size = packet.byte_count
-    if size == 0:
+    if size == 0 and not packet.cp_sync:
         channel.unverified("dma-empty", "a copy of 0 bytes")
     if packet.raw_wait:
         channel.saw(WorkKind.DMA)
@@ -46,9 +53,6 @@ def dma_data(channel: ComputeChannel, packet: View) -> None:
         advance = bulk_moves.copy(channel.space, packet.dst, packet.src, size)
         accesses = Accesses(reads=((packet.src, size),), writes=((packet.dst, size),))
     channel.launch(WorkKind.DMA, _finishing(advance, accesses), after_dma=after, past_l2=past_l2)
-    if packet.cp_sync:  # nvd.h, PACKET3_DMA_DATA_CP_SYNC: the CP goes on when the copy is done
-        done = partial(channel.saw, WorkKind.DMA)
-        channel.wait_for(Wait(lambda: not channel.pending.busy(WorkKind.DMA), "DMA_DATA with CP_SYNC", then=done))
 
 
 def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:

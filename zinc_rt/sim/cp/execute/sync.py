@@ -28,7 +28,6 @@ from zinc_rt.sim.tables.packets import (
 
 def acquire_mem(channel: ComputeChannel, packet: View) -> None:
     control = packet.gcr_cntl
-    _reserved(channel, control & ~bits.ACQUIRE_BITS[channel.generation])
     caches = _caches(control, _ACQUIRE)
     if control & bits.ACQUIRE_GL2_DISCARD:
         _discards(channel)

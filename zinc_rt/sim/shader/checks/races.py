@@ -136,7 +136,7 @@ class _Check:
                 same = b.all(self.current(read), b.equal(self.wave_of(read), self.wave))
                 several = b.and_(read_by_others, read_touched)
                 common = b.and_(self.many(kept), b.or_(I64(~15), mask))
-                b.put(record, RACE, "read", b.select(same, b.or_(kept, mask), b.select(several, common, own)))
+                self._note(record, "read", read, b.select(same, b.or_(kept, mask), b.select(several, common, own)))
             with no:
                 own = b.any(self.mine, mask, flag)
                 kept = b.and_(stored, also_atomic)
@@ -144,7 +144,12 @@ class _Check:
                 same = b.all(self.current(stored), b.equal(self.wave_of(stored), self.wave))
                 merged = b.select(same, b.or_(kept, mask), own)
                 joined = b.or_(self.many(stored), mask)
-                b.put(record, RACE, "stored", b.select(several, joined, merged))
+                self._note(record, "stored", stored, b.select(several, joined, merged))
+
+    def _note(self, record: ir.Value, name: str, before: ir.Value, now: ir.Value) -> None:
+        """Only what changes is written: what many workgroups read, several threads would take from each other."""
+        with self.b.if_then(self.b.unequal(now, before)):
+            self.b.put(record, RACE, name, now)
 
     def each(self, at: ir.Value, size: ir.Value, records: ir.Value) -> None:
         """`records` + dword number * 16 is a RACE record's address."""
@@ -218,7 +223,9 @@ def _build_global(function: ir.Function) -> None:
     records = b.get(where, RANGE, "races")
     serial = b.get(context, CONTEXT, "serial")
     reads = b.any(b.equal(kind, WaveAccess.READ), b.equal(kind, WaveAccess.SCALAR_READ))
-    with b.if_then(b.not_(reads)):
+    # All threads look at this record with every access: once it says so, nobody writes to it.
+    first = b.unequal(b.get(where, RANGE, "stored"), serial)
+    with b.if_then(b.and_(b.not_(reads), first), likely=False):
         b.put(where, RANGE, "stored", serial)
     with b.if_then(b.equal(records, 0)):
         b.ret(I1(0))

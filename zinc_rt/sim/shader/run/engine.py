@@ -47,7 +47,7 @@ from zinc_rt.sim.tables.registers import (
 )
 
 SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
-TELL_SECONDS = 0.5  # for dispatches under way to say where their waves are
+TELL_SECONDS = 2.0  # for dispatches under way to say where their waves are
 STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
 RUNS_KEPT = 1024  # launches whose memory stays set up
 HITS_KEPT = 1 << 14  # of one address space, since `set_watchpoint`

@@ -14,6 +14,8 @@ from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu
 from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes
 from zinc_rt.sim.shader.translate.translation import translate
 
+KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a minute
+
 
 def variant_for(launch: LaunchSetup, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
     """The variant that a launch needs: one for all its waves."""
@@ -84,6 +86,8 @@ class CompiledKernels:
         found = self._known.get(variant)
         if found is None:
             found = self._known[variant] = self._load(variant)
+            if len(self._known) > KEPT_KERNELS:
+                self._known.pop(next(iter(self._known)), None)  # the oldest; the disk has it still
         return found
 
     def has(self, variant: KernelVariant) -> bool:

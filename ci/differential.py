@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Two simulators as each other's judge: the same programs behind ours and behind AMD's rocjitsu, difference by
+difference, with what silicon gave where that was captured.
+
+rocjitsu is taken from $ROCJITSU, else from PATH; $ROCJITSU_CONFIG is its description of the chip. Nothing of it is
+fetched. The programs open /dev/kfd as on a machine with the card: `zinc-rt sim -- PROGRAM` here,
+`rocjitsu --config CONFIG -- PROGRAM` there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+SECONDS = 1800
+SHOWN = 50
+EXAMPLES = """\
+examples:
+  ROCJITSU_CONFIG=configs/gfx1201_r9700.json python ci/differential.py
+  python ci/differential.py --only kernels --seeds 200 --json differences.json
+
+The last line is the verdict. exit codes: 0 no difference, 1 differences, or one
+of the two did not run a program to its end, 77 no rocjitsu is installed.
+"""
+Case = tuple[str, ...]
+Values = dict[Case, str]
+
+
+@dataclass(frozen=True)
+class Program:
+    """`words` behind a simulator's; `{out}` in them is the file that `values` reads: a value for each case."""
+
+    words: tuple[str, ...]
+    values: Callable[[Path], Values]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`ours`, `theirs`: "" where that one has no such case. `silicon`: what was captured, "" where nothing was."""
+
+    program: str
+    case: Case
+    ours: str
+    theirs: str
+    silicon: str = ""
+
+    @property
+    def judged(self) -> str:
+        """Whom silicon bears out."""
+        if not self.silicon:
+            return ""
+        right = [name for name, value in (("ours", self.ours), ("theirs", self.theirs)) if value == self.silicon]
+        return f"silicon {self.silicon}: {right[0] if right else 'neither'}"
+
+
+def report_values(path: Path) -> Values:
+    """The status of each result of a zinc-rt-report/1."""
+    results = json.loads(path.read_text())["results"]
+    return {(each["id"], each["kind"], each["tier"] or ""): each["status"] for each in results}
+
+
+def array_values(path: Path) -> Values:
+    """The words of each array, in hex, by its name and place."""
+    with np.load(path) as file:
+        return {(name, str(at)): f"{word:08x}" for name in file for at, word in enumerate(file[name].reshape(-1))}
+
+
+def programs(seeds: int) -> dict[str, Program]:
+    command = ("--device", "hw", "--json", "{out}")
+    return {
+        "kernels": Program(
+            (sys.executable, str(ROOT / "ci" / "differential_kernels.py"), "{out}.npz", str(seeds)),
+            lambda path: array_values(path.with_name(f"{path.name}.npz")),
+        ),
+        "pm4-test": Program((str(BIN / "zinc-rt-pm4-test"), "--tiers", "t1", *command), report_values),
+        "validate": Program(
+            (str(BIN / "zinc-rt"), "validate", "--model", "tiny-qwen3", "--tiers", "t1,t_cpu", *command),
+            report_values,
+        ),
+    }
+
+
+def silicon_values() -> Values:
+    """What ROWS of differential_kernels.py say was captured."""
+    sys.path.insert(0, str(ROOT / "ci"))
+    from differential_kernels import captured, wanted
+
+    rows = wanted(captured())
+    return {(name, str(at)): f"{word:08x}" for name, words in rows.items() for at, word in enumerate(words)}
+
+
+def differences(program: str, ours: Values, theirs: Values, silicon: Mapping[Case, str]) -> list[Difference]:
+    """Every case in which the two are not the same, in the order of ours."""
+    return [
+        Difference(program, case, ours.get(case, ""), theirs.get(case, ""), silicon.get(case, ""))
+        for case in dict.fromkeys((*ours, *theirs))
+        if ours.get(case) != theirs.get(case)
+    ]
+
+
+def values_behind(simulator: list[str], program: Program) -> tuple[Values, str]:
+    """(values, why there are none). The program's exit code counts for nothing where it left its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        words = [word.replace("{out}", str(out)) for word in program.words]
+        try:
+            done = subprocess.run(
+                [*simulator, *words], cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return {}, f"not over within {SECONDS} s"
+        except OSError as error:
+            return {}, str(error)
+        try:
+            return program.values(out), ""
+        except FileNotFoundError:
+            said = done.stderr.strip().splitlines() or ["it said nothing"]
+            return {}, f"exit code {done.returncode}: {said[-1]}"
+
+
+def their_words() -> list[str] | str:
+    """How to run a program behind rocjitsu; in words, why not."""
+    found = os.environ.get("ROCJITSU") or shutil.which("rocjitsu")
+    if not found:
+        return "no rocjitsu is installed: neither $ROCJITSU nor PATH has one"
+    config = os.environ.get("ROCJITSU_CONFIG")
+    if not config or not Path(config).is_file():
+        return f"ROCJITSU_CONFIG: {config or 'not set'}, wanted rocjitsu's JSON description of a gfx1201 card"
+    return [found, "--config", str(Path(config).resolve()), "--"]
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--only", choices=tuple(programs(0)), action="append", help="these programs (default: all)")
+    made.add_argument("--seeds", type=int, default=50, metavar="N", help="random kernels (default 50)")
+    made.add_argument("--ours", metavar="WORDS", help="what stands before a program on our side")
+    made.add_argument("--theirs", metavar="WORDS", help="and on theirs, in place of rocjitsu's")
+    made.add_argument("--json", metavar="FILE", help="write every difference there")
+    return made
+
+
+def main(words: list[str] | None = None) -> int:
+    arguments = parser().parse_args(words)
+    theirs = shlex.split(arguments.theirs) if arguments.theirs else their_words()
+    if isinstance(theirs, str):
+        print(theirs)
+        return 77
+    ours = shlex.split(arguments.ours) if arguments.ours else [str(BIN / "zinc-rt"), "sim", "--"]
+    found: list[Difference] = []
+    failed, cases, silicon = [], 0, silicon_values()
+    for name, program in programs(arguments.seeds).items():
+        if arguments.only and name not in arguments.only:
+            continue
+        sides = [values_behind(each, program) for each in (ours, theirs)]
+        for side, (_, why) in zip(("ours", "theirs"), sides, strict=True):
+            if why:
+                failed.append(f"{name}, {side}: {why}")
+        if not any(why for _, why in sides):
+            found += differences(name, sides[0][0], sides[1][0], silicon)
+            cases += len(sides[0][0])
+    for each in found[:SHOWN]:
+        print(
+            f"{each.program:9} {' '.join(each.case)}: ours {each.ours or '-'}, theirs {each.theirs or '-'}", end=""
+        )
+        print(f"; {each.judged}" if each.judged else "")
+    if len(found) > SHOWN:
+        print(f"and {len(found) - SHOWN} more: --json FILE has them all")
+    for line in failed:
+        print(line)
+    if arguments.json:
+        rows = [asdict(each) | {"judged": each.judged} for each in found]
+        Path(arguments.json).write_text(
+            json.dumps({"differences": rows, "failed": failed, "cases": cases}, indent=1)
+        )
+    bad = bool(found or failed)
+    print(
+        f"{'FAIL' if bad else 'PASS'}  {cases} cases, {len(found)} differences, {len(failed)} programs did not run"
+    )
+    return int(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Kernels on the AMD GPU that this process finds behind /dev/kfd: random programs, and rows captured on silicon.
+
+    python ci/differential_kernels.py OUT.npz SEEDS
+
+A child of ci/differential.py, which runs it once behind each simulator. OUT.npz: a u32 array for each case.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+sys.path[:0] = [str(TESTS / "sim" / "shader"), str(TESTS)]
+
+import random_programs  # noqa: E402
+from vector_programs import INPUTS, OUTPUTS, read  # noqa: E402
+
+from zinc_rt.devices import linux_driver  # noqa: E402
+from zinc_rt.kmd.discover import find_gpus  # noqa: E402
+from zinc_rt.kmd.kfd import KfdProcess  # noqa: E402
+from zinc_rt.launching.code_object import CodeImage, CodeKernel  # noqa: E402
+from zinc_rt.launching.dispatch import KernelOnQueue  # noqa: E402
+from zinc_rt.launching.kernarg import LaunchShape  # noqa: E402
+from zinc_rt.pm4.packets import SetShReg  # noqa: E402
+from zinc_rt.pm4.registers import Sh  # noqa: E402
+
+Array = np.ndarray
+ROWS = TESTS / "sim" / "shader" / "silicon_rows.txt"
+RSRC1 = 0xF0 << 12 | 31  # 256 VGPRs; denormals kept
+TGID_X, WAVE32 = 1 << 7, 1 << 10
+SECONDS, THREADS, LANES = 60.0, 64, 32
+
+
+def captured(path: Path = ROWS) -> dict[str, Array]:
+    """Rows [n, words] u32 of each group of silicon_rows.txt; its head says what the words are."""
+    found: dict[str, list[list[int]]] = {}
+    for line in path.read_text().splitlines():
+        if line.startswith(("dot2", "wmma")):
+            found[line] = []
+        elif not line.startswith("#"):
+            found[list(found)[-1]].append([int(word, 16) for word in line.split()])
+    return {name: np.array(rows, np.uint32) for name, rows in found.items()}
+
+
+def wanted(rows: dict[str, Array]) -> dict[str, Array]:
+    """What silicon gave, by case."""
+    return {name: each[:, 3 if name.startswith("dot2") else 33] for name, each in rows.items()}
+
+
+class GpuBehindKfd:
+    """The first GPU; runs machine code that has its pointers in user data."""
+
+    def __init__(self, process: KfdProcess, driver: Any) -> None:
+        node = next(gpu.node for gpu in find_gpus(driver).gpus if gpu.node is not None)
+        self._gpu = process.open_gpu(node)
+
+    def run(
+        self, code: bytes, arrays: list[Array], extra: tuple[int, ...], groups: int, threads: int
+    ) -> list[Array]:
+        """Each array's address in a pair of user SGPRs, then `extra`; the arrays as they are afterwards."""
+        on = KernelOnQueue(self._gpu, None)
+        placed = [on.put(each, "data") for each in arrays]
+        user = [part for each in placed for part in (each.gpu_va & 0xFFFFFFFF, each.gpu_va >> 32)] + list(extra)
+        kernel = CodeKernel(
+            "kernel", (), 0, 0, 0, False, 0, 0, RSRC1, len(user) << 1 | TGID_X, 0, WAVE32, 0
+        )  # fmt: skip
+        image_va = on.load(CodeImage("gfx1201", code, (), {"kernel": kernel}))
+        packets = on.packets(kernel, image_va, 0, LaunchShape((groups, 1, 1), (threads, 1, 1), 1), 0)
+        packets = [
+            SetShReg(Sh.USER_DATA_0, tuple(user + [0] * (16 - len(user))))
+            if isinstance(each, SetShReg) and each.register == Sh.USER_DATA_0
+            else each
+            for each in packets
+        ]
+        on.run(packets, SECONDS, lambda: "")
+        return [on.get(buffer, array) for buffer, array in zip(placed, arrays, strict=True)]
+
+
+def dot2(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
+    padded = np.resize(rows, (-(-len(rows) // LANES) * LANES, 4))
+    given = [padded[:, at].copy() for at in range(INPUTS)]
+    out = [np.zeros(OUTPUTS * 1024, np.uint32), *(np.zeros(len(padded), np.uint32) for _ in range(3))]
+    done = gpu.run(read()["dot2_rows"], [*given, *out], (), len(padded) // LANES, LANES)
+    return done[INPUTS + (kind == "bf16")][: len(rows)]
+
+
+def wmma(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
+    """All rows of A and columns of B are the same, so all of D is: lane 0's first."""
+    halves = [
+        np.repeat(rows[:, first : first + 16].astype(np.uint16).reshape(-1, 2, 1, 8), 16, axis=2).reshape(-1)
+        for first in (0, 16)
+    ]
+    out = [np.zeros(5 * 1024, np.uint32), *(np.zeros(LANES * len(rows), np.uint32) for _ in range(3))]
+    given = [*(each.view(np.uint32).copy() for each in halves), np.repeat(rows[:, 32], LANES)]
+    done = gpu.run(read()[f"wmma_rows_{kind}"], [*given, *out], (), len(rows), LANES)
+    return done[INPUTS + 1].reshape(len(rows), LANES)[:, 0]
+
+
+def main() -> int:
+    path, seeds = sys.argv[1], int(sys.argv[2])
+    driver = linux_driver()
+    assert driver is not None
+    cases: dict[str, Array] = {}
+    with KfdProcess(driver) as process:
+        gpu = GpuBehindKfd(process, driver)
+        for name, rows in captured().items():
+            family, kind = name.split()
+            cases[name] = (dot2 if family == "dot2" else wmma)(gpu, rows, kind)
+        for seed in range(seeds):
+            arrays = [random_programs.outputs(THREADS), random_programs.data()]
+            code = random_programs.program(seed)
+            cases[f"random {seed}"] = gpu.run(code, arrays, (THREADS,), 1, THREADS)[0].reshape(-1)
+    np.savez(path, allow_pickle=False, **cases)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
