@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from zinc_rt.isa import target_of
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
+from zinc_rt.sim.shader.run import background
 from zinc_rt.sim.shader.run.compile_workers import prepare
-from zinc_rt.sim.shader.run.kernels import CompiledKernels, cache_key
+from zinc_rt.sim.shader.run.kernels import HOT_SECONDS, CompiledKernel, CompiledKernels, cache_key
 from zinc_rt.sim.shader.translate.fetched_code import fetched
 
 STORE = KernelVariant(STORE_IDS, 32, True, Checks("fast"), 8, 2)
@@ -65,6 +67,38 @@ def test_many_kernels_are_compiled_by_several_processes(tmp_path: Path) -> None:
     assert prepare(kernels, wanted) == 0
 
 
+def hot(kernels: CompiledKernels) -> CompiledKernel:
+    """The kernel as it is once it has run for long and its worker is done."""
+    kernels.of(STORE).seconds = HOT_SECONDS
+    end = time.monotonic() + 60
+    while not kernels._background.done(STORE) and time.monotonic() < end:
+        time.sleep(0.02)
+    return kernels.of(STORE)
+
+
+def test_a_kernel_begins_as_quick_code_and_a_hot_one_is_compiled_well_elsewhere(tmp_path: Path) -> None:
+    kernels = CompiledKernels(ObjectCache(tmp_path), quick=True)
+    quick = kernels.of(STORE)
+    assert quick.quick and kernels.of(STORE) is quick and not kernels.outdated(quick)
+    assert not kernels.has(STORE), "prepare() would not compile it well"
+    well = hot(kernels)
+    assert not well.quick and kernels.outdated(quick) and not kernels.outdated(well) and kernels.has(STORE)
+    assert (well.sites, well.counts) == (quick.sites, quick.counts)
+    assert kernels.compiled == 1, "this process compiled it once, quickly"
+    another = CompiledKernels(ObjectCache(tmp_path), quick=True)
+    assert not another.of(STORE).quick and another.compiled == 0
+
+
+@pytest.mark.parametrize("module", ["zinc_rt.no_such_module", "zinc_rt.sim.chips"], ids=["fails", "does nothing"])
+def test_a_worker_that_leaves_nothing_behind_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setattr(background, "WORKER", module)
+    kernels = CompiledKernels(ObjectCache(tmp_path), quick=True)
+    quick = kernels.of(STORE)
+    assert hot(kernels) is quick and not kernels.outdated(quick)
+
+
 class Pages:
     """Code from 0x10000 on, `mapped` pages of it."""
 
@@ -81,10 +115,10 @@ class Pages:
 def test_code_is_fetched_as_far_as_control_goes_and_no_further() -> None:
     target = target_of("gfx1201", wave=32)
     nops = b"\0\0\x80\xbf" * 3000
-    assert fetched(Pages(STORE_IDS + nops, 4), 0x10000, target) == STORE_IDS  # type: ignore[arg-type]
+    assert fetched(Pages(STORE_IDS + nops, 4), 0x10000, target).code == STORE_IDS  # type: ignore[arg-type]
     long = nops + STORE_IDS
-    assert fetched(Pages(long + nops, 8), 0x10000, target) == long  # type: ignore[arg-type]
-    cut = fetched(Pages(nops, 1), 0x10000, target)  # type: ignore[arg-type]
+    assert fetched(Pages(long + nops, 8), 0x10000, target).code == long  # type: ignore[arg-type]
+    cut = fetched(Pages(nops, 1), 0x10000, target).code  # type: ignore[arg-type]
     assert len(cut) >= 4096, "what runs off the mapped pages is kept as far as it goes"
     with pytest.raises(Fault):
         fetched(Pages(b"", 0), 0x10000, target)  # type: ignore[arg-type]
