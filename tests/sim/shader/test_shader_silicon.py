@@ -93,7 +93,7 @@ def test_instructions(device: type[EngineDevice] | type[ModelDevice]) -> None:
 
 
 def test_stochastic_rounding_of_any_number() -> None:
-    """Engine and model, of random bits and of the formats' edges, each byte of the result, denormals flushed or not."""
+    """Engine and model, of random bits and of the formats' edges, denormals flushed or not."""
     rng = np.random.default_rng(8)
     rows = []
     for row in INSTRUCTIONS:
