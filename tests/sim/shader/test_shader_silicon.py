@@ -170,6 +170,33 @@ def test_wmma(kind: str) -> None:
         told(f"wmma {kind}, model wave{wave}", total, want)
 
 
+# FNV-1a over the little-endian words of v_exp_f16, log, rcp, rsq, sqrt of every half, in this order, captured on
+# gfx1201 (emulation/rocjitsu/tests/transcendental_valu_test.cpp): modifiers, MODE, digest.
+HALVES = [
+    ("none", 0xF0, 0x17C9EF1078F9B1A5),
+    ("none", 0x00, 0x0527382759F0B7A6),
+    ("none", 0x8000F0, 0x97D6D7CC080DE2E1),
+    ("div2", 0x8000F0, 0x9ECEFD3A65B12162),
+    ("mul4", 0x70, 0x1BCB83EB3A4A5BE1),
+    ("clampmul2", 0xF0, 0xD857FF04D20B5141),
+    ("negabs", 0xB0, 0xA07F6EF2768FF661),
+    ("neg", 0x0F, 0x7B270CCF1AF75986),
+]
+
+
+@pytest.mark.parametrize(("modifiers", "mode", "digest"), HALVES)
+def test_functions_of_every_half(modifiers: str, mode: int, digest: int) -> None:
+    every = np.arange(1 << 16, dtype=U32).reshape(-1, 1024)
+    parts = [run(f"halves_{modifiers}", (part,), level="off", mode=mode)[0] for part in every]
+    found = 0xCBF29CE484222325
+    prime, rest = 0x100000001B3, 0x100000001B3**3 % 2**64  # the upper two of four bytes are 0
+    for function in range(5):
+        for word in np.concatenate([part[function] for part in parts]).tolist():
+            found = ((found ^ word & 0xFF) * prime ^ word >> 8 & 0xFF) * rest % 2**64
+    print(f"halves {modifiers}, mode {mode:#x}: tried {5 << 16}, equal {(5 << 16) * (found == digest)}")
+    assert found == digest
+
+
 # By the rules that rocjitsu's authors state of gfx1201 (minmax.h, output modifiers, conversion.h): given, wanted
 CHOICES = [  # v1, v2, v3: min_num, max_num, minimum, maximum, med3_num
     ((NAN, NEGATIVE_NAN, ONE), (NAN, NAN, NAN, NAN, ONE)),
