@@ -170,8 +170,10 @@ def ldexp64(a: Array, n: Array) -> Array:
     return out
 
 
-def cvt_pk_u8(a: Array, byte: Array, old: Array) -> Array:
-    value = floats.to_integer(a, 0, 255).astype(U32)  # truncated as f32_to_u32 is; the manual does not say
+def cvt_pk_u8(a: Array, byte: Array, old: Array, rounding: int = 0) -> Array:
+    """Rounded as MODE says: captured."""
+    whole = (np.rint, np.ceil, np.floor, np.trunc)[rounding](a)
+    value = floats.to_integer(whole, 0, 255).astype(U32)
     shift = (byte & U32(3)) * U32(8)
     return old & ~(U32(0xFF) << shift) | value << shift
 
@@ -198,6 +200,11 @@ def pack16(a: Array, b: Array) -> Array:
     return a.astype(np.uint16).astype(U32) | b.astype(np.uint16).astype(U32) << U32(16)
 
 
+def pack_quiet(a: Array, b: Array) -> Array:
+    """V_PACK_B32_F16: NaNs are quieted (captured)."""
+    return pack_bits(floats.quiet(a, F16), floats.quiet(b, F16))
+
+
 def pack_bits(a: Array, b: Array) -> Array:
     return pack16(a.view(np.uint16), b.view(np.uint16))
 
@@ -211,7 +218,8 @@ def _sad_bytes(a: Array, b: Array, c: Array) -> Array:
 
 
 def half(value: Array) -> Array:
-    return value.astype(F16)
+    kind = value.dtype.type
+    return (floats.quiet(value, kind) if kind in floats.QUIET else value).astype(F16)
 
 
 def offset_int4(a: Array) -> Array:
@@ -321,6 +329,8 @@ TABLE: dict[str, Row] = {
     "v_cvt_pk_rtz_f16_f32": row(
         "u32: f32 f32", lambda a, b: pack_bits(floats.toward_zero16(a), floats.toward_zero16(b))
     ),
+    "v_cvt_norm_i16_f16": row("u16: f16", lambda a: norm16(a, a) & U32(0xFFFF)),
+    "v_cvt_norm_u16_f16": row("u16: f16", lambda a: norm16_unsigned(a, a) & U32(0xFFFF)),
     "v_cvt_pk_norm_i16_f32": row("u32: f32 f32", norm16),
     "v_cvt_pk_norm_u16_f32": row("u32: f32 f32", norm16_unsigned),
     "v_cvt_pk_norm_i16_f16": row("u32: f16 f16", norm16),
@@ -329,7 +339,7 @@ TABLE: dict[str, Row] = {
     "v_cvt_pk_u16_u32": row("u32: u32 u32", _pack_saturated("u16")),
     "v_cvt_pk_i16_f32": row("u32: f32 f32", lambda a, b: pack16(_integers("i16")(a), _integers("i16")(b))),
     "v_cvt_pk_u16_f32": row("u32: f32 f32", lambda a, b: pack16(_integers("u16")(a), _integers("u16")(b))),
-    "v_pack_b32_f16": row("u32: f16 f16", pack_bits),
+    "v_pack_b32_f16": row("u32: f16 f16", pack_quiet),
     "v_sat_pk_u8_i16": row(
         "u16: u32",
         lambda a: (
@@ -356,6 +366,8 @@ TABLE: dict[str, Row] = {
     "v_log_f16": row("f16: f16", lambda a: half(np.log2(a.astype(F64)))),
     "v_rcp_f16": row("f16: f16", lambda a: half(1.0 / a.astype(F64))),
     "v_rsq_f16": row("f16: f16", lambda a: half(1.0 / np.sqrt(a.astype(F64)))),
+    "v_sin_f16": row("f16: f16", lambda a: half(np.sin(a.astype(F64) * (2 * np.pi)))),
+    "v_cos_f16": row("f16: f16", lambda a: half(np.cos(a.astype(F64) * (2 * np.pi)))),
     "v_sqrt_f16": row("f16: f16", lambda a: half(np.sqrt(a.astype(F64)))),
     "v_rcp_f64": row("f64: f64", lambda a: 1.0 / a),
     "v_rsq_f64": row("f64: f64", lambda a: 1.0 / np.sqrt(a)),

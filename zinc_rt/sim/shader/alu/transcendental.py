@@ -31,6 +31,7 @@ from zinc_rt.sim.shader.alu.vector import (
     flushed,
     half_of_double,
     is_nan,
+    largest_for_infinity,
     lifted,
     outlined,
     output_modified,
@@ -39,6 +40,7 @@ from zinc_rt.sim.shader.alu.vector import (
     sum_to_odd,
 )  # fmt: skip
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
+from zinc_rt.sim.shader.emit.float_mode import Rounding
 from zinc_rt.sim.shader.emit.values import DOUBLE, HALF, I32, I64, constant, type_bits, vector_of
 
 _LN2 = (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56"))
@@ -276,7 +278,8 @@ def _emit(letter: str, build: Build) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
             value = source(e, instruction, operands[1], 0, letter)
-            set_result(e, instruction, operands[0], build(e, value))
+            result = largest_for_infinity(e, build(e, value), [value])
+            set_result(e, instruction, operands[0], result, rounding=Rounding.NEAREST)
 
     return emit
 
@@ -285,8 +288,13 @@ def _emit_scalar(letter: str, build: Build) -> EmitFunction:
     """v_s_*: a scalar register's, whatever EXEC says."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
-        value = build(e, e.vector(instruction.operands[1], TYPES[letter]))
-        value = output_modified(e, instruction, value)
+        given = e.vector(instruction.operands[1], TYPES[letter])
+        if letter == "h" and e.mode.flushes_sources(HALF):
+            given = flushed(e, given)
+        value = largest_for_infinity(e, build(e, given), [given])
+        value = output_modified(e, instruction, value, Rounding.NEAREST)
+        if letter == "h" and e.mode.flushes_results(HALF):
+            value = flushed(e, value)
         one = e.b.extract_element(bits_of(e, value), constant(0))
         e.set_scalar(instruction.operands[0], one if letter == "f" else e.b.zext(one, I32))
 

@@ -23,6 +23,7 @@ from zinc_rt.sim.shader.alu.vector import (
     flushed,
     fused,
     half_of_double,
+    halves_joined,
     in_mode,
     is_nan,
     lifted,
@@ -170,7 +171,7 @@ def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
         taken = e.b.select(low, step, _kept(e, power, -1022, 1023))
         value = arithmetic(e, "fmul", value, power_of_two(e, taken, DOUBLE))
         power = e.b.sub(power, taken)
-    return arithmetic(e, "fmul", value, power_of_two(e, _kept(e, power, -1022, 1023), DOUBLE))
+    return fmul(e, value, power_of_two(e, _kept(e, power, -1022, 1023), DOUBLE))
 
 
 def _normalised(e: Emitter, value: Value) -> tuple[Value, Value]:
@@ -378,6 +379,10 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
 # --- moves
 
 
+def _quiet_bits(e: Emitter, value: Value) -> Value:
+    return bits_of(e, e.b.select(is_nan(e, value), quieted(e, value), value))
+
+
 def _emit_cndmask(letter: str) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
@@ -457,15 +462,21 @@ OPS = {
             ("sub", fsub),
             ("subrev", lambda e, a, b: fsub(e, b, a)),
             ("mul", fmul),
+        )
+        if t != "d" or "sub" not in name
+    },
+    **{  # captured: the mode flushes their sources only
+        f"v_{name}_{suffix}": op(f"{t.upper()}={t}{t}", build)
+        for suffix, t in _TYPED
+        for name, build in (
             ("min_num", min_num),
             ("max_num", max_num),
             ("minimum", minimum),
             ("maximum", maximum),
         )
-        if t != "d" or "sub" not in name
     },
     **{
-        f"v_{name}_{suffix}": op(f"{t}={t}{t}{t}", build)
+        f"v_{name}_{suffix}": op(f"{t.upper()}={t}{t}{t}", build)
         for suffix, t in _TYPED[:2]
         for name, build in (
             ("min3_num", then(min_num, min_num)),
@@ -477,11 +488,14 @@ OPS = {
             ("minimummaximum", then(minimum, maximum)),
             ("maximumminimum", then(maximum, minimum)),
             ("med3_num", _median),
-            ("fmamk", fused),
-            ("fmaak", fused),
         )
     },
     **{f"v_fma_{suffix}": op(f"{t}={t}{t}{t}", fused) for suffix, t in _TYPED},
+    **{
+        f"v_{name}_{suffix}": op(f"{t}={t}{t}{t}", fused)
+        for suffix, t in _TYPED[:2]
+        for name in ("fmamk", "fmaak")
+    },
     **{f"v_fmac_{suffix}": op(f"{t}={t}{t}{t}", fused, accumulates=True) for suffix, t in _TYPED[:2]},
     **{
         f"v_{name}_{suffix}": op(f"{t}={t}", _lift_call(intrinsic))
@@ -506,13 +520,8 @@ OPS = {
     "v_cubema_f32": op("f=fff", _cube(_cube_ma)),
     # Moves take neg and abs, so they read floats; what they write is bits that no output modifier touches.
     "v_mov_b32": op("i=F", bits_of),
-    "v_pack_b32_f16": op(
-        "i=HH",
-        lambda e, a, b: e.b.or_(
-            e.b.zext(bits_of(e, a), e.b.lanes(I32)),
-            e.b.shl(e.b.zext(bits_of(e, b), e.b.lanes(I32)), 16),
-        ),
-    ),
+    # Captured: denormal sources are flushed as the mode says, NaNs quieted.
+    "v_pack_b32_f16": op("i=hh", lambda e, a, b: halves_joined(e, *(_quiet_bits(e, each) for each in (a, b)))),
 }
 
 EMIT: dict[str, EmitFunction] = {
