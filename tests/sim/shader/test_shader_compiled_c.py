@@ -18,8 +18,6 @@ from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
 KERNELS = read()
-# What the sanitizer rightly says of compiled code, and why it does no harm: rule, kernels (none: all).
-LINT: dict[str, tuple[tuple[str, ...], str]] = {}
 STACK_BYTES = 4096  # of each lane, for recursion, whose depth the compiler does not know
 
 
