@@ -103,9 +103,9 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
     b.branch(behind)
     b.position_at_end(behind)
     dwords = []
-    for values in zip(*found, strict=True):
+    for parts in zip(*found, strict=True):
         phi = b.phi(b.lanes(I32))
-        for value, block in zip(values, ends, strict=True):
+        for value, block in zip(parts, ends, strict=True):
             phi.add_incoming(value, block)
         dwords.append(phi)
     if saved:
