@@ -1,9 +1,9 @@
 """exp, log, rcp, rsq, sqrt, sin, cos: what the manual promises to 1 ULP (RDNA4 ISA 16.8).
 
 Modelled correctly rounded: the hardware's last bit is not documented. With Checks.perturb a result that is finite
-and normal, of such an input, moves by -1, 0 or +1 ULP, by a hash of context.perturb_seed, the instruction's place,
-the lane and the input; a kernel whose result changes depends on undefined bits. 32-bit denormals are flushed in
-and out (not for sin), 16-bit and 64-bit ones are kept.
+and normal, of such an input, moves by -1, 0 or +1 ULP, by a hash of context.perturb_seed (perturbation.py), the
+instruction's place, the lane and the input; a kernel whose result changes depends on undefined bits. 32-bit
+denormals are flushed in and out (not for sin), 16-bit and 64-bit ones are kept.
 
 exp2 and log2 are evaluated as a sum of two doubles and rounded to odd, so that rounding once more gives the
 correctly rounded 32-bit result; all inputs were compared with a 64-bit significand reference. 1/sqrt in doubles
@@ -42,6 +42,7 @@ from zinc_rt.sim.shader.alu.vector import (
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.float_mode import Rounding
 from zinc_rt.sim.shader.emit.values import DOUBLE, HALF, I32, I64, constant, type_bits, vector_of
+from zinc_rt.sim.shader.perturbation import DOWN_BIT, FIRST_KEPT_BIT, FUNCTIONS, UP_BIT
 
 _LN2 = (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56"))
 _HALF_LN2_SQUARED = (float.fromhex("0x1.ebfbdff82c58fp-3"), float.fromhex("-0x1.5e43a53e44da3p-57"))
@@ -221,7 +222,7 @@ def _of_infinities(e: Emitter, value: Value, result: Value) -> Value:
     return e.b.select(finite, result, _invalid(e, value))
 
 
-def _perturbed(e: Emitter, value: Value, result: Value) -> Value:
+def _perturbed(e: Emitter, name: str, value: Value, result: Value) -> Value:
     """The result, moved; see the module."""
     b, of = e.b, result.type.element
     if not e.checks.perturb:
@@ -240,6 +241,11 @@ def _perturbed(e: Emitter, value: Value, result: Value) -> Value:
         mixed = b.mul(mixed, factor)
     third = b.lshr(b.mul(b.lshr(mixed, 16), 3), 16)
     delta = b.sub(third, 1)
+    how = b.trunc(b.lshr(e.frame.field("perturb_seed"), 32), I32)
+    kept = FIRST_KEPT_BIT + FUNCTIONS.index(name)
+    for bit, step in ((DOWN_BIT, -1), (UP_BIT, 1), (kept, 0)):
+        set_there = b.unequal(b.and_(b.splat(how), 1 << bit - 32), 0)
+        delta = b.select(set_there, constant(step, words), delta)
     bits = bits_of(e, result)
     if bits.type != words:
         delta = (b.sext if type_bits(of) == 64 else b.trunc)(delta, bits.type)
@@ -269,7 +275,7 @@ def _function(name: str, letter: str, build: Build, *, flush: bool) -> Build:
             return flushed(e, build(e, flushed(e, value)))
 
         result = outlined(e, f"zrt.{name}.{letter}.{e.wave}", value.type, body, value)
-        return _perturbed(e, value, result)
+        return _perturbed(e, name, value, result)
 
     return emit
 
