@@ -1,8 +1,8 @@
 """Arithmetic as it was captured on gfx1201 silicon: rows with their source, by group, on engine and NumPy model.
 
 `pytest --slow -rP` shows the table: rows tried, equal, by group; without --slow one in four of the largest groups.
-exp, log, sqrt, rcp and rsq of ordinary 32-bit numbers, whose tables were not derived (docs/vector-alu.md), are equal
-or one unit beside: each such row is named.
+exp, log, sqrt, rcp and rsq of ordinary 32-bit numbers, whose tables were not derived (docs/vector-alu.md), are
+equal or one unit beside: each such row is named.
 """
 
 from __future__ import annotations
