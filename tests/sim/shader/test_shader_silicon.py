@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from captured_rows import FP16_OVFL, WORD, Captured, captured, results
-from machine_words import ENDPGM, LITERAL, code_of, v_mov
+from machine_words import ENDPGM, LITERAL, code_of, sopp, v_mov
 from sim.shader_model import model_dot as dot
 from sim.shader_model.model_device import ModelDevice
 from support import Counts
@@ -172,6 +172,61 @@ def test_wmma(kind: str) -> None:
         for first in order:
             total = dot.step(rows[:, first : first + 4], rows[:, 16 + first : 20 + first], total, kind, "f32")
         told(f"wmma {kind}, model wave{wave}", total, want)
+
+
+def packed_matrices() -> dict[str, dict[str, Array]]:
+    """A [4, 16], B [16, 16], C and D [4, 16] of each, as uint32 bits of halves."""
+    found: dict[str, dict[str, list[list[int]]]] = {}
+    for line in FILE.with_name("packed_matrices.txt").read_text().splitlines():
+        if line.startswith("packed"):
+            _, name, matrix = line.split()
+            rows = found.setdefault(name, {}).setdefault(matrix, [])
+        elif not line.startswith("#"):
+            rows.append([int(word, 16) for word in line.split()])
+    return {name: {key: np.array(rows, U32) for key, rows in each.items()} for name, each in found.items()}
+
+
+def multiplied(device: EngineDevice | ModelDevice, a: Array, b: Array, c: Array, mode: int = 0xF0) -> Array:
+    """The first rows of v_wmma_f16_16x16x16_f16, wave32: uint32 bits of halves [rows, 16]."""
+    rows = len(a)
+    left, start = np.zeros((2, 16, 16), U32)
+    left[:rows], start[:rows] = a, c
+    given = np.zeros((3, 32, 4), U32)  # of each lane four registers
+    for at, matrix in enumerate((left, b.T)):  # a row of A, a column of B: eight k in each half of the lanes
+        halves = matrix.reshape(16, 2, 4, 2).transpose(1, 0, 2, 3).reshape(32, 4, 2)
+        given[at] = halves[..., 0] | halves[..., 1] << U32(16)
+    of_lanes = start.reshape(2, 4, 2, 16).transpose(0, 3, 1, 2).reshape(32, 4, 2)
+    given[2] = of_lanes[..., 0] | of_lanes[..., 1] << U32(16)
+    out = np.zeros((32, 4), U32)
+    words = [0x360000FF, 0x3FF, 0x30000084]  # v0 = 16 times the lane
+    for at, register in enumerate((4, 8, 16)):  # global_load_b128 v[register:register + 3], v0, s[2:3]
+        words += [0xEE05C002, register, 512 * at << 8]
+    words += [sopp("s_wait_loadcnt"), 0xCC424018, 0x1C421104, 0xEE074000, 24 << 23, 0, ENDPGM]
+    addresses = [device.place(out, "out"), device.place(given, "given")]
+    user_data = [part for va in addresses for part in (va & WORD, va >> 32)]
+    assert not device.run(code_of(words), user_data=user_data, mode=mode)
+    parts = np.stack([out & U32(0xFFFF), out >> U32(16)], axis=-1).reshape(2, 16, 8)
+    return parts.transpose(0, 2, 1).reshape(16, 16)[:rows]
+
+
+@pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
+@pytest.mark.parametrize("name", ["fractional", "underflow"])
+def test_packed_matrices(name: str, device: type[EngineDevice] | type[ModelDevice]) -> None:
+    of = packed_matrices()[name]
+    got = multiplied(device(level="off"), of["A"], of["B"], of["C"])
+    told(f"packed {name}, {device.__name__}", got.ravel(), of["D"].ravel())
+
+
+@pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
+def test_steps_of_packed_matrices_saturate(device: type[EngineDevice] | type[ModelDevice]) -> None:
+    """Two largest numbers times 2 overflow the first step, the second takes one off again: nothing is left under
+    FP16_OVFL, an infinity stays."""
+    a, b, c = np.zeros((1, 16), U32), np.zeros((16, 16), U32), np.zeros((1, 16), U32)
+    a[0, [0, 1, 8]], b[:2], b[8] = (0x7BFF, 0x7BFF, 0xFBFF), 0x4000, 0x3C00
+    assert (multiplied(device(level="off"), a, b, c) == 0x7C00).all()
+    assert (multiplied(device(level="off"), a, b, c, mode=FP16_OVFL | 0xF0) == 0).all()
+    a[0, 0] = 0x7C00
+    assert (multiplied(device(level="off"), a, b, c, mode=FP16_OVFL | 0xF0) == 0x7C00).all()
 
 
 # FNV-1a over the little-endian words of v_exp_f16, log, rcp, rsq, sqrt of every half, in this order, captured on
