@@ -8,6 +8,7 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.sim.shader.emit.helpers import BuildFunction
 from zinc_rt.sim.shader.emit.values import (
     FIELD_TYPES,
     I1,
@@ -142,16 +143,10 @@ class CodeBuilder(ir.IRBuilder):
             function = ir.Function(self.module, kind, name)
         return self.call(function, list(arguments))
 
-    def helper(self, name: str, of: ir.FunctionType, build: Callable[[ir.Function], None]) -> ir.Function:
-        """The module's out-of-line function `name`; `build` writes its body the first time."""
-        found = self.module.globals.get(name)
-        if found is not None:
-            return found
-        function = ir.Function(self.module, of, name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        build(function)
-        return function
+    def helper(self, name: str, of: ir.FunctionType, build: BuildFunction) -> ir.Function:
+        """The out-of-line function `name`; `build` writes its body the first time. All that the body depends on, but
+        for the wave's size and the checks, is in the name."""
+        return self.module.helper(name, of, build)
 
     # --- blocks
 

@@ -461,7 +461,7 @@ def _run_groups(module: ir.Module, wave: int) -> None:
 
 def source() -> str:
     """The runner's IR, both wave sizes."""
-    module = ir.Module("groups")
+    module = KernelModule("groups")
     for wave in (32, 64):
         _run_groups(module, wave)
     return str(module)
