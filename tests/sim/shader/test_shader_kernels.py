@@ -115,10 +115,10 @@ class Pages:
 def test_code_is_fetched_as_far_as_control_goes_and_no_further() -> None:
     target = target_of("gfx1201", wave=32)
     nops = b"\0\0\x80\xbf" * 3000
-    assert fetched(Pages(STORE_IDS + nops, 4), 0x10000, target) == STORE_IDS  # type: ignore[arg-type]
+    assert fetched(Pages(STORE_IDS + nops, 4), 0x10000, target).code == STORE_IDS  # type: ignore[arg-type]
     long = nops + STORE_IDS
-    assert fetched(Pages(long + nops, 8), 0x10000, target) == long  # type: ignore[arg-type]
-    cut = fetched(Pages(nops, 1), 0x10000, target)  # type: ignore[arg-type]
+    assert fetched(Pages(long + nops, 8), 0x10000, target).code == long  # type: ignore[arg-type]
+    cut = fetched(Pages(nops, 1), 0x10000, target).code  # type: ignore[arg-type]
     assert len(cut) >= 4096, "what runs off the mapped pages is kept as far as it goes"
     with pytest.raises(Fault):
         fetched(Pages(b"", 0), 0x10000, target)  # type: ignore[arg-type]

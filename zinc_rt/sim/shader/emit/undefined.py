@@ -92,6 +92,8 @@ class UndefinedBits:
         b, of = self._b, self._slots.type_of(key)
         if bits is None:
             bits = constant(0, of)
+        elif bits.type != of:  # of a scalar that every lane has
+            bits = b.splat(bits)
         if kept:
             bits = b.or_(b.and_(bits, ~kept), b.and_(self._slots.load_undefined(key), kept))
         if lanes is not None:

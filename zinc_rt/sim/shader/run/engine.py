@@ -202,7 +202,8 @@ class GfxEngine:
                     for have, more in zip((counters.instructions, counters.bytes), run.counted(), strict=True)
                 )
             self._finish(dispatch, under_way)
-            _leave_scratch(dispatch, run)
+            if _leave_scratch(dispatch, run) and self._consulted is not None:
+                self._consulted.mark("scratch in memory")
         if fault is not None:
             raise self._reported_fault(dispatch, run, fault)
         if stop is not Stop.DONE:
@@ -457,15 +458,18 @@ class GfxEngine:
         )
 
 
-def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> None:
+def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> bool:
     """What the waves left in scratch, where the registers say it lies, for as many waves as have room there.
+    Whether they left anything.
 
     Waves run with scratch of their own: it comes to memory as the dispatch ends. Raises Fault where nothing is.
     """
+    left = False
     room = dispatch.register(TMPRING_SIZE) & 0xFFF
     for number, data in enumerate(itertools.islice(run.scratch_left(), room)):
         if data.count(0) == len(data):
             continue  # no wave stored anything
+        left = True
         try:
             dispatch.space.write(dispatch.scratch_va + number * len(data), data)
         except Fault as fault:
@@ -476,6 +480,7 @@ def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> None:
                 fault=DevicePageFault(fault.va, "scratch store", fault.why, near, dispatch.label),
             )
             raise
+    return left
 
 
 def _identity(run: LaunchRun) -> tuple[bytes, int]:
