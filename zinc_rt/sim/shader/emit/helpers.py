@@ -33,6 +33,14 @@ class KernelModule(ir.Module):
         super().__init__(name)
         self.helpers = helpers
         self.called: list[str] = []
+        self._weights: dict[tuple[int, ...], ir.MDValue] = {}
+
+    def weights(self, weights: tuple[int, ...]) -> ir.MDValue:
+        """Metadata of a branch; few are different, and a kernel has hundreds of them."""
+        if weights not in self._weights:
+            operands = [ir.MetaDataString(self, "branch_weights"), *map(ir.IntType(32), weights)]
+            self._weights[weights] = self.add_metadata(operands)
+        return self._weights[weights]
 
     def helper(self, name: str, of: ir.FunctionType, build: BuildFunction) -> ir.Function:
         """The function `name`; `build` writes its body the first time."""

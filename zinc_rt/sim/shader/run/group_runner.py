@@ -17,6 +17,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.frame import WAVE_FUNCTION
+from zinc_rt.sim.shader.emit.helpers import KernelModule
 from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I1, I8, I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import (
     CACHE_PROCESSORS,
