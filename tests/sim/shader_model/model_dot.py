@@ -38,8 +38,10 @@ def scaled_floor(value: Array, grid: Array) -> Array:
 
 
 def step(a: Array, b: Array, addend: Array, kind: str, result: str, *, saturates: bool = False) -> Array:
-    """uint32 bits of `result` [...] of the factors' bits [..., 2 or 4] and the addend's [...]. `saturates`: sums that
-    are too large for a half become the largest one (FP16_OVFL)."""
+    """uint32 bits of `result` [...] of the factors' bits [..., 2 or 4] and the addend's [...].
+
+    `saturates`: sums that are too large for a half become the largest one (FP16_OVFL).
+    """
     with np.errstate(all="ignore"):
         return _step(a, b, addend, kind, result, saturates)
 
