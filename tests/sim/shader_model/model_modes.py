@@ -91,6 +91,7 @@ EXACT: dict[str, Callable[..., list[Term]]] = {
     "mul": lambda a, b: [_product(a, b)],
     "mul_dx9_zero": lambda a, b: [_product(a, b) if a[0] and b[0] else (Fraction(0), False)],
     **dict.fromkeys(("fma", "fmac", "fmamk", "fmaak"), lambda a, b, c: [_product(a, b), c]),
+    "fma_dx9_zero": lambda a, b, c: [_product(a, b) if a[0] and b[0] else (Fraction(0), False), c],
     "scaled": lambda a, b, c, n: [
         (number * Fraction(2) ** int(n[0]), sign) for number, sign in (_product(a, b), c)
     ],
@@ -148,9 +149,15 @@ def under(
     if name == "v_pk_fmac_f16":
         return _packed_fmac(mode, values)
     values = flushed_sources(mode, kinds, values)
+    if name == "v_fma_dx9_zero_f32":  # an infinity times 0 is no infinity
+        either = (values[0] == 0) | (values[1] == 0)
+        values = [*(np.where(either, np.float32(0), value) for value in values[:2]), values[2]]
     near = function(*values)
     if result not in _FORMATS:
         return near
+    if name == "v_div_fixup_f16":  # where the steps before overflowed, as the mode rounds: captured
+        ordinary = np.isfinite(values[1]) & np.isfinite(values[2]) & (values[1] != 0)
+        near = limited(mode, result, near, ordinary)
     made = compute(name, result, rounding_of(mode, result), near, values)
     made = without_tiny(mode, name, result, np.asarray(made, _FORMATS[result][0]), values)
     sources = [value for value, kind in zip(values, kinds, strict=True) if kind in _FORMATS]
@@ -194,6 +201,8 @@ def of_instruction(mode: int, name: str) -> int:
     stem = name.removeprefix("v_").removeprefix("s_").removeprefix("pk_")
     if stem.startswith(_INEXACT):
         return mode & ~15
+    if stem.startswith("fma_dx9"):
+        return mode & ~0x30  # flushes always
     return mode | 0xA0 if stem.startswith(_CHOICES) else mode
 
 

@@ -105,7 +105,8 @@ def finish(result: Array, kind: str, clamp: bool, omod: int, mode: int = 0) -> A
             least = np.finfo(dtype).tiny
             scaled = value * dtype({2: 2.0, 4: 4.0, -2: 0.5}[omod])
             scaled = modes.limited(mode, kind, scaled, np.isfinite(value))
-            scaled = np.where(np.abs(scaled) < least, np.copysign(dtype(0), scaled), scaled)
+            if omod < 0:  # by the exponent, before the product would be rounded
+                scaled = np.where(np.abs(value) < 2 * least, np.copysign(dtype(0), value), scaled)
             value = np.where(np.abs(value) < least, dtype(0), scaled).astype(dtype)  # captured: +0 of any sign
         if clamp:
             value = np.where(np.isnan(value), dtype(0), np.clip(value, dtype(0), dtype(1))).astype(dtype) + dtype(
@@ -329,6 +330,7 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
                     out[lane] = up[lane]
             elif exponent(numerator)[lane] <= small:
                 out[lane] = up[lane]
+        out = floats.quiet(out, dtype)
         bits = modes.flush_result(wave.mode, kind, finish(out, kind, clamp, omod))
         write_result(wave, register, bits, None, None)
         wave.write_mask(mask, bits_of(scaled & wave.lanes))

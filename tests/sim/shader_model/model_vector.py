@@ -146,7 +146,7 @@ def frexp_exponent(a: Array) -> Array:
 
 def frexp_mantissa(a: Array) -> Array:
     fraction, _ = np.frexp(a)
-    return np.where(np.isfinite(a), fraction, a)
+    return np.where(np.isfinite(a), fraction, floats.quiet(a, a.dtype.type))
 
 
 def ldexp32(a: Array, n: Array) -> Array:
@@ -237,15 +237,21 @@ def mul_dx9(a: Array, b: Array) -> Array:
     return np.where((a == 0) | (b == 0), F32(0), a * b)
 
 
+def fma_dx9(a: Array, b: Array, c: Array) -> Array:
+    """Zero times anything is +0, to which the addend is added."""
+    return np.where((a == 0) | (b == 0), F32(0) + c, floats.fma32(a, b, c))
+
+
 def dot2(a0: Array, b0: Array, a1: Array, b1: Array, c: Array) -> Array:
     """float64 throughout: the manual leaves order and rounding open, so comparisons have a tolerance."""
     return (a0.astype(F64) * b0 + a1.astype(F64) * b1 + c).astype(F32)
 
 
 def div_fixup(kind: type) -> Callable[..., Array]:
-    bits, fraction = (U32, 23) if kind is F32 else (U64, 52)
-    top = 0xFF if kind is F32 else 0x7FF
-    sign_bit = bits(1 << (31 if kind is F32 else 63))
+    bits, fraction, top, least = {
+        F16: (np.uint16, 10, 0x1F, -100), F32: (U32, 23, 0xFF, -150), F64: (U64, 52, 0x7FF, -1075)
+    }[kind]  # fmt: skip
+    sign_bit = bits(1 << 8 * np.dtype(bits).itemsize - 1)
 
     def function(quotient: Array, denominator: Array, numerator: Array) -> Array:
         """S0 the quotient so far, S1 the denominator, S2 the numerator (manual, V_DIV_FIXUP)."""
@@ -257,11 +263,11 @@ def div_fixup(kind: type) -> Callable[..., Array]:
         signed = np.where(sign, kind(-1), kind(1))
         # The macro's steps leave a NaN where a quotient overflows; the manual does not say so, but division must.
         out = np.copysign(np.where(np.isnan(quotient), infinity, np.abs(quotient)), signed)
-        out = np.where(exponent_n - exponent_d < (-150 if kind is F32 else -1075), signed * kind(0), out)
+        out = np.where(exponent_n - exponent_d < least, signed * kind(0), out)
         out = np.where(np.isinf(denominator) | (numerator == 0), signed * kind(0), out)
         out = np.where((denominator == 0) | np.isinf(numerator), signed * infinity, out)
         invalid = (denominator == 0) & (numerator == 0) | np.isinf(denominator) & np.isinf(numerator)
-        out = np.where(invalid, kind(np.nan), out)
+        out = np.where(invalid, -kind(np.nan), out)
         out = np.where(np.isnan(denominator), floats.quiet(denominator, kind), out)
         return np.where(np.isnan(numerator), floats.quiet(numerator, kind), out).astype(kind)
 
@@ -382,6 +388,7 @@ TABLE: dict[str, Row] = {
             "minimum": floats.minimum, "maximum": floats.maximum,
         }.items()
     },
+    "v_fma_dx9_zero_f32": row("f32: f32 f32 f32", fma_dx9),
     "v_mul_dx9_zero_f32": row("f32: f32 f32", mul_dx9),
     "v_ldexp_f32": row("f32: f32 i32", ldexp32),
     "v_ldexp_f64": row("f64: f64 i32", ldexp64),
@@ -404,6 +411,7 @@ TABLE: dict[str, Row] = {
             "maximumminimum": lambda a, b, c: floats.minimum(floats.maximum(a, b), c),
         }.items()
     },
+    "v_div_fixup_f16": row("f16: f16 f16 f16", div_fixup(F16)),
     "v_div_fixup_f32": row("f32: f32 f32 f32", div_fixup(F32)),
     "v_div_fixup_f64": row("f64: f64 f64 f64", div_fixup(F64)),
     # integers

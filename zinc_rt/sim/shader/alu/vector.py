@@ -167,7 +167,10 @@ def output_modified(e: Emitter, instruction: Instruction, value: ir.Value, round
     omod = instruction.modifier("omod")
     if omod is not None and isinstance(omod.value, int):
         factor = float(omod.value) if omod.value > 0 else 1.0 / -omod.value
-        scaled = flushed(e, lifted(e, lambda e, x: e.b.fmul(x, factor), value))
+        scaled = lifted(e, lambda e, x: e.b.fmul(x, factor), value)
+        if factor < 1:  # by the exponent, before the product would be rounded
+            small = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of] / factor)
+            scaled = b.select(small, b.intrinsic("llvm.copysign", value.type, zero, value), scaled)
         if rounding is not Rounding.NEAREST or (of is HALF and e.mode.saturates):
             scaled = _limited(e, value, scaled, rounding)
         tiny = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of])

@@ -118,9 +118,12 @@ def _mul_dx9(e: Emitter, a: Value, b: Value) -> Value:
 
 
 def _fma_dx9(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+    """Denormals are flushed whatever the mode, a product with 0 is +0, NaN included (captured)."""
     a, b, c = flushed(e, a), flushed(e, b), flushed(e, c)
     either = e.b.or_(is_zero(e, a), is_zero(e, b))
-    return flushed(e, e.b.select(either, c, fused(e, a, b, c)))
+    with e.flushing_results():
+        alone = fadd(e, constant(0.0, c.type), c)
+        return flushed(e, e.b.select(either, alone, fused(e, a, b, c)))
 
 
 def _fract(e: Emitter, value: Value) -> Value:
@@ -209,7 +212,8 @@ def _frexp_mantissa(e: Emitter, value: Value) -> Value:
         mantissa = half_of_double(e, mantissa)
     elif value.type.element is not DOUBLE:
         mantissa = e.b.fptrunc(mantissa, value.type)
-    return e.b.select(_no_exponent(e, value), value, mantissa)
+    special = e.b.select(is_nan(e, value), quieted(e, value), value)
+    return e.b.select(_no_exponent(e, value), special, mantissa)
 
 
 # --- division: v_div_scale, v_div_fmas, v_div_fixup
@@ -255,7 +259,8 @@ def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tup
         (small_numerator, up),
     ]
     afterwards = b.or_(huge, b.and_(b.not_(small_denominator), quotient))
-    return select_chain(e, cases, x), b.and_(b.not_(zero), afterwards)
+    quiet = b.select(is_nan(e, x), quieted(e, x), x)
+    return select_chain(e, cases, quiet), b.and_(b.not_(zero), afterwards)
 
 
 def _emit_div_scale(letter: str) -> EmitFunction:
@@ -368,7 +373,17 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
         (b.or_(zero_under, infinite_over), infinite),
         (b.or_(infinite_under, zero_over), zero),
     ]
-    if of is not HALF:
+    if of is HALF:  # captured: where the steps before overflowed, as the mode rounds
+        quotient_over = b.or_(is_nan(e, quotient), is_infinite(e, quotient))
+        largest = b.sub(bits_of(e, infinite), 1)
+        rounding, negative = e.mode.rounding(HALF), b.unequal(sign_out, 0)
+        toward = {Rounding.UP: b.not_(negative), Rounding.DOWN: negative}.get(rounding)
+        if toward is not None:
+            overflowed = b.select(toward, infinite, b.bitcast(largest, quotient.type))
+        else:
+            overflowed = infinite if rounding is Rounding.NEAREST else b.bitcast(largest, quotient.type)
+        cases.append((quotient_over, overflowed))
+    else:
         apart = b.sub(exponent(e, numerator), exponent(e, denominator))
         least = -150 if of is FLOAT else -1075
         cases.append((b.icmp_signed("<", apart, least), zero))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.emit.slots import RegisterSlots
-from zinc_rt.sim.shader.emit.values import I32
+from zinc_rt.sim.shader.emit.values import I32, VectorConstant
 
 WORDS = 4
 
@@ -52,7 +52,7 @@ class Quads:
         self._same: dict[int, tuple[ir.Value, ir.Value]] = {}  # id of what was read: what was written; itself
         self._known: dict[int, tuple[ir.Value, int, ir.Value]] = {}  # id of a value: quad, word; and itself
         self._made: dict[tuple[object, ...], ir.Value] = {}  # arithmetic on quads
-        self._orders = [[WORDS * lane + word for lane in range(self._b.wave)] for word in range(WORDS)]
+        self._orders = [tuple(WORDS * lane + word for lane in range(self._b.wave)) for word in range(WORDS)]
 
     # --- within a block
 
@@ -181,8 +181,8 @@ class Quads:
         if not isinstance(value, ir.Instruction):
             return None
         name, operands = value.opname, value.operands
-        if name == "shufflevector" and operands[0].type == self.whole:
-            order = [each.constant for each in operands[2].constant]
+        if name == "shufflevector" and operands[0].type == self.whole and isinstance(operands[2], VectorConstant):
+            order = operands[2].elements
             return (operands[0], self._orders.index(order)) if order in self._orders else None
         if name == "bitcast" and operands[0].type in (self._b.lanes(I32), self._b.lanes(ir.FloatType())):
             inner = self._of(operands[0])
