@@ -128,6 +128,12 @@ PROGRAMS: dict[str, tuple[str, str, str, str]] = {
         USE.format(3),
         "v3, computed",
     ),
+    "half_stored": (
+        "v_cvt_f16_f32 v2, v0\nv_lshlrev_b32 v4, 2, v0",
+        "scratch_store_b16 v4, v2, off\nscratch_store_b8 v4, v2, off offset:2",
+        "scratch_store_d16_hi_b8 v4, v2, off",
+        "v2",
+    ),
     "saved_and_stored_over": (
         "scratch_store_b32 off, v3, off\nscratch_store_b8 off, v0, off offset:1",
         "scratch_load_u8 v4, off, off offset:1\ns_wait_loadcnt 0x0\n" + USE.format(4),

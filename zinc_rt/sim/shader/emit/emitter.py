@@ -35,6 +35,7 @@ class Emitter:
 
     flow: BlockFlow
     instruction: Instruction
+    guesses: bool = False  # the present instruction is one of checks/compare_guesses.py
 
     def __init__(
         self, module: ir.Module, name: str, variant: KernelVariant, unproven: UnprovenReads, forms: QuadForms

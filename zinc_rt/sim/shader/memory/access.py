@@ -72,7 +72,7 @@ def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
     said = scope.value if scope is not None and isinstance(scope.value, int) else 0
     hint = e.instruction.modifier("th")  # of an atomic: bit 0 asks for the old value
     returns = hint is not None and isinstance(hint.value, int) and bool(hint.value & 1)
-    flags |= RETURNS * returns | SCOPED * (said > 0) | SYNCHRONISING * (said >= DEVICE_SCOPE)
+    flags |= RETURNS * returns | SCOPED * (said > 0 or e.guesses) | SYNCHRONISING * (said >= DEVICE_SCOPE)
     return constant(first | flags)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa import Target
 from zinc_rt.isa.control_flow import Block, Flow, control_flow, ends_block
+from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
 from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.helpers import KernelModule, SharedHelpers
 from zinc_rt.sim.shader.emit.quads import QuadForms
@@ -115,6 +116,8 @@ class _Pass:
         e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis, variant.vgprs)
         self.records: dict[tuple[int, int], Touched] = {}
         self.modes = {} if analysis is None else float_modes(graph, variant.mode)
+        looks = analysis is not None and variant.checks.full
+        self.guesses = compare_guesses(graph, Target(12, variant.wave)) if looks else frozenset()
         self.tracer = Tracer(e) if variant.checks.trace else None
 
     def run(self) -> None:
@@ -134,6 +137,7 @@ class _Pass:
             ends = ends_block(instruction, running=True)
             mode = self.modes.get((block.start, pc), e.launch_mode)
             touched = self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full, mode=mode)
+            e.guesses = pc in self.guesses
             if self.tracer is not None:
                 self.tracer.before(last=ends or instruction.row.flow == "halt")
             before = self.before.get((block.start, pc))
