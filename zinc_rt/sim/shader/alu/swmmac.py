@@ -69,7 +69,8 @@ class SparseMatrix:
             parts = words[: len(a)], words[len(a) : len(a) + len(b)], words[len(a) + len(b) + 1 :]
             return struct_of(e, self._multiply(e, *parts, words[len(a) + len(b)], field, signed, clamp))
 
-        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}.{field}"
+        saturates = self.result == "f16" and e.mode.saturates
+        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}.{field}"
         found = outlined(e, name, struct_of(e, c).type, body, *a, *b, *index, *c)
         for at in range(len(c)):
             e.regs.write_vgpr(destination.index + at, e.b.extract_value(found, at), masked=False)

@@ -92,7 +92,8 @@ class Matrix:
                 return struct_of(e, self._in_steps(e, *parts))
             return struct_of(e, self._multiply(e, *parts, signed, clamp))
 
-        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}"
+        saturates = self.result == "f16" and e.mode.saturates
+        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}"
         result = ir.LiteralStructType([e.b.lanes(I32)] * len(c))
         found = outlined(e, name, result, body, *a, *b, *c)
         for at in range(len(c)):
