@@ -28,6 +28,8 @@ from zinc_rt.sim.shader.translate.quad_choice import choose_quads
 from zinc_rt.sim.shader.translate.semantics import EMIT
 
 FUNCTION = "wave"
+# Units whose instructions leave memory as it is.
+_KEEP_MEMORY = frozenset({"valu", "vopd", "trans", "salu", "load", "smem", "wait", "branch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ class _Pass:
             if ends:
                 e.quads.flush(block.successors)
             self._instruction()
+            if instruction.row.unit not in _KEEP_MEMORY:
+                e.quads.memory_changes()
             if e.b.block.is_terminated:
                 return
             e.quads.after_instruction()
