@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,12 +36,13 @@ from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import CompiledKernels, compiled, loaded, variant_for
+from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, compiled, loaded, variant_for
 from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 
 SIZE = 1024
 LEVELS = ("off", "fast", "full")
+NEW = {"embed_q4_0": 203, "rms_norm": 224, "matvec_f32": 292}  # kernels, and how many instructions they have
 ROUNDS, IN_A_ROW = 25, 4
 TOKENS = 32  # of the grid that several threads share
 ENDPGM = bytes.fromhex("0000b0bf")
@@ -160,6 +162,28 @@ def empty_dispatch() -> Callable[[], None]:
     return call
 
 
+def new_kernels(level: str, name: str) -> Callable[[], CompiledKernel]:
+    """Each call makes a kernel ready that nobody has compiled; helpers that kernels share are there already."""
+    zrt = load(name)
+    quick = CompiledKernels(ObjectCache(Path(tempfile.mkdtemp())), quick=True)
+    launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 4), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
+    numbers = itertools.count(1)
+
+    def call() -> CompiledKernel:
+        behind_the_end = next(numbers).to_bytes(4, "little")
+        return quick.of(variant_for(launch, zrt.code + behind_the_end, Checks(level)))
+
+    call()
+    return call
+
+
+@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_new_kernel(level: str, name: str, benchmark: Any) -> None:
+    """Its first wave adds less than a millisecond."""
+    benchmark.pedantic(new_kernels(level, name), rounds=5)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_matvec(level: str, benchmark: Any) -> None:
     matvec = Matvec(level)
@@ -207,6 +231,11 @@ def main() -> None:
         one, several = paired(Matvec(level, 1, TOKENS), Matvec(level, threads, TOKENS))
         name = f"{threads} threads, {TOKENS} tokens, {level}"
         print(f"{name:28} {several * 1e6:9.0f} µs   {one / several:6.2f} times one thread")
+    for name, count in NEW.items():
+        for level in ("fast", "full"):
+            new = new_kernels(level, name)
+            took = statistics.median(timeit.repeat(new, number=1, repeat=9))
+            print(f"{f'new: {name}, {level}':28} {took * 1e3:9.0f} ms   {count} instructions")
     wanted = largest()
     start = time.perf_counter()
     payload = compiled(wanted)

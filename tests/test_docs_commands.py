@@ -12,7 +12,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-OWN = ("test", "lint", "bench", "nightly", "clients", "faults")  # of ci/run.py; what follows goes to pytest
+OWN = (
+    "test",
+    "lint",
+    "bench",
+    "nightly",
+    "clients",
+    "faults",
+    "differential",
+    "compiled",
+)  # of ci/run.py; what follows goes to pytest
 POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
 BEGINS = re.compile(r"(?:\S.* \| )?(?:zinc-rt[ -]|python3 ci/run\.py )")
 NO_COMMAND = ("zinc-rt-ir 1",)  # a file's first line

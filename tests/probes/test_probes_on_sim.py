@@ -23,6 +23,7 @@ from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 SLOW = {"P56"}  # ten thousand fences: once, on t1
+ENDLESS = {"P45", "P55"}  # their waves are still running as the queue goes, which the device says
 SHADER_PROBES = {f"P{number}" for number in (*range(32, 42), 43, 47, 54)}
 
 
@@ -41,7 +42,10 @@ def test_a_probe_passes_on_the_simulated_r9700(probe: Probe, tier: str) -> None:
     assert [each.status for each in found] == ["pass"], found[0].reason
     measure = found[0].measure
     assert measure.get("deviations", 0) == 0, measure
-    assert not [note for note in measure.get("notes", ()) if "finding" in note]
+    found_by_device = [note for note in measure.get("notes", ()) if "finding" in note]
+    assert len(found_by_device) == (probe.id in ENDLESS) and all(
+        "still-running" in note for note in found_by_device
+    )
     assert measure["simulated"] is True
 
 

@@ -34,19 +34,23 @@ class Ran:
     findings: Mapping[str, int]
 
 
+def compiled(made: Path, *options: str) -> Path:
+    sources = [str(each) for each in sorted(SOURCES.glob("*.c"))]
+    subprocess.run(["cc", "-O1", *options, *sources, "-o", str(made), "-pthread"], check=True)
+    return made
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("scenarios") / "scenarios"
-    sources = [str(each) for each in sorted(SOURCES.glob("*.c"))]
-    subprocess.run(["cc", "-O1", *sources, "-o", str(made), "-pthread"], check=True)
-    return made
+    return compiled(tmp_path_factory.mktemp("scenarios") / "scenarios")
 
 
 @pytest.fixture
 def run(program: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     """run(options of `zinc-rt sim`, words of the program)."""
+    usual = program
 
-    def scenarios(options: list[str], *words: str) -> Ran:
+    def scenarios(options: list[str], *words: str, program: Path = usual) -> Ran:
         code = main([*options, "--", str(program), *words])
         out, err = capfd.readouterr()
         passed = set(re.findall(r"^ok (\S+)", out, re.MULTILINE))
@@ -79,6 +83,24 @@ def test_scenarios_pass_with_the_rounds_of_the_corpus(run: Callable[..., Ran], o
     ran = run(options, "--long")
     assert (ran.failed, ran.skipped, ran.findings) == (set(), set(), {})
     assert len(ran.passed) == SCENARIOS
+
+
+WITHOUT = {  # what a program leaves out that orders its accesses, and what is said of it
+    "CP_SYNC": ("missing-barrier", ["pm4_private_dma"]),
+    "BARRIER_BIT": ("missing-barrier", ["aql_dispatch_barrier"]),
+    "SYSTEM_SCOPES": ("missing-cache-op", ["dependency_chain-aql"]),
+    "ACQUIRE_ALL": ("missing-cache-op", ["pm4_dispatch_direct", "pm4_dispatch_indirect"]),
+}
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    "name", [each if each == "CP_SYNC" else pytest.param(each, marks=pytest.mark.slow) for each in WITHOUT]
+)
+def test_a_program_that_orders_nothing_is_found(run: Callable[..., Ran], name: str, tmp_path: Path) -> None:
+    rule, scenarios = WITHOUT[name]
+    ran = run(["--sanitizer", "full"], *scenarios, program=compiled(tmp_path / "without", f"-D{name}=0"))
+    assert set(ran.findings) == {rule}
 
 
 FAULTS = {  # a fault of the device, and scenarios that must and must not notice

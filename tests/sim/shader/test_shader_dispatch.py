@@ -167,6 +167,7 @@ def test_waves_that_never_end_say_where_they_are(asked: bool) -> None:
         else:
             assert not s.done(0.2)
             s.queue.destroy()
+        assert within(20, lambda: bool(owner.findings))
         [told] = owner.findings
         assert told.rule == "still-running" and told.place is not None
         assert (told.place.pc, told.place.instruction) == (0x14, "s_load_b32 s2, s[0:1], 0x0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from random_programs import VGPRS, data, outputs, program
 from sim.shader_model.model_device import ModelDevice
 from support import Counts
 
-from zinc_rt.sim.shader.run import group_runner
+from zinc_rt.object_cache import ObjectCache
+from zinc_rt.sim.shader.run import engine_device, group_runner
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
+from zinc_rt.sim.shader.run.kernels import CompiledKernels
 
 
 def run(device: EngineDevice | ModelDevice, code: bytes, *, wave: int, threads: int) -> tuple[np.ndarray, list]:
@@ -42,6 +45,31 @@ def test_engine_and_model_agree(slow_counts: Counts, wave: int, threads: int, ba
         assert findings == [], findings[0].sentence
         differing = np.argwhere(got != wanted)
         assert not len(differing), f"seed {seed}, level {level}: [register, thread] {differing[:5].tolist()}"
+
+
+def test_quick_code_leaves_and_finds_the_same(
+    slow_counts: Counts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also of memory that nobody wrote, and of registers."""
+    sets = [CompiledKernels(ObjectCache(tmp_path), quick=quick) for quick in (True, False)]
+    rules = set()
+    for seed in range(slow_counts(2, 100)):
+        wave = (32, 64)[seed % 2]
+        code = program(seed + 5, wave=wave, barriers=False)
+        code = code[8 * (seed % 3) :]  # without what its first instructions write
+        made = []
+        for kernels in sets:
+            monkeypatch.setattr(engine_device, "kernels", lambda kernels=kernels: kernels)
+            device, out = EngineDevice(level="full"), outputs(wave)
+            va = device.place(out, "out"), device.place(data(), "data", initialised=False)
+            words = [each for at in va for each in (at & 0xFFFFFFFF, at >> 32)]
+            findings = device.run(
+                code, threads=(wave, 1, 1), wave=wave, user_data=(*words, wave), vgprs=VGPRS, name="random"
+            )
+            made.append((out.tobytes(), [(each.rule, each.sentence) for each in findings]))
+        assert made[0] == made[1], seed
+        rules |= {rule for rule, _ in made[0][1]}
+    assert rules
 
 
 @pytest.fixture

@@ -14,8 +14,15 @@ static inline void put_va(struct stream *s, uint64_t at) { put(s, at), put(s, at
 enum compare { ALWAYS, LESS, LESS_EQUAL, EQUAL, NOT_EQUAL, GREATER_EQUAL, GREATER };
 enum atomic { ATOMIC_SWAP = 0x07, ATOMIC_ADD = 0x0F, ATOMIC_SUB = 0x10, ATOMIC_AND = 0x15, ATOMIC_OR = 0x16, ATOMIC_XOR = 0x17,
               ATOMIC_64 = 0x20 };
+#ifndef ACQUIRE_ALL  // each of these orders something: -DNAME=0 makes a program without it
 #define ACQUIRE_ALL (1u << 7 | 1u << 8 | 1u << 14)  // GLK_INV, GLV_INV, GL2_INV
+#endif
+#ifndef RELEASE_GL2_WB
 #define RELEASE_GL2_WB (1u << 9)
+#endif
+#ifndef CP_SYNC
+#define CP_SYNC (1u << 31)
+#endif
 #define ONE_DWORD_NOP 0xFFFF1000u
 #define COMPUTE_SH 0x2C00
 
@@ -61,7 +68,7 @@ static inline void pm4_release(struct stream *s, uint64_t to, uint64_t value) { 
 static inline void pm4_flush_waves(struct stream *s) { pm4(s, 0x46, 2), put(s, 0x07 | 4u << 8); }  // CS_PARTIAL_FLUSH
 
 static inline void pm4_dma(struct stream *s, uint64_t from, uint64_t to, uint32_t bytes) {  // through GL2, with CP_SYNC
-  pm4(s, 0x50, 7), put(s, 1u << 31 | 3u << 29 | 3u << 20), put_va(s, from), put_va(s, to), put(s, bytes);
+  pm4(s, 0x50, 7), put(s, CP_SYNC | 3u << 29 | 3u << 20), put_va(s, from), put_va(s, to), put(s, bytes);
 }
 
 static inline void pm4_pad(struct stream *s) { while (s->count % 8) put(s, ONE_DWORD_NOP); }
@@ -92,8 +99,12 @@ static inline void sdma_wait(struct stream *s, uint64_t at, uint32_t value) {
 
 // --- AQL
 
+#ifndef SYSTEM_SCOPES
 #define SYSTEM_SCOPES (2u << 9 | 2u << 11)
+#endif
+#ifndef BARRIER_BIT
 #define BARRIER_BIT (1u << 8)
+#endif
 enum aql_kind { AQL_VENDOR, AQL_INVALID, AQL_DISPATCH, AQL_AND, AQL_AGENT, AQL_OR };
 
 struct dispatch {  // hsa_kernel_dispatch_packet_t

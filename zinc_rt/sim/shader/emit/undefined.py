@@ -65,6 +65,10 @@ class UndefinedBits:
         finally:
             self._coming = []
 
+    def give(self, bits: list[ir.Value]) -> None:
+        """As `given`, until the next instruction."""
+        self._coming = list(bits)
+
     # --- what Registers asks and tells
 
     def filled(self, key: int, value: ir.Value) -> ir.Value:
@@ -92,6 +96,8 @@ class UndefinedBits:
         b, of = self._b, self._slots.type_of(key)
         if bits is None:
             bits = constant(0, of)
+        elif bits.type != of:  # of a scalar that every lane has
+            bits = b.splat(bits)
         if kept:
             bits = b.or_(b.and_(bits, ~kept), b.and_(self._slots.load_undefined(key), kept))
         if lanes is not None:

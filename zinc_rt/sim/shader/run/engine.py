@@ -134,7 +134,7 @@ class GfxEngine:
             level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
         )
         self._behaviour, self._processors = behaviour, tuple(processors)
-        self.kernels = CompiledKernels() if kernels is None else kernels
+        self.kernels = CompiledKernels(quick=True) if kernels is None else kernels
         self._seed = perturb
         self._cache_seed, self._vgpr_seed = caches, vgpr_seed
         self._wave_threads = WaveThreads(1 if caches is not None else threads or len(os.sched_getaffinity(0)))
@@ -202,7 +202,8 @@ class GfxEngine:
                     for have, more in zip((counters.instructions, counters.bytes), run.counted(), strict=True)
                 )
             self._finish(dispatch, under_way)
-            _leave_scratch(dispatch, run)
+            if _leave_scratch(dispatch, run) and self._consulted is not None:
+                self._consulted.mark("scratch in memory")
         if fault is not None:
             raise self._reported_fault(dispatch, run, fault)
         if stop is not Stop.DONE:
@@ -280,7 +281,9 @@ class GfxEngine:
             *[registers.get(each, 0) for each in _REGISTERS], dispatch.queue.extra.get("cu_mask", 0),
         )  # fmt: skip
         idle = self._idle.get(key)
-        run = idle.pop() if idle else self._made(dispatch, code)
+        run = idle.pop() if idle else None
+        if run is None or self.kernels.outdated(run.kernel):
+            run = self._made(dispatch, code)
         memory = self._memory(dispatch.space)
         table = memory.ranges.table()
         watched = self._watchpoints.get(dispatch.space)
@@ -455,14 +458,29 @@ class GfxEngine:
         )
 
 
-def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> None:
+def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> bool:
     """What the waves left in scratch, where the registers say it lies, for as many waves as have room there.
+    Whether they left anything.
 
     Waves run with scratch of their own: it comes to memory as the dispatch ends. Raises Fault where nothing is.
     """
+    left = False
     room = dispatch.register(TMPRING_SIZE) & 0xFFF
     for number, data in enumerate(itertools.islice(run.scratch_left(), room)):
-        dispatch.space.write(dispatch.scratch_va + number * len(data), data)
+        if data.count(0) == len(data):
+            continue  # no wave stored anything
+        left = True
+        try:
+            dispatch.space.write(dispatch.scratch_va + number * len(data), data)
+        except Fault as fault:
+            near = dispatch.space.nearby(fault.va)
+            dispatch.report(
+                "page-fault",
+                f"{dispatch.label}: waves store to scratch at 0x{fault.va:x}: {fault.why}; {near}",
+                fault=DevicePageFault(fault.va, "scratch store", fault.why, near, dispatch.label),
+            )
+            raise
+    return left
 
 
 def _identity(run: LaunchRun) -> tuple[bytes, int]:

@@ -38,7 +38,7 @@ RUNS_KEPT = 64
 @functools.cache
 def kernels() -> CompiledKernels:
     """What this process has compiled so far."""
-    return CompiledKernels()
+    return CompiledKernels(quick=True)
 
 
 class EngineDevice:
@@ -171,7 +171,7 @@ class EngineDevice:
         """Set up once for launches that are repeated."""
         key = (launch, code, entry)
         run = self._runs.get(key)
-        if run is None:
+        if run is None or kernels().outdated(run.kernel):
             kernel = kernels().of(variant_for(launch, code, self.checks, entry))
             if len(self._runs) >= RUNS_KEPT:
                 self._runs.clear()

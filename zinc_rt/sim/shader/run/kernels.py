@@ -1,19 +1,27 @@
-"""Kernels ready to run: machine code translated, compiled and loaded, remembered in memory and on disk."""
+"""Kernels ready to run: machine code translated, compiled and loaded, remembered in memory and on disk.
+
+A kernel that nobody prepared is compiled quickly, so that its first result comes soon; once it has run for
+HOT_SECONDS another process compiles it well, and later launches run that.
+"""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
-from pathlib import Path
 
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu
+from zinc_rt.sim.shader.run.background import Background
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, compile_quickly, host_cpu
+from zinc_rt.sim.shader.run.helpers import HelperLibrary
 from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes
-from zinc_rt.sim.shader.translate.translation import translate
+from zinc_rt.sim.shader.run.payload import packed, unpacked
+from zinc_rt.sim.shader.run.sources import own_sources
+from zinc_rt.sim.shader.translate.translation import Translation, translate
 
+HOT_SECONDS = 0.25  # of running quick code: about what compiling well costs
 KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a minute
 
 
@@ -26,79 +34,115 @@ def variant_for(launch: LaunchSetup, code: bytes, checks: Checks, entry: int = 0
 
 @dataclass(slots=True, eq=False)
 class CompiledKernel:
-    """`address`: i32 wave(state, context). `counts`: how many memory sites and blocks the translator numbered."""
+    """`address`: i32 wave(state, context). `counts`: how many memory sites and blocks the translator numbered.
+    `quick`: not optimised; `seconds`: for how long it ran, of all threads."""
 
     variant: KernelVariant
     address: int
     sites: tuple[Site, ...]
     counts: dict[str, int]
     keep: object = field(repr=False)
+    quick: bool = False
+    seconds: float = 0.0
 
 
-@functools.cache
-def own_sources() -> str:
-    """Digest of the shader engine and the instruction tables: other code compiles other kernels."""
-    digest = hashlib.sha256()
-    shader = Path(__file__).parent.parent
-    for folder in (shader, shader.parent.parent / "isa"):
-        for file in sorted(folder.rglob("*")):
-            if file.suffix in (".py", ".tsv") and file.is_file():
-                digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
-
-
-def cache_key(variant: KernelVariant) -> str:
+def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
     """Under which the disk keeps what was compiled for this processor by these sources."""
     parts = [getattr(variant, each.name) for each in fields(variant) if each.name != "code"]
-    text = json.dumps([*parts, *astuple(host_cpu()), own_sources()], default=repr)
+    text = json.dumps([*parts, *astuple(host_cpu()), own_sources(), quick], default=repr)
     return hashlib.sha256(text.encode() + b"\0" + variant.code).hexdigest()
 
 
 def compiled(variant: KernelVariant) -> bytes:
-    """What the disk keeps of a kernel: sites and counts, then object code."""
-    made = translate(variant)
+    """What the disk keeps of a kernel that is compiled well: sites and counts, then object code."""
+    return _payload(made := translate(variant), compile_ir(made.text))
+
+
+def compiled_quickly(variant: KernelVariant, library: HelperLibrary) -> tuple[bytes, dict[str, int]]:
+    """As `compiled`, of quick code, and the addresses of its helpers, which are the library's."""
+    helpers = library.shared()
+    made = translate(variant, helpers)
+    library.add(helpers)
+    addresses = library.addresses(made.helpers)
+    assert addresses is not None, "what the library does not have was written"
+    return _payload(made, compile_quickly(made.text)), addresses
+
+
+def _payload(made: Translation, code: bytes) -> bytes:
     about = {
-        "sites": [[site.pc, site.rule, site.text] for site in made.sites],
+        "sites": [list(astuple(each)) for each in made.sites],
         "counts": made.counts,
         "function": made.function,
+        "helpers": made.helpers,
     }
-    head = json.dumps(about).encode()
-    return len(head).to_bytes(4, "little") + head + compile_ir(made.text)
+    return packed(about, code)
 
 
-def loaded(variant: KernelVariant, payload: bytes) -> CompiledKernel:
-    size = int.from_bytes(payload[:4], "little")
-    about = json.loads(payload[4 : 4 + size])
-    library = Loaded(payload[4 + size :], [about["function"]])
+def loaded(variant: KernelVariant, payload: bytes, helpers: Mapping[str, int] | None = None) -> CompiledKernel:
+    """`helpers`: addresses of those that quick code calls."""
+    about, code = unpacked(payload)
+    linked = Loaded(code, [about["function"]], helpers)
     sites = tuple(Site(*each) for each in about["sites"])
-    return CompiledKernel(variant, library.at[about["function"]], sites, about["counts"], library)
+    address = linked.at[about["function"]]
+    return CompiledKernel(variant, address, sites, about["counts"], linked, helpers is not None)
 
 
 class CompiledKernels:
-    """`of(variant)` is compiled at most once in this process, and once on this machine."""
+    """`of(variant)` is compiled at most once in this process, and once on this machine. `quick`: those that nobody
+    prepared begin as quick code."""
 
-    def __init__(self, cache: ObjectCache | None = None) -> None:
+    def __init__(self, cache: ObjectCache | None = None, *, quick: bool = False) -> None:
         self.cache = ObjectCache() if cache is None else cache
+        self.quick = quick
         self._known: dict[KernelVariant, CompiledKernel] = {}
+        self._background = Background(self.cache)
         self.compiled = 0  # not found on disk
 
     def of(self, variant: KernelVariant) -> CompiledKernel:
+        """The best code there is by now."""
         found = self._known.get(variant)
         if found is None:
             found = self._known[variant] = self._load(variant)
             if len(self._known) > KEPT_KERNELS:
                 self._known.pop(next(iter(self._known)), None)  # the oldest; the disk has it still
+        elif found.quick and found.seconds >= HOT_SECONDS:
+            found = self._known[variant] = self._better(found) or found
         return found
+
+    def outdated(self, kernel: CompiledKernel) -> bool:
+        """Whether a launch that is run again should ask anew."""
+        return kernel.quick and self.of(kernel.variant) is not kernel
 
     def has(self, variant: KernelVariant) -> bool:
         """Whether it needs no compiling."""
-        return variant in self._known or self.cache.path(cache_key(variant)).exists()
+        known = self._known.get(variant)
+        return (known is not None and not known.quick) or self.cache.path(cache_key(variant)).exists()
 
     def _load(self, variant: KernelVariant) -> CompiledKernel:
         key = cache_key(variant)
         payload = self.cache.load(key)
         if payload is None:
+            if self.quick:
+                return self._quick(variant)
             self.compiled += 1
             payload = compiled(variant)
             self.cache.store(key, payload)
         return loaded(variant, payload)
+
+    def _quick(self, variant: KernelVariant) -> CompiledKernel:
+        key = cache_key(variant, quick=True)
+        library = HelperLibrary(self.cache, variant.wave, variant.checks)
+        payload = self.cache.load(key)
+        helpers = None if payload is None else library.addresses(unpacked(payload)[0]["helpers"])
+        if payload is None or helpers is None:
+            self.compiled += 1
+            payload, helpers = compiled_quickly(variant, library)
+            self.cache.store(key, payload)
+        return loaded(variant, payload, helpers)
+
+    def _better(self, kernel: CompiledKernel) -> CompiledKernel | None:
+        """The kernel compiled well, where another process is done with it; it is asked to otherwise."""
+        if not self._background.done(kernel.variant):
+            return None
+        payload = self.cache.load(cache_key(kernel.variant))
+        return None if payload is None else loaded(kernel.variant, payload)

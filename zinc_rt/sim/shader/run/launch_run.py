@@ -298,6 +298,7 @@ class LaunchRun:
             self._stuck.clear()
         self._turns = 0
         self._seconds_before, self._seconds = self._seconds, 0.0
+        self.kernel.seconds += self._seconds_before
         for thread in self.threads:
             thread.use_memory(table, save_pages)
             self._start(thread, program_va, serial)

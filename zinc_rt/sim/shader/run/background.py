@@ -1,0 +1,56 @@
+"""Kernels compiled well by another process, while this one goes on with what it has."""
+
+from __future__ import annotations
+
+import atexit
+import pickle
+import subprocess
+import sys
+
+from zinc_rt.object_cache import ObjectCache
+from zinc_rt.sim.shader.layout import KernelVariant
+
+WORKER = "zinc_rt.sim.shader.run.compile_workers"
+
+
+class Background:
+    """One process at a time, at low priority; it ends with this one. What it compiled is in the cache.
+
+    Where it failed nothing is in the cache, and the kernel stays as it is: no error.
+    """
+
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
+        self._asked: dict[KernelVariant, bool] = {}  # whether its process has ended
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._working: list[KernelVariant] = []
+
+    def done(self, variant: KernelVariant) -> bool:
+        """Whether it has been compiled, or could not be. Asks for it the first time."""
+        self._asked.setdefault(variant, False)
+        if self._worker is not None and self._worker.poll() is not None:
+            self._asked.update(dict.fromkeys(self._working, True))
+            self._worker, self._working = None, []
+        if self._worker is None:
+            self._start([each for each, ended in self._asked.items() if not ended])
+        return self._asked[variant]
+
+    def _start(self, variants: list[KernelVariant]) -> None:
+        if not variants:
+            return
+        try:
+            worker = subprocess.Popen(
+                ["nice", sys.executable, "-m", WORKER],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError:  # no process to be had: nothing becomes better
+            self._asked.update(dict.fromkeys(variants, True))
+            return
+        atexit.register(worker.kill)
+        self._worker, self._working = worker, variants
+        assert worker.stdin is not None
+        try:
+            with worker.stdin as pipe:
+                pickle.dump((self._cache, variants), pipe)
+        except BrokenPipeError:  # it ended at once: seen when it is asked for
+            return
