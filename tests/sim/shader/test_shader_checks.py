@@ -51,6 +51,22 @@ GUESS = """
     s_cbranch_vccnz .Llds
     s_endpgm
 """
+SCALAR_GUESS = """
+    s_mov_b32 exec_lo, 1
+    s_load_b32 s6, s[0:1], {0}
+    v_mov_b32 v1, 0
+    s_wait_kmcnt 0x0
+    v_dual_mov_b32 v4, s6 :: v_dual_mov_b32 v7, 1
+    .Lagain:
+    v_add_nc_u32 v3, v7, v4
+    global_atomic_cmpswap_b32 v5, v1, v[3:4], s[0:1] offset:16 th:TH_ATOMIC_RETURN scope:SCOPE_DEV
+    s_wait_loadcnt 0x0
+    v_cmp_ne_u32 vcc_lo, v5, v4
+    v_mov_b32 v4, v5
+    s_cbranch_vccnz .Lagain
+    global_atomic_add_u32 v1, v7, s[0:1] offset:20 scope:SCOPE_DEV
+    s_endpgm
+"""
 KERNELS = {
     "load": BEGIN + "global_load_b32 v3, v2, s[2:3]\ns_endpgm",
     "load 16": BEGIN + "global_load_b128 v[4:7], v2, s[2:3]\ns_endpgm",
@@ -128,6 +144,8 @@ KERNELS = {
     "global_store_b32 v1, v2, s[0:1]\ns_endpgm",
     "guessed": GUESS.format(4),
     "not what is compared": GUESS.format(6),
+    "guessed by a scalar load": SCALAR_GUESS.format(16),
+    "guessed of another place": SCALAR_GUESS.format(20),
     "neighbours": """
     v_mov_b32 v1, ttmp9
     s_mov_b32 exec_lo, 1
@@ -528,15 +546,22 @@ def test_accesses_of_device_scope_are_atomic_and_plain_ones_are_not() -> None:
         assert {each.rule for each in findings} <= {"race"}
 
 
-def test_a_load_that_guesses_what_a_swap_finds_is_atomic() -> None:
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("guessed", set()),
+        ("not what is compared", {"race", "lds-race"}),
+        ("guessed by a scalar load", set()),
+        ("guessed of another place", {"race"}),
+    ],
+)
+def test_a_load_that_guesses_what_a_swap_finds_is_atomic(name: str, rules: set[str]) -> None:
     """A load of which the swap knows nothing is a race, of memory and of LDS."""
-    for name in ("guessed", "not what is compared"):
-        device, kernel, counter = EngineDevice(level="full"), code(KERNELS[name]), np.zeros(32, np.uint32)
-        user = split(device.place(counter, "counter"))
-        findings = device.run(kernel, groups=(3, 1, 1), threads=(128, 1, 1), user_data=user, lds_bytes=128)
-        assert counter[4] == 12
-        found = {each.rule for each in findings}
-        assert found == (set() if name == "guessed" else {"race", "lds-race"})
+    device, kernel, counter = EngineDevice(level="full"), code(KERNELS[name]), np.zeros(32, np.uint32)
+    user = split(device.place(counter, "counter"))
+    findings = device.run(kernel, groups=(3, 1, 1), threads=(128, 1, 1), user_data=user, lds_bytes=128)
+    assert counter[4] == 12
+    assert {each.rule for each in findings} == rules
 
 
 # --- watchpoints

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp, vector_float, vector_integer
-from zinc_rt.sim.shader.alu.directed import directed, narrowed
+from zinc_rt.sim.shader.alu.directed import directed, narrowed, rounded
 from zinc_rt.sim.shader.alu.dot_step import dot_step
 from zinc_rt.sim.shader.alu.small_float import from_bf8, from_fp8
 from zinc_rt.sim.shader.alu.vector import (
@@ -172,10 +172,10 @@ def _half_of_fused(e: Emitter, a: Value, b: Value, c: Value) -> Value:
     """a * b + c of 32-bit floats, rounded once, to halves: captured. A product of them is exact in 64 bits."""
     wide = e.b.lanes(DOUBLE)
     x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
-    total = _first_nan(e, sum_to_odd(e, e.b.fmul(x, y), z), x, y, z)
-    rounding = e.mode.rounding(HALF)
+    product, rounding = e.b.fmul(x, y), e.mode.rounding(HALF)
     if rounding is Rounding.NEAREST:
-        return narrowed_twice(e, total)
+        return narrowed_twice(e, _first_nan(e, sum_to_odd(e, product, z), x, y, z))
+    total = _first_nan(e, rounded(e, "fadd", rounding, product, z), x, y, z)
     return narrowed(e, directed(e, "fptrunc", e.b.lanes(FLOAT), rounding, total), HALF)
 
 
