@@ -251,7 +251,7 @@ class GfxEngine:
         return list(self._watchpoint_hits.get(space, ()))
 
     def tell_again(self) -> None:
-        """Forget, with the next launch, what was told of kernels: who launches one anew is to hear of it anew. From
+        """Forget, with the next launch, what was told of kernels: who launches one anew hears of it anew. From
         another thread than `run`."""
         self._forgets = True
 
