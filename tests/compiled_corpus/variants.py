@@ -26,7 +26,8 @@ TARGET = ("--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-nogpulib", "-ffp-cont
 # clang 19 takes this attribute for OpenCL only.
 C_OF_19 = ("-Damdgpu_flat_work_group_size(least,most)=unused",)
 LANGUAGE = {".c": ("-std=gnu17", "-fvisibility=hidden"), ".cl": ("-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc")}
-ONLY_WAVE = {"wave_ops64": 64, "wave_ops": 32, "matrix_cores": 32}  # sources that are written for one size
+# Sources that are written for one size.
+ONLY_WAVE = {"wave_ops64": 64, "wave_ops": 32, "matrix_cores": 32, "quantized": 32}
 # Recursion and calls by pointer: stacks of a size that no metadata tells.
 DYNAMIC_STACK = ("recursion", "dynamic_stack", "function_table")
 
