@@ -296,6 +296,9 @@ class SimClient:
             if not answer["findings"] or len(found) >= answer["count"]:
                 return found
 
+    def tell_again(self) -> None:
+        self._checked({"op": "tell_again"})
+
     def tell_unfinished(self) -> None:
         self._checked({"op": "tell_unfinished"})
 
