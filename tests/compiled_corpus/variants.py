@@ -30,7 +30,8 @@ LANGUAGE = {
     ".c": ("-std=gnu17", "-fvisibility=hidden", "-fconvergent-functions"),
     ".cl": ("-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc"),
 }
-ONLY_WAVE = {"wave_ops64": 64, "wave_ops": 32, "matrix_cores": 32}  # sources that are written for one size
+# Sources that are written for one size.
+ONLY_WAVE = {"wave_ops64": 64, "wave_ops": 32, "matrix_cores": 32, "quantized": 32}
 # Recursion and calls by pointer: stacks of a size that no metadata tells.
 DYNAMIC_STACK = ("recursion", "dynamic_stack", "function_table")
 

@@ -13,6 +13,7 @@ from equivalence import equivalent
 from kernel_run import Binary, Ran, binary, linted, run
 from mutants import Mutant, mutants
 from opencl_cases import CASES as OPENCL_CASES
+from unchanged import unchanged
 from variants import Variant, code_object
 
 CASES = {**C_CASES, **OPENCL_CASES}
@@ -90,4 +91,5 @@ def _by_running(one: Binary, variant: Variant, mutant: Mutant) -> MutantVerdict:
     ):
         if words:
             return MutantVerdict(variant, mutant, outcome, words[0])
-    return MutantVerdict(variant, mutant, "missed", "")
+    proof = unchanged(one, job_of(variant.name), mutant, ran.waves)
+    return MutantVerdict(variant, mutant, "equivalent" if proof else "missed", proof)
