@@ -82,8 +82,8 @@ def run(
     lds_bytes: int | None = None,
     trace: int | None = None,
 ) -> Ran:
-    """The job on the kernel, with these bytes of the image replaced and, if given, another size of LDS. `trace`: the
-    number of the wave whose `steps` are wanted."""
+    """The job on the kernel, with these bytes of the image replaced and, if given, another size of LDS.
+    `trace`: which wave's `steps` are wanted."""
     kernel = one.kernel
     device = EngineDevice(level="full", fuel=FUEL, trace=trace)
     buffers: dict[str, int] = {}
