@@ -7,6 +7,7 @@ A child of ci/differential.py, which runs it once behind each simulator. OUT.npz
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,16 @@ SECONDS, THREADS, LANES = 60.0, 64, 32
 
 
 def captured(path: Path = ROWS) -> dict[str, Array]:
-    """Rows [n, words] u32 of each group of silicon_rows.txt; its head says what the words are."""
+    """Rows [n, words] u32 of the dot products of silicon_rows.txt; its head says what the words are."""
     found: dict[str, list[list[int]]] = {}
+    group: list[list[int]] | None = None
     for line in path.read_text().splitlines():
         if line.startswith(("dot2", "wmma")):
-            found[line] = []
-        elif not line.startswith("#"):
-            found[list(found)[-1]].append([int(word, 16) for word in line.split()])
+            group = found[line] = []
+        elif not re.match(r"[0-9a-f]+( |$)", line):
+            group = None  # another group's name, or a comment
+        elif group is not None:
+            group.append([int(word, 16) for word in line.split()])
     return {name: np.array(rows, np.uint32) for name, rows in found.items()}
 
 

@@ -13,6 +13,7 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   clients [NAME]  other people's clients against a server, each in an environment of its own (--help)
   differential    the same programs behind our simulator and rocjitsu's, where that is installed (--help)
   faults [NAME]   plants faults in a copy of the tree and sees whether they are named (--help)
+  compiled [...]  kernels of other people's compilers, and mutants of them, against lint and sanitizer (--help)
   NAME ...        the command zinc-rt-NAME, for instance: validate, run, inspect, golden
 """
 
@@ -165,6 +166,8 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
         return [[str(PYTHON), str(ROOT / "ci" / "nightly.py"), *arguments]]
     if name == "clients":
         return [[str(PYTHON), str(ROOT / "ci" / "clients.py"), *arguments]]
+    if name == "compiled":
+        return [[str(PYTHON), str(ROOT / "tests" / "compiled_corpus" / "corpus_command.py"), *arguments]]
     if name == "differential":
         return [[str(PYTHON), str(ROOT / "ci" / "differential.py"), *arguments]]
     if name == "faults":

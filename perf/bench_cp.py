@@ -78,6 +78,9 @@ class FlatMemory:
     def write_back(self) -> None:
         return None
 
+    def host_sees(self, va: int) -> bool:
+        return True
+
     def before_waves(self) -> None:
         return None
 

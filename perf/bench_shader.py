@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,15 +36,20 @@ from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import CompiledKernels, compiled, loaded, variant_for
+from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, compiled, loaded, variant_for
 from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 
 SIZE = 1024
 LEVELS = ("off", "fast", "full")
+NEW = {"embed_q4_0": 203, "rms_norm": 224, "matvec_f32": 292}  # kernels, and how many instructions they have
 ROUNDS, IN_A_ROW = 25, 4
 TOKENS = 32  # of the grid that several threads share
 ENDPGM = bytes.fromhex("0000b0bf")
+# v2 = 5; v3 = 0; 16384 times: v[4:5] = v0 * v0 + v[2:3] (v_mad_co_u64_u32), v2 ^= v4
+ADDENDS = bytes.fromhex("8502047e8002067e004004b0047cfed600010a040209043a04818480048007bffaffa2bf0000b0bf")
+# The same, and nobody writes v3: the upper half of the addend, as compilers leave it.
+HALF_ADDENDS = ADDENDS[:4] + bytes.fromhex("000080bf") + ADDENDS[8:]
 
 C_SOURCE = """
 void matvec(const float *restrict x, const float *restrict w, float *restrict y, int n, int k) {
@@ -144,6 +150,24 @@ def largest() -> KernelVariant:
     return variant_for(launch, zrt.code, Checks("full"))
 
 
+def sums(code: bytes, level: str) -> Callable[[], None]:
+    """One wave of ADDENDS or HALF_ADDENDS."""
+    launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 0), vgprs=8)
+    run = LaunchRun(
+        kernels().of(variant_for(launch, code, Checks(level))), launch, WaveThreads(1), mode=FLOAT_MODE
+    )
+    table = of_arrays([PlacedArray(1 << 32, np.zeros(1024), "memory")], bounds=True)
+
+    def call() -> None:
+        run.begin(table, 0x5_0000_0000, 1)
+        stop = Stop.FUEL
+        while stop is Stop.FUEL:
+            stop = run.advance(1.0)
+        assert stop is Stop.DONE and not run.findings()[1]
+
+    return call
+
+
 def empty_dispatch() -> Callable[[], None]:
     """One workgroup of one wave that ends at once, as the engine runs it again."""
     launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 0), vgprs=8)
@@ -158,6 +182,28 @@ def empty_dispatch() -> Callable[[], None]:
         run.findings(), run.accesses()
 
     return call
+
+
+def new_kernels(level: str, name: str) -> Callable[[], CompiledKernel]:
+    """Each call makes a kernel ready that nobody has compiled; helpers that kernels share are there already."""
+    zrt = load(name)
+    quick = CompiledKernels(ObjectCache(Path(tempfile.mkdtemp())), quick=True)
+    launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 4), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
+    numbers = itertools.count(1)
+
+    def call() -> CompiledKernel:
+        behind_the_end = next(numbers).to_bytes(4, "little")
+        return quick.of(variant_for(launch, zrt.code + behind_the_end, Checks(level)))
+
+    call()
+    return call
+
+
+@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_new_kernel(level: str, name: str, benchmark: Any) -> None:
+    """Its first wave adds less than a millisecond."""
+    benchmark.pedantic(new_kernels(level, name), rounds=5)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -176,6 +222,15 @@ def test_matvec_in_c(benchmark: Any) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads(threads: int, level: str, benchmark: Any) -> None:
     benchmark(Matvec(level, threads, TOKENS))
+
+
+@pytest.mark.parametrize(
+    ("code", "level"),
+    [(ADDENDS, "off"), (ADDENDS, "fast"), (HALF_ADDENDS, "fast")],
+    ids=["defined-off", "defined-fast", "half-undefined-fast"],
+)
+def test_undefined_bits(code: bytes, level: str, benchmark: Any) -> None:
+    benchmark(sums(code, level))
 
 
 def test_an_empty_dispatch(benchmark: Any) -> None:
@@ -207,6 +262,11 @@ def main() -> None:
         one, several = paired(Matvec(level, 1, TOKENS), Matvec(level, threads, TOKENS))
         name = f"{threads} threads, {TOKENS} tokens, {level}"
         print(f"{name:28} {several * 1e6:9.0f} µs   {one / several:6.2f} times one thread")
+    for name, count in NEW.items():
+        for level in ("fast", "full"):
+            new = new_kernels(level, name)
+            took = statistics.median(timeit.repeat(new, number=1, repeat=9))
+            print(f"{f'new: {name}, {level}':28} {took * 1e3:9.0f} ms   {count} instructions")
     wanted = largest()
     start = time.perf_counter()
     payload = compiled(wanted)
@@ -216,6 +276,9 @@ def main() -> None:
     print(f"{'the most code, level full':28} {len(wanted.code):9} bytes of code")
     print(f"{'  compiled':28} {cold * 1e3:9.0f} ms")
     print(f"{'  loaded from the cache':28} {(time.perf_counter() - start) * 1e3:9.1f} ms")
+    for name, code in (("defined", ADDENDS), ("half undefined", HALF_ADDENDS)):
+        off, fast = paired(sums(code, "off"), sums(code, "fast"))
+        print(f"{'sums, ' + name + ', fast':28} {fast * 1e6:9.0f} µs   {fast / off:6.2f} times level off")
     empty = empty_dispatch()
     empty()
     print(f"{'an empty dispatch':28} {statistics.median(seconds(empty) for _ in range(500)) * 1e6:9.1f} µs")

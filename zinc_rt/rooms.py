@@ -82,7 +82,7 @@ ROOMS: dict[str, Room] = {
     "text": _room("model"),
     "batching": _room(f"{_ENGINE} sampling text sched code_version"),
     # code that others compiled
-    "launching": _room("devices backends kmd pm4 isa sim arguments gpu_lock finding_groups"),
+    "launching": _room("devices backends kernels kmd pm4 isa sim arguments gpu_lock finding_groups"),
     "llm": _room(f"{_ENGINE} sched batching"),
     # many requests
     "sched": _room("exec mem ir sampling file_lock"),

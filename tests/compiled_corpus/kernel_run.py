@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,11 +15,13 @@ from compiled_job import Job, Linked, differences
 from zinc_rt.commands.kernel_input import KernelInput, read_kernels
 from zinc_rt.errors import ZincError
 from zinc_rt.isa.lint import LintFinding, lint
+from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import dispatch_packet
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack
 from zinc_rt.launching.values import LaunchBuffer, Value
 from zinc_rt.sim.interfaces import Fault
+from zinc_rt.sim.shader.emit.trace import TracedStep
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 FUEL = 3_000_000  # instructions of one thread, far beyond what any of the kernels takes
@@ -40,6 +43,8 @@ class Ran:
     findings: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     stopped: str = ""
+    steps: list[TracedStep] = field(default_factory=list)
+    waves: int = 0  # of the launch
 
 
 def binary(path: Path) -> Binary:
@@ -56,7 +61,8 @@ def linted(one: Binary, changed: Mapping[int, bytes] | None = None) -> list[tupl
         section = function.section
         code = patched(section.code, changed or {}, section.address)
         for each in lint(code, function.target, function.limits, entry=function.entry, kernel=function.kernel):
-            found.append((function.name, each))
+            if not is_remark(each.rule, function.compiler):
+                found.append((function.name, each))
     return found
 
 
@@ -68,10 +74,18 @@ def patched(code: bytes, changed: Mapping[int, bytes], address: int = 0) -> byte
     return bytes(made)
 
 
-def run(one: Binary, job: Job, *, changed: Mapping[int, bytes] | None = None, lds_bytes: int | None = None) -> Ran:
-    """The job on the kernel, with these bytes of the image replaced and, if given, another size of LDS."""
+def run(
+    one: Binary,
+    job: Job,
+    *,
+    changed: Mapping[int, bytes] | None = None,
+    lds_bytes: int | None = None,
+    trace: int | None = None,
+) -> Ran:
+    """The job on the kernel, with these bytes of the image replaced and, if given, another size of LDS.
+    `trace`: which wave's `steps` are wanted."""
     kernel = one.kernel
-    device = EngineDevice(level="full", fuel=FUEL)
+    device = EngineDevice(level="full", fuel=FUEL, trace=trace)
     buffers: dict[str, int] = {}
     values: dict[str, Value] = {}
     for place, argument in enumerate(job.args):
@@ -114,6 +128,7 @@ def run(one: Binary, job: Job, *, changed: Mapping[int, bytes] | None = None, ld
     except ZincError as error:
         ran.stopped = str(error)
     ran.wrong = differences(job)
+    ran.steps, ran.waves = device.steps, math.prod(shape.grid) * -(-math.prod(shape.block) // kernel.wave)
     return ran
 
 

@@ -32,7 +32,12 @@ class Mutant:
 
 
 def mutants(one: Binary) -> Iterator[Mutant]:
+    """Those of the kernel and of what it calls; a copy of a function that nobody calls has none."""
+    kernel = next(each for each in one.functions if each.kernel)
+    program = control_flow(one.image.image, kernel.target, one.kernel.entry_at, running=True)
     for function in one.functions:
+        if function.section.address + function.entry not in program.blocks:
+            continue
         flow = control_flow(function.section.code, function.target, function.entry)
         for pc, instruction in flow.instructions():
             for kind, words in _without(instruction):
@@ -40,7 +45,6 @@ def mutants(one: Binary) -> Iterator[Mutant]:
                 where = function.section.address + pc
                 yield Mutant(kind, f"{pc:#x} {instruction.text}", function, pc, {where: content})
     if one.kernel.group_bytes:
-        kernel = next(each for each in one.functions if each.kernel)
         for size in {one.kernel.group_bytes // 2, one.kernel.group_bytes - 4}:
             yield Mutant("lds", f"{size} bytes of LDS", kernel, kernel.entry, {}, lds_bytes=size)
 

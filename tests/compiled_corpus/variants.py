@@ -25,8 +25,13 @@ LEVELS, WAVES = (1, 2, 3), (32, 64)
 TARGET = ("--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-nogpulib", "-ffp-contract=off", "-w")
 # clang 19 takes this attribute for OpenCL only.
 C_OF_19 = ("-Damdgpu_flat_work_group_size(least,most)=unused",)
-LANGUAGE = {".c": ("-std=gnu17", "-fvisibility=hidden"), ".cl": ("-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc")}
-ONLY_WAVE = {"wave_ops64": 64, "wave_ops": 32, "matrix_cores": 32}  # sources that are written for one size
+# In C a barrier is a call like any other unless said otherwise, and may be copied to both sides of a branch.
+LANGUAGE = {
+    ".c": ("-std=gnu17", "-fvisibility=hidden", "-fconvergent-functions"),
+    ".cl": ("-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc"),
+}
+# Sources that are written for one size.
+ONLY_WAVE = {"wave_ops64": 64, "wave_ops": 32, "matrix_cores": 32, "quantized": 32}
 # Recursion and calls by pointer: stacks of a size that no metadata tells.
 DYNAMIC_STACK = ("recursion", "dynamic_stack", "function_table")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,54 @@ def test_scratch_holds_each_lanes_own(wave: int) -> None:
     steps = sum((k * 7 + 3) % 40 for k in range(0, 40, 2))
     assert np.array_equal(done.outputs["out"], np.arange(128) * steps)
     assert done.findings == ()
+
+
+def test_waits_that_a_compiler_does_not_know_are_remarks() -> None:
+    """The SGPR read hazard, which LLVM knows from release 20 on."""
+    data = code_object("gfx1201_32")
+    waits = [at for at in range(0, len(data), 4) if data[at + 2 : at + 4] == b"\x88\xbf"]
+    assert waits
+    for at in waits:
+        data = data[:at] + b"\0\0\x80\xbf" + data[at + 4 :]
+    known = re.search(rb"clang version (\d\d)\.", data)
+    assert known is not None and int(known[1]) >= 20
+    old = data.replace(known[0], b"clang version 19.")
+    args = {"out": out(128, np.int32), "in": np.arange(128, dtype=np.int32)}
+    for code, found in ((data, True), (old, False)):
+        done = zinc_rt.launch(code, "reverse", grid=2, block=64, args=args, device="sim", sanitizer="full")
+        assert {each.rule for each in done.findings} == ({"sgpr-read"} if found else set())
+        assert {each.rule for each in done.remarks} == (set() if found else {"sgpr-read"})
+
+
+def test_a_kernel_that_is_launched_again_has_its_findings_again() -> None:
+    """More often than the device tells the same of one kernel."""
+    args = {
+        "y": inout(np.ones(10, np.float32)),
+        "x": np.ones(10, np.float32),
+        "a": np.float32(3),
+        "n": np.int32(20),
+    }
+    rules = [{each.rule for each in run("saxpy", grid=1, block=32, args=args).findings} for _ in range(6)]
+    assert rules == [{"out-of-bounds"}] * 6
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+def test_an_aql_queue_launches_the_same(wave: int) -> None:
+    """Scratch by amd_queue_t, LDS and hidden arguments; three launches by one queue."""
+    args = {"out": out(128, np.int32), "step": np.int32(3)}
+    done = run("gather", f"gfx1201_{wave}", grid=2, block=64, args=args, queue="aql", times=3)
+    steps = sum((k * 7 + 3) % 40 for k in range(0, 40, 2))
+    assert np.array_equal(done.outputs["out"], np.arange(128) * steps)
+    assert done.findings == () and len(done.seconds) == 3
+    values = np.arange(128, dtype=np.int32)
+    done = run(
+        "reverse", f"gfx1201_{wave}", grid=2, block=64, args={"out": args["out"], "in": values}, queue="aql"
+    )
+    assert np.array_equal(done.outputs["out"], 2 * values.reshape(2, 64)[:, ::-1].reshape(-1))
+    done = run(
+        "shape", f"gfx1201_{wave}", grid=(2, 3, 4), block=(8, 4), args={"out": out(10, np.uint32)}, queue="aql"
+    )
+    assert done.outputs["out"].tolist() == [2, 3, 4, 8, 4, 1, 0, 0, 0, 3]
 
 
 @pytest.mark.parametrize("wave", [32, 64])

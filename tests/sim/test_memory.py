@@ -178,7 +178,9 @@ def test_bytes_of_each_heap_are_counted_and_limited() -> None:
         assert c.call(kfd.IOC_AVAILABLE_MEMORY, gpu_id=c.gpu_id)["available"] == before
 
 
-def test_user_pages_are_the_gpus_too() -> None:
+@pytest.mark.parametrize("size", [2 * PAGE, PAGE + 1, 2 * PAGE - 17])
+def test_user_pages_are_the_gpus_too(size: int) -> None:
+    """Of any size: the kernel takes whole pages of it."""
     with client() as c:
         mine = c.driver.mmap(-1, 2 * PAGE, 0, 3)
         mine.view[:4] = b"mine"
@@ -187,7 +189,7 @@ def test_user_pages_are_the_gpus_too() -> None:
         record = c.call(
             kfd.IOC_ALLOC_MEMORY_OF_GPU,
             va_addr=mine.address,
-            size=2 * PAGE,
+            size=size,
             mmap_offset=mine.address,
             gpu_id=c.gpu_id,
             flags=flags,

@@ -14,6 +14,7 @@ from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.isa.lint.operands import Limits
+    from zinc_rt.isa.lint.origins import Pointers
     from zinc_rt.isa.target import Target
 
 _MAGIC = {b"ZRT\0": "zrt", b"\x7fELF": "elf"}
@@ -125,6 +126,7 @@ def _of_elf(
     data = Path(name).read_bytes()
     declared = descriptors(data, source)
     compiler = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace")
+    buffers = _pointers(data, source)
     waves = {each.wave for each in declared.values()}
     beside = Target(target.generation, waves.pop()) if len(waves) == 1 else target
     for section in sections:
@@ -139,6 +141,25 @@ def _of_elf(
                 lds_bytes=known.lds_bytes or None,  # none may mean that the launch says how much
                 scratch_bytes=known.scratch_bytes or None,
                 entry_sgprs=known.user_sgprs,
+                pointers=buffers.get(symbol),
             )
             wave = Target(target.generation, known.wave)
             yield KernelInput(symbol, section, entry, wave, limits, name, compiler=compiler)
+
+
+def _pointers(data: bytes, source: str) -> dict[str, Pointers]:
+    """Where each kernel's metadata has addresses of buffers; nothing for an object that is not linked."""
+    from zinc_rt.errors import InputError
+    from zinc_rt.isa.lint.origins import Pointers
+    from zinc_rt.launching.code_object import read_code_object
+
+    try:
+        kernels = read_code_object(data, source).kernels
+    except InputError:
+        return {}
+    found = {}
+    for name, kernel in kernels.items():
+        before = sum(size for bit, size in ((0, 4), (1, 2), (2, 2)) if kernel.properties >> bit & 1)
+        offsets = frozenset(each.offset for each in kernel.arguments if each.kind == "global_buffer")
+        found[name] = Pointers(before, offsets)
+    return found

@@ -60,6 +60,12 @@ def parser() -> argparse.ArgumentParser:
         help="auto (default): this machine's AMD GPU, or a simulated one where there is none",
     )
     made.add_argument(
+        "--queue",
+        choices=("pm4", "aql"),
+        default="pm4",
+        help="pm4 packets (default), or one AQL dispatch packet with a completion signal",
+    )
+    made.add_argument(
         "--sanitizer", choices=("off", "fast", "full"), default="full", help="of a simulated GPU (default full)"
     )
     made.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="of a launch (default 60)")
@@ -115,6 +121,7 @@ def _body(arguments: argparse.Namespace) -> int:
             sanitizer=arguments.sanitizer,
             timeout_seconds=arguments.timeout,
             times=1 + arguments.time,
+            queue=arguments.queue,
         )
     except LaunchStopped as stop:
         _show_findings(stop.findings, out)
@@ -143,6 +150,7 @@ def _result(name: str, done: Launched, compared: list[ExpectedOutput], ulps: int
     )
     measure = {
         "findings": [asdict(each) for each in done.findings],
+        "remarks": [asdict(each) for each in done.remarks],
         "outputs": {key: _summary(array) for key, array in done.outputs.items()},
         "expected": [asdict(each) for each in compared],
         "seconds": list(done.seconds),
@@ -175,6 +183,7 @@ def _show(name: str, done: Launched, compared: list[ExpectedOutput], out: TextIO
     if rows:
         terminal.show(Table(("output", "type", "first", "least", "most", "not finite"), rows), out=out)
     _show_findings(done.findings, out)
+    _show_findings(done.remarks, out, "remark: its compiler knows no such wait")
     for line in compared:
         ulps = "" if line.most_ulps is None else f", at most {line.most_ulps} ULPs apart"
         where = (
@@ -194,9 +203,9 @@ def _show(name: str, done: Launched, compared: list[ExpectedOutput], out: TextIO
     terminal.show(f"{'FAIL' if failed else 'PASS'}  {name} on {done.device['arch']}{simulated}", out=out)
 
 
-def _show_findings(findings: tuple[FindingGroup, ...], out: TextIO) -> None:
+def _show_findings(findings: tuple[FindingGroup, ...], out: TextIO, said: str = "") -> None:
     if findings:
-        rows = [(each.rule, each.count, "error" if each.error else "", each.first) for each in findings]
+        rows = [(each.rule, each.count, "error" if each.error else said, each.first) for each in findings]
         terminal.show(Table(("finding", "times", "", "the first"), rows), out=out)
 
 

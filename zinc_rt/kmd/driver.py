@@ -94,6 +94,9 @@ class SideChannel(Protocol):
     def findings(self) -> Sequence[Any]:
         """What it found wrong so far, in order; also what other clients of the device did."""
 
+    def tell_again(self) -> None:
+        """Findings are told a few times each and kernel: from now on they count as not told yet."""
+
     def tell_unfinished(self) -> None:
         """Findings `still-running` of every dispatch that waves have begun and not ended: where each stands."""
 

@@ -130,9 +130,10 @@ class KfdGpu:
             fallbacks=self.fallbacks,
         )
 
-    def create_queue(self, *, ring_bytes: int, priority: int = 7) -> Queue:
-        """A queue with its ring in host memory. `priority` is 0 to 15, 7 is normal."""
-        return self.queues.create(ring_bytes=ring_bytes, priority=priority)
+    def create_queue(self, *, ring_bytes: int, priority: int = 7, aql: bool = False) -> Queue:
+        """A queue with its ring in host memory. `priority` is 0 to 15, 7 is normal. `aql`: for AQL packets, with
+        amd_queue_t in the page of `rptr`."""
+        return self.queues.create(ring_bytes=ring_bytes, priority=priority, aql=aql)
 
     def flush_hdp(self) -> None:
         """Push what the CPU wrote through the BAR out to VRAM. Any value into the register does it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 from dataclasses import dataclass, field
 
 from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
@@ -17,6 +18,8 @@ from zinc_rt.kmd.uapi.host_memory import u32_array
 from zinc_rt.kmd.uapi.structs import StructBytes
 
 EOP_BYTES = 4096  # exactly: eop_buffer_size in amdkfd/kfd_queue.c
+AQL_PACKET_BYTES, AQL_INVALID = 64, 1
+AQL_WRITE_INDEX, AQL_READ_INDEX = 0x38, 0x80  # in amd_queue_t, ROCr's amd_hsa_queue.h; its own offset is at 0x88
 DOORBELL_BYTES = 8192  # one process's slice: 1024 doorbells of 8 bytes, amdkfd/kfd_doorbell.c, gfx9 and later
 _GONE = (errno.ETIME, errno.EIO)  # DESTROY_QUEUE says so after it has torn the queue down
 
@@ -32,7 +35,7 @@ class KfdQueues:
     incidents: list[str] = field(default_factory=list)  # what KFD complained of while giving back
     _doorbells: Mapping | None = None
 
-    def create(self, *, ring_bytes: int, priority: int) -> Queue:
+    def create(self, *, ring_bytes: int, priority: int, aql: bool = False) -> Queue:
         check_ring(ring_bytes)
         buffers: list[DeviceBuffer] = []
 
@@ -54,7 +57,9 @@ class KfdQueues:
                 inherits_vmid=False,
                 kmd_fence=False,
             )
-            doorbell_offset = self._create(queue, priority)
+            if aql:
+                _begin_aql(queue)
+            doorbell_offset = self._create(queue, priority, aql)
             slice_offset = doorbell_offset & -DOORBELL_BYTES
             doorbells = self._map_doorbells(slice_offset)
             queue.doorbell_address = doorbells.address + doorbell_offset - slice_offset
@@ -80,7 +85,7 @@ class KfdQueues:
         )
         self.memory.file.ioctl(kfd.IOC_SET_CU_MASK, request, f"queue {queue.queue_id}")
 
-    def _create(self, queue: Queue, priority: int) -> int:
+    def _create(self, queue: Queue, priority: int, aql: bool) -> int:
         """Try CREATE_QUEUE with each size of save area in turn; the doorbell's offset on /dev/kfd."""
         candidates = cwsr_sizes(self.node)
         for number, sizes in enumerate(candidates):
@@ -89,7 +94,7 @@ class KfdQueues:
             try:
                 made = self.memory.file.ioctl(
                     kfd.IOC_CREATE_QUEUE,
-                    _request(self.node.gpu_id, queue, area, sizes, priority),
+                    _request(self.node.gpu_id, queue, area, sizes, priority, aql),
                     f"{self.about}, context save area {sizes.buffer_bytes} bytes ({sizes.source})",
                 )
             except DriverError as error:
@@ -123,14 +128,23 @@ class KfdQueues:
             self.incidents.append(str(error))
 
 
-def _request(gpu_id: int, queue: Queue, area: DeviceBuffer, sizes: CwsrSizes, priority: int) -> StructBytes:
+def _begin_aql(queue: Queue) -> None:
+    """Every slot of the ring is INVALID, and the read index says where amd_queue_t begins."""
+    for slot in range(0, queue.ring.size_bytes, AQL_PACKET_BYTES):
+        struct.pack_into("<H", queue.ring.host.view, slot, AQL_INVALID)
+    struct.pack_into("<I", queue.rptr.host.view, AQL_READ_INDEX + 8, AQL_READ_INDEX)
+
+
+def _request(
+    gpu_id: int, queue: Queue, area: DeviceBuffer, sizes: CwsrSizes, priority: int, aql: bool
+) -> StructBytes:
     return kfd.CREATE_QUEUE.new(
         ring_base_address=queue.ring.gpu_va,
-        write_pointer_address=queue.wptr.gpu_va,
-        read_pointer_address=queue.rptr.gpu_va,
+        write_pointer_address=queue.rptr.gpu_va + AQL_WRITE_INDEX if aql else queue.wptr.gpu_va,
+        read_pointer_address=queue.rptr.gpu_va + AQL_READ_INDEX * aql,
         ring_size=queue.ring.size_bytes,
         gpu_id=gpu_id,
-        queue_type=kfd.KFD_IOC_QUEUE_TYPE_COMPUTE,
+        queue_type=kfd.KFD_IOC_QUEUE_TYPE_COMPUTE_AQL if aql else kfd.KFD_IOC_QUEUE_TYPE_COMPUTE,
         queue_percentage=100,
         queue_priority=priority,
         eop_buffer_address=queue.eop.gpu_va,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.errors import InputError
-from zinc_rt.isa.elf import read_elf, symbol_values
+from zinc_rt.isa.elf import read_elf, section_contents, symbol_values
 from zinc_rt.launching.msgpack import unpack
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -81,6 +81,7 @@ class CodeImage:
     image: bytes
     relative: tuple[tuple[int, int], ...]
     kernels: dict[str, CodeKernel] = field(repr=False)
+    compiler: str = ""  # as the object's comments name it
 
 
 def read_code_object(data: bytes, source: str) -> CodeImage:
@@ -96,7 +97,16 @@ def read_code_object(data: bytes, source: str) -> CodeImage:
     for each in metadata.get("amdhsa.kernels", ()):
         kernel = _kernel(each, symbols, image, source)
         kernels[kernel.name] = kernel
-    return CodeImage(arch, image, tuple(_relocations(data, programs, image, source)), kernels)
+    relocations = tuple(_relocations(data, programs, image, source))
+    return CodeImage(arch, image, relocations, kernels, _compiler(data, source))
+
+
+def _compiler(data: bytes, source: str) -> str:
+    """ "" where the sections were stripped: none of them is needed to run."""
+    try:
+        return section_contents(data, source).get(".comment", b"").decode("utf-8", "replace")
+    except InputError:
+        return ""
 
 
 def _programs(data: bytes, source: str) -> Iterator[tuple[int, ...]]:

@@ -12,7 +12,7 @@ import numpy as np
 from zinc_rt.backends.amd.publish import PublishTarget, publisher
 from zinc_rt.errors import CheckFailed, InputError
 from zinc_rt.kmd.kfd import KfdGpu
-from zinc_rt.kmd.transport import DeviceBuffer, Placement
+from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
 from zinc_rt.launching.code_object import CodeImage, CodeKernel
 from zinc_rt.launching.kernarg import LaunchShape
 from zinc_rt.pm4 import Generation, gcr
@@ -38,7 +38,7 @@ class KernelOnQueue:
     def __init__(self, gpu: KfdGpu, announce: Announce | None) -> None:
         self._gpu, self._announce = gpu, announce
         self._generation = Generation(gpu.generation[0])
-        self._queue = gpu.create_queue(ring_bytes=RING_BYTES)
+        self._queue = self.create_queue(gpu)
         self._fence = gpu.alloc(4096, Placement.GTT, "fence")
         self._launches = 0
         self._wptr = 0
@@ -49,6 +49,9 @@ class KernelOnQueue:
             wptr_address=self._queue.wptr.host.address,
             doorbell_address=self._queue.doorbell_address,
         )
+
+    def create_queue(self, gpu: KfdGpu) -> Queue:
+        return gpu.create_queue(ring_bytes=RING_BYTES)
 
     def put(self, content: np.ndarray | bytes, name: str) -> DeviceBuffer:
         """A buffer with this content; a simulated device checks its bounds to the byte."""
@@ -82,6 +85,27 @@ class KernelOnQueue:
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
     ) -> list[Packet]:
         """Caches invalidated, registers, the dispatch. Raises InputError for what no workgroup can have."""
+        program = self.check(kernel, image_va, shape, lds_bytes)
+        blocks = -(-lds_bytes // LDS_GRANULE_BYTES)
+        rsrc2 = kernel.rsrc2 & ~LDS_SIZE_MASK | blocks << 15
+        user = self._user_data(kernel, image_va, kernarg_va, shape, lds_bytes)
+        tmpring, scratch_va = self.scratch(kernel)
+        return [
+            AcquireMem(gcr.acquire(self._generation, GLI_INV=1, GLK_INV=1, GLV_INV=1)),
+            SetShReg(Sh.PGM_LO, (program >> 8 & 0xFFFFFFFF, program >> 40)),
+            SetShReg(Sh.DISPATCH_SCRATCH_BASE_LO, (scratch_va >> 8 & 0xFFFFFFFF, scratch_va >> 40)),
+            SetShReg(Sh.PGM_RSRC1, (kernel.rsrc1, rsrc2)),
+            SetShReg(Sh.PGM_RSRC3, (kernel.rsrc3,)),
+            SetShReg(Sh.TMPRING_SIZE, (tmpring,)),
+            SetShReg(Sh.RESOURCE_LIMITS, (0,)),
+            SetShReg(Sh.USER_DATA_0, tuple(user + [0] * (16 - len(user)))),
+            SetShReg(Sh.START_X, (0, 0, 0, *shape.block, 0, 0)),
+            DispatchDirect(*shape.grid, INITIATOR | (WAVE32 if kernel.wave == 32 else 0)),
+            EventWrite.cs_partial_flush(),
+        ]
+
+    def check(self, kernel: CodeKernel, image_va: int, shape: LaunchShape, lds_bytes: int) -> int:
+        """The entry's VA. Raises InputError for what no workgroup can have."""
         if lds_bytes > LDS_LIMIT_BYTES:
             raise InputError(f"{kernel.name}: {lds_bytes} bytes of LDS, a workgroup has {LDS_LIMIT_BYTES}")
         block = shape.block
@@ -92,23 +116,7 @@ class KernelOnQueue:
             raise InputError(
                 f"{kernel.name}: an entry at {program:#x} (256-byte alignment), or preloaded arguments"
             )
-        blocks = -(-lds_bytes // LDS_GRANULE_BYTES)
-        rsrc2 = kernel.rsrc2 & ~LDS_SIZE_MASK | blocks << 15
-        user = self._user_data(kernel, image_va, kernarg_va, shape, lds_bytes)
-        tmpring, scratch_va = self._scratch(kernel)
-        return [
-            AcquireMem(gcr.acquire(self._generation, GLI_INV=1, GLK_INV=1, GLV_INV=1)),
-            SetShReg(Sh.PGM_LO, (program >> 8 & 0xFFFFFFFF, program >> 40)),
-            SetShReg(Sh.DISPATCH_SCRATCH_BASE_LO, (scratch_va >> 8 & 0xFFFFFFFF, scratch_va >> 40)),
-            SetShReg(Sh.PGM_RSRC1, (kernel.rsrc1, rsrc2)),
-            SetShReg(Sh.PGM_RSRC3, (kernel.rsrc3,)),
-            SetShReg(Sh.TMPRING_SIZE, (tmpring,)),
-            SetShReg(Sh.RESOURCE_LIMITS, (0,)),
-            SetShReg(Sh.USER_DATA_0, tuple(user + [0] * (16 - len(user)))),
-            SetShReg(Sh.START_X, (0, 0, 0, *block, 0, 0)),
-            DispatchDirect(*shape.grid, INITIATOR | (WAVE32 if kernel.wave == 32 else 0)),
-            EventWrite.cs_partial_flush(),
-        ]
+        return program
 
     def _user_data(
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
@@ -132,7 +140,7 @@ class KernelOnQueue:
             found += [value >> 32 * index & 0xFFFFFFFF for index in range(size)]
         return found
 
-    def _scratch(self, kernel: CodeKernel) -> tuple[int, int]:
+    def scratch(self, kernel: CodeKernel) -> tuple[int, int]:
         """(TMPRING_SIZE, the scratch memory's VA): WAVES counts those of one shader engine."""
         if not kernel.rsrc2 & 1:
             return 0, 0
@@ -156,16 +164,21 @@ class KernelOnQueue:
         fence = ctypes.c_uint64.from_address(self._fence.host.address)
         begun = time.monotonic()
         self._wptr = self._publish(self._target.address, self._wptr, ctypes.addressof(array), len(words))
-        look = begun + POLL_SECONDS
-        while fence.value != self._launches:
-            now = time.monotonic()
-            if now >= look:
-                why = stopped()
-                if why or now - begun > timeout_seconds:
-                    raise CheckFailed(why or f"the kernel did not end within {timeout_seconds:g} s")
-                look = now + POLL_SECONDS
-            time.sleep(50e-6)
-        return time.monotonic() - begun
+        return waited(lambda: fence.value == self._launches, begun, timeout_seconds, stopped)
+
+
+def waited(done: Callable[[], bool], begun: float, timeout_seconds: float, stopped: Callable[[], str]) -> float:
+    """Seconds from `begun` until `done`. Raises CheckFailed when `stopped` says why not, or the time is over."""
+    look = begun + POLL_SECONDS
+    while not done():
+        now = time.monotonic()
+        if now >= look:
+            why = stopped()
+            if why or now - begun > timeout_seconds:
+                raise CheckFailed(why or f"the kernel did not end within {timeout_seconds:g} s")
+            look = now + POLL_SECONDS
+        time.sleep(50e-6)
+    return time.monotonic() - begun
 
 
 def dispatch_packet(

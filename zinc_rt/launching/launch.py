@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from zinc_rt.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.errors import CheckFailed, InputError, UsageError
 from zinc_rt.finding_groups import FindingGroup, grouped
 from zinc_rt.isa.target import GENERATIONS
+from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.topology import TopologyNode
+from zinc_rt.launching.aql import KernelOnAqlQueue
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
@@ -31,12 +34,14 @@ SIMULATED = ("gfx1201", "gfx1200", "gfx12-generic")  # whose code the shader eng
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What came of a launch. `seconds`: from doorbell to fence, each; on a simulated device no GPU's speed."""
+    """What came of a launch. `seconds`: from doorbell to fence, each; on a simulated device no GPU's speed.
+    `remarks`: findings that all code of the object's compiler has (kernels/remarks.py)."""
 
     outputs: dict[str, np.ndarray]
     findings: tuple[FindingGroup, ...] = ()
     seconds: tuple[float, ...] = ()
     device: dict[str, Any] = field(default_factory=dict)
+    remarks: tuple[FindingGroup, ...] = ()
 
 
 class LaunchStopped(CheckFailed):
@@ -58,12 +63,14 @@ def launch(
     sanitizer: str = "fast",
     timeout_seconds: float = 60.0,
     times: int = 1,
+    queue: str = "pm4",
 ) -> Launched:
     """Run a kernel once, and `times` - 1 times more for its time, on the memory the first left.
 
     `code`: an ELF code object, or its path. `grid` counts workgroups, `block` the work-items of one, up to three
     axes. `args`: for each argument an array (an input), `launching.values.out(shape, dtype)`, `inout(array)`, a
     NumPy scalar (np.int32(7)) or `Lds(bytes)`, by the metadata's names, or in its order where it has none.
+    `queue`: pm4 packets, or one AQL dispatch packet with a completion signal.
     `device`: auto takes this machine's AMD GPU, or simulates one where there is none.
 
     Raises InputError (no such kernel, other arguments, another chip's code, a damaged file), UnsupportedError (no
@@ -71,6 +78,8 @@ def launch(
     """
     if device not in ("auto", "hw", "sim"):
         raise UsageError(f"device {device}: auto, hw or sim")
+    if queue not in ("pm4", "aql"):
+        raise UsageError(f"queue {queue}: pm4 or aql")
     require_gpu(device)
     name, data = read_code(code)
     image = read_code_object(data, name)
@@ -88,18 +97,22 @@ def launch(
             undo.enter_context(gpu_lock.held(gpu.render_path))
         process = undo.enter_context(KfdProcess(driver))
         side = driver if isinstance(driver, SideChannel) else None
-        before = len(side.findings()) if side is not None else 0
-        on = KernelOnQueue(process.open_gpu(node), side.announce if side else None)
+        before = 0
+        if side is not None:  # the device is this process's, which may have launched the kernel before
+            side.tell_again()
+            before = len(side.findings())
+        kind = KernelOnAqlQueue if queue == "aql" else KernelOnQueue
+        on = kind(process.open_gpu(node), side.announce if side else None)
         buffers = {key: on.put(value.array, key) for _, key, value in matched if isinstance(value, LaunchBuffer)}
         segment, lds_bytes = pack(wanted, matched, {key: each.gpu_va for key, each in buffers.items()}, shape)
         image_va = on.load(image)
         kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
-        packets = on.packets(wanted, image_va, kernarg_va, shape, lds_bytes)
+        submit = _submission(on, wanted, (image_va, kernarg_va), shape, lds_bytes)
         seconds: list[float] = []
         outputs: dict[str, np.ndarray] = {}
         try:
             for index in range(times):
-                seconds.append(on.run(packets, timeout_seconds, lambda: _stopped(side, before)))
+                seconds.append(submit(timeout_seconds, lambda: _stopped(side, before)))
                 if index == 0:
                     outputs = {
                         key: on.get(buffers[key], value.array)
@@ -111,7 +124,19 @@ def launch(
                 side.tell_unfinished()
             raise LaunchStopped(f"{wanted.name}: {stop}", _groups(side, before)) from None
         about = {"name": node.name, "arch": node.arch, "simulated": driver.simulated}
-        return Launched(outputs, _groups(side, before), tuple(seconds), about)
+        told = _groups(side, before)
+        remarks = tuple(each for each in told if is_remark(each.rule, image.compiler))
+        findings = tuple(each for each in told if each not in remarks)
+        return Launched(outputs, findings, tuple(seconds), about, remarks)
+
+
+def _submission(
+    on: KernelOnQueue, kernel: CodeKernel, at: tuple[int, int], shape: LaunchShape, lds_bytes: int
+) -> Callable[[float, Callable[[], str]], float]:
+    """Runs it once, as KernelOnQueue.run does. `at`: VAs of the image and of the kernarg segment."""
+    if isinstance(on, KernelOnAqlQueue):
+        return partial(on.run_packet, on.packet(kernel, *at, shape, lds_bytes))
+    return partial(on.run, on.packets(kernel, *at, shape, lds_bytes))
 
 
 def read_code(code: str | Path | bytes) -> tuple[str, bytes]:

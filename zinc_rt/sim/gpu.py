@@ -186,6 +186,12 @@ class SimGpu:
             list(engine.watchpoint_hits(vm)) if engine is not None and hasattr(engine, "watchpoint_hits") else []
         )
 
+    def tell_again(self) -> None:
+        """What was told of kernels is told once more where it is found once more."""
+        engine = getattr(self._cp, "engine", None)
+        if engine is not None and hasattr(engine, "tell_again"):
+            engine.tell_again()
+
     def tell_unfinished(self) -> None:
         """Findings `still-running` of every dispatch under way; returns when they are there."""
         engine = getattr(self._cp, "engine", None)

@@ -127,6 +127,10 @@ class SimDriver:
     def findings(self) -> list[DeviceFinding]:
         return list(self.machine.findings)
 
+    def tell_again(self) -> None:
+        for gpu in self.machine.gpus:
+            gpu.tell_again()
+
     def tell_unfinished(self) -> None:
         for gpu in self.machine.gpus:
             gpu.tell_unfinished()

@@ -61,6 +61,9 @@ class AddressSpace(Protocol):
     def write_back(self) -> None:
         """GPU writes at system scope become visible to the host through the BAR."""
 
+    def host_sees(self, va: int) -> bool:
+        """Whether a host that reads these bytes finds what the GPU stored last: False until it is written back."""
+
     def before_waves(self) -> None:
         """Host memory that GL2 caches and does not hold is read anew: waves may touch any of it."""
 

@@ -10,15 +10,20 @@ rows come from their shapes. `capacity` makes the buffers longer than that, NaN 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+import zinc_rt.kernels.gfx1201
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op, Port
+from zinc_rt.isa import Target, decode
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.reference.arithmetic import arithmetic
@@ -26,13 +31,14 @@ from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.kernels.zrt import patched
+from zinc_rt.kernels.zrt import patched, read_zrt
 from zinc_rt.lower.lower import choose
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 ORDERING = "canonical-1"
 COUNTS_DWORDS = 8
 SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows", "E": "entries"}  # how ir/op.py writes them first
+INEXACT = re.compile("v_(s_)?(exp|log|rcp|rsq|sqrt|sin|cos)_")
 GARBAGE = 0xFF  # bytes of NaN, and of index -1
 
 Operand = np.ndarray | Weight | None
@@ -238,6 +244,22 @@ def same_bits(got: np.ndarray, want: np.ndarray, what: str) -> None:
             f"{what}: {np.count_nonzero(~equal)} of {equal.size} differ, first at {first}: got {got[first]!r}, "
             f"wanted {want[first]!r}"
         )
+
+
+@cache
+def inexact_instructions() -> dict[str, tuple[str, ...]]:
+    """Of each built kernel that has some: the instructions that are good to 1 ULP only, in order."""
+    found = {}
+    for path in sorted((Path(zinc_rt.kernels.gfx1201.__file__).parent / "built").glob("*.zrt")):
+        code, pc, names = read_zrt(path.read_bytes(), path.name).code, 0, []
+        while pc < len(code):
+            instruction = decode(code, pc, Target(12, 32))
+            if instruction is not None and INEXACT.match(instruction.mnemonic):
+                names.append(instruction.mnemonic.removesuffix("_e32").removesuffix("_e64"))
+            pc += 4 if instruction is None else instruction.size_bytes  # None: what pads the code
+        if names:
+            found[path.stem] = tuple(names)
+    return found
 
 
 def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:

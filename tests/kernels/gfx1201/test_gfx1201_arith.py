@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import same_bits
+from harness import inexact_instructions, same_bits
 from support import Counts
 
 import zinc_rt.kernels.gfx1201
@@ -17,6 +18,7 @@ from zinc_rt.kernels.assemble import Source, assemble, available, source_hash
 from zinc_rt.kernels.reference.arithmetic import activations, exp_log
 from zinc_rt.kernels.reference.arithmetic.dot import tree
 from zinc_rt.kernels.zrt import read_zrt
+from zinc_rt.sim.shader.perturbation import every_result
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 SOURCE = Path(__file__).parent / "arith_functions.s"
@@ -119,10 +121,24 @@ def run(which: int, a: np.ndarray, b: np.ndarray, device: EngineDevice) -> np.nd
     return out
 
 
-@pytest.mark.parametrize("perturb", [0, 1, 2])
+UP, DOWN = every_result(1), every_result(-1)
+ROOTS = (7, 8, 23, 24)  # those of square roots, which use two inexact instructions
+ALONE = [(which, every_result(by, function)) for which in ROOTS for by in (1, -1) for function in ("rcp", "sqrt")]
+
+
+@pytest.mark.parametrize("perturb", [0, 1, UP, DOWN])
 @pytest.mark.parametrize("which", [*EVERYTHING, *RESTRICTED])
 def test_a_macro_gives_the_defined_bits(which: int, perturb: int, slow_counts: Counts) -> None:
-    a, b = inputs(slow_counts(2_000, 1_000_000), which)
+    compare(which, perturb, slow_counts(2_000, 1_000_000))
+
+
+@pytest.mark.parametrize(("which", "perturb"), ALONE)
+def test_one_inexact_instruction_alone_does_not_show(which: int, perturb: int, slow_counts: Counts) -> None:
+    compare(which, perturb, slow_counts(2_000, 1_000_000))
+
+
+def compare(which: int, perturb: int, count: int) -> None:
+    a, b = inputs(count, which)
     function = EVERYTHING.get(which)
     if function is None:
         function, takes = RESTRICTED[which]
@@ -138,15 +154,29 @@ def test_a_macro_gives_the_defined_bits(which: int, perturb: int, slow_counts: C
 def test_every_mantissa_near_two_divides_into_one() -> None:
     """1 / (2 - ulp) and its neighbours: where one Newton step from a rounded seed is wrong."""
     a = np.ascontiguousarray((0x40000000 - np.arange(1 << 12, dtype=np.uint32)).view(np.float32))
-    for perturb in (0, 1, 2):
+    for perturb in (1, UP, DOWN):
         device = EngineDevice(level="off", perturb=perturb)
         same_bits(run(5, a, a, device), ONE / a, "reciprocal")
         same_bits(run(4, np.ones_like(a), a, device), ONE / a, "quotient")
 
 
+@pytest.mark.parametrize("perturb", [UP, DOWN])
+def test_mantissas_in_a_row(perturb: int, slow_counts: Counts) -> None:
+    """1 / a and sqrt(a), of every 1024th mantissa of two exponents, with --slow of each."""
+    step = slow_counts(1 << 10, 1)
+    device = EngineDevice(level="off", perturb=perturb)
+    for start in range(0, 1 << 24, step << 14):
+        bits = np.arange(start, start + (step << 14), step, dtype=np.uint32)
+        a = np.ascontiguousarray((bits + 0x3F800000).view(np.float32))
+        same_bits(run(5, a, a, device), ONE / a, "reciprocal")
+        same_bits(run(7, a, a, device), np.sqrt(a), "root")
+
+
 def test_inexact_instructions_are_only_where_their_result_is_mended() -> None:
     """exp, log, rcp, rsq and sqrt are good to 1 ULP on silicon, not correctly rounded. They occur in macros of
     arith.inc alone; the tests above move each of their results by -1, 0 or +1 ULP."""
+    found = Counter(name for names in inexact_instructions().values() for name in names)
+    assert set(found) == {"v_rcp_f32", "v_sqrt_f32"}, "exp, log and rsq are nowhere used"
     inexact = re.compile(r"^\s*v_(s_)?(exp|log|rcp|rsq|sqrt|sin|cos)_", re.MULTILINE)
     sources = [*GFX1201.glob("*.s"), *GFX1201.glob("include/*.inc")]
     assert len(sources) > 50

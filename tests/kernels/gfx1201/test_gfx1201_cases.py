@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from harness import ORDERING, check
+from harness import ORDERING, check, inexact_instructions
+from support import Counts
 
 from zinc_rt.kernels.gfx1201.table import KERNELS
+from zinc_rt.sim.shader.perturbation import every_result
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.validate.cases.table import FAMILIES, cases
 from zinc_rt.validate.kernel_test.select import plans, thinned
 from zinc_rt.validate.kernel_test.support import support
@@ -25,6 +28,22 @@ def test_a_family_has_the_oracles_bits(family: str, slow_counts: Callable[[int, 
             check(case.op, *case.operands(), capacity=case.room, **case.attrs)
         except AssertionError as error:
             raise AssertionError(f"{case.text()}: {error}") from error
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_the_last_bit_of_reciprocals_and_roots_does_not_show(by: int, slow_counts: Counts) -> None:
+    """Every result of v_rcp_f32 and v_sqrt_f32 moved by one unit: kernels that use them keep the oracle's bits."""
+    users = inexact_instructions().keys()
+    wanted = (slow_counts(0, 1) and users) or {"rms_norm", "swiglu", "softcap"}
+    seen: set[str] = set()
+    for family in FAMILIES:
+        taken = [plan for plan in plans(cases(family), KERNELS, ORDERING) if wanted & set(plan.kernels)]
+        for plan in thinned(taken, slow_counts(1, ALL)):
+            device = EngineDevice(level="off", perturb=every_result(by))
+            check(plan.case.op, *plan.case.operands(), capacity=plan.case.room, device=device, **plan.case.attrs)
+            seen |= users & set(plan.kernels)
+    print(f"{len(seen)} of {len(users)} kernels with such instructions: {', '.join(sorted(seen))}")
+    assert wanted <= seen
 
 
 def test_no_case_is_refused() -> None:

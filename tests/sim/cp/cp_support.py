@@ -39,6 +39,8 @@ class FlatSpace:
         self.memory = bytearray(size_bytes)
         self.allowed = {page: set(AccessKind) for page in range(size_bytes // PAGE)}
         self.calls: list[str] = []
+        self.through_bar: set[int] = set()  # VAs that the host reads a copy of
+        self.stale: set[int] = set()  # those of them stored to and not written back
         self.split = 0  # a VA: views across it raise ValueError, as across two allocations
 
     def check(self, va: int, size_bytes: int, access: AccessKind) -> int:
@@ -58,6 +60,7 @@ class FlatSpace:
     def write(self, va: int, data: bytes) -> None:
         start = self.check(va, len(data), AccessKind.WRITE)
         self.memory[start : start + len(data)] = data
+        self.stale.update(self.through_bar & {va})
 
     def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         if self.split and va < self.split < va + size_bytes:
@@ -80,6 +83,10 @@ class FlatSpace:
 
     def write_back(self) -> None:
         self.calls.append("write_back")
+        self.stale.clear()
+
+    def host_sees(self, va: int) -> bool:
+        return va not in self.stale
 
     def before_waves(self) -> None:
         return None

@@ -275,6 +275,87 @@ def test_a_doorbell_rung_before_the_fence_fired_orders_nothing():
         assert bench.kmd.rules() == [BARRIER]
 
 
+WRITTEN_BACK = fence(1, gcr_cntl=release(G12, GL2_WB=1))
+HOST_FENCES: list[tuple[str, list[Packet], bool]] = [
+    ("RELEASE_MEM", [fence(1)], True),
+    ("RELEASE_MEM with an interrupt and no data", [fence(1, data_sel=0, int_sel=2)], True),
+    ("flush, WRITE_DATA", [*FLUSH, WriteData(FENCE, (1,))], True),
+    ("flush, COPY_DATA", [*FLUSH, CopyData(FENCE + 64, FENCE)], True),
+    ("flush, ATOMIC_MEM", [*FLUSH, AtomicMem(FENCE, 1, 15)], True),
+    ("fence, wait, WRITE_DATA", [fence(1), WaitRegMem(FENCE, 1), WriteData(FENCE + 8, (1,))], True),
+    ("nothing", [], False),
+    ("flush alone", [*FLUSH], False),
+    ("RELEASE_MEM that tells nobody", [fence(1, data_sel=0)], False),
+    ("WRITE_DATA before the flush", [WriteData(FENCE, (1,)), *FLUSH], False),
+    ("ATOMIC_MEM without a flush", [AtomicMem(FENCE, 1, 15)], False),
+]
+
+
+@pytest.mark.parametrize(("fenced", "ordered"), [row[1:] for row in HOST_FENCES], ids=[r[0] for r in HOST_FENCES])
+def test_what_the_host_can_poll_orders_the_queue_that_it_rings_then(fenced, ordered):
+    bench = bench_with()
+    bench.queue().submit(*SETUP, *shader(A, B), *fenced)
+    bench.queue().submit(*SETUP, *inv(**V), *shader(B, C))
+    assert bench.kmd.rules() == ([] if ordered else [BARRIER])
+
+
+@pytest.mark.parametrize(
+    "fenced", [row[1] for row in HOST_FENCES if row[2]], ids=[r[0] for r in HOST_FENCES if r[2]]
+)
+def test_a_doorbell_before_the_fence_orders_nothing(fenced):
+    bench = bench_with()
+    one, two = bench.queue(), bench.queue()
+    two.submit(*SETUP, *inv(**V), *shader(B, C), run=False)
+    one.submit(*SETUP, *shader(A, B), *fenced, run=False)
+    bench.run()
+    assert BARRIER in bench.kmd.rules()
+
+
+def test_a_fence_that_the_host_does_not_see_yet_orders_nothing():
+    """It lies in VRAM, which the host reads through the BAR: until a write-back the host polls the old value."""
+    for fenced, rules in (
+        ([fence(1)], [BARRIER]),
+        ([WRITTEN_BACK], []),
+        ([fence(1), *inv(**WB)], []),
+        ([*FLUSH, WriteData(FENCE, (1,))], [BARRIER]),
+        ([*FLUSH, WriteData(FENCE, (1,)), *inv(**WB)], []),
+    ):
+        bench = bench_with()
+        bench.space.through_bar.add(FENCE)
+        bench.queue().submit(*SETUP, *shader(A, B), *fenced)
+        bench.queue().submit(*SETUP, *inv(**V), *shader(B, C))
+        assert bench.kmd.rules() == rules, fenced
+
+
+def test_a_chain_of_queues_through_the_host_stays_silent_and_one_missing_fence_is_found():
+    """PM4, a user queue and SDMA by turns, each rung when the one before had written its fence."""
+    kinds = (QueueKind.KFD_COMPUTE, QueueKind.USERQ_COMPUTE, QueueKind.KFD_SDMA)
+    places = (A, B, C)
+    for missing in (None, 0, 3, 5):
+        bench = bench_with()
+        queues = [bench.queue(kind, eop=kind is not QueueKind.KFD_SDMA) for kind in kinds]
+        for turn in range(9):
+            source, destination = places[turn % 3], places[(turn + 1) % 3]
+            if turn % 3 == 2:
+                done = [] if turn == missing else [5 | 3 << 16, FENCE, 0, turn + 1]
+                queues[2].send([1, SIZE - 1, 0, source, 0, destination, 0, *done])
+                continue
+            told = [] if turn == missing else [fence(turn + 1, gcr_cntl=release(G12, GL2_WB=1))]
+            queues[turn % 3].submit(*SETUP, *inv(**V, **L2), *shader(source, destination), *told)
+        assert (BARRIER in bench.kmd.rules()) == (missing is not None), (missing, bench.kmd.findings)
+        assert missing is not None or not bench.kmd.findings
+
+
+def test_a_queue_that_is_gone_has_ordered_what_is_rung_after():
+    bench = bench_with()
+    one = bench.queue()
+    one.submit(*SETUP, *shader(A, B))
+    assert bench.cp.detach(one.hardware, 1)
+    bench.cp.forget(one.hardware)
+    bench.queue().submit(*SETUP, *inv(**V), *shader(B, C))
+    assert bench.kmd.rules() == []
+
+
 def test_queues_of_different_processes_never_meet():
     one, two = bench_with(), bench_with()
     two.cp, two.kmd = one.cp, one.kmd  # one device, two address spaces with the same addresses in use

@@ -113,6 +113,39 @@ PROGRAMS: dict[str, tuple[str, str, str, str]] = {
         "v_cvt_f32_ubyte1 v4, v2",
         "v2, computed",
     ),
+    "saved_to_scratch": (  # as it was: a half, and all of the next one
+        "v_cvt_f16_f32 v2, v0\nscratch_store_b64 off, v[2:3], off offset:8\nv_mov_b32 v2, v0\nv_mov_b32 v3, v0\n"
+        "scratch_load_b64 v[2:3], off, off offset:8\ns_wait_loadcnt 0x0",
+        "v_cvt_f32_f16 v4, v2",
+        USE.format(3),
+        "v3, computed",
+    ),
+    "saved_by_a_function": (  # what its caller has in v3 it cannot know
+        "s_branch .Lstart\n.Lsaves:\nscratch_store_b32 off, v3, off offset:4\nv_mov_b32 v3, v0\n"
+        "scratch_load_b32 v3, off, off offset:4\ns_wait_loadcnt 0x0\ns_setpc_b64 s[30:31]\n"
+        ".Lstart:\ns_call_b64 s[30:31], .Lsaves",
+        "v_mov_b32 v3, v0\ns_call_b64 s[30:31], .Lsaves\n" + USE.format(3),
+        USE.format(3),
+        "v3, computed",
+    ),
+    "half_stored": (
+        "v_cvt_f16_f32 v2, v0\nv_lshlrev_b32 v4, 2, v0",
+        "scratch_store_b16 v4, v2, off\nscratch_store_b8 v4, v2, off offset:2",
+        "scratch_store_d16_hi_b8 v4, v2, off",
+        "v2",
+    ),
+    "saved_and_stored_over": (
+        "scratch_store_b32 off, v3, off\nscratch_store_b8 off, v0, off offset:1",
+        "scratch_load_u8 v4, off, off offset:1\ns_wait_loadcnt 0x0\n" + USE.format(4),
+        "scratch_load_b32 v4, off, off\ns_wait_loadcnt 0x0\n" + USE.format(4),
+        "v4, computed",
+    ),
+    "address_of_each_lane": (
+        "v_lshlrev_b32 v2, 2, v0\nscratch_store_b32 off, v3, off",
+        "scratch_store_b32 v2, v0, off",
+        "scratch_store_b32 v2, v3, off",
+        "v3",
+    ),
     "address": ("v_mov_b32 v2, v3", "v_nop", "ds_load_b32 v4, v2", "v2, computed"),
     "select_by_the_undefined": ("v_mov_b32 v2, v0", "v_lshlrev_b32 v4, 1, v2", "v_lshlrev_b32 v4, v3, v2", "v3"),
     "compared": ("v_mov_b32 v2, v3", "v_mov_b32 v4, v2", "v_cmp_eq_u32 vcc_lo, v0, v2", "v2, computed"),

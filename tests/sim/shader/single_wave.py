@@ -57,6 +57,7 @@ class Wave:
         trace: bool = False,
         profile: bool = False,
         mode: int = 0xF0,
+        scratch_bytes: int = 0,
     ) -> None:
         full = (1 << wave) - 1
         execution = full if execution is None else execution
@@ -69,6 +70,10 @@ class Wave:
         self.vgprs[0] = np.arange(wave)
         self.header["sgprs"][: len(user_data)] = user_data
         self.header["sgprs"][EXEC_LO : EXEC_LO + 2] = execution & 0xFFFFFFFF, execution >> 32
+        self._scratch = np.zeros(scratch_bytes // 4 * wave * 5, np.uint8)  # a shadow byte behind each dword
+        self.header["scratch_base"] = self._scratch.ctypes.data
+        self.header["scratch_shadow"] = self._scratch.ctypes.data + scratch_bytes * wave
+        self.header["scratch_bytes"] = scratch_bytes
         self.context = RecordBlock(CONTEXT)
         self.findings = np.zeros(64, FINDING.dtype)
         self._sites = np.zeros(max(len(self.translation.sites), 1), SITE_STATE.dtype)

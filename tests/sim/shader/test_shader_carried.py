@@ -15,7 +15,7 @@ CODE = read()
 
 
 def found(name: str, **more) -> list[tuple[str, int, str]]:
-    wave = Wave(CODE[name], user_data=(0x1000, 0), **more)
+    wave = Wave(CODE[name], user_data=(0x1000, 0), scratch_bytes=128, **more)
     wave.run()
     return wave.rules()
 

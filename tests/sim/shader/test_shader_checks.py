@@ -16,6 +16,57 @@ from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 ALL = 0xFFFFFFFF
 WAVE_NUMBER = "s_bfe_u32 s16, ttmp8, 0x50019\n"
+# Sums by compare-and-swap in memory and in LDS, begun with plain loads; v4 is what is compared.
+GUESS = """
+    v_mov_b32 v1, 0
+    s_mov_b32 exec_lo, 1
+    v_mov_b32 v4, 0
+    v_mov_b32 v6, 0
+    global_load_b32 v{0}, v1, s[0:1] offset:16
+    s_wait_loadcnt 0x0
+    .Lmemory:
+    v_add_nc_u32 v3, 1, v4
+    global_atomic_cmpswap_b32 v5, v1, v[3:4], s[0:1] offset:16 th:TH_ATOMIC_RETURN scope:SCOPE_DEV
+    s_wait_loadcnt 0x0
+    v_cmp_ne_u32 vcc_lo, v5, v4
+    v_mov_b32 v4, v5
+    s_cbranch_vccnz .Lmemory
+    s_bfe_u32 s16, ttmp8, 0x50019
+    s_cmp_lg_u32 s16, 0
+    s_cbranch_scc1 .Lready
+    ds_store_b32 v1, v1
+    s_wait_dscnt 0x0
+    .Lready:
+    s_barrier_signal -1
+    s_barrier_wait -1
+    v_mov_b32 v4, 0
+    ds_load_b32 v{0}, v1
+    s_wait_dscnt 0x0
+    .Llds:
+    v_add_nc_u32 v3, 1, v4
+    ds_cmpstore_rtn_b32 v5, v1, v3, v4
+    s_wait_dscnt 0x0
+    v_cmp_ne_u32 vcc_lo, v5, v4
+    v_mov_b32 v4, v5
+    s_cbranch_vccnz .Llds
+    s_endpgm
+"""
+SCALAR_GUESS = """
+    s_mov_b32 exec_lo, 1
+    s_load_b32 s6, s[0:1], {0}
+    v_mov_b32 v1, 0
+    s_wait_kmcnt 0x0
+    v_dual_mov_b32 v4, s6 :: v_dual_mov_b32 v7, 1
+    .Lagain:
+    v_add_nc_u32 v3, v7, v4
+    global_atomic_cmpswap_b32 v5, v1, v[3:4], s[0:1] offset:16 th:TH_ATOMIC_RETURN scope:SCOPE_DEV
+    s_wait_loadcnt 0x0
+    v_cmp_ne_u32 vcc_lo, v5, v4
+    v_mov_b32 v4, v5
+    s_cbranch_vccnz .Lagain
+    global_atomic_add_u32 v1, v7, s[0:1] offset:20 scope:SCOPE_DEV
+    s_endpgm
+"""
 KERNELS = {
     "load": BEGIN + "global_load_b32 v3, v2, s[2:3]\ns_endpgm",
     "load 16": BEGIN + "global_load_b128 v[4:7], v2, s[2:3]\ns_endpgm",
@@ -91,6 +142,10 @@ KERNELS = {
     "scratch_store_b64 v1, v[0:1], off\ns_endpgm",
     "same place": "v_mov_b32 v1, 0\ns_mov_b32 exec_lo, 1\nv_mov_b32 v2, ttmp9\n"
     "global_store_b32 v1, v2, s[0:1]\ns_endpgm",
+    "guessed": GUESS.format(4),
+    "not what is compared": GUESS.format(6),
+    "guessed by a scalar load": SCALAR_GUESS.format(16),
+    "guessed of another place": SCALAR_GUESS.format(20),
     "neighbours": """
     v_mov_b32 v1, ttmp9
     s_mov_b32 exec_lo, 1
@@ -489,6 +544,24 @@ def test_accesses_of_device_scope_are_atomic_and_plain_ones_are_not() -> None:
         findings = device.run(kernel, threads=(96, 1, 1), user_data=user)
         assert bool(findings) != bool(scoped), findings
         assert {each.rule for each in findings} <= {"race"}
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("guessed", set()),
+        ("not what is compared", {"race", "lds-race"}),
+        ("guessed by a scalar load", set()),
+        ("guessed of another place", {"race"}),
+    ],
+)
+def test_a_load_that_guesses_what_a_swap_finds_is_atomic(name: str, rules: set[str]) -> None:
+    """A load of which the swap knows nothing is a race, of memory and of LDS."""
+    device, kernel, counter = EngineDevice(level="full"), code(KERNELS[name]), np.zeros(32, np.uint32)
+    user = split(device.place(counter, "counter"))
+    findings = device.run(kernel, groups=(3, 1, 1), threads=(128, 1, 1), user_data=user, lds_bytes=128)
+    assert counter[4] == 12
+    assert {each.rule for each in findings} == rules
 
 
 # --- watchpoints

@@ -8,15 +8,26 @@ from pathlib import Path
 
 import pytest
 from shader_launch import ENDPGM, REVERSE, STORE_IDS
+from support import Counts
 
 from zinc_rt.isa import target_of
+from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.interfaces import AccessKind, Fault
+from zinc_rt.sim.shader.emit.helpers import SharedHelpers
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
-from zinc_rt.sim.shader.run import background
+from zinc_rt.sim.shader.run import background, helpers
 from zinc_rt.sim.shader.run.compile_workers import prepare
-from zinc_rt.sim.shader.run.kernels import HOT_SECONDS, CompiledKernel, CompiledKernels, cache_key
+from zinc_rt.sim.shader.run.kernels import (
+    HOT_SECONDS,
+    CompiledKernel,
+    CompiledKernels,
+    cache_key,
+    variant_for,
+)
+from zinc_rt.sim.shader.run.launch import LaunchSetup
 from zinc_rt.sim.shader.translate.fetched_code import fetched
+from zinc_rt.sim.shader.translate.translation import translate
 
 STORE = KernelVariant(STORE_IDS, 32, True, Checks("fast"), 8, 2)
 
@@ -87,6 +98,43 @@ def test_a_kernel_begins_as_quick_code_and_a_hot_one_is_compiled_well_elsewhere(
     assert kernels.compiled == 1, "this process compiled it once, quickly"
     another = CompiledKernels(ObjectCache(tmp_path), quick=True)
     assert not another.of(STORE).quick and another.compiled == 0
+
+
+def test_quick_kernels_share_their_helpers_and_write_anew_what_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a library whose file is spoiled, and of one that is not on disk any more."""
+    monkeypatch.setattr(helpers, "_loaded", {})
+    cache = ObjectCache(tmp_path)
+    CompiledKernels(cache, quick=True).of(STORE)
+    files = set(tmp_path.iterdir())
+    CompiledKernels(cache, quick=True).of(replace(STORE, code=STORE_IDS + ENDPGM))
+    assert len(set(tmp_path.iterdir()) - files) == 1, "its helpers were there"
+    kernel = cache.path(cache_key(STORE, quick=True))
+    for broken in (lambda each: each.write_bytes(each.read_bytes()[:-7]), lambda each: each.unlink()):
+        for each in files - {kernel}:
+            broken(each)
+        helpers._loaded.clear()
+        again = CompiledKernels(cache, quick=True)
+        assert again.of(STORE).address and again.compiled == 1
+        assert set(tmp_path.iterdir()) >= files
+        helpers._loaded.clear()
+        last = CompiledKernels(cache, quick=True)
+        assert last.of(STORE).address and last.compiled == 0
+
+
+def test_a_helpers_name_says_all_that_it_depends_on(slow_counts: Counts) -> None:
+    """Beside the wave's size and the checks: in every kernel that calls it the text is the same."""
+    for level in ("fast", "full"):
+        seen: dict[str, str] = {}
+        for name in names()[:: slow_counts(24, 1)]:
+            zrt = load(name)
+            launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs)
+            written = SharedHelpers(lambda name: False)
+            translate(variant_for(launch, zrt.code, Checks(level)), written)
+            for helper, (text, _) in written.texts.items():
+                assert seen.setdefault(helper, text) == text, (name, helper)
+        assert len(seen) > 10
 
 
 @pytest.mark.parametrize("module", ["zinc_rt.no_such_module", "zinc_rt.sim.chips"], ids=["fails", "does nothing"])

@@ -64,6 +64,13 @@ CROSSED = code(
 """Like PLAIN, but the first two accumulators change places at each turn's end."""
 
 
+ZEROS = "7e200280 7e220280 7e240280 7e260280  ; v[16:19] = 0"
+WAIT = "bfc00000                    ; s_wait_loadcnt 0x0"
+STORE = f"{WAIT}\n    ee074004 08000000 00000001  ; global_store_b128 v1, v[16:19], s[4:5]"
+STORED = code(f"{ZEROS} {BEFORE} bfa20017 {LOADS.replace(WAIT, STORE)} {STEP} bfa2ffe9 {AFTER}")
+"""Like PLAIN, but x is zero in memory by the time that what was loaded of it is multiplied."""
+
+
 def data(turns: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(turns)
     x = random.standard_normal((turns, 128), np.float32)
@@ -99,9 +106,22 @@ def test_sums_are_what_the_elements_say(kernel: str, turns: int, level: str) -> 
     assert np.array_equal(out.view(np.uint32), expected(x, w, crossed=kernel == "crossed").view(np.uint32))
 
 
+@pytest.mark.parametrize("level", ["off", "fast", "full"])
+def test_what_was_loaded_is_not_what_was_stored_after(level: str) -> None:
+    device = EngineDevice(level=level)
+    x, w = data(5)
+    wanted = expected(x, w, crossed=False)
+    out = np.zeros(128, np.float32)
+    arguments = device.place(np.array([device.place(array) for array in (x, w, out)], np.uint64))
+    assert not device.run(STORED, user_data=(*halves(arguments), 5), vgprs=24)
+    assert not x.any() and np.array_equal(out.view(np.uint32), wanted.view(np.uint32))
+
+
 def test_the_loop_takes_no_load_apart() -> None:
     whole = "<128 x float>"
     text = translate(KernelVariant(PLAIN, 32, True, Checks("off"), vgprs=24, user_sgprs=3)).text
+    assert f"fmul {whole}" in text and f"fadd {whole}" in text
+    text = translate(KernelVariant(STORED, 32, True, Checks("off"), vgprs=24, user_sgprs=3)).text
     assert f"fmul {whole}" in text and f"fadd {whole}" in text
     text = translate(KernelVariant(CROSSED, 32, True, Checks("off"), vgprs=24, user_sgprs=3)).text
     assert f"fadd {whole}" not in text

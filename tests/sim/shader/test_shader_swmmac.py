@@ -140,3 +140,20 @@ def test_index_fields_are_told_apart() -> None:
         device.run(PROGRAMS[name, wave, key], threads=(wave, 1, 1), wave=wave, user_data=words)
         got.append(placed[2])
     assert (got[0] != got[1]).mean() > 0.9
+
+
+def test_integers_saturate_after_each_half_of_a_wave() -> None:
+    """Lanes 0 to 15 add 8 to the largest number, lanes 16 to 31 take 8 off again."""
+    name, wave = "v_swmmac_i32_16x16x32_iu8", 32
+    a = np.full((wave, 4), 0x01010101, U32)
+    a[16:] = 0xFFFFFFFF  # -1: A is signed with key 0
+    b, c, index = np.full((wave, 8), 0x01010101, U32), np.full((wave, 8), 0x7FFFFFFF, U32), np.zeros(wave, U32)
+    code = np.frombuffer(PROGRAMS[name, wave, 0], U32)
+    clamp = np.where(code >> U32(16) == 0xCC54, U32(1 << 15), U32(0))
+    assert np.count_nonzero(clamp) == 1
+    for with_clamp, want in ((True, 0x7FFFFFF7), (False, 0x7FFFFFFF)):
+        placed = [a.copy(), b.copy(), c.copy(), index.copy()]
+        device = EngineDevice(level="off")
+        words = [part for va in (device.place(each) for each in placed) for part in (va & 0xFFFFFFFF, va >> 32)]
+        device.run((code | clamp * with_clamp).tobytes(), threads=(wave, 1, 1), wave=wave, user_data=words)
+        assert (placed[2] == want).all()

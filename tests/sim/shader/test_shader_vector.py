@@ -9,6 +9,7 @@ from support import Counts
 from vector_programs import PROGRAMS, read, run
 
 from zinc_rt.isa import decode_stream, target_of
+from zinc_rt.sim.shader.perturbation import every_result
 
 Array = np.ndarray
 F32, U32 = np.float32, np.uint32
@@ -195,6 +196,19 @@ def test_perturbed_results_move_by_at_most_one_ulp_and_do_move() -> None:
         assert min((step == -1).sum(), (step == 0).sum(), (step == 1).sum()) > 60, name
         assert (b == c).all(), name
         assert (b != d).any(), name
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_one_function_is_perturbed_alone(by: int) -> None:
+    x = np.abs(floats(np.random.default_rng(4), 1024)) + F32(1)
+    x = np.where(np.isfinite(x) & (x < 100), x, F32(1.5)).astype(F32)
+    exactly, _ = run("inexact_32", (x,))
+    for at, function in enumerate(("exp", "log", "rcp", "rsq", "sqrt")):
+        moved, _ = run("inexact_32", (x,), perturb=every_result(by, function))
+        for place, (a, b) in enumerate(zip(exactly, moved, strict=True)):
+            step = b.view(np.int32).astype(np.int64) - a.view(np.int32)
+            ordinary = a.view(F32) != 0
+            assert (step[ordinary] == (by if place == at or (place, at) == (7, 2) else 0)).all(), (function, place)
 
 
 def test_scalar_functions_run_with_no_lane_on() -> None:

@@ -68,6 +68,21 @@ v_mov_b32 v17, v3
 s_wait_loadcnt 0
 v_wmma_f32_16x16x16_KIND v[10:17], v[20:23], v[24:27], v[10:17]
 """
+FUNCTIONS = ("exp", "log", "rcp", "rsq", "sqrt")
+MODIFIERS = {
+    "none": ("v1", ""),
+    "div2": ("v1", "div:2"),
+    "mul4": ("v1", "mul:4"),
+    "clampmul2": ("v1", "clamp mul:2"),
+    "negabs": ("-|v1|", ""),
+    "neg": ("-v1", ""),
+}
+
+
+def halves(given: str, tail: str) -> str:
+    return "".join(f"v_{name}_f16_e64 v{10 + at}, {given} {tail}\n" for at, name in enumerate(FUNCTIONS))
+
+
 PROGRAMS = {
     "divide_32": DIVIDE_32,
     "divide_64": """
@@ -187,6 +202,7 @@ v_permlanex16_b32 v10, v1, s30, s31
 s_mov_b32 exec_lo, 0x7fffffff
 v_wmma_i32_16x16x16_iu4 v[10:17], v1, v2, 0
 """,
+    **{f"halves_{name}": halves(*how) for name, how in MODIFIERS.items()},
     "dot2_rows": "v_dot2_f32_f16 v10, v1, v2, v3\nv_dot2_f32_bf16 v11, v1, v2, v3\n",
     **{f"wmma_rows_{kind}": WMMA_ROWS.replace("KIND", kind) for kind in ("f16", "bf16")},
     "captured_choices": """
@@ -227,7 +243,7 @@ def read() -> dict[str, bytes]:
 
 
 def run(
-    name: str, inputs: tuple[Array, ...], *, level: str = "full", perturb: int = 0
+    name: str, inputs: tuple[Array, ...], *, level: str = "full", perturb: int = 0, mode: int = 0xF0
 ) -> tuple[list[Array], list[WaveFinding]]:
     """(v10 to v17 as uint32 of each thread, findings). `inputs`: v1, v2, v3, 32-bit, a multiple of 32."""
     count = len(inputs[0])
@@ -243,6 +259,7 @@ def run(
         read()[name],
         groups=(count // 32, 1, 1),
         user_data=[part for va in words for part in (va & 0xFFFFFFFF, va >> 32)],
+        mode=mode,
         name=name,
     )
     first = wide.reshape(-1, 1024)[:, :count]

@@ -37,13 +37,16 @@ def scaled_floor(value: Array, grid: Array) -> Array:
     return np.floor(np.ldexp(value, np.minimum(-grid, 2000)))
 
 
-def step(a: Array, b: Array, addend: Array, kind: str, result: str) -> Array:
-    """uint32 bits of `result` [...] of the factors' bits [..., 2 or 4] and the addend's [...]."""
+def step(a: Array, b: Array, addend: Array, kind: str, result: str, *, saturates: bool = False) -> Array:
+    """uint32 bits of `result` [...] of the factors' bits [..., 2 or 4] and the addend's [...].
+
+    `saturates`: sums that are too large for a half become the largest one (FP16_OVFL).
+    """
     with np.errstate(all="ignore"):
-        return _step(a, b, addend, kind, result)
+        return _step(a, b, addend, kind, result, saturates)
 
 
-def _step(a: Array, b: Array, addend: Array, kind: str, result: str) -> Array:
+def _step(a: Array, b: Array, addend: Array, kind: str, result: str, saturates: bool) -> Array:
     x, y, c = numbers(a, kind), numbers(b, kind), numbers(addend, result)
     product = x * y
     grids = np.where(product == 0, _EMPTY, leading(x, _SMALLEST[kind]) + leading(y, _SMALLEST[kind]) - 24)
@@ -61,6 +64,7 @@ def _step(a: Array, b: Array, addend: Array, kind: str, result: str) -> Array:
     total += np.where(lost, 0.0, units)
     exact = np.ldexp(total, grid) + 0.0
     if result == "f16":
+        exact = np.clip(exact, -65504.0, 65504.0) if saturates else exact
         bits = exact.astype(np.float16).view(np.uint16).astype(np.uint32)
     else:
         bits = exact.astype(np.float32).view(np.uint32)

@@ -45,6 +45,11 @@ def fma32_scaled(a: Array, b: Array, c: Array, power: Array) -> Array:
     return np.ldexp(total, power).astype(F32)
 
 
+def fma_to_half(a: Array, b: Array, c: Array) -> Array:
+    """float32 a * b + c as float16, rounded once."""
+    return sum_to_odd(a.astype(F64) * b.astype(F64), c.astype(F64)).astype(F16)
+
+
 def fma16(a: Array, b: Array, c: Array) -> Array:
     return sum_to_odd(a.astype(F64) * b.astype(F64), c.astype(F64)).astype(F16)
 
@@ -207,8 +212,11 @@ def small_to_f32(bits: Array, exponent_bits: int) -> Array:
     return np.where(np.isnan(out), np.array([0xFFC00000], np.uint32).view(F32), out)  # captured
 
 
-def f32_to_small(value: Array, exponent_bits: int) -> Array:
-    """Round to nearest even; what overflows becomes NaN (FP8) or infinity (BF8): FP16_OVFL is 0."""
+def f32_to_small(
+    value: Array, exponent_bits: int, *, random: Array | None = None, saturates: bool = False
+) -> Array:
+    """To nearest even, or with the upper bits of `random` (uint32) added below what is kept, and truncated. What
+    overflows becomes NaN (FP8) or infinity (BF8), the largest number where it `saturates`. Captured."""
     mantissa_bits = 7 - exponent_bits
     bias = (1 << exponent_bits - 1) - 1
     sign = np.signbit(value).astype(np.int64) << 7
@@ -216,9 +224,15 @@ def f32_to_small(value: Array, exponent_bits: int) -> Array:
     finite = np.where(np.isfinite(magnitude), magnitude, 0.0)
     _, exponent = np.frexp(finite)
     exponent = np.where(finite == 0, 1 - bias, np.maximum(exponent - 1, 1 - bias))
-    steps = np.rint(np.ldexp(finite, mantissa_bits - exponent)).astype(np.int64)  # rint: ties to even
+    if random is None:
+        steps = np.rint(np.ldexp(finite, mantissa_bits - exponent)).astype(np.int64)  # rint: ties to even
+    else:
+        drop = 23 - mantissa_bits
+        fine = np.floor(np.ldexp(finite, 23 - exponent)).astype(np.int64)
+        steps = fine + (random.astype(np.int64) >> 32 - drop) >> drop
     code = steps + ((exponent - (1 - bias)) << mantissa_bits)
     nan, over = (0xFF, 0x7F) if exponent_bits == 4 else (0xFE, 0x7C)  # NaNs as captured
     largest = 0x7E if exponent_bits == 4 else 0x7B
-    code = np.where((code > largest) | np.isinf(value), over, code)
+    code = np.where(code > largest, largest if saturates else over, code)
+    code = np.where(np.isinf(value), over, code)
     return np.where(np.isnan(value), nan, code | sign).astype(np.uint32)

@@ -91,6 +91,7 @@ EXACT: dict[str, Callable[..., list[Term]]] = {
     "mul": lambda a, b: [_product(a, b)],
     "mul_dx9_zero": lambda a, b: [_product(a, b) if a[0] and b[0] else (Fraction(0), False)],
     **dict.fromkeys(("fma", "fmac", "fmamk", "fmaak"), lambda a, b, c: [_product(a, b), c]),
+    "fma_dx9_zero": lambda a, b, c: [_product(a, b) if a[0] and b[0] else (Fraction(0), False), c],
     "scaled": lambda a, b, c, n: [
         (number * Fraction(2) ** int(n[0]), sign) for number, sign in (_product(a, b), c)
     ],
@@ -124,7 +125,7 @@ def compute(name: str, kind: str, rounding: int, near: Array, values: Sequence[A
     return out
 
 
-UNFLUSHED = frozenset(("v_pack_b32_f16", "class_f16", "class_f32", "class_f64"))
+UNFLUSHED = frozenset(("class_f16", "class_f32", "class_f64"))
 """What takes floats as bits."""
 
 
@@ -137,13 +138,86 @@ def under(
     values: Sequence[Array],
 ) -> Array:
     """`function` of the values, as the mode has it; the result's own denormals are `flush_result`'s."""
-    if mode & 0xFF == 0xF0 or name in UNFLUSHED:
+    if name == "v_cvt_pk_u8_f32":
+        return function(*flushed_sources(mode, kinds, values), rounding=mode & 3)
+    if name == "v_cvt_pk_rtz_f16_f32":
+        packed = function(*flushed_sources(mode, kinds, values))
+        halves = np.ascontiguousarray(packed).view(np.float16)
+        return (flush(halves, "f16") if flushes(mode, "f16", result=True) else halves).view(np.uint32)
+    if mode & (0xFF | FP16_OVFL) == 0xF0 or name in UNFLUSHED:
         return function(*values)
     if name == "v_pk_fmac_f16":
         return _packed_fmac(mode, values)
     values = flushed_sources(mode, kinds, values)
+    if name == "v_fma_dx9_zero_f32":  # an infinity times 0 is no infinity
+        either = (values[0] == 0) | (values[1] == 0)
+        values = [*(np.where(either, np.float32(0), value) for value in values[:2]), values[2]]
     near = function(*values)
-    return compute(name, result, rounding_of(mode, result), near, values) if result in _FORMATS else near
+    if result not in _FORMATS:
+        return near
+    if name == "v_div_fixup_f16":  # where the steps before overflowed, as the mode rounds: captured
+        ordinary = np.isfinite(values[1]) & np.isfinite(values[2]) & (values[1] != 0)
+        near = limited(mode, result, near, ordinary)
+    made = compute(name, result, rounding_of(mode, result), near, values)
+    made = without_tiny(mode, name, result, np.asarray(made, _FORMATS[result][0]), values)
+    sources = [value for value, kind in zip(values, kinds, strict=True) if kind in _FORMATS]
+    given = np.any([np.isinf(value) for value in sources], axis=0) if sources else False
+    return np.where(saturates(mode) & (result == "f16") & ~given, _largest_for_infinity(made), made)
+
+
+def _largest_for_infinity(value: Array) -> Array:
+    largest = np.finfo(value.dtype).max
+    return np.where(np.isinf(value), np.copysign(largest, value), value).astype(value.dtype)
+
+
+def without_tiny(mode: int, name: str, kind: str, made: Array, values: Sequence[Array]) -> Array:
+    """Zeros where results are flushed and the exact one, rounded with any exponent, is below the normal range,
+    though it was rounded up into it (captured)."""
+    exact = EXACT.get(operation(name))
+    if exact is None or not flushes(mode, kind, result=True):
+        return made
+    least = np.finfo(made.dtype).tiny
+    out = made.copy()
+    for lane in np.flatnonzero(np.abs(made) == least):
+        terms = [(Fraction(value[lane].item()), bool(np.signbit(value[lane]))) for value in values]
+        number = sum((number for number, _ in exact(*terms)), Fraction(0))
+        scaled = rounded(number * 2**12, kind, rounding_of(mode, kind))
+        if abs(scaled) < float(least) * 2.0**12:
+            out[lane] = np.copysign(0, made[lane])
+    return out
+
+
+FP16_OVFL = 1 << 23
+_INEXACT = ("exp", "log", "rcp", "rsq", "sqrt", "sin", "cos")
+_CHOICES = ("min", "max", "med3")
+
+
+def saturates(mode: int) -> bool:
+    return bool(mode & FP16_OVFL)
+
+
+def of_instruction(mode: int, name: str) -> int:
+    """The mode as it holds for one: functions round to nearest, choices flush no results (both captured)."""
+    stem = name.removeprefix("v_").removeprefix("s_").removeprefix("pk_")
+    if stem.startswith(_INEXACT):
+        return mode & ~15
+    if stem.startswith("fma_dx9"):
+        return mode & ~0x30  # flushes always
+    return mode | 0xA0 if stem.startswith(_CHOICES) else mode
+
+
+def under_omod(mode: int, omod: int) -> int:
+    """omod makes a zero of what is tiny, whatever the mode."""
+    return mode & ~0xA0 if omod else mode
+
+
+def limited(mode: int, kind: str, scaled: Array, was_finite: Array) -> Array:
+    """What overflowed by omod: infinite only where the rounding is towards it, never under FP16_OVFL."""
+    over = np.isinf(scaled) & was_finite
+    if not (kind == "f16" and saturates(mode)):
+        toward = {0: True, UP: scaled > 0, DOWN: scaled < 0, ZERO: False}[rounding_of(mode, kind)]
+        over = over & ~np.asarray(toward, bool)
+    return np.where(over, _largest_for_infinity(scaled), scaled)
 
 
 def _packed_fmac(mode: int, values: Sequence[Array]) -> Array:

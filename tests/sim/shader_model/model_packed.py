@@ -95,6 +95,7 @@ def _bind_packed(instruction: Instruction, width: int) -> Step:
     register = instruction.operands[0].index
 
     def half(mode: int, values: list[Array], select: tuple[int, ...], negate: tuple[int, ...]) -> Array:
+        mode = modes.of_instruction(mode, instruction.mnemonic)
         parts = [_half_of(v, kind, s, n) for v, s, n in zip(values, select, negate, strict=True)]
         result = modes.under(mode, instruction.mnemonic, kind, (kind,) * count, function, parts)
         return modes.flush_result(mode, kind, finish(result, kind if kind == "f16" else "w" + kind, clamp, 0))
@@ -144,18 +145,34 @@ def _bind_mix(instruction: Instruction, width: int) -> Step:
             number = number.astype(F32)
             number = np.abs(number) if operands[place].absolute else number
             sources.append(-number if operands[place].negate else number)
-        total = floats.fma32(*sources)
-        total = modes.compute("v_fma_f32", "f32", modes.rounding_of(wave.mode, "f32"), total, sources)
         if name == "v_fma_mix_f32":
+            total = _first_nan(floats.fma32(*sources), sources)
+            total = modes.compute("v_fma_f32", "f32", modes.rounding_of(wave.mode, "f32"), total, sources)
+            total = modes.without_tiny(wave.mode, "v_fma_f32", "f32", total, sources)
             wave.write_v(register, modes.flush_result(wave.mode, "f32", finish(total, "f32", clamp, 0)), where)
             return
-        total = finish(total, "f32", clamp, 0).view(F32)
-        half = total.astype(F16)
-        half = modes.compute("v_cvt_f16_f32", "f16", modes.rounding_of(wave.mode, "f16"), half, [total])
-        half = modes.flush_result(wave.mode, "f16", half.view(U16))
+        rounding = modes.rounding_of(wave.mode, "f16")
+        half = floats.fma_to_half(*sources)
+        half = modes.compute("v_fma_f16", "f16", rounding, half, sources)
+        half = modes.without_tiny(wave.mode, "v_fma_f16", "f16", half, sources)
+        if modes.saturates(wave.mode):
+            half = modes.limited(wave.mode, "f16", half, ~np.any([np.isinf(x) for x in sources], axis=0))
+        half = _first_nan(half, sources)
+        half = modes.flush_result(wave.mode, "f16", finish(half, "f16", clamp, 0))
         write_result(wave, register, half, int("hi" in name), where)
 
     return step
+
+
+def _first_nan(result: Array, sources: list[Array]) -> Array:
+    """Of the factors the first NaN, then that of an invalid product, then the addend; all captured."""
+    a, b, c = sources
+    to = result.dtype.type
+    invalid = np.array([0xFE00], U16).view(F16)[0] if to is F16 else np.array([0xFFC00000], U32).view(F32)[0]
+    chosen = np.where(np.isnan(a * b) | ~np.isnan(c), invalid, floats.quiet(c, F32).astype(to))
+    chosen = np.where(np.isnan(b), floats.quiet(b, F32).astype(to), chosen)
+    chosen = np.where(np.isnan(a), floats.quiet(a, F32).astype(to), chosen)
+    return np.where(np.isnan(result), chosen, result)
 
 
 # --- dot products --------------------------------------------------------------------------------------------

@@ -265,6 +265,11 @@ def bind(instruction: Instruction) -> Callable[[Wave], None] | None:
 
     def step(wave: Wave) -> None:
         sources = [read(wave) for read in readers]
+        if name == "s_cvt_pk_rtz_f16_f32" and wave.mode & 0xFF != 0xF0:
+            given = [f32(a) for a in sources]
+            made = modes.under(wave.mode, "v" + name[1:], "u32", ("f32", "f32"), _packed_toward_zero, given)
+            write(wave, int(made[0]))
+            return
         if wave.mode & 0xFF != 0xF0 and (found := _in_mode(wave.mode, name, function, sources)) is not None:
             write(wave, found)
             return
@@ -274,6 +279,11 @@ def bind(instruction: Instruction) -> Callable[[Wave], None] | None:
         write(wave, int(result))
 
     return step
+
+
+def _packed_toward_zero(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    halves = [floats.toward_zero16(x).view(np.uint16).astype(np.uint32) for x in (a, b)]
+    return halves[0] | halves[1] << np.uint32(16)
 
 
 def _float_kinds(name: str) -> tuple[str, tuple[str, ...]] | None:
@@ -299,6 +309,7 @@ def _in_mode(mode: int, name: str, function: Callable[..., Any], sources: list[i
     if kinds is None:
         return None
     result, given = kinds
+    mode = modes.of_instruction(mode, name)
     sources = [a >> 16 if name == "s_cvt_hi_f32_f16" else a for a in sources]
     name = name.replace("_hi", "")
     arrays: list[np.ndarray] = [
@@ -315,6 +326,7 @@ def _in_mode(mode: int, name: str, function: Callable[..., Any], sources: list[i
     made = modes.compute(
         name, result, modes.rounding_of(mode, result), (f32 if result == "f32" else f16)(near), arrays
     )
+    made = modes.without_tiny(mode, name, result, made, arrays)
     unsigned = np.uint32 if result == "f32" else np.uint16
     return int(modes.flush_result(mode, result, np.ascontiguousarray(made).view(unsigned))[0])
 

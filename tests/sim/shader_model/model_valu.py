@@ -94,8 +94,8 @@ def _modify(read: Callable[[Wave], Array], bits: int, operand: Operand) -> Calla
     return modified(read, bits, operand.negate, operand.absolute)
 
 
-def finish(result: Array, kind: str, clamp: bool, omod: int) -> Array:
-    """A row's result as unsigned bits, under clamp and omod."""
+def finish(result: Array, kind: str, clamp: bool, omod: int, mode: int = 0) -> Array:
+    """A row's result as unsigned bits, under clamp and omod; the mode says what omod's overflow gives."""
     saturates = kind[0] == "w"
     kind = kind.removeprefix("w")
     dtype, bits = _DTYPES[kind], int(kind[1:])
@@ -104,7 +104,9 @@ def finish(result: Array, kind: str, clamp: bool, omod: int) -> Array:
         if omod:
             least = np.finfo(dtype).tiny
             scaled = value * dtype({2: 2.0, 4: 4.0, -2: 0.5}[omod])
-            scaled = np.where(np.abs(scaled) < least, np.copysign(dtype(0), scaled), scaled)
+            scaled = modes.limited(mode, kind, scaled, np.isfinite(value))
+            if omod < 0:  # by the exponent, before the product would be rounded
+                scaled = np.where(np.abs(value) < 2 * least, np.copysign(dtype(0), value), scaled)
             value = np.where(np.abs(value) < least, dtype(0), scaled).astype(dtype)  # captured: +0 of any sign
         if clamp:
             value = np.where(np.isnan(value), dtype(0), np.clip(value, dtype(0), dtype(1))).astype(dtype) + dtype(
@@ -184,8 +186,9 @@ def _bind_row(instruction: Instruction, row: Row, operands: tuple[Operand, ...],
 
     def step(wave: Wave) -> None:
         values, where = sources.read(wave)
-        result = modes.under(wave.mode, name, kind, row.sources, function, values)
-        out = modes.flush_result(wave.mode, kind, finish(result, kind, clamp, omod))
+        mode = modes.of_instruction(wave.mode, name)
+        result = modes.under(modes.under_omod(mode, omod), name, kind, row.sources, function, values)
+        out = modes.flush_result(mode, kind, finish(result, kind, clamp, omod, mode))
         write_result(wave, register, out, high, where)
 
     return step
@@ -327,6 +330,7 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
                     out[lane] = up[lane]
             elif exponent(numerator)[lane] <= small:
                 out[lane] = up[lane]
+        out = floats.quiet(out, dtype)
         bits = modes.flush_result(wave.mode, kind, finish(out, kind, clamp, omod))
         write_result(wave, register, bits, None, None)
         wave.write_mask(mask, bits_of(scaled & wave.lanes))
@@ -355,6 +359,8 @@ def _bind_div_fmas(instruction: Instruction, width: int) -> Step:
         if rounding:
             scaled = [values[0], values[1], values[2], moved]
             result = modes.compute(f"v_scaled_{kind}", kind, rounding, result, scaled)
+        if kind == "f32":
+            result = modes.without_tiny(wave.mode, "v_scaled_f32", kind, result, [*values, moved])
         bits = modes.flush_result(wave.mode, kind, finish(result, kind, clamp, omod))
         write_result(wave, register, bits, None, None)
 
@@ -376,6 +382,21 @@ def _bind_cvt_fp8(instruction: Instruction, width: int) -> Step:
     return step
 
 
+def _bind_pair_from_fp8(instruction: Instruction, width: int) -> Step:
+    """v_cvt_pk_f32_fp8 and _bf8: two bytes of one half."""
+    sources = Sources(instruction, instruction.operands[1:2], ("u16",), width)
+    exponent_bits = 4 if "_fp8" in instruction.mnemonic else 5
+    register = instruction.operands[0].index
+
+    def step(wave: Wave) -> None:
+        (value,), where = sources.read(wave)
+        for at in range(2):
+            number = floats.small_to_f32(value >> np.uint16(8 * at), exponent_bits)
+            wave.write_v(register + at, number.view(U32), where)
+
+    return step
+
+
 def _bind_pack_fp8(instruction: Instruction, width: int) -> Step:
     sources = Sources(instruction, instruction.operands[1:3], ("f32", "f32"), width)
     exponent_bits = 4 if "_fp8" in instruction.mnemonic else 5
@@ -383,8 +404,44 @@ def _bind_pack_fp8(instruction: Instruction, width: int) -> Step:
 
     def step(wave: Wave) -> None:
         (a, b), where = sources.read(wave)
-        low, top = (floats.f32_to_small(x, exponent_bits) for x in (a, b))
+        a, b = modes.flushed_sources(wave.mode, ("f32", "f32"), (a, b))
+        low, top = (floats.f32_to_small(x, exponent_bits, saturates=modes.saturates(wave.mode)) for x in (a, b))
         write_result(wave, register, (low | top << U32(8)).astype(np.uint16), high, where)
+
+    return step
+
+
+def _bind_stochastic_fp8(instruction: Instruction, width: int) -> Step:
+    """v_cvt_sr_fp8_f32 and _bf8: one byte of the destination, by byte_sel."""
+    sources = Sources(instruction, instruction.operands[1:3], ("f32", "u32"), width)
+    byte = instruction.modifier("byte_sel")
+    shift = U32(8 * int(byte.value) if byte is not None else 0)  # type: ignore[arg-type]
+    exponent_bits = 4 if "_fp8" in instruction.mnemonic else 5
+    register = instruction.operands[0].index
+
+    def step(wave: Wave) -> None:
+        (value, random), where = sources.read(wave)
+        value = modes.flushed_sources(wave.mode, ("f32",), (value,))[0]
+        code = floats.f32_to_small(value, exponent_bits, random=random, saturates=modes.saturates(wave.mode))
+        wave.write_v(register, wave.v[register] & ~(U32(0xFF) << shift) | code << shift, where)
+
+    return step
+
+
+def _bind_scalar_function(instruction: Instruction, width: int) -> Step:
+    """v_s_exp_f32 and the like: of one lane, from and to scalar registers."""
+    name = "v_" + base_name(instruction.mnemonic).removeprefix("v_s_")
+    row, bits = TABLE[name], int(TABLE[name].result[1:])
+    read = _modify(vector_reader(instruction.operands[1], bits, 1, is_float=True), bits, instruction.operands[1])
+    clamp, omod = output_modifiers(instruction)
+    register = register_code(instruction.operands[0])
+
+    def step(wave: Wave) -> None:
+        mode = modes.of_instruction(wave.mode, name)
+        value = read(wave).view(_DTYPES[row.result])
+        result = modes.under(modes.under_omod(mode, omod), name, row.result, row.sources, row.function, [value])
+        out = modes.flush_result(mode, row.result, finish(result, row.result, clamp, omod, mode))
+        wave.write_s(register, int(out[0]))
 
     return step
 
@@ -424,8 +481,9 @@ def _dual_half(half: Instruction, width: int) -> tuple[int, Callable[[Wave], Arr
 
     def compute(wave: Wave) -> Array:
         values = [read(wave).view(_DTYPES[kind]) for read, kind in zip(readers, row.sources, strict=True)]
-        result = modes.under(wave.mode, name, row.result, row.sources, row.function, values)
-        return modes.flush_result(wave.mode, row.result, finish(result, row.result, False, 0))
+        mode = modes.of_instruction(wave.mode, name)
+        result = modes.under(mode, name, row.result, row.sources, row.function, values)
+        return modes.flush_result(mode, row.result, finish(result, row.result, False, 0))
 
     return register, compute
 
@@ -442,8 +500,17 @@ _SPECIAL: dict[str, Callable[[Instruction, int], Step]] = {
     "v_div_fmas_f64": _bind_div_fmas,
     "v_cvt_f32_fp8": _bind_cvt_fp8,
     "v_cvt_f32_bf8": _bind_cvt_fp8,
+    "v_cvt_pk_f32_fp8": _bind_pair_from_fp8,
+    "v_cvt_pk_f32_bf8": _bind_pair_from_fp8,
     "v_cvt_pk_fp8_f32": _bind_pack_fp8,
     "v_cvt_pk_bf8_f32": _bind_pack_fp8,
+    "v_cvt_sr_fp8_f32": _bind_stochastic_fp8,
+    "v_cvt_sr_bf8_f32": _bind_stochastic_fp8,
+    **{
+        f"v_s_{name}_{kind}": _bind_scalar_function
+        for name in ("exp", "log", "rcp", "rsq", "sqrt")
+        for kind in ("f16", "f32")
+    },
 }
 
 __all__ = ["Kind", "base_name", "bind", "finish", "write_result"]

@@ -146,7 +146,7 @@ def frexp_exponent(a: Array) -> Array:
 
 def frexp_mantissa(a: Array) -> Array:
     fraction, _ = np.frexp(a)
-    return np.where(np.isfinite(a), fraction, a)
+    return np.where(np.isfinite(a), fraction, floats.quiet(a, a.dtype.type))
 
 
 def ldexp32(a: Array, n: Array) -> Array:
@@ -170,8 +170,10 @@ def ldexp64(a: Array, n: Array) -> Array:
     return out
 
 
-def cvt_pk_u8(a: Array, byte: Array, old: Array) -> Array:
-    value = floats.to_integer(a, 0, 255).astype(U32)  # truncated as f32_to_u32 is; the manual does not say
+def cvt_pk_u8(a: Array, byte: Array, old: Array, rounding: int = 0) -> Array:
+    """Rounded as MODE says: captured."""
+    whole = (np.rint, np.ceil, np.floor, np.trunc)[rounding](a)
+    value = floats.to_integer(whole, 0, 255).astype(U32)
     shift = (byte & U32(3)) * U32(8)
     return old & ~(U32(0xFF) << shift) | value << shift
 
@@ -198,6 +200,11 @@ def pack16(a: Array, b: Array) -> Array:
     return a.astype(np.uint16).astype(U32) | b.astype(np.uint16).astype(U32) << U32(16)
 
 
+def pack_quiet(a: Array, b: Array) -> Array:
+    """V_PACK_B32_F16: NaNs are quieted (captured)."""
+    return pack_bits(floats.quiet(a, F16), floats.quiet(b, F16))
+
+
 def pack_bits(a: Array, b: Array) -> Array:
     return pack16(a.view(np.uint16), b.view(np.uint16))
 
@@ -211,7 +218,8 @@ def _sad_bytes(a: Array, b: Array, c: Array) -> Array:
 
 
 def half(value: Array) -> Array:
-    return value.astype(F16)
+    kind = value.dtype.type
+    return (floats.quiet(value, kind) if kind in floats.QUIET else value).astype(F16)
 
 
 def offset_int4(a: Array) -> Array:
@@ -229,15 +237,21 @@ def mul_dx9(a: Array, b: Array) -> Array:
     return np.where((a == 0) | (b == 0), F32(0), a * b)
 
 
+def fma_dx9(a: Array, b: Array, c: Array) -> Array:
+    """Zero times anything is +0, to which the addend is added."""
+    return np.where((a == 0) | (b == 0), F32(0) + c, floats.fma32(a, b, c))
+
+
 def dot2(a0: Array, b0: Array, a1: Array, b1: Array, c: Array) -> Array:
     """float64 throughout: the manual leaves order and rounding open, so comparisons have a tolerance."""
     return (a0.astype(F64) * b0 + a1.astype(F64) * b1 + c).astype(F32)
 
 
 def div_fixup(kind: type) -> Callable[..., Array]:
-    bits, fraction = (U32, 23) if kind is F32 else (U64, 52)
-    top = 0xFF if kind is F32 else 0x7FF
-    sign_bit = bits(1 << (31 if kind is F32 else 63))
+    bits, fraction, top, least = {
+        F16: (np.uint16, 10, 0x1F, -100), F32: (U32, 23, 0xFF, -150), F64: (U64, 52, 0x7FF, -1075)
+    }[kind]  # fmt: skip
+    sign_bit = bits(1 << 8 * np.dtype(bits).itemsize - 1)
 
     def function(quotient: Array, denominator: Array, numerator: Array) -> Array:
         """S0 the quotient so far, S1 the denominator, S2 the numerator (manual, V_DIV_FIXUP)."""
@@ -249,11 +263,11 @@ def div_fixup(kind: type) -> Callable[..., Array]:
         signed = np.where(sign, kind(-1), kind(1))
         # The macro's steps leave a NaN where a quotient overflows; the manual does not say so, but division must.
         out = np.copysign(np.where(np.isnan(quotient), infinity, np.abs(quotient)), signed)
-        out = np.where(exponent_n - exponent_d < (-150 if kind is F32 else -1075), signed * kind(0), out)
+        out = np.where(exponent_n - exponent_d < least, signed * kind(0), out)
         out = np.where(np.isinf(denominator) | (numerator == 0), signed * kind(0), out)
         out = np.where((denominator == 0) | np.isinf(numerator), signed * infinity, out)
         invalid = (denominator == 0) & (numerator == 0) | np.isinf(denominator) & np.isinf(numerator)
-        out = np.where(invalid, kind(np.nan), out)
+        out = np.where(invalid, -kind(np.nan), out)
         out = np.where(np.isnan(denominator), floats.quiet(denominator, kind), out)
         return np.where(np.isnan(numerator), floats.quiet(numerator, kind), out).astype(kind)
 
@@ -321,6 +335,8 @@ TABLE: dict[str, Row] = {
     "v_cvt_pk_rtz_f16_f32": row(
         "u32: f32 f32", lambda a, b: pack_bits(floats.toward_zero16(a), floats.toward_zero16(b))
     ),
+    "v_cvt_norm_i16_f16": row("u16: f16", lambda a: norm16(a, a) & U32(0xFFFF)),
+    "v_cvt_norm_u16_f16": row("u16: f16", lambda a: norm16_unsigned(a, a) & U32(0xFFFF)),
     "v_cvt_pk_norm_i16_f32": row("u32: f32 f32", norm16),
     "v_cvt_pk_norm_u16_f32": row("u32: f32 f32", norm16_unsigned),
     "v_cvt_pk_norm_i16_f16": row("u32: f16 f16", norm16),
@@ -329,7 +345,7 @@ TABLE: dict[str, Row] = {
     "v_cvt_pk_u16_u32": row("u32: u32 u32", _pack_saturated("u16")),
     "v_cvt_pk_i16_f32": row("u32: f32 f32", lambda a, b: pack16(_integers("i16")(a), _integers("i16")(b))),
     "v_cvt_pk_u16_f32": row("u32: f32 f32", lambda a, b: pack16(_integers("u16")(a), _integers("u16")(b))),
-    "v_pack_b32_f16": row("u32: f16 f16", pack_bits),
+    "v_pack_b32_f16": row("u32: f16 f16", pack_quiet),
     "v_sat_pk_u8_i16": row(
         "u16: u32",
         lambda a: (
@@ -356,6 +372,8 @@ TABLE: dict[str, Row] = {
     "v_log_f16": row("f16: f16", lambda a: half(np.log2(a.astype(F64)))),
     "v_rcp_f16": row("f16: f16", lambda a: half(1.0 / a.astype(F64))),
     "v_rsq_f16": row("f16: f16", lambda a: half(1.0 / np.sqrt(a.astype(F64)))),
+    "v_sin_f16": row("f16: f16", lambda a: half(np.sin(a.astype(F64) * (2 * np.pi)))),
+    "v_cos_f16": row("f16: f16", lambda a: half(np.cos(a.astype(F64) * (2 * np.pi)))),
     "v_sqrt_f16": row("f16: f16", lambda a: half(np.sqrt(a.astype(F64)))),
     "v_rcp_f64": row("f64: f64", lambda a: 1.0 / a),
     "v_rsq_f64": row("f64: f64", lambda a: 1.0 / np.sqrt(a)),
@@ -370,6 +388,7 @@ TABLE: dict[str, Row] = {
             "minimum": floats.minimum, "maximum": floats.maximum,
         }.items()
     },
+    "v_fma_dx9_zero_f32": row("f32: f32 f32 f32", fma_dx9),
     "v_mul_dx9_zero_f32": row("f32: f32 f32", mul_dx9),
     "v_ldexp_f32": row("f32: f32 i32", ldexp32),
     "v_ldexp_f64": row("f64: f64 i32", ldexp64),
@@ -392,6 +411,7 @@ TABLE: dict[str, Row] = {
             "maximumminimum": lambda a, b, c: floats.minimum(floats.maximum(a, b), c),
         }.items()
     },
+    "v_div_fixup_f16": row("f16: f16 f16 f16", div_fixup(F16)),
     "v_div_fixup_f32": row("f32: f32 f32 f32", div_fixup(F32)),
     "v_div_fixup_f64": row("f64: f64 f64 f64", div_fixup(F64)),
     # integers

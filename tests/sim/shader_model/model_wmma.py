@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from sim.shader_model import model_dot as dot
 from sim.shader_model import model_floats as floats
+from sim.shader_model import model_modes as modes
 from sim.shader_model.model_packed import modifier_bits
 from sim.shader_model.model_state import Wave, vector_reader
 
@@ -116,7 +117,7 @@ def bind(instruction: Instruction, width: int) -> Step:
             left, right = (factor[:, start : start + 4] for factor in factors)
             shape = (16, 16, 4)
             rows, columns = np.broadcast_to(left[:, None], shape), np.broadcast_to(right[None, :], shape)
-            total = dot.step(rows, columns, total, kind_a, result_kind)
+            total = dot.step(rows, columns, total, kind_a, result_kind, saturates=modes.saturates(wave.mode))
         return total
 
     def step(wave: Wave) -> None:

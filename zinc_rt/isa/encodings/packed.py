@@ -7,6 +7,7 @@ Flags of a row:
 | packed | op_sel, op_sel_hi, neg_lo and neg_hi, a bit a source |
 | mix | op_sel and op_sel_hi so, and neg and abs in place of neg_lo and neg_hi |
 | loose | op_sel_hi means nothing; without these three op_sel_hi must be all ones and op_sel 0 |
+| ignores | but op_sel, op_sel_hi and clamp mean nothing to silicon (captured), whatever LLVM says |
 | l3 h3 | which sources have neg_lo, neg_hi (a bit a source) |
 | c | has clamp |
 | k1 k0 | how many bits from 11 on are index_key in wave32; one more in wave64 |
@@ -67,6 +68,9 @@ def _plan(row: InstructionRow, target: Target) -> PackedPlan:
             value |= 3 << 59 | 1 << 14
     if "c" not in row.flags:
         fixed |= 1 << 15
+    if "ignores" in row.flags:
+        ignored = 3 << 59 | 31 << 11
+        fixed, value = fixed & ~ignored, value & ~ignored
     if "k0" in row.flags or "k1" in row.flags:
         key = (1 << row.mask("k") + target.mask_width - 1) - 1
     else:
@@ -135,6 +139,6 @@ def _modifiers(plan: PackedPlan, word: int, high: int) -> tuple[Modifier, ...]:
             found.append(bits_modifier("neg_lo", _bits(high >> 29, count)))
         if word & 7 << 8:
             found.append(bits_modifier("neg_hi", _bits(word >> 8 & 7, count)))
-    if word >> 15 & 1:
+    if word >> 15 & 1 and "ignores" not in plan.row.flags:
         found.append(CLAMP)
     return tuple(found)

@@ -9,6 +9,7 @@ from zinc_rt.isa.lint.constant_bus import check_constant_bus
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.lint.operands import Limits, check_operands
 from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
+from zinc_rt.isa.lint.shared_memory import SharedMemory, check_shared_memory
 from zinc_rt.isa.lint.structure import check_structure
 from zinc_rt.isa.lint.unwritten import check_kernarg, check_unwritten
 from zinc_rt.isa.lint.vector_hazards import check_vector_hazards
@@ -56,10 +57,12 @@ def lint(
     )
     if not flow.blocks[entry].instructions:
         return list(check_structure(subject))
+    memory = SharedMemory(subject, limits.pointers) if kernel and limits.pointers is not None else None
     found = [
         *check_structure(subject),
         *check_operands(subject, limits),
-        *check_waits(subject, kernel=kernel),
+        *check_waits(subject, kernel=kernel, memory=memory),
+        *(check_shared_memory(subject, memory) if memory is not None else ()),
         *check_sgpr_reads(subject),
         *check_vector_hazards(subject),
         *check_vopd(subject),

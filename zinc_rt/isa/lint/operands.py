@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from zinc_rt.isa.effects import SGPRS, VGPR, VGPRS, names
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.lint.origins import Pointers
 from zinc_rt.isa.operand import Kind, Operand
 
 _VECTOR_REGISTERS = 256
@@ -16,7 +17,8 @@ _VECTOR_REGISTERS = 256
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the kernel's header declares; None where unknown. `entry_sgprs` hold user data at the start, of which
-    s[0:1] is the address of `kernarg_bytes` of arguments where those are known."""
+    s[0:1] is the address of `kernarg_bytes` of arguments where those are known; `pointers` are the buffers' among
+    them."""
 
     vgprs: int | None = None
     sgprs: int | None = None
@@ -24,6 +26,7 @@ class Limits:
     scratch_bytes: int | None = None
     entry_sgprs: int = 16
     kernarg_bytes: int | None = None
+    pointers: Pointers | None = None
 
 
 def check_operands(subject: Subject, limits: Limits) -> Iterator[LintFinding]:

@@ -15,6 +15,7 @@ from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, counted, waits
 from zinc_rt.isa.lint.dataflow import forward
 from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.lint.shared_memory import READS, WRITES, SharedMemory
 from zinc_rt.isa.operand import Kind
 
 Pending = dict[str, dict[int, int]]  # counter -> pc of the operation -> how many are known to be behind it
@@ -22,30 +23,36 @@ CALLER = -1  # stands for the pc of what a function's caller has left pending
 _OF_CALLER: Pending = {LOAD: {CALLER: 0}, DS: {CALLER: 0}, KM: {CALLER: 0}}
 _WRITTEN_BY_CALLER = {LOAD: VGPRS, DS: VGPRS, KM: SGPRS}
 _CALLS = ("call", "jump_call")
-_SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst")
+SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst")
 _INVALIDATE, _WRITE_BACK = "global_inv", ("global_wb", "global_wbinv")
 
 
-def check_waits(subject: Subject, *, kernel: bool = True) -> Iterator[LintFinding]:
+def check_waits(
+    subject: Subject, *, kernel: bool = True, memory: SharedMemory | None = None
+) -> Iterator[LintFinding]:
+    """`kernel` False: a function, whose caller's loads may be pending. `memory`, where buffers are known: what is
+    pending at a barrier, and concerns what lies behind it."""
     counts = {
         pc: found for pc, instruction in subject.at.items() if (found := counted(instruction, subject.effects[pc]))
     }
-    settles = {pc: found for pc, instruction in subject.at.items() if (found := _waited(instruction))}
+    settles = {pc: found for pc, instruction in subject.at.items() if (found := waited(instruction))}
     publishing = _publishing(subject, counts, settles)
     said: set[tuple[str, int]] = set()
-    for pc, state in _states(subject, counts, settles, kernel).items():
+    for pc, state in pending_at_blocks(subject, counts, settles, kernel).items():
         for finding in _block(subject, pc, state, counts, settles, publishing):
             key = (finding.rule, finding.producer_pc or 0)
             if key not in said:
                 said.add(key)
                 yield finding
+        if memory is not None:
+            yield from _shared_at_barriers(subject, pc, state, counts, settles, memory)
 
 
 Counts = dict[int, tuple[tuple[str, int], ...]]
 _BEFORE_CALLS = tuple((counter, 0) for counter in COUNTERS if counter != STORE)
 
 
-def _waited(instruction: Instruction) -> tuple[tuple[str, int], ...]:
+def waited(instruction: Instruction) -> tuple[tuple[str, int], ...]:
     """What is settled behind an instruction: by a wait, or by a function's first one, which is for everything but
     stores (LLVM, SIInsertWaitcnts: a prologue waits, so calls need not)."""
     return _BEFORE_CALLS if instruction.row.flow in ("call", "jump_call") else waits(instruction)
@@ -71,23 +78,23 @@ def _publishing(subject: Subject, counts: Counts, settles: Counts) -> set[int]:
     return found
 
 
-def _states(subject: Subject, counts: Counts, settles: Counts, kernel: bool) -> dict[int, Pending]:
+def pending_at_blocks(subject: Subject, counts: Counts, settles: Counts, kernel: bool) -> dict[int, Pending]:
     """What may be pending where a block begins."""
 
     def over(block: int, state: Pending) -> Pending:
         after = {counter: dict(waiting) for counter, waiting in state.items()}
         for at, _ in subject.flow.blocks[block].instructions:
             if at in counts:
-                _issue(after, at, counts[at])
+                issue(after, at, counts[at])
             elif at in settles:
-                _settle(after, settles[at])
+                settle(after, settles[at])
         return after
 
     start: Pending = {counter: {} if kernel else dict(_OF_CALLER.get(counter, {})) for counter in COUNTERS}
     return forward(subject, start, over, _merged)
 
 
-def _issue(state: Pending, pc: int, what: tuple[tuple[str, int], ...]) -> None:
+def issue(state: Pending, pc: int, what: tuple[tuple[str, int], ...]) -> None:
     for counter, _ in what:
         waiting = state[counter]
         for other in waiting:
@@ -96,7 +103,7 @@ def _issue(state: Pending, pc: int, what: tuple[tuple[str, int], ...]) -> None:
         waiting[pc] = 0
 
 
-def _settle(state: Pending, what: tuple[tuple[str, int], ...]) -> None:
+def settle(state: Pending, what: tuple[tuple[str, int], ...]) -> None:
     for counter, remain in what:
         if counter == KM:
             if not remain:
@@ -129,18 +136,41 @@ def _block(
                     if not _in_order(subject, pc, producer, results[producer][counter]):
                         yield _early(subject, pc, producer, counter, waiting[producer], results[producer][counter])
         if pc in settles:
-            _settle(state, settles[pc])
+            settle(state, settles[pc])
             busy = _busy(state, results)
-        if instruction.mnemonic in _SIGNALS:
+        if instruction.mnemonic in SIGNALS:
             yield from _at_barrier(subject, pc, state)
         elif instruction.mnemonic == _INVALIDATE:
             yield from _at_invalidation(subject, pc, state)
         elif instruction.row.pipe == "vmem":
             yield from _after_write_back(subject, pc, publishing.intersection(state[STORE]))
         if pc in counts:
-            _issue(state, pc, counts[pc])
+            issue(state, pc, counts[pc])
             for _, written in counts[pc]:
                 busy |= written
+
+
+def _shared_at_barriers(
+    subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts, memory: SharedMemory
+) -> Iterator[LintFinding]:
+    """Stores that a barrier comes behind, and loads of their buffer behind it; loads, and stores behind it."""
+    state = {counter: dict(waiting) for counter, waiting in state.items()}
+    for pc, instruction in subject.flow.blocks[start].instructions:
+        if pc in settles:
+            settle(state, settles[pc])
+        if instruction.mnemonic in SIGNALS:
+            for counter, units, others in ((STORE, READS, "read"), (LOAD, WRITES, "written")):
+                for producer in state[counter]:
+                    if producer != CALLER and memory.of(producer) & memory.behind(pc, units):
+                        yield subject.finding(
+                            "barrier-wait",
+                            pc,
+                            f"{subject.at[producer].mnemonic} may not be done at the barrier, and its buffer is "
+                            f"{others} behind it: wants s_wait_{counter} 0 before it",
+                            producer,
+                        )
+        if pc in counts:
+            issue(state, pc, counts[pc])
 
 
 def _in_order(subject: Subject, pc: int, producer: int, written: int) -> bool:

@@ -46,8 +46,8 @@ ROWS = {
 - 45 v_wmma_i32_16x16x16_iu4 v8/4,V2,V2,C8/4 loose c %matrix
 40 - v_wmma_f32_16x16x16_f16 v8/4,V4/2,V4/2,C8/4 l7 h7 %matrix
 41 - v_wmma_f32_16x16x16_bf16 v8/4,V4/2,V4/2,C8/4 l7 h7 %matrix
-42 - v_wmma_f16_16x16x16_f16 v4/2,V4/2,V4/2,H4/2 l7 h7 %matrix
-43 - v_wmma_bf16_16x16x16_bf16 v4/2,V4/2,V4/2,Y4/2 l7 h7 %matrix
+42 - v_wmma_f16_16x16x16_f16 v4/2,V4/2,V4/2,H4/2 l7 h7 ignores %matrix
+43 - v_wmma_bf16_16x16x16_bf16 v4/2,V4/2,V4/2,Y4/2 l7 h7 ignores %matrix
 44 - v_wmma_i32_16x16x16_iu8 v8/4,V2/1,V2/1,C8/4 l3 c %matrix
 45 - v_wmma_i32_16x16x16_iu4 v8/4,V1,V1,C8/4 l3 c %matrix
 46 - v_wmma_f32_16x16x16_fp8_fp8 v8/4,V2/1,V2/1,C8/4 l4 h4 %matrix

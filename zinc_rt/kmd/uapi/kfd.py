@@ -7,6 +7,7 @@ from zinc_rt.kmd.uapi.structs import Ioctl, Struct, by_key, u32, u64
 
 # queue types, limits
 KFD_IOC_QUEUE_TYPE_COMPUTE = 0  # PM4
+KFD_IOC_QUEUE_TYPE_COMPUTE_AQL = 2
 
 # ALLOC_MEMORY_OF_GPU: where, then how
 KFD_IOC_ALLOC_MEM_FLAGS_VRAM = 1 << 0

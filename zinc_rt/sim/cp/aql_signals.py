@@ -36,7 +36,7 @@ def complete(channel: ComputeChannel, va: int, begun: int) -> None:
             _decrement(channel, va)
         channel.space.write_back()
         channel.device.flags.wrote(channel.space, va + aql.SIGNAL_VALUE, clock)
-        channel.device.publish(clock)
+        channel.device.stored(channel.space, va + aql.SIGNAL_VALUE, clock)
         _mail(channel, va)
         return True
 

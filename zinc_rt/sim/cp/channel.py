@@ -54,6 +54,7 @@ class Channel:
         self.wait: Wait | None = None
         self.pending = Pending(None if device.reorder_seed is None else device.reorder_seed + number)
         self.seen: Clock = {}
+        self.released: Clock = {}  # what the RELEASE_MEMs that have run stood behind
         self.issue = 0
         self.history: deque[tuple[FetchFrame, int, str]] = deque(maxlen=HISTORY)
         self._counts = dict.fromkeys(WorkKind, 0)
@@ -105,7 +106,7 @@ class Channel:
 
     def _advance(self, wptr: int) -> None:
         if wptr > self.ring.wptr:
-            self._doorbells.append((self.ring.wptr, self.device.published))
+            self._doorbells.append((self.ring.wptr, self.device.host_rings()))
             self.ring.wptr = wptr
 
     # --- running ----------------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ class Channel:
         for va, size in (*writes, *atomics):
             if size <= 8:
                 self.device.flags.wrote(self.space, va, self.clock())
-                self.device.publish(self.clock())  # the host may poll for it, as for a fence
+                self.device.stored(self.space, va, self.clock())
 
     def _record(self, kind: WorkKind, accesses: Accesses, past_l2: bool, code: Ranges = ()) -> AccessRecord:
         """The next work of that kind, of the packet being executed."""
@@ -410,6 +411,7 @@ class Channel:
         raise NotImplementedError
 
     def detached(self) -> None:
-        """The queue is gone for good."""
+        """The queue is gone for good: whatever its client rings after that comes after all it did."""
+        self.device.publish(self.launched_clock())
         self.pending.drop()
         self.wait = None

@@ -11,9 +11,12 @@ from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Kmd, Severity
 from zinc_rt.sim.shader_engine import ShaderEngine
 
+UNSEEN_KEPT = 256
+
 
 class DeviceState:
-    """`published` is what the host may know: the clocks of all fences that have fired."""
+    """`published` is what a host may know that rings a doorbell: the clocks of every value that a queue stored and
+    the host sees, of interrupts, and of queues that are gone."""
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class DeviceState:
         self.consulted = consulted or Consulted()
         self.flags = Flags()
         self.published: Clock = {}
+        self._unseen: dict[tuple[int, int], tuple[AddressSpace, Clock]] = {}  # by space and VA: not written back
         self._hazards: dict[int, Hazards] = {}
         self._spaces: dict[int, AddressSpace] = {}  # keeps ids from being used again
         self._issues = 0
@@ -44,7 +48,27 @@ class DeviceState:
         return self._issues
 
     def publish(self, clock: Clock) -> None:
+        """The host has been told, by an interrupt or by the end of a queue."""
         self.published = join(self.published, clock)
+
+    def stored(self, space: AddressSpace, va: int, clock: Clock) -> None:
+        """A queue stored a value that the host may poll: it learns the clock once it can see the value."""
+        key = (id(space), va)
+        self._unseen.pop(key, None)
+        if space.host_sees(va):
+            self.publish(clock)
+            return
+        self._unseen[key] = (space, clock)
+        if len(self._unseen) > UNSEEN_KEPT:
+            del self._unseen[next(iter(self._unseen))]
+
+    def host_rings(self) -> Clock:
+        """What a host that rings now may know."""
+        for key, (space, clock) in list(self._unseen.items()):
+            if space.host_sees(key[1]):
+                del self._unseen[key]
+                self.publish(clock)
+        return self.published
 
     def hazards(self, space: AddressSpace) -> Hazards:
         found = self._hazards.get(id(space))
@@ -57,6 +81,7 @@ class DeviceState:
         """No queue of that space is left."""
         self._hazards.pop(id(space), None)
         self._spaces.pop(id(space), None)
+        self._unseen = {key: row for key, row in self._unseen.items() if row[0] is not space}
 
     def _report(self, later: AccessRecord, rule: str, sentence: str) -> None:
         self.messages.finding(

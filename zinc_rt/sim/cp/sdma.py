@@ -140,7 +140,7 @@ def _fence(channel: SdmaChannel, words: Sequence[int]) -> None:
     channel.space.write(va & ~3, struct.pack("<I", words[3]))
     channel.space.write_back()
     channel.device.flags.wrote(channel.space, va, channel.launched_clock())
-    channel.device.publish(channel.launched_clock())
+    channel.device.stored(channel.space, va & ~3, channel.launched_clock())
 
 
 def _trap(channel: SdmaChannel, words: Sequence[int]) -> None:

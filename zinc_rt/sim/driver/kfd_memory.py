@@ -89,7 +89,8 @@ def _new_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size: in
         return Bo(heap, size, gpu.remap_page, name, references=2)
     if heap is Heap.USERPTR:
         start = call.arg["mmap_offset"]
-        if start % PAGE_BYTES or size % PAGE_BYTES or not is_user_range(start, size):
+        size = round_up(size, PAGE_BYTES)  # amdgpu_amdkfd_gpuvm_alloc_memory_of_gpu: PAGE_ALIGN
+        if start % PAGE_BYTES or not is_user_range(start, size):
             raise OSError(errno.EINVAL, "no user pages")
         if size > gpu.memory.available_bytes(Heap.USERPTR):
             raise OSError(errno.ENOMEM, "beyond the limit of pinned memory")

@@ -199,6 +199,12 @@ class Bo:
                 np.frombuffer(self.bar.view[where], np.uint8)[written] = gpu[written]
             self._forget_saved()
 
+    def unwritten(self, at: int) -> bool:
+        """Whether the GPU stored something else there than the host reads."""
+        if self.bar is None or at // PAGE_BYTES not in self.before:
+            return False
+        return bytes(self.bar.view[at : at + 4]) != bytes(self.store.view[at : at + 4])
+
     def _forget_saved(self) -> None:
         self.before.clear()
         if self.saved is not None:

@@ -323,6 +323,11 @@ class GpuVm:
     def write_back(self) -> None:
         self._write_back()
 
+    def host_sees(self, va: int) -> bool:
+        """Without a second copy always; where nothing is mapped there is nothing to wait for."""
+        span = self.span_at(va)
+        return span is None or not span.bo.unwritten(span.offset + va - span.start)
+
     def before_waves(self) -> None:
         if self._cached:
             for bo in {span.bo for span in self._table.spans if span.bo.gl2 is not None}:

@@ -19,6 +19,7 @@ from zinc_rt.facts import flipped
 from zinc_rt.files import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import InProcessMemory
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault, Severity
 from zinc_rt.sim.serve import wire
@@ -222,6 +223,8 @@ class SimClient:
         ):
             return []
         address, size = values[names[0]], values[names[1]]
+        if names[0] == "mmap_offset":
+            size = round_up(size, PAGE_BYTES)
         try:
             fd = self._pages.share(address, size)
         except OSError:
@@ -295,6 +298,9 @@ class SimClient:
             found += [_finding(row) for row in answer["findings"]]
             if not answer["findings"] or len(found) >= answer["count"]:
                 return found
+
+    def tell_again(self) -> None:
+        self._checked({"op": "tell_again"})
 
     def tell_unfinished(self) -> None:
         self._checked({"op": "tell_unfinished"})

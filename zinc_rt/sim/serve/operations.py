@@ -169,6 +169,7 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "discard": lambda s, m: s.driver.discard(*_range(m)),
     "set_watchpoint": lambda s, m: s.driver.set_watchpoint(*_range(m)),
     "watchpoint_hits": lambda s, m: {"hits": [asdict(each) for each in s.driver.watchpoint_hits()]},
+    "tell_again": lambda s, m: s.driver.tell_again(),
     "tell_unfinished": lambda s, m: s.driver.tell_unfinished(),
     "inject": lambda s, m: s.machine.injector.add(str(m.header["name"])),
 }

@@ -78,7 +78,7 @@ class KernelVariant:
     `full`: EXEC is all ones at the entry, and the function is for such waves only. `vgprs`: how many it has;
     others do not exist. `user_sgprs`: how many hold user data. `entry`: byte offset of the first instruction.
     `dynamic_vgprs`: it begins with VGPR_BLOCK of them, and the others come and go by s_alloc_vgpr.
-    `mode`: MODE[7:0] at the start (emit/float_mode.py).
+    `mode`: MODE[7:0] and bit 23, FP16_OVFL, at the start (emit/float_mode.py).
     """
 
     code: bytes
@@ -184,7 +184,7 @@ u64 program_va          # of byte 0 of the kernel
 u32 group_waves         # waves of the group that take part in barriers
 u32 barrier_signals     # in this phase
 u32 barrier_phase
-u32 mode                # MODE register: FLOAT_MODE in bits 7:0
+u32 mode                # MODE register: FLOAT_MODE in bits 7:0, FP16_OVFL in bit 23
 u64 realtime            # counts up at each read, 100 MHz
 u64 cycles
 u32 hw_id1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.clocks import WorkKind, join
 from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.execute.compare import function
 from zinc_rt.sim.cp.execute.data import REGISTER_MASK
@@ -88,8 +88,10 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             if caches & Cache.GL2_WB:
                 channel.space.write_back()
             device.flags.wrote(channel.space, va, clock)
-        device.publish(clock)
+            device.stored(channel.space, va, clock)
+        channel.released = join(channel.released, clock)
         if _interrupts(channel, packet):
+            device.publish(clock)
             channel.messages.interrupt(channel.queue, packet.int_ctxid)
         return True
 

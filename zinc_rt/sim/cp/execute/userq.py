@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zinc_rt.sim.cp.clocks import join
 from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.cp.work import Work
@@ -30,7 +31,7 @@ def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
         position = channel.ring_start
 
     def at_end() -> bool:
-        channel.device.publish(channel.clock())
+        channel.device.publish(join(channel.clock(), channel.released))
         channel.messages.fence_signal(channel.queue, position)
         return True
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.isa import Instruction
-from zinc_rt.sim.shader.alu import dpp
 from zinc_rt.sim.shader.alu.directed import from_integer, narrowed
 from zinc_rt.sim.shader.alu.vector import (
     Build,
     Value,
     absolute,
     bits_of,
+    flushed,
     halves_joined,
     is_nan,
     op,
-    set_result,
-    source,
 )
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
+from zinc_rt.sim.shader.emit.float_mode import Rounding
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I8, I16, I32, constant, type_bits
 
 
@@ -104,6 +102,11 @@ def half_toward_zero(e: Emitter, value: Value) -> Value:
     return e.b.sub(bits, e.b.zext(too_large, bits.type))
 
 
+def _half_toward_zero_in_mode(e: Emitter, value: Value) -> Value:
+    half = e.b.bitcast(half_toward_zero(e, value), e.b.lanes(HALF))
+    return bits_of(e, flushed(e, half) if e.mode.flushes_results(HALF) else half)
+
+
 def _packing(convert: Build) -> Build:
     return lambda e, a, b: halves_joined(e, convert(e, a), convert(e, b))
 
@@ -125,114 +128,21 @@ def normalised(signed: bool) -> Build:
     return build
 
 
+_TO_WHOLE = {
+    Rounding.NEAREST: "llvm.roundeven",
+    Rounding.UP: "llvm.ceil",
+    Rounding.DOWN: "llvm.floor",
+    Rounding.ZERO: "llvm.trunc",
+}
+
+
 def _pk_u8(e: Emitter, value: Value, place: Value, into: Value) -> Value:
-    """The number as a byte, in byte `place` of `into`. That it is truncated, as by v_cvt_u32_f32, is not said."""
-    byte = e.b.zext(saturating(e, value, I8, False), into.type)
+    """The number as a byte, rounded as the mode says (captured), in byte `place` of `into`."""
+    whole = e.b.intrinsic(_TO_WHOLE[e.mode.rounding(FLOAT)], value.type, value)
+    byte = e.b.zext(saturating(e, whole, I8, False), into.type)
     by = e.b.shl(e.b.and_(place, 3), 3)
     kept = e.b.and_(into, e.b.not_(e.b.shl(0xFF, by)))
     return e.b.or_(kept, e.b.shl(byte, by))
-
-
-# --- 8-bit floats: fp8 (4 exponent bits, bias 7, no infinity) and bf8 (5, bias 15)
-
-
-def from_fp8(e: Emitter, byte: Value) -> Value:
-    """<W x i32> below 256 to <W x float>. The bits, moved to where a float has them, are 2**-120 of the value."""
-    b, of = e.b, byte.type
-    size = b.and_(byte, 0x7F)
-    moved = b.bitcast(b.shl(size, 20), b.lanes(FLOAT))
-    value = b.bitcast(b.fmul(moved, 2.0**120), of)
-    nan = b.equal(size, 0x7F)
-    value = b.select(nan, 0xFFC00000, value)  # captured: whatever its sign
-    sign = b.shl(b.and_(byte, 0x80), 24)
-    return b.bitcast(b.or_(value, sign), b.lanes(FLOAT))
-
-
-def from_bf8(e: Emitter, byte: Value) -> Value:
-    """A bf8 is the upper byte of a half; a NaN is 0xffc00000, as captured."""
-    half = e.b.bitcast(e.b.trunc(e.b.shl(byte, 8), e.b.lanes(I16)), e.b.lanes(HALF))
-    value = e.b.fpext(half, e.b.lanes(FLOAT))
-    nan = e.b.bitcast(constant(0xFFC00000, e.b.lanes(I32)), value.type)
-    return e.b.select(is_nan(e, value), nan, value)
-
-
-def _to_8(mantissa: int, bias: int, overflow: int, largest: int, nan_byte: int) -> Build:
-    """<W x float> to a byte in <W x i32>, to nearest even; beyond `largest` it becomes `overflow`. A NaN is
-    `nan_byte`, as captured."""
-
-    def build(e: Emitter, value: Value) -> Value:
-        b, of = e.b, e.b.lanes(I32)
-        bits = b.bitcast(value, of)
-        size = b.and_(bits, 0x7FFFFFFF)
-        drop = 23 - mantissa
-        odd = b.and_(b.lshr(size, drop), 1)
-        rounded = b.add(b.add(size, (1 << drop - 1) - 1), odd)
-        normal = b.sub(b.lshr(rounded, drop), 127 - bias << mantissa)
-        # Below the normal range the float addition rounds: its last place is the smallest denormal.
-        last = 2.0 ** (1 - bias - mantissa + 23)
-        magic = constant(last, value.type)
-        sum_bits = b.bitcast(b.fadd(b.bitcast(size, value.type), magic), of)
-        denormal = b.sub(sum_bits, b.bitcast(magic, of))
-        small = b.below(size, 128 - bias << 23)
-        result = b.select(small, denormal, normal)
-        result = b.select(b.icmp_signed(">", result, largest), overflow, result)
-        huge = b.icmp_unsigned(">=", size, 0x7F800000)
-        result = b.select(huge, overflow, result)
-        nan = b.icmp_unsigned(">", size, 0x7F800000)
-        sign = b.and_(b.lshr(bits, 24), 0x80)
-        return b.select(nan, nan_byte, b.or_(result, sign))
-
-    return build
-
-
-to_fp8 = _to_8(mantissa=3, bias=7, overflow=0x7F, largest=0x7E, nan_byte=0xFF)
-to_bf8 = _to_8(mantissa=2, bias=15, overflow=0x7C, largest=0x7B, nan_byte=0xFE)
-
-
-def _pack_8(convert: Build) -> Build:
-    def build(e: Emitter, a: Value, b: Value) -> Value:
-        both = e.b.or_(convert(e, a), e.b.shl(convert(e, b), 8))
-        return e.b.trunc(both, e.b.lanes(I16))
-
-    return build
-
-
-def _emit_from_8(convert: Build) -> EmitFunction:
-    """byte_sel (op_sel with its bits the other way round) picks one of four."""
-
-    def emit(e: Emitter, instruction: Instruction) -> None:
-        with dpp.operands_of(e, instruction) as operands:
-            word = source(e, instruction, operands[1], 0, "i")
-            select = instruction.modifier("byte_sel")
-            place = select.value if select is not None and isinstance(select.value, int) else 0
-            byte = e.b.and_(e.b.lshr(word, 8 * place), 0xFF)
-            e.set_vector(operands[0], convert(e, byte))
-
-    return emit
-
-
-def _emit_pair_from_8(convert: Build) -> EmitFunction:
-    def emit(e: Emitter, instruction: Instruction) -> None:
-        operands = instruction.operands
-        both = e.b.zext(source(e, instruction, operands[1], 0, "s"), e.b.lanes(I32))
-        low = e.b.and_(both, 0xFF)
-        high = e.b.lshr(both, 8)
-        values = [e.b.bitcast(convert(e, byte), both.type) for byte in (low, high)]
-        for at, value in enumerate(values):
-            e.regs.write_vgpr(operands[0].index + at, value)
-
-    return emit
-
-
-def _emit_packed_to_8(convert: Build) -> EmitFunction:
-    """16 bits of the destination, the upper ones by op_sel."""
-
-    def emit(e: Emitter, instruction: Instruction) -> None:
-        with dpp.operands_of(e, instruction) as operands:
-            values = [source(e, instruction, operand, at, "f") for at, operand in enumerate(operands[1:])]
-            set_result(e, instruction, operands[0], _pack_8(convert)(e, *values))
-
-    return emit
 
 
 def _resized(to: ir.Type) -> Build:
@@ -272,16 +182,8 @@ OPS = {
     "v_cvt_pk_norm_u16_f32": op("i=ff", _packing(normalised(False))),
     "v_cvt_pk_i16_f32": op("i=ff", _packing(_to_integer(I16, True))),
     "v_cvt_pk_u16_f32": op("i=ff", _packing(_to_integer(I16, False))),
-    "v_cvt_pk_rtz_f16_f32": op("i=ff", _packing(half_toward_zero)),
+    "v_cvt_pk_rtz_f16_f32": op("i=ff", _packing(_half_toward_zero_in_mode)),
     "v_cvt_pk_u8_f32": op("i=fii", _pk_u8),
 }
 
-EMIT: dict[str, EmitFunction] = {
-    **OPS,
-    "v_cvt_f32_fp8": _emit_from_8(from_fp8),
-    "v_cvt_f32_bf8": _emit_from_8(from_bf8),
-    "v_cvt_pk_f32_fp8": _emit_pair_from_8(from_fp8),
-    "v_cvt_pk_f32_bf8": _emit_pair_from_8(from_bf8),
-    "v_cvt_pk_fp8_f32": _emit_packed_to_8(to_fp8),
-    "v_cvt_pk_bf8_f32": _emit_packed_to_8(to_bf8),
-}
+EMIT: dict[str, EmitFunction] = {**OPS}

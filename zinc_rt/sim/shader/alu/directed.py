@@ -12,7 +12,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.float_mode import Rounding
-from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I16, I32, VOID, mangled, type_bits
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, VOID, constant, mangled, type_bits
 
 _HOST = {Rounding.ZERO: 0, Rounding.NEAREST: 1, Rounding.UP: 2, Rounding.DOWN: 3}  # llvm.set.rounding: FLT_ROUNDS
 _CONVERSIONS = ("fptrunc", "sitofp", "uitofp")  # their names are overloaded on both types
@@ -82,7 +82,17 @@ def rounded(e: Emitter, name: str, rounding: Rounding, *values: ir.Value) -> ir.
 
 
 def narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
-    """A float (or vector of them) to a shorter format, whose rounding decides. Not from 64 to 16 bits."""
+    """A float (or vector of them) to a shorter format, whose rounding decides. Not from 64 to 16 bits.
+
+    Where denormal results are flushed, so is what is below the normal range when rounded with any exponent.
+    """
+    result = _narrowed(e, value, to)
+    if not e.mode.flushes_results(to):
+        return result
+    return zero_if_tiny(e, result, _narrowed(e, e.b.fmul(value, UP), to))
+
+
+def _narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
     rounding = e.mode.rounding(to)
     result = _of(value.type, to)
     if rounding is Rounding.NEAREST:
@@ -90,6 +100,31 @@ def narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
     if to is not HALF:
         return directed(e, "fptrunc", result, rounding, value)
     return half_directed(e, value, rounding)
+
+
+UP = 2.0**15  # moves what is about the smallest normal number away from the denormals of 16, 32 and 64 bits
+SMALLEST = {HALF: 2.0**-14, FLOAT: 2.0**-126, DOUBLE: 2.0**-1022}
+
+
+def zero_if_tiny(e: Emitter, result: ir.Value, scaled: ir.Value) -> ir.Value:
+    """A zero of its sign where `scaled`, the result times UP and rounded there, is below UP times the smallest
+    normal number: tininess after rounding, as gfx1201 judges it (captured)."""
+    least = SMALLEST[_element(result.type)] * UP
+    tiny = e.b.fcmp_ordered("<", e.b.intrinsic("llvm.fabs", scaled.type, scaled), least)
+    zero = e.b.intrinsic("llvm.copysign", result.type, constant(0.0, result.type), result)
+    return e.b.select(tiny, zero, result)
+
+
+def judged(e: Emitter, name: str, result: ir.Value, *values: ir.Value) -> ir.Value:
+    """The result of fadd, fsub, fmul or fma of 32 or 64 bits, 0 where it is tiny and the mode flushes. Sums are
+    exact about the denormals."""
+    if name not in ("fmul", "fma") or not e.mode.flushes_results(_element(result.type)):
+        return result
+    sizes = [e.b.intrinsic("llvm.fabs", value.type, value) for value in values[:2]]
+    first = e.b.fcmp_ordered("<", *sizes)
+    small, large = e.b.select(first, *values[:2]), e.b.select(first, values[1], values[0])
+    rest = [e.b.fmul(value, UP) for value in values[2:]]
+    return zero_if_tiny(e, result, arithmetic(e, name, e.b.fmul(small, UP), large, *rest))
 
 
 def half_directed(e: Emitter, value: ir.Value, rounding: Rounding) -> ir.Value:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.alu.vector import Value, half_of_double, outlined
+from zinc_rt.sim.shader.alu.vector import Value, half_of_double, largest_for_infinity, outlined
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I1, I16, I32, I64, constant
 
@@ -67,7 +67,8 @@ def dot_step(e: Emitter, kind: str, result: str, a: list[Value], b: list[Value],
     def body(e: Emitter, *words: Value) -> Value:
         return _step(e, kind, result, words[:count], words[count : 2 * count], words[-1])
 
-    name = f"zrt.dot{2 * count}.{kind}.{result}.{e.wave}"
+    saturates = result == "f16" and e.mode.saturates
+    name = f"zrt.dot{2 * count}.{kind}.{result}.{e.wave}{'.saturating' * saturates}"
     return outlined(e, name, addend.type, body, *a, *b, addend)
 
 
@@ -178,6 +179,7 @@ def _rounded(e: Emitter, total: Value, grid: Value, result: str) -> Value:
     if result == "f16":
         half: ir.Value = half_of_double(e, exact)
         assert half.type.element is HALF
+        half = largest_for_infinity(e, half, ())
         return b.zext(b.bitcast(half, b.lanes(I16)), words)
     bits = b.bitcast(b.fptrunc(exact, b.lanes(FLOAT)), words)
     return b.lshr(bits, 16) if result == "bf16" else bits

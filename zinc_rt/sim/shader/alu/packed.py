@@ -11,22 +11,30 @@ from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp, vector_float, vector_integer
-from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
-from zinc_rt.sim.shader.alu.directed import narrowed
+from zinc_rt.sim.shader.alu.directed import directed, narrowed, rounded
 from zinc_rt.sim.shader.alu.dot_step import dot_step
+from zinc_rt.sim.shader.alu.small_float import from_bf8, from_fp8
 from zinc_rt.sim.shader.alu.vector import (
+    INTEGERS,
+    NAN,
     Build,
     Value,
     clamped_to_one,
     flushed,
     fused,
     halves_joined,
+    is_nan,
+    largest_for_infinity,
+    narrowed_twice,
+    quieted,
     set_result,
     source,
+    sum_to_odd,
     swapped,
 )
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
-from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I16, I32, constant, inline_float
+from zinc_rt.sim.shader.emit.float_mode import Rounding
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, constant, inline_float
 
 
 def modifier_bits(instruction: Instruction, name: str, default: int) -> tuple[int, int, int]:
@@ -96,6 +104,7 @@ class Packed:
     build: Build
     saturated: Build | None = None
     accumulates: bool = False
+    flushes: bool = True  # results, where the mode says so
 
     def __call__(self, e: Emitter, instruction: Instruction) -> None:
         taken = instruction.operands[1:]
@@ -121,7 +130,8 @@ class Packed:
         value = (self.saturated if clamp and self.saturated else self.build)(e, *values)
         if not self.floats:
             return value
-        value = _in_mode(e, clamped_to_one(e, instruction, value), e.mode.flushes_results(HALF))
+        value = clamped_to_one(e, instruction, largest_for_infinity(e, value, values))
+        value = _in_mode(e, value, self.flushes and e.mode.flushes_results(HALF))
         return e.b.bitcast(value, e.b.lanes(I16))
 
 
@@ -141,11 +151,12 @@ def _emit_mix(result: str) -> EmitFunction:
                 value = e.modified(e.b.bitcast(bits, e.b.lanes(HALF)), operand)
                 value = _in_mode(e, value, e.mode.flushes_sources(HALF))
                 values.append(e.b.fpext(value, e.b.lanes(FLOAT)))
-            value = clamped_to_one(e, instruction, fused(e, *values))
             if result == "f32":
+                value = clamped_to_one(e, instruction, _first_nan(e, fused(e, *values), *values))
                 e.set_vector(operands[0], _in_mode(e, value, e.mode.flushes_results(FLOAT)))
                 return
-            half = _in_mode(e, narrowed(e, value, HALF), e.mode.flushes_results(HALF))
+            half = largest_for_infinity(e, _half_of_fused(e, *values), values)
+            half = _in_mode(e, clamped_to_one(e, instruction, half), e.mode.flushes_results(HALF))
             bits = e.b.bitcast(half, e.b.lanes(I16))
             wide = e.b.zext(bits, e.b.lanes(I32))
             old = e.regs.read_vgpr(operands[0].index, check=False)
@@ -155,6 +166,28 @@ def _emit_mix(result: str) -> EmitFunction:
             e.regs.write_vgpr(operands[0].index, e.b.or_(e.b.and_(old, kept), wide), kept=kept)
 
     return emit
+
+
+def _half_of_fused(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c of 32-bit floats, rounded once, to halves: captured. A product of them is exact in 64 bits."""
+    wide = e.b.lanes(DOUBLE)
+    x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
+    product, rounding = e.b.fmul(x, y), e.mode.rounding(HALF)
+    if rounding is Rounding.NEAREST:
+        return narrowed_twice(e, _first_nan(e, sum_to_odd(e, product, z), x, y, z))
+    total = _first_nan(e, rounded(e, "fadd", rounding, product, z), x, y, z)
+    return narrowed(e, directed(e, "fptrunc", e.b.lanes(FLOAT), rounding, total), HALF)
+
+
+def _first_nan(e: Emitter, result: Value, a: Value, b: Value, c: Value) -> Value:
+    """For a NaN: the first one of the factors, that of an invalid product, the addend (captured)."""
+    of = result.type.element
+    product = e.b.fmul(a, b)
+    invalid = e.b.bitcast(constant(NAN[of], e.b.lanes(INTEGERS[of])), result.type)
+    chosen = e.b.select(is_nan(e, product), invalid, e.b.select(is_nan(e, c), quieted(e, c), invalid))
+    for value in (b, a):
+        chosen = e.b.select(is_nan(e, value), quieted(e, value), chosen)
+    return e.b.select(is_nan(e, result), chosen, result)
 
 
 # --- integer dot products
@@ -290,10 +323,10 @@ EMIT: dict[str, EmitFunction] = {
     "v_pk_fmac_f16": Packed(3, True, fused, accumulates=True),
     "v_pk_add_f16": Packed(2, True, vector_float.fadd),
     "v_pk_mul_f16": Packed(2, True, vector_float.fmul),
-    "v_pk_min_num_f16": Packed(2, True, vector_float.min_num),
-    "v_pk_max_num_f16": Packed(2, True, vector_float.max_num),
-    "v_pk_minimum_f16": Packed(2, True, vector_float.minimum),
-    "v_pk_maximum_f16": Packed(2, True, vector_float.maximum),
+    "v_pk_min_num_f16": Packed(2, True, vector_float.min_num, flushes=False),
+    "v_pk_max_num_f16": Packed(2, True, vector_float.max_num, flushes=False),
+    "v_pk_minimum_f16": Packed(2, True, vector_float.minimum, flushes=False),
+    "v_pk_maximum_f16": Packed(2, True, vector_float.maximum, flushes=False),
     "v_fma_mix_f32": _emit_mix("f32"),
     "v_fma_mixlo_f16": _emit_mix("lo"),
     "v_fma_mixhi_f16": _emit_mix("hi"),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.alu.directed import directed, from_integer, narrowed, rounded
+from zinc_rt.sim.shader.alu.directed import directed, from_integer, judged, narrowed, rounded
 from zinc_rt.sim.shader.alu.scalar import unary
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.float_mode import Rounding
@@ -36,9 +36,23 @@ def _flushed(e: Emitter, value: ir.Value) -> ir.Value:
     return e.b.bitcast(e.b.select(e.b.has(whole, exponent), whole, zero), value.type)
 
 
-def _result(e: Emitter, i: Instruction, value: ir.Value) -> None:
-    flushes = not isinstance(value.type, ir.IntType) and e.mode.flushes_results(value.type)
+def _result(e: Emitter, i: Instruction, value: ir.Value, *, flushes: bool = True) -> None:
+    flushes = flushes and not isinstance(value.type, ir.IntType) and e.mode.flushes_results(value.type)
     e.set_scalar(i.operands[0], _flushed(e, value) if flushes else value)
+
+
+def _largest_for_infinity(e: Emitter, value: ir.Value, sources: list[ir.Value]) -> ir.Value:
+    """FP16_OVFL: a half that overflows is the largest number; an infinite source stays infinite."""
+    if value.type is not HALF or not e.mode.saturates:
+        return value
+    b, given = e.b, ir.Constant(I1, 0)
+    for each in sources:
+        exponent, whole = (0x7C00, I16) if each.type is HALF else (0x7F800000, I32)
+        size = b.and_(b.bitcast(each, whole), 0x7FFF if each.type is HALF else 0x7FFFFFFF)
+        given = b.or_(given, b.equal(size, exponent))
+    bits = b.bitcast(value, I16)
+    infinite = b.and_(b.equal(b.and_(bits, 0x7FFF), 0x7C00), b.not_(given))
+    return b.bitcast(b.select(infinite, b.sub(bits, 1), bits), HALF)
 
 
 def in_mode(name: str) -> Callable[..., ir.Value]:
@@ -46,7 +60,9 @@ def in_mode(name: str) -> Callable[..., ir.Value]:
 
     def build(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
         rounding = e.mode.rounding(a.type)
-        if a.type is not HALF or rounding is Rounding.NEAREST:
+        if a.type is not HALF:
+            return judged(e, name, rounded(e, name, rounding, a, b), a, b)
+        if rounding is Rounding.NEAREST and not e.mode.flushes_results(HALF):
             return rounded(e, name, rounding, a, b)
         wide = [e.b.fpext(value, FLOAT) for value in (a, b)]
         return narrowed(e, rounded(e, name, rounding, *wide), HALF)
@@ -54,12 +70,18 @@ def in_mode(name: str) -> Callable[..., ir.Value]:
     return build
 
 
-def _floats(function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = False) -> EmitFunction:
-    """`accumulates`: the destination is the last source. 16-bit results clear the upper half."""
+def _floats(
+    function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = False, *, flushes: bool = True
+) -> EmitFunction:
+    """`accumulates`: the destination is the last source. `flushes`: results, where the mode says so.
+
+    16-bit results clear the upper half.
+    """
 
     def emit(e: Emitter, i: Instruction) -> None:
         operands = i.operands[1:] + i.operands[:1] if accumulates else i.operands[1:]
-        _result(e, i, function(e, *(float_source(e, operand, of) for operand in operands)))
+        sources = [float_source(e, operand, of) for operand in operands]
+        _result(e, i, _largest_for_infinity(e, function(e, *sources), sources), flushes=flushes)
 
     return emit
 
@@ -67,7 +89,7 @@ def _floats(function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = 
 def _fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     rounding = e.mode.rounding(a.type)
     if a.type is not HALF:
-        return rounded(e, "fma", rounding, a, b, c)
+        return judged(e, "fma", rounded(e, "fma", rounding, a, b, c), a, b, c)
     if rounding is Rounding.NEAREST:
         return fused_half(e, a, b, c)
     wide = [e.b.fpext(value, DOUBLE) for value in (a, b, c)]
@@ -92,7 +114,7 @@ def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     same = e.b.icmp_signed(">=", e.b.xor(bits, e.b.bitcast(error, I32)), 0)
     odd = e.b.add(bits, e.b.select(same, constant(1), constant(-1)))
     odd = e.b.select(e.b.and_(even, inexact), odd, bits)
-    return e.b.fptrunc(e.b.bitcast(odd, FLOAT), HALF)
+    return narrowed(e, e.b.bitcast(odd, FLOAT), HALF)
 
 
 def _rounded(intrinsic: str) -> Callable[..., ir.Value]:
@@ -129,10 +151,10 @@ for _suffix, _type in (("f32", FLOAT), ("f16", HALF)):
         f"s_sub_{_suffix}": _floats(in_mode("fsub"), _type),
         f"s_mul_{_suffix}": _floats(in_mode("fmul"), _type),
         f"s_fmac_{_suffix}": _floats(_fused, _type, accumulates=True),
-        f"s_min_num_{_suffix}": _floats(_extreme("llvm.minimumnum"), _type),
-        f"s_max_num_{_suffix}": _floats(_extreme("llvm.maximumnum"), _type),
-        f"s_minimum_{_suffix}": _floats(_extreme("llvm.minimum"), _type),
-        f"s_maximum_{_suffix}": _floats(_extreme("llvm.maximum"), _type),
+        f"s_min_num_{_suffix}": _floats(_extreme("llvm.minimumnum"), _type, flushes=False),
+        f"s_max_num_{_suffix}": _floats(_extreme("llvm.maximumnum"), _type, flushes=False),
+        f"s_minimum_{_suffix}": _floats(_extreme("llvm.minimum"), _type, flushes=False),
+        f"s_maximum_{_suffix}": _floats(_extreme("llvm.maximum"), _type, flushes=False),
         f"s_ceil_{_suffix}": _floats(_rounded("llvm.ceil"), _type),
         f"s_floor_{_suffix}": _floats(_rounded("llvm.floor"), _type),
         f"s_trunc_{_suffix}": _floats(_rounded("llvm.trunc"), _type),
@@ -165,7 +187,10 @@ def _half_toward_zero(e: Emitter, value: ir.Value) -> ir.Value:
 
 
 def _pack_halves(e: Emitter, i: Instruction) -> None:
-    low, high = (e.b.zext(_half_toward_zero(e, float_source(e, o, FLOAT)), I32) for o in i.operands[1:])
+    halves = (e.b.bitcast(_half_toward_zero(e, float_source(e, o, FLOAT)), HALF) for o in i.operands[1:])
+    if e.mode.flushes_results(HALF):
+        halves = (_flushed(e, half) for half in halves)
+    low, high = (e.b.zext(e.b.bitcast(half, I16), I32) for half in halves)
     e.set_scalar(i.operands[0], e.b.or_(low, e.b.shl(high, 16)))
 
 

@@ -7,7 +7,8 @@ and its index layout contradict each other [U]: this reading needs no name for k
 reads A from lanes 0 to 31 only; in a wave of 64 those of lanes 0 to 15 meet B in lanes 0 to 15 and 32 to 47, the
 others in the rest, as the dense form's table has it.
 
-Sums are made as by the dense forms of the stored elements (wmma.py), which was not captured for sparse ones [U].
+Sums are made as by the dense forms of the stored elements (wmma.py), which was not captured for sparse floats [U].
+Of integers clamp saturates twice in a wave of 32: after the products of lanes 0 to 15 and after the others.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class SparseMatrix:
             parts = words[: len(a)], words[len(a) : len(a) + len(b)], words[len(a) + len(b) + 1 :]
             return struct_of(e, self._multiply(e, *parts, words[len(a) + len(b)], field, signed, clamp))
 
-        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}.{field}"
+        saturates = self.result == "f16" and e.mode.saturates
+        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}.{field}"
         found = outlined(e, name, struct_of(e, c).type, body, *a, *b, *index, *c)
         for at in range(len(c)):
             e.regs.write_vgpr(destination.index + at, e.b.extract_value(found, at), masked=False)
@@ -98,20 +100,37 @@ class SparseMatrix:
                 return sums
             return joined(e, sums)
         start = unpacked(e, c, self.result)
-        sums = [constant(0, e.b.lanes(I32))] * rows if self.result == "i32" else list(start)
-        place_of = ORDER[BITS[self.a], self.length // 2, e.wave]
-        for k in range(self.length // 2):
-            place = group, register, number = place_of(k)
-            for row in range(rows):
-                x = element(e, _of_row(e, a[register], group, row), self.a, number, signed[0])
-                y = pick.element(row, place, signed[1])
-                if self.result == "i32":
-                    sums[row] = e.b.add(sums[row], e.b.mul(x, y))
-                else:
-                    sums[row] = e.b.intrinsic("llvm.fma", x.type, x, y, sums[row])
+        places = [ORDER[BITS[self.a], self.length // 2, e.wave](k) for k in range(self.length // 2)]
         if self.result == "i32":
-            return saturated(e, start, sums, clamp)
+            groups = ((0,), (1,)) if e.wave == 32 else ((0, 1, 2, 3),)
+            for stage in groups:
+                taken = [place for place in places if place[0] in stage]
+                start = saturated(e, start, self._products(e, a, pick, taken, rows, signed), clamp)
+            return start
+        sums = list(start)
+        for place in places:
+            for row in range(rows):
+                x = element(e, _of_row(e, a[place[1]], place[0], row), self.a, place[2], signed[0])
+                y = pick.element(row, place, signed[1])
+                sums[row] = e.b.intrinsic("llvm.fma", x.type, x, y, sums[row])
         return [e.b.bitcast(total, e.b.lanes(I32)) for total in sums]
+
+    def _products(
+        self,
+        e: Emitter,
+        a: tuple[Value, ...],
+        pick: _Picker,
+        places: list[Place],
+        rows: int,
+        signed: tuple[bool, bool],
+    ) -> list[Value]:
+        """Of each row the sum of the integer products at these places."""
+        sums = [constant(0, e.b.lanes(I32))] * rows
+        for place in places:
+            for row in range(rows):
+                x = element(e, _of_row(e, a[place[1]], place[0], row), self.a, place[2], signed[0])
+                sums[row] = e.b.add(sums[row], e.b.mul(x, pick.element(row, place, signed[1])))
+        return sums
 
 
 def _of_row(e: Emitter, word: Value, group: int, row: int) -> Value:

@@ -1,9 +1,9 @@
 """exp, log, rcp, rsq, sqrt, sin, cos: what the manual promises to 1 ULP (RDNA4 ISA 16.8).
 
 Modelled correctly rounded: the hardware's last bit is not documented. With Checks.perturb a result that is finite
-and normal, of such an input, moves by -1, 0 or +1 ULP, by a hash of context.perturb_seed, the instruction's place,
-the lane and the input; a kernel whose result changes depends on undefined bits. 32-bit denormals are flushed in
-and out (not for sin), 16-bit and 64-bit ones are kept.
+and normal, of such an input, moves by -1, 0 or +1 ULP, by a hash of context.perturb_seed (perturbation.py), the
+instruction's place, the lane and the input; a kernel whose result changes depends on undefined bits. 32-bit
+denormals are flushed in and out (not for sin), 16-bit and 64-bit ones are kept.
 
 exp2 and log2 are evaluated as a sum of two doubles and rounded to odd, so that rounding once more gives the
 correctly rounded 32-bit result; all inputs were compared with a 64-bit significand reference. 1/sqrt in doubles
@@ -31,6 +31,7 @@ from zinc_rt.sim.shader.alu.vector import (
     flushed,
     half_of_double,
     is_nan,
+    largest_for_infinity,
     lifted,
     outlined,
     output_modified,
@@ -39,7 +40,9 @@ from zinc_rt.sim.shader.alu.vector import (
     sum_to_odd,
 )  # fmt: skip
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
+from zinc_rt.sim.shader.emit.float_mode import Rounding
 from zinc_rt.sim.shader.emit.values import DOUBLE, HALF, I32, I64, constant, type_bits, vector_of
+from zinc_rt.sim.shader.perturbation import DOWN_BIT, FIRST_KEPT_BIT, FUNCTIONS, UP_BIT
 
 _LN2 = (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56"))
 _HALF_LN2_SQUARED = (float.fromhex("0x1.ebfbdff82c58fp-3"), float.fromhex("-0x1.5e43a53e44da3p-57"))
@@ -219,7 +222,7 @@ def _of_infinities(e: Emitter, value: Value, result: Value) -> Value:
     return e.b.select(finite, result, _invalid(e, value))
 
 
-def _perturbed(e: Emitter, value: Value, result: Value) -> Value:
+def _perturbed(e: Emitter, name: str, value: Value, result: Value) -> Value:
     """The result, moved; see the module."""
     b, of = e.b, result.type.element
     if not e.checks.perturb:
@@ -238,6 +241,11 @@ def _perturbed(e: Emitter, value: Value, result: Value) -> Value:
         mixed = b.mul(mixed, factor)
     third = b.lshr(b.mul(b.lshr(mixed, 16), 3), 16)
     delta = b.sub(third, 1)
+    how = b.trunc(b.lshr(e.frame.field("perturb_seed"), 32), I32)
+    kept = FIRST_KEPT_BIT + FUNCTIONS.index(name)
+    for bit, step in ((DOWN_BIT, -1), (UP_BIT, 1), (kept, 0)):
+        set_there = b.unequal(b.and_(b.splat(how), 1 << bit - 32), 0)
+        delta = b.select(set_there, constant(step, words), delta)
     bits = bits_of(e, result)
     if bits.type != words:
         delta = (b.sext if type_bits(of) == 64 else b.trunc)(delta, bits.type)
@@ -267,7 +275,7 @@ def _function(name: str, letter: str, build: Build, *, flush: bool) -> Build:
             return flushed(e, build(e, flushed(e, value)))
 
         result = outlined(e, f"zrt.{name}.{letter}.{e.wave}", value.type, body, value)
-        return _perturbed(e, value, result)
+        return _perturbed(e, name, value, result)
 
     return emit
 
@@ -276,7 +284,8 @@ def _emit(letter: str, build: Build) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
             value = source(e, instruction, operands[1], 0, letter)
-            set_result(e, instruction, operands[0], build(e, value))
+            result = largest_for_infinity(e, build(e, value), [value])
+            set_result(e, instruction, operands[0], result, rounding=Rounding.NEAREST)
 
     return emit
 
@@ -285,8 +294,13 @@ def _emit_scalar(letter: str, build: Build) -> EmitFunction:
     """v_s_*: a scalar register's, whatever EXEC says."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
-        value = build(e, e.vector(instruction.operands[1], TYPES[letter]))
-        value = output_modified(e, instruction, value)
+        given = e.vector(instruction.operands[1], TYPES[letter])
+        if letter == "h" and e.mode.flushes_sources(HALF):
+            given = flushed(e, given)
+        value = largest_for_infinity(e, build(e, given), [given])
+        value = output_modified(e, instruction, value, Rounding.NEAREST)
+        if letter == "h" and e.mode.flushes_results(HALF):
+            value = flushed(e, value)
         one = e.b.extract_element(bits_of(e, value), constant(0))
         e.set_scalar(instruction.operands[0], one if letter == "f" else e.b.zext(one, I32))
 

@@ -14,7 +14,7 @@ A row is `op("f=ff", build)`: the result's type, then the sources', a letter eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -22,11 +22,11 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.alu.directed import arithmetic, directed, narrowed, rounded
+from zinc_rt.sim.shader.alu.directed import UP, arithmetic, directed, judged, narrowed, rounded, zero_if_tiny
 from zinc_rt.sim.shader.emit.builder import LaneBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter  # fmt: skip, nothing
 from zinc_rt.sim.shader.emit.float_mode import Rounding
-from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, I64, constant, type_bits
+from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I1, I16, I32, I64, constant, type_bits
 
 TYPES = {
     "f": FLOAT,
@@ -71,12 +71,35 @@ class VectorOperation:
             build = self.build
             if self.saturated is not None and instruction.modifier("clamp"):
                 build = self.saturated
-            set_result(e, instruction, operands[0], build(e, *values))
+            if instruction.modifier("omod") is None:
+                self._finish(e, instruction, operands[0], build(e, *values), values)
+            else:  # it makes a zero of what is tiny, whatever the mode
+                with e.flushing_results():
+                    self._finish(e, instruction, operands[0], build(e, *values), values)
+
+    def _finish(
+        self, e: Emitter, instruction: Instruction, destination: Operand, value: Value, values: list[Value]
+    ) -> None:
+        floats = [value for value, letter in zip(values, self.sources, strict=False) if letter in "fdh"]
+        value = largest_for_infinity(e, value, floats)
+        set_result(e, instruction, destination, value, flushes=self.result not in "FDH")
 
 
 def op(types: str, build: Build, saturated: Build | None = None, *, accumulates: bool = False) -> VectorOperation:
     result, sources = types.split("=")
     return VectorOperation(result, sources, build, saturated, accumulates)
+
+
+def largest_for_infinity(e: Emitter, value: ir.Value, sources: Sequence[ir.Value]) -> ir.Value:
+    """FP16_OVFL: halves that overflow, or divide by zero, are the largest number. Infinite sources stay so."""
+    if value.type.element is not HALF or not e.mode.saturates:
+        return value
+    b, given = e.b, constant(0, e.b.lanes(I1))
+    for each in sources:
+        given = b.or_(given, b.fcmp_ordered("==", absolute(e, each), float("inf")))
+    infinite = b.fcmp_ordered("==", absolute(e, value), float("inf"))
+    largest = b.intrinsic("llvm.copysign", value.type, constant(65504.0, value.type), value)
+    return b.select(b.and_(infinite, b.not_(given)), largest, value)
 
 
 def selects_upper(instruction: Instruction, place: int) -> bool:
@@ -111,33 +134,58 @@ def _plain_source(e: Emitter, instruction: Instruction, operand: Operand, place:
     return e.vector(operand, of)
 
 
-def set_result(e: Emitter, instruction: Instruction, destination: Operand, value: ir.Value) -> None:
-    """Write <W x T>: omod and clamp for floats, op_sel for 16 bits."""
+def set_result(
+    e: Emitter,
+    instruction: Instruction,
+    destination: Operand,
+    value: ir.Value,
+    *,
+    flushes: bool = True,
+    rounding: Rounding | None = None,
+) -> None:
+    """Write <W x T>: omod and clamp for floats, op_sel for 16 bits. `flushes`: denormals, where the mode says so.
+    `rounding`: as the mode has it by default."""
     of = value.type.element
     if not isinstance(of, ir.IntType) and instruction.modifiers:
-        value = output_modified(e, instruction, value)
-    if not isinstance(of, ir.IntType) and e.mode.flushes_results(of):
+        value = output_modified(e, instruction, value, e.mode.rounding(of) if rounding is None else rounding)
+    if not isinstance(of, ir.IntType) and flushes and e.mode.flushes_results(of):
         value = flushed(e, value)
     if type_bits(of) == 16 and destination.half is None and selects_upper(instruction, 3):
         destination = replace(destination, half=1)
     e.set_vector(destination, value)
 
 
-def output_modified(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
+def output_modified(e: Emitter, instruction: Instruction, value: ir.Value, rounding: Rounding) -> ir.Value:
     """omod scales the rounded result; clamp keeps to 0 to 1 and makes NaN 0 (ISA 7.2.3.1).
 
     Under omod a zero, and what is denormal before it, becomes +0; what becomes denormal by it a zero of its sign;
-    what overflowed before stays infinite. Captured by rocjitsu's authors on gfx1201.
+    what overflowed before stays infinite; what overflows by it is infinite or the largest number as `rounding` and
+    FP16_OVFL say. Captured by rocjitsu's authors on gfx1201.
     """
     b, of = e.b, value.type.element
     zero = constant(0.0, value.type)
     omod = instruction.modifier("omod")
     if omod is not None and isinstance(omod.value, int):
         factor = float(omod.value) if omod.value > 0 else 1.0 / -omod.value
-        scaled = flushed(e, lifted(e, lambda e, x: e.b.fmul(x, factor), value))
+        scaled = lifted(e, lambda e, x: e.b.fmul(x, factor), value)
+        if factor < 1:  # by the exponent, before the product would be rounded
+            small = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of] / factor)
+            scaled = b.select(small, b.intrinsic("llvm.copysign", value.type, zero, value), scaled)
+        if rounding is not Rounding.NEAREST or (of is HALF and e.mode.saturates):
+            scaled = _limited(e, value, scaled, rounding)
         tiny = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of])
         value = b.select(tiny, zero, scaled)
     return clamped_to_one(e, instruction, value)
+
+
+def _limited(e: Emitter, value: ir.Value, scaled: ir.Value, rounding: Rounding) -> ir.Value:
+    """The largest number where a finite value became infinite, unless it was rounded to that side."""
+    b, inf = e.b, float("inf")
+    over = b.and_(b.fcmp_ordered("==", absolute(e, scaled), inf), b.fcmp_ordered("!=", absolute(e, value), inf))
+    if rounding in (Rounding.UP, Rounding.DOWN) and not (value.type.element is HALF and e.mode.saturates):
+        over = b.and_(over, b.fcmp_ordered("<" if rounding is Rounding.UP else ">", value, 0.0))
+    largest = b.sub(bits_of(e, scaled), 1)
+    return b.select(over, b.bitcast(largest, scaled.type), scaled)
 
 
 def clamped_to_one(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
@@ -204,17 +252,25 @@ def lifted(e: Emitter, build: Build, *values: ir.Value) -> ir.Value:
 def in_mode(e: Emitter, name: str, *values: ir.Value) -> ir.Value:
     """fadd, fsub, fmul, fma under the float mode. 16-bit ones in 32 bits (fma: in 64) and rounded once more."""
     if values[0].type.element is not HALF:
-        return arithmetic(e, name, *values)
+        return judged(e, name, arithmetic(e, name, *values), *values)
     rounding = e.mode.rounding(HALF)
     wide = [e.b.fpext(value, e.b.lanes(DOUBLE if name == "fma" else FLOAT)) for value in values]
     if name == "fma":  # a product of halves is exact in a double
         total = rounded(e, "fadd", rounding, e.b.fmul(wide[0], wide[1]), wide[2])
         if rounding is Rounding.NEAREST:
-            return half_of_double(e, total)
+            return narrowed_twice(e, total)
         wide = [directed(e, "fptrunc", e.b.lanes(FLOAT), rounding, total)]
     else:
         wide = [rounded(e, name, rounding, *wide)]
     return narrowed(e, wide[0], HALF)
+
+
+def narrowed_twice(e: Emitter, value: ir.Value) -> ir.Value:
+    """<W x double> to <W x half>, to nearest even, 0 where that is tiny and the mode flushes."""
+    result = half_of_double(e, value)
+    if not e.mode.flushes_results(HALF):
+        return result
+    return zero_if_tiny(e, result, half_of_double(e, e.b.fmul(value, UP)))
 
 
 def half_of_double(e: Emitter, value: ir.Value) -> ir.Value:

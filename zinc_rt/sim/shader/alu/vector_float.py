@@ -23,6 +23,7 @@ from zinc_rt.sim.shader.alu.vector import (
     flushed,
     fused,
     half_of_double,
+    halves_joined,
     in_mode,
     is_nan,
     lifted,
@@ -117,9 +118,12 @@ def _mul_dx9(e: Emitter, a: Value, b: Value) -> Value:
 
 
 def _fma_dx9(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+    """Denormals are flushed whatever the mode, a product with 0 is +0, NaN included (captured)."""
     a, b, c = flushed(e, a), flushed(e, b), flushed(e, c)
     either = e.b.or_(is_zero(e, a), is_zero(e, b))
-    return flushed(e, e.b.select(either, c, fused(e, a, b, c)))
+    with e.flushing_results():
+        alone = fadd(e, constant(0.0, c.type), c)
+        return flushed(e, e.b.select(either, alone, fused(e, a, b, c)))
 
 
 def _fract(e: Emitter, value: Value) -> Value:
@@ -170,7 +174,7 @@ def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
         taken = e.b.select(low, step, _kept(e, power, -1022, 1023))
         value = arithmetic(e, "fmul", value, power_of_two(e, taken, DOUBLE))
         power = e.b.sub(power, taken)
-    return arithmetic(e, "fmul", value, power_of_two(e, _kept(e, power, -1022, 1023), DOUBLE))
+    return fmul(e, value, power_of_two(e, _kept(e, power, -1022, 1023), DOUBLE))
 
 
 def _normalised(e: Emitter, value: Value) -> tuple[Value, Value]:
@@ -208,7 +212,8 @@ def _frexp_mantissa(e: Emitter, value: Value) -> Value:
         mantissa = half_of_double(e, mantissa)
     elif value.type.element is not DOUBLE:
         mantissa = e.b.fptrunc(mantissa, value.type)
-    return e.b.select(_no_exponent(e, value), value, mantissa)
+    special = e.b.select(is_nan(e, value), quieted(e, value), value)
+    return e.b.select(_no_exponent(e, value), special, mantissa)
 
 
 # --- division: v_div_scale, v_div_fmas, v_div_fixup
@@ -254,7 +259,8 @@ def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tup
         (small_numerator, up),
     ]
     afterwards = b.or_(huge, b.and_(b.not_(small_denominator), quotient))
-    return select_chain(e, cases, x), b.and_(b.not_(zero), afterwards)
+    quiet = b.select(is_nan(e, x), quieted(e, x), x)
+    return select_chain(e, cases, quiet), b.and_(b.not_(zero), afterwards)
 
 
 def _emit_div_scale(letter: str) -> EmitFunction:
@@ -367,7 +373,17 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
         (b.or_(zero_under, infinite_over), infinite),
         (b.or_(infinite_under, zero_over), zero),
     ]
-    if of is not HALF:
+    if of is HALF:  # captured: where the steps before overflowed, as the mode rounds
+        quotient_over = b.or_(is_nan(e, quotient), is_infinite(e, quotient))
+        largest = b.sub(bits_of(e, infinite), 1)
+        rounding, negative = e.mode.rounding(HALF), b.unequal(sign_out, 0)
+        toward = {Rounding.UP: b.not_(negative), Rounding.DOWN: negative}.get(rounding)
+        if toward is not None:
+            overflowed = b.select(toward, infinite, b.bitcast(largest, quotient.type))
+        else:
+            overflowed = infinite if rounding is Rounding.NEAREST else b.bitcast(largest, quotient.type)
+        cases.append((quotient_over, overflowed))
+    else:
         apart = b.sub(exponent(e, numerator), exponent(e, denominator))
         least = -150 if of is FLOAT else -1075
         cases.append((b.icmp_signed("<", apart, least), zero))
@@ -376,6 +392,10 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
 
 
 # --- moves
+
+
+def _quiet_bits(e: Emitter, value: Value) -> Value:
+    return bits_of(e, e.b.select(is_nan(e, value), quieted(e, value), value))
 
 
 def _emit_cndmask(letter: str) -> EmitFunction:
@@ -457,15 +477,21 @@ OPS = {
             ("sub", fsub),
             ("subrev", lambda e, a, b: fsub(e, b, a)),
             ("mul", fmul),
+        )
+        if t != "d" or "sub" not in name
+    },
+    **{  # captured: the mode flushes their sources only
+        f"v_{name}_{suffix}": op(f"{t.upper()}={t}{t}", build)
+        for suffix, t in _TYPED
+        for name, build in (
             ("min_num", min_num),
             ("max_num", max_num),
             ("minimum", minimum),
             ("maximum", maximum),
         )
-        if t != "d" or "sub" not in name
     },
     **{
-        f"v_{name}_{suffix}": op(f"{t}={t}{t}{t}", build)
+        f"v_{name}_{suffix}": op(f"{t.upper()}={t}{t}{t}", build)
         for suffix, t in _TYPED[:2]
         for name, build in (
             ("min3_num", then(min_num, min_num)),
@@ -477,11 +503,14 @@ OPS = {
             ("minimummaximum", then(minimum, maximum)),
             ("maximumminimum", then(maximum, minimum)),
             ("med3_num", _median),
-            ("fmamk", fused),
-            ("fmaak", fused),
         )
     },
     **{f"v_fma_{suffix}": op(f"{t}={t}{t}{t}", fused) for suffix, t in _TYPED},
+    **{
+        f"v_{name}_{suffix}": op(f"{t}={t}{t}{t}", fused)
+        for suffix, t in _TYPED[:2]
+        for name in ("fmamk", "fmaak")
+    },
     **{f"v_fmac_{suffix}": op(f"{t}={t}{t}{t}", fused, accumulates=True) for suffix, t in _TYPED[:2]},
     **{
         f"v_{name}_{suffix}": op(f"{t}={t}", _lift_call(intrinsic))
@@ -506,13 +535,8 @@ OPS = {
     "v_cubema_f32": op("f=fff", _cube(_cube_ma)),
     # Moves take neg and abs, so they read floats; what they write is bits that no output modifier touches.
     "v_mov_b32": op("i=F", bits_of),
-    "v_pack_b32_f16": op(
-        "i=HH",
-        lambda e, a, b: e.b.or_(
-            e.b.zext(bits_of(e, a), e.b.lanes(I32)),
-            e.b.shl(e.b.zext(bits_of(e, b), e.b.lanes(I32)), 16),
-        ),
-    ),
+    # Captured: denormal sources are flushed as the mode says, NaNs quieted.
+    "v_pack_b32_f16": op("i=hh", lambda e, a, b: halves_joined(e, *(_quiet_bits(e, each) for each in (a, b)))),
 }
 
 EMIT: dict[str, EmitFunction] = {

@@ -21,7 +21,7 @@ from zinc_rt.sim.shader.alu.vector import (
     then,
 )
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
-from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, constant, vector_of
+from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, VectorConstant, constant, vector_of
 
 
 def _binary(name: str) -> Build:
@@ -250,8 +250,8 @@ def _lerp_u8(e: Emitter, a: Value, b: Value, rounds: Value) -> Value:
 
 def _perm(e: Emitter, high: Value, low: Value, select: Value) -> Value:
     """v_perm_b32: bytes of {high, low} by the selects' bytes."""
-    if isinstance(select, ir.Constant) and isinstance(select.constant, list):
-        selects = select.constant[0].constant.to_bytes(4, "little")
+    if isinstance(select, VectorConstant):
+        selects = int(select.elements[0]).to_bytes(4, "little")
         if all(byte < 8 or byte >= 12 for byte in selects):
             return _perm_constant(e, high, low, selects)
     return outlined(e, f"zrt.perm.{e.wave}", e.b.lanes(I32), _perm_bytes, high, low, select)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
-from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
 from zinc_rt.sim.shader.alu.dot_step import dot_step
 from zinc_rt.sim.shader.alu.packed import bfloat_of_float, field, float_of_bfloat, modifier_bits, word
+from zinc_rt.sim.shader.alu.small_float import from_bf8, from_fp8
 from zinc_rt.sim.shader.alu.vector import Value, outlined
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I1, I16, I32, constant
@@ -92,7 +92,8 @@ class Matrix:
                 return struct_of(e, self._in_steps(e, *parts))
             return struct_of(e, self._multiply(e, *parts, signed, clamp))
 
-        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}"
+        saturates = self.result == "f16" and e.mode.saturates
+        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}"
         result = ir.LiteralStructType([e.b.lanes(I32)] * len(c))
         found = outlined(e, name, result, body, *a, *b, *c)
         for at in range(len(c)):

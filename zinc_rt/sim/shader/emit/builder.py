@@ -8,6 +8,7 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.sim.shader.emit.helpers import BuildFunction
 from zinc_rt.sim.shader.emit.values import (
     FIELD_TYPES,
     I1,
@@ -15,9 +16,9 @@ from zinc_rt.sim.shader.emit.values import (
     I32,
     I64,
     POINTER,
-    SplatConstant,
     constant,
     mangled,
+    splat_constant,
     type_bits,
     vector_of,
 )
@@ -41,6 +42,13 @@ def _taking_numbers(name: str, leading: int = 0) -> Callable[..., ir.Value]:
         return plain(self, *arguments[:leading], *_typed(*arguments[leading:]), **named)
 
     return method
+
+
+class WeightedBranch(ir.instructions.ConditionalBranch):
+    """llvmlite's, with its module's own copy of the weights."""
+
+    def set_weights(self, weights: Sequence[int]) -> None:
+        self.set_metadata("prof", self.module.weights(tuple(weights)))
 
 
 class CodeBuilder(ir.IRBuilder):
@@ -82,6 +90,9 @@ class CodeBuilder(ir.IRBuilder):
         for each in conditions[1:]:
             result = self.and_(result, each)
         return result
+
+    def cbranch(self, condition: ir.Value, one: ir.Block, other: ir.Block) -> WeightedBranch:
+        return self._set_terminator(WeightedBranch(self.block, "br", [condition, one, other]))
 
     # --- floats
 
@@ -142,16 +153,10 @@ class CodeBuilder(ir.IRBuilder):
             function = ir.Function(self.module, kind, name)
         return self.call(function, list(arguments))
 
-    def helper(self, name: str, of: ir.FunctionType, build: Callable[[ir.Function], None]) -> ir.Function:
-        """The module's out-of-line function `name`; `build` writes its body the first time."""
-        found = self.module.globals.get(name)
-        if found is not None:
-            return found
-        function = ir.Function(self.module, of, name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        build(function)
-        return function
+    def helper(self, name: str, of: ir.FunctionType, build: BuildFunction) -> ir.Function:
+        """The out-of-line function `name`; `build` writes its body the first time. All that the body depends on
+        beside the wave's size and the checks is in the name."""
+        return self.module.helper(name, of, build)
 
     # --- blocks
 
@@ -239,7 +244,7 @@ class LaneBuilder(CodeBuilder):
     def splat(self, value: ir.Value) -> ir.Value:
         """A scalar in every lane."""
         if isinstance(value, ir.Constant):
-            return SplatConstant(value, self.wave)
+            return splat_constant(value, self.wave)
         undefined = ir.Constant(self.lanes(value.type), ir.Undefined)
         one = self.insert_element(undefined, value, I32(0))
         return self.shuffle_vector(one, undefined, ir.Constant(self.lanes(I32), None))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
@@ -34,6 +35,7 @@ class Emitter:
 
     flow: BlockFlow
     instruction: Instruction
+    guesses: bool = False  # the present instruction is one of checks/compare_guesses.py
 
     def __init__(
         self, module: ir.Module, name: str, variant: KernelVariant, unproven: UnprovenReads, forms: QuadForms
@@ -64,6 +66,14 @@ class Emitter:
         if self._mode is None:
             raise NotSimulated("runs under a float mode that depends on the path by which it is reached")
         return self._mode
+
+    @contextmanager
+    def flushing_results(self) -> Iterator[None]:
+        """Denormal results become zeros within, whatever the mode."""
+        before = self._mode
+        self._mode = self.mode.without_denormal_results()
+        yield
+        self._mode = before
 
     def count(self, kind: str) -> int:
         """The next number of its kind, from 0: memory sites, for instance. The totals are Translation.counts."""

@@ -1,12 +1,13 @@
 """MODE's float part: how results are rounded, and which denormals are kept (RDNA4 ISA 3.4, 7.2.4).
 
 Bits 1:0 round 32-bit results, 3:2 those of 16 and 64 bits; bits 5:4 and 7:6 keep denormals of the same formats,
-the lower bit those of sources, the upper one those of results. A wave begins with PGM_RSRC1.FLOAT_MODE.
+the lower bit those of sources, the upper one those of results. A wave begins with PGM_RSRC1.FLOAT_MODE, and with
+bit 23 as PGM_RSRC1.FP16_OVFL has it: what overflows 16 or 8 bits then becomes the largest number.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -15,6 +16,8 @@ from zinc_rt.sim.shader.emit.values import FLOAT
 
 FLOAT_MODE_BITS = 8
 NEAREST_KEPT = 0xF0  # to nearest even, all denormals kept
+FP16_OVFL = 1 << 23
+_RESULTS_KEPT = 0xA0
 
 
 class Rounding(IntEnum):
@@ -28,7 +31,7 @@ class Rounding(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FloatMode:
-    """MODE[7:0], asked by the LLVM type of a format."""
+    """MODE[7:0] and FP16_OVFL, asked by the LLVM type of a format."""
 
     bits: int
 
@@ -40,6 +43,13 @@ class FloatMode:
 
     def flushes_results(self, of: ir.Type) -> bool:
         return not self._kept(of) & 2
+
+    @property
+    def saturates(self) -> bool:
+        return bool(self.bits & FP16_OVFL)
+
+    def without_denormal_results(self) -> FloatMode:
+        return replace(self, bits=self.bits & ~_RESULTS_KEPT)
 
     def _kept(self, of: ir.Type) -> int:
         return self.bits >> (4 if of is FLOAT else 6) & 3

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.emit.slots import RegisterSlots
-from zinc_rt.sim.shader.emit.values import I32
+from zinc_rt.sim.shader.emit.values import I32, VectorConstant
 
 WORDS = 4
 
@@ -52,13 +52,15 @@ class Quads:
         self._same: dict[int, tuple[ir.Value, ir.Value]] = {}  # id of what was read: what was written; itself
         self._known: dict[int, tuple[ir.Value, int, ir.Value]] = {}  # id of a value: quad, word; and itself
         self._made: dict[tuple[object, ...], ir.Value] = {}  # arithmetic on quads
-        self._orders = [[WORDS * lane + word for lane in range(self._b.wave)] for word in range(WORDS)]
+        self._sources: dict[int, tuple[ir.Value, ir.Value]] = {}  # id of a whole load: where it still is; itself
+        self._orders = [tuple(WORDS * lane + word for lane in range(self._b.wave)) for word in range(WORDS)]
 
     # --- within a block
 
     def begin_block(self, start: int) -> None:
         for each in (self._loaded, self._dirty, self._last, self._fresh, self._same, self._known, self._made):
             each.clear()
+        self._sources.clear()
         whole = self._forms.whole.get(start, frozenset())
         self._place = {first + word: (first, word) for first in whole for word in range(WORDS)}
         for first in sorted(self._forms.at_start.get(start, frozenset()) - whole):
@@ -112,6 +114,21 @@ class Quads:
             self.store(first, [self._own(first + word) for word in range(WORDS)])
         self._dirty.clear()
         self._loaded.clear()
+
+    # --- loads, which arithmetic may do once more where it is written: the host's operands may be memory, and its
+    # registers are for the accumulators
+
+    @property
+    def active(self) -> bool:
+        """Whether the block has quads."""
+        return bool(self._place)
+
+    def loaded_from(self, whole: ir.Value, pointer: ir.Value) -> None:
+        """A whole load; what is at `pointer` stays there until `memory_changes`, or the block's end."""
+        self._sources[id(whole)] = pointer, whole
+
+    def memory_changes(self) -> None:
+        self._sources.clear()
 
     # --- between blocks
 
@@ -181,9 +198,9 @@ class Quads:
         if not isinstance(value, ir.Instruction):
             return None
         name, operands = value.opname, value.operands
-        if name == "shufflevector" and operands[0].type == self.whole:
-            order = [each.constant for each in operands[2].constant]
-            return (operands[0], self._orders.index(order)) if order in self._orders else None
+        if name == "shufflevector" and operands[0].type == self.whole and isinstance(operands[2], VectorConstant):
+            order = operands[2].elements
+            return (self._again(operands[0]), self._orders.index(order)) if order in self._orders else None
         if name == "bitcast" and operands[0].type in (self._b.lanes(I32), self._b.lanes(ir.FloatType())):
             inner = self._of(operands[0])
             if inner is None or value.type.element not in (I32, ir.FloatType()):
@@ -198,6 +215,13 @@ class Quads:
         if name == "call" and operands[0].name.startswith(_FMA):
             return self._operation(_FMA, operands[1:])
         return None
+
+    def _again(self, whole: ir.Value) -> ir.Value:
+        """The same, from memory where that has not changed."""
+        if id(whole) not in self._sources:
+            return whole
+        pointer = self._sources[id(whole)][0]
+        return self._once(("load", id(whole)), lambda: self._b.load(pointer, typ=self.whole, align=1))
 
     def _operation(self, name: str, operands: Iterable[ir.Value]) -> tuple[ir.Value, int] | None:
         found = [self._of(operand) for operand in operands]

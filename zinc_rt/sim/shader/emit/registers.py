@@ -39,6 +39,12 @@ class Registers:
     def begin(self) -> None:
         """Go on to the next instruction."""
         self._checked.clear()
+        self.undefined.give([])
+
+    def check_vgpr(self, index: int) -> None:
+        """That bits of it are undefined is a finding now; for what was read as carried on."""
+        if self.undefined.unproven(index):
+            self._check_vgpr(index, None, ALL)
 
     def read_vgpr(
         self, index: int, *, lanes: ir.Value | None = None, check: bool = True, used: int = ALL

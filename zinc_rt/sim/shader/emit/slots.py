@@ -32,6 +32,8 @@ class Touched:
     masked: int = 0
     partial: int = 0  # those of `masked` that leave out lanes besides
     halves: int = 0  # writes that keep some of the register's bits
+    saves: bool = False  # stores what is `carried` to scratch as it is
+    restores: bool = False  # loads dwords from scratch
     whole: int = 0  # VGPR reads of lanes that EXEC may leave out
     exec_reads: int = 0  # EXEC bits read by masking alone: none where EXEC is known to be full
 
@@ -52,6 +54,7 @@ class UnprovenReads:
     """What analysis.py found out, for the second pass. Bit sets as in Touched."""
 
     tracked: int = 0  # registers whose undefined bits are kept at run time
+    saved: bool = False  # undefined registers may be stored to scratch, and come back from there
     computed: int = 0  # those that may be so because they were computed from others
     by_pc: dict[int, int] = field(default_factory=dict)  # pc -> reads to be checked, or carried on, there
 

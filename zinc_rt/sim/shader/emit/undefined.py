@@ -65,6 +65,10 @@ class UndefinedBits:
         finally:
             self._coming = []
 
+    def give(self, bits: list[ir.Value]) -> None:
+        """As `given`, until the next instruction."""
+        self._coming = list(bits)
+
     # --- what Registers asks and tells
 
     def filled(self, key: int, value: ir.Value) -> ir.Value:

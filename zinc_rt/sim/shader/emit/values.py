@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
@@ -31,12 +33,13 @@ def inline_float(code: int, bits: int) -> int:
     return struct.unpack(unpack, struct.pack(pack, _FLOAT_CODES[code - 240]))[0]
 
 
-class SplatConstant(ir.Constant):
-    """A constant vector with the same element throughout, in LLVM's short form."""
+class VectorConstant(ir.Constant):
+    """A constant vector whose text is known already: most of them are shuffles' orders, the same ones again.
+    `elements`: numbers."""
 
-    def __init__(self, value: ir.Constant, count: int) -> None:
-        super().__init__(ir.VectorType(value.type, count), None)
-        self._text = f"splat ({value.type} {value.get_reference()})"
+    def __init__(self, of: ir.VectorType, text: str, elements: tuple[Any, ...]) -> None:
+        super().__init__(of, None)
+        self._text, self.elements = text, elements
 
     def _to_string(self) -> str:
         return f"{self.type} {self._text}"
@@ -45,10 +48,16 @@ class SplatConstant(ir.Constant):
         return self._text
 
 
+def splat_constant(value: ir.Constant, count: int) -> VectorConstant:
+    """The same element throughout, in LLVM's short form."""
+    text = f"splat ({value.type} {value.get_reference()})"
+    return VectorConstant(ir.VectorType(value.type, count), text, (value.constant,) * count)
+
+
 def constant(value: int | float, of: ir.Type = I32) -> ir.Constant:
     """A constant of a scalar type, or of a vector type with the same value in each lane."""
     if isinstance(of, ir.VectorType):
-        return SplatConstant(constant(value, of.element), of.count)
+        return splat_constant(constant(value, of.element), of.count)
     if isinstance(of, ir.IntType):
         value = int(value) & (1 << of.width) - 1
     return ir.Constant(of, value)
@@ -56,8 +65,15 @@ def constant(value: int | float, of: ir.Type = I32) -> ir.Constant:
 
 def vector_of(numbers: Iterable[int], of: ir.IntType = I32) -> ir.Constant:
     """A constant vector with these elements."""
-    elements = [of(int(number)) for number in numbers]
-    return ir.Constant(ir.VectorType(of, len(elements)), elements)
+    return _vector(tuple(numbers), of)
+
+
+@functools.lru_cache(1 << 12)
+def _vector(numbers: tuple[int, ...], of: ir.IntType) -> ir.Constant:
+    mask = (1 << of.width) - 1
+    elements = tuple(int(number) & mask for number in numbers)
+    text = ", ".join(f"{of} {element}" for element in elements)
+    return VectorConstant(ir.VectorType(of, len(elements)), f"<{text}>", elements)
 
 
 def mangled(of: ir.Type) -> str:

@@ -16,6 +16,7 @@ from zinc_rt.sim.shader.checks.lane_marks import first_site
 from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED, SYNCHRONISING
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.quads import WORDS
 from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, POINTER, VOID, constant, vector_of
 from zinc_rt.sim.shader.layout import MEMORY_SITE, RANGE, Status
 from zinc_rt.sim.shader.memory import lane_access
@@ -71,7 +72,7 @@ def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
     said = scope.value if scope is not None and isinstance(scope.value, int) else 0
     hint = e.instruction.modifier("th")  # of an atomic: bit 0 asks for the old value
     returns = hint is not None and isinstance(hint.value, int) and bool(hint.value & 1)
-    flags |= RETURNS * returns | SCOPED * (said > 0) | SYNCHRONISING * (said >= DEVICE_SCOPE)
+    flags |= RETURNS * returns | SCOPED * (said > 0 or e.guesses) | SYNCHRONISING * (said >= DEVICE_SCOPE)
     return constant(first | flags)
 
 
@@ -191,9 +192,19 @@ def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = ca
 
     def slow() -> ir.Value:
         out_of_line(e, lane_access.lanes_load(e, size_bytes), at, site)
-        return buffers(e)[1]
+        shared = buffers(e)[1]
+        if not kept:
+            return shared
+        own = b.local(e.quads.whole)
+        b.store(b.load(shared, typ=e.quads.whole, align=1), own)
+        return own
 
-    return apart(e, fast_or_slow(b, condition, fast, slow), size_bytes)
+    kept = e.quads.active and size_bytes == 4 * WORDS
+    source = fast_or_slow(b, condition, fast, slow)
+    dwords = apart(e, source, size_bytes)
+    if kept:
+        e.quads.loaded_from(dwords[0].operands[0], source)
+    return dwords
 
 
 def store(

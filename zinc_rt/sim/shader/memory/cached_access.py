@@ -24,10 +24,10 @@ def loaded(b: CodeBuilder, shape: CacheShape) -> ir.Function:
     memory (`host`) where none is, which is held then. `past`: a scope beyond the cache's, from memory always, and
     the line goes. Whether what was loaded differs from what memory has."""
     name = f"zrt.loaded{shape.line_bytes}"
-    one = b.helper(f"{name}.line", _LOADED, lambda function: _loaded_line(function, shape))
 
     def build(function: ir.Function) -> None:
         b = HelperBuilder(function)
+        one = b.helper(f"{name}.line", _LOADED, lambda function: _loaded_line(function, shape))
         cache, va, host, data, size, past, serial = function.args
         first, rest = _parts(b, va, size, shape)
         stale = b.local(I1, b.call(one, [cache, va, host, data, first, past, serial]))
@@ -70,10 +70,10 @@ def _loaded_line(function: ir.Function, shape: CacheShape) -> None:
 def updated(b: CodeBuilder) -> ir.Function:
     """void(cache, VA, data, bytes): a store of the cache's own waves, which memory has already: lines that are
     held have it, too; no line is loaded for it."""
-    one = b.helper("zrt.updated.line", _UPDATED, _updated_line)
 
     def build(function: ir.Function) -> None:
         b = HelperBuilder(function)
+        one = b.helper("zrt.updated.line", _UPDATED, _updated_line)
         cache, va, data, size = function.args
         first, rest = _parts(b, va, size, VECTOR_CACHE)
         b.call(one, [cache, va, data, first])

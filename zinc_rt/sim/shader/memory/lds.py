@@ -9,7 +9,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import first_site
-from zinc_rt.sim.shader.checks.races import RETURNS
+from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, not_built, nothing
 from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant, vector_of
 from zinc_rt.sim.shader.layout import M0
@@ -22,7 +22,7 @@ STRIDE = 64
 
 def rule_sites(e: Emitter) -> ir.Value:
     """i32: the number of the first of lds_access.RULES' sites."""
-    returns = RETURNS * ("_rtn" in e.instruction.mnemonic)
+    returns = RETURNS * ("_rtn" in e.instruction.mnemonic) | SCOPED * e.guesses
     return constant(first_site(e, lds_access.RULES, "in the LDS") | returns)
 
 

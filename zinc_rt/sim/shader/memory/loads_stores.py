@@ -67,9 +67,12 @@ def set_loaded(
 
 
 def stored(e: Emitter, operand: Operand, size_bytes: int, upper: bool) -> list[ir.Value]:
-    """The dwords to be stored."""
-    dwords = [e.regs.read_vgpr(operand.index + at) for at in range(max(1, size_bytes // 4))]
-    return [e.b.lshr(dwords[0], 16)] if upper else dwords
+    """The dwords to be stored, of which only these bytes are used."""
+    if size_bytes < 4:
+        used = ((1 << 8 * size_bytes) - 1) << 16 * upper
+        dword = e.regs.read_vgpr(operand.index, used=used)
+        return [e.b.lshr(dword, 16) if upper else dword]
+    return [e.regs.read_vgpr(operand.index + at) for at in range(size_bytes // 4)]
 
 
 def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> EmitFunction:

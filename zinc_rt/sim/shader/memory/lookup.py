@@ -56,7 +56,7 @@ def _find(function: ir.Function) -> None:
 def refill(b: CodeBuilder, checks: Checks) -> ir.Function:
     """i1(context, MEMORY_SITE, first VA, VA after the last, WaveAccess, bytes of a wide access): the site's cached
     range is now the one that holds them all and permits it; false, and nothing changed, where there is none."""
-    return b.helper("zrt.refill", REFILL, lambda function: _refill(function, find(b), checks))
+    return b.helper("zrt.refill", REFILL, lambda function: _refill(function, checks))
 
 
 def permitted(b: CodeBuilder, flags: ir.Value, kind: ir.Value) -> ir.Value:
@@ -67,11 +67,11 @@ def permitted(b: CodeBuilder, flags: ir.Value, kind: ir.Value) -> ir.Value:
     return b.equal(b.and_(flags, wanted), wanted)
 
 
-def _refill(function: ir.Function, find: ir.Function, checks: Checks) -> None:
+def _refill(function: ir.Function, checks: Checks) -> None:
     b = HelperBuilder(function)
     context, site, first, end, kind, wide = function.args
     count = b.get(context, CONTEXT, "ranges_count")
-    found = b.call(find, [b.get(context, CONTEXT, "ranges"), count, first, end])
+    found = b.call(find(b), [b.get(context, CONTEXT, "ranges"), count, first, end])
     with b.if_then(b.equal(found, NOTHING)):
         b.ret(I1(0))
     flags = b.get(found, RANGE, "flags")

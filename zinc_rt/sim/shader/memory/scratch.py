@@ -1,4 +1,9 @@
-"""SCRATCH: a lane's private memory. In line where all lanes use the same offset, as register spills do."""
+"""SCRATCH: a lane's private memory. In line where all lanes use the same offset, as register spills do.
+
+Functions save registers that their caller may never have written, so whole dwords may be stored undefined in line;
+what comes back is as undefined as it was. A shadow byte: bits 3:0 the dword's bytes that were stored, 7:4 those of
+them that have undefined bits.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +62,8 @@ def _rows(e: Emitter, first: ir.Value, field: str, bytes_each: int) -> ir.Value:
 def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
     b = e.b
     first, low = _offsets(e, i, i.operands[1], i.operands[2])
+    e.slots.touched.restores = size_bytes >= 4
+    saved = False
     fast, slow, behind = b.append_basic_block("fast"), b.append_basic_block("slow"), b.append_basic_block()
     words = size_bytes // 4
     found: list[list[ir.Value]] = []
@@ -69,7 +76,8 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
             b.position_at_end(look)
             of = ir.VectorType(I8, words * e.wave)
             have = b.load(_rows(e, first, "scratch_shadow", 1), typ=of, align=1)
-            known = b.equal(have, 15)
+            saved = e.slots.unproven.saved
+            known = b.equal(b.and_(have, 15) if saved else have, 15)
             bits = ir.IntType(words * e.wave)
             others = b.not_(e.exec.mask()) if not e.exec.full else constant(0, b.lanes(I1))
             inactive = b.shuffled(others, (n % e.wave for n in range(words * e.wave)), others)
@@ -77,7 +85,10 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
         b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
         b.position_at_end(fast)
         rows = _rows(e, first, "scratch_base", 4)
-        found.append([b.load(b.offset(rows, 4 * e.wave * at), typ=b.lanes(I32), align=4) for at in range(words)])
+        values = [b.load(b.offset(rows, 4 * e.wave * at), typ=b.lanes(I32), align=4) for at in range(words)]
+        if saved:
+            values += [_undefined(e, have, at) for at in range(words)]
+        found.append(values)
         ends.append(b.block)
         b.branch(behind)
     else:
@@ -86,17 +97,61 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
         b.unreachable()
     b.position_at_end(slow)
     call_lanes(e, scratch_access.scratch_load(e, size_bytes), low, e.exec.wide())
-    found.append(access.apart(e, access.buffers(e)[1], size_bytes))
+    values = list(access.apart(e, access.buffers(e)[1], size_bytes))
+    found.append(values + [constant(0, b.lanes(I32))] * (words if saved else 0))
     ends.append(b.block)
     b.branch(behind)
     b.position_at_end(behind)
     dwords = []
-    for values in zip(*found, strict=True):
+    for parts in zip(*found, strict=True):
         phi = b.phi(b.lanes(I32))
-        for value, block in zip(values, ends, strict=True):
+        for value, block in zip(parts, ends, strict=True):
             phi.add_incoming(value, block)
         dwords.append(phi)
+    if saved:
+        e.regs.undefined.give(dwords[words:])
+        return dwords[:words]
     return dwords
+
+
+def _undefined(e: Emitter, have: ir.Value, at: int) -> ir.Value:
+    """<W x i32>: the bytes of dword `at` that were stored undefined, from the dwords' shadow bytes."""
+    b = e.b
+    mine = b.zext(b.shuffled(have, range(at * e.wave, (at + 1) * e.wave)), b.lanes(I32))
+    bits = constant(0, b.lanes(I32))
+    for byte in range(4):
+        flagged = b.unequal(b.and_(mine, 16 << byte), 0)
+        bits = b.or_(bits, b.select(flagged, constant(0xFF << 8 * byte, bits.type), 0))
+    return bits
+
+
+def _shadow(e: Emitter, register: int) -> ir.Value:
+    """<W x i8>: the shadow bytes of a dword stored from that register."""
+    b, undefined = e.b, e.regs.undefined
+    known = constant(15, b.lanes(I8))
+    if not undefined.unproven(register):
+        return known
+    bits = undefined.of(register)
+    for byte in range(4):
+        flagged = b.unequal(b.and_(bits, 0xFF << 8 * byte), 0)
+        known = b.or_(known, b.select(flagged, constant(16 << byte, known.type), 0))
+    return known
+
+
+def _storing(emit: EmitFunction, size_bytes: int) -> EmitFunction:
+    """Undefined data of whole dwords are stored as they are."""
+    if size_bytes < 4:
+        return emit
+
+    def store(e: Emitter, i: Instruction) -> None:
+        data, address = i.operands[1], i.operands[0]
+        used = {address.index} if address.kind is Kind.VGPR else set()
+        known = frozenset(range(data.index, data.index + size_bytes // 4)) - used
+        with e.regs.undefined.carrying(known, {}):
+            e.slots.touched.saves = True
+            emit(e, i)
+
+    return store
 
 
 def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) -> None:
@@ -112,11 +167,13 @@ def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) 
         for at, dword in enumerate(dwords):
             _masked_store(e, b.offset(rows, 4 * e.wave * at), dword, 4)
             if e.checks.fast:
-                _masked_store(e, b.offset(known, e.wave * at), constant(15, b.lanes(I8)), 1)
+                _masked_store(e, b.offset(known, e.wave * at), _shadow(e, i.operands[1].index + at), 1)
         b.branch(behind)
     else:
         b.branch(slow)
     b.position_at_end(slow)
+    for register in sorted(e.regs.undefined.carried):
+        e.regs.check_vgpr(register)
     b.store(access.together(e, dwords, size_bytes), access.buffers(e)[1], align=1)
     call_lanes(e, scratch_access.scratch_store(e, size_bytes), low, e.exec.wide())
     b.branch(behind)
@@ -131,5 +188,5 @@ def _masked_store(e: Emitter, place: ir.Value, value: ir.Value, align: int) -> N
 
 EMIT: dict[str, EmitFunction] = {
     **{f"scratch_load_{name}": loader(_load, *row) for name, row in LOADS.items()},
-    **{f"scratch_store_{name}": storer(_store, *row) for name, row in STORES.items()},
+    **{f"scratch_store_{name}": _storing(storer(_store, *row), row[0]) for name, row in STORES.items()},
 }

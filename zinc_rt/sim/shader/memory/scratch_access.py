@@ -46,13 +46,15 @@ def _build(e: Emitter, function: ir.Function, size_bytes: int, loads: bool) -> N
         bits = b.shl((1 << step) - 1, b.trunc(byte, I8))
         if loads:
             if e.checks.fast:
-                have = b.and_(b.load(shadow, typ=I8), bits)
+                stored = b.load(shadow, typ=I8)
+                have = b.and_(b.and_(stored, b.not_(b.lshr(stored, 4))), bits)
                 with b.if_then(b.unequal(have, bits), likely=False):
                     marks.mark(UNINITIALISED, lane, at)
             b.store(b.load(host, typ=of, align=1), place, align=1)
         else:
             if e.checks.fast:
-                b.store(b.or_(b.load(shadow, typ=I8), bits), shadow)
+                stored = b.or_(b.load(shadow, typ=I8), bits)
+                b.store(b.and_(stored, b.not_(b.shl(bits, 4))), shadow)
             b.store(b.load(place, typ=of, align=1), host, align=1)
 
     def one(lane: ir.Value) -> None:

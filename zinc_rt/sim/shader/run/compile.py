@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,10 +85,13 @@ def optimised(text: str, level: int = PASSES_LEVEL) -> tuple[Any, Any]:
 
 
 class Loaded:
-    """Functions of an object file, callable for as long as this object lives. `at[name]` is an address."""
+    """Functions of an object file, callable for as long as this object lives. `at[name]` is an address. `imports`:
+    addresses of what it calls beside the C library."""
 
-    def __init__(self, code: bytes, names: Sequence[str]) -> None:
+    def __init__(self, code: bytes, names: Sequence[str], imports: Mapping[str, int] | None = None) -> None:
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name, address in (imports or {}).items():
+            builder.import_symbol(name, address)
         for name in names:
             builder.export_symbol(name)
         with _lock:

@@ -146,6 +146,7 @@ class GfxEngine:
         self._known = KnownCode()
         self._times_reported: dict[tuple[tuple[bytes, int], int], int] = {}
         self._linted: set[KernelVariant] = set()
+        self._forgets = False
         self._serials = itertools.count(1)
         self._asked = 0  # how often it was asked where waves are
         self._watchpoints: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
@@ -249,6 +250,11 @@ class GfxEngine:
         """Since `set_watchpoint`, dispatch after dispatch; at most HITS_KEPT."""
         return list(self._watchpoint_hits.get(space, ()))
 
+    def tell_again(self) -> None:
+        """Forget, with the next launch, what was told of kernels: who launches one anew hears of it anew. From
+        another thread than `run`."""
+        self._forgets = True
+
     def tell_unfinished(self) -> bool:
         """Findings that say where the waves of dispatches under way are, each at the end of its turn: whether
         there are any. From another thread than `run`; dispatches that get no turn say nothing."""
@@ -280,6 +286,10 @@ class GfxEngine:
             code, dispatch.groups, dispatch.start, dispatch.group_threads, dispatch.last_threads, dispatch.wave32,
             *[registers.get(each, 0) for each in _REGISTERS], dispatch.queue.extra.get("cu_mask", 0),
         )  # fmt: skip
+        if self._forgets:
+            self._forgets = False
+            for told in (self._times_reported, self._linted, self._idle):
+                told.clear()
         idle = self._idle.get(key)
         run = idle.pop() if idle else None
         if run is None or self.kernels.outdated(run.kernel):

@@ -17,6 +17,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.frame import WAVE_FUNCTION
+from zinc_rt.sim.shader.emit.helpers import KernelModule
 from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I1, I8, I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import (
     CACHE_PROCESSORS,
@@ -461,7 +462,7 @@ def _run_groups(module: ir.Module, wave: int) -> None:
 
 def source() -> str:
     """The runner's IR, both wave sizes."""
-    module = ir.Module("groups")
+    module = KernelModule("groups")
     for wave in (32, 64):
         _run_groups(module, wave)
     return str(module)

@@ -6,18 +6,20 @@ HOT_SECONDS another process compiles it well, and later launches run that.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
-from pathlib import Path
 
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site
 from zinc_rt.sim.shader.run.background import Background
 from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, compile_quickly, host_cpu
+from zinc_rt.sim.shader.run.helpers import HelperLibrary
 from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes
-from zinc_rt.sim.shader.translate.translation import translate
+from zinc_rt.sim.shader.run.payload import packed, unpacked
+from zinc_rt.sim.shader.run.sources import own_sources
+from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 HOT_SECONDS = 0.25  # of running quick code: about what compiling well costs
 KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a minute
@@ -44,18 +46,6 @@ class CompiledKernel:
     seconds: float = 0.0
 
 
-@functools.cache
-def own_sources() -> str:
-    """Digest of the shader engine and the instruction tables: other code compiles other kernels."""
-    digest = hashlib.sha256()
-    shader = Path(__file__).parent.parent
-    for folder in (shader, shader.parent.parent / "isa"):
-        for file in sorted(folder.rglob("*")):
-            if file.suffix in (".py", ".tsv") and file.is_file():
-                digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
-
-
 def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
     """Under which the disk keeps what was compiled for this processor by these sources."""
     parts = [getattr(variant, each.name) for each in fields(variant) if each.name != "code"]
@@ -63,24 +53,38 @@ def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
     return hashlib.sha256(text.encode() + b"\0" + variant.code).hexdigest()
 
 
-def compiled(variant: KernelVariant, *, quick: bool = False) -> bytes:
-    """What the disk keeps of a kernel: sites and counts, then object code."""
-    made = translate(variant)
+def compiled(variant: KernelVariant) -> bytes:
+    """What the disk keeps of a kernel that is compiled well: sites and counts, then object code."""
+    return _payload(made := translate(variant), compile_ir(made.text))
+
+
+def compiled_quickly(variant: KernelVariant, library: HelperLibrary) -> tuple[bytes, dict[str, int]]:
+    """As `compiled`, of quick code, and the addresses of its helpers, which are the library's."""
+    helpers = library.shared()
+    made = translate(variant, helpers)
+    library.add(helpers)
+    addresses = library.addresses(made.helpers)
+    assert addresses is not None, "what the library does not have was written"
+    return _payload(made, compile_quickly(made.text)), addresses
+
+
+def _payload(made: Translation, code: bytes) -> bytes:
     about = {
-        "sites": [[site.pc, site.rule, site.text] for site in made.sites],
+        "sites": [list(astuple(each)) for each in made.sites],
         "counts": made.counts,
         "function": made.function,
+        "helpers": made.helpers,
     }
-    head = json.dumps(about).encode()
-    return len(head).to_bytes(4, "little") + head + (compile_quickly if quick else compile_ir)(made.text)
+    return packed(about, code)
 
 
-def loaded(variant: KernelVariant, payload: bytes, *, quick: bool = False) -> CompiledKernel:
-    size = int.from_bytes(payload[:4], "little")
-    about = json.loads(payload[4 : 4 + size])
-    library = Loaded(payload[4 + size :], [about["function"]])
+def loaded(variant: KernelVariant, payload: bytes, helpers: Mapping[str, int] | None = None) -> CompiledKernel:
+    """`helpers`: addresses of those that quick code calls."""
+    about, code = unpacked(payload)
+    linked = Loaded(code, [about["function"]], helpers)
     sites = tuple(Site(*each) for each in about["sites"])
-    return CompiledKernel(variant, library.at[about["function"]], sites, about["counts"], library, quick)
+    address = linked.at[about["function"]]
+    return CompiledKernel(variant, address, sites, about["counts"], linked, helpers is not None)
 
 
 class CompiledKernels:
@@ -115,17 +119,26 @@ class CompiledKernels:
         return (known is not None and not known.quick) or self.cache.path(cache_key(variant)).exists()
 
     def _load(self, variant: KernelVariant) -> CompiledKernel:
-        payload = self.cache.load(cache_key(variant))
-        if payload is not None or not self.quick:
-            return loaded(variant, payload or self._compiled(variant))
-        payload = self.cache.load(cache_key(variant, quick=True))
-        return loaded(variant, payload or self._compiled(variant), quick=True)
+        key = cache_key(variant)
+        payload = self.cache.load(key)
+        if payload is None:
+            if self.quick:
+                return self._quick(variant)
+            self.compiled += 1
+            payload = compiled(variant)
+            self.cache.store(key, payload)
+        return loaded(variant, payload)
 
-    def _compiled(self, variant: KernelVariant) -> bytes:
-        self.compiled += 1
-        payload = compiled(variant, quick=self.quick)
-        self.cache.store(cache_key(variant, quick=self.quick), payload)
-        return payload
+    def _quick(self, variant: KernelVariant) -> CompiledKernel:
+        key = cache_key(variant, quick=True)
+        library = HelperLibrary(self.cache, variant.wave, variant.checks)
+        payload = self.cache.load(key)
+        helpers = None if payload is None else library.addresses(unpacked(payload)[0]["helpers"])
+        if payload is None or helpers is None:
+            self.compiled += 1
+            payload, helpers = compiled_quickly(variant, library)
+            self.cache.store(key, payload)
+        return loaded(variant, payload, helpers)
 
     def _better(self, kernel: CompiledKernel) -> CompiledKernel | None:
         """The kernel compiled well, where another process is done with it; it is asked to otherwise."""

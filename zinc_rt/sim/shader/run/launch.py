@@ -9,12 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.pm4.generation import Generation
+from zinc_rt.sim.shader.emit.float_mode import FP16_OVFL
 from zinc_rt.sim.shader.layout import NO_PHASE, STATE, VGPR_BLOCK, VGPR_BLOCKS, VGPR_LIMIT
 from zinc_rt.sim.shader.run.group_runner import MAX_WAVES, SHAPE
 from zinc_rt.sim.shader_engine import ShaderDispatch
 from zinc_rt.sim.tables.registers import PGM_RSRC1, PGM_RSRC2, TMPRING_SIZE
 
 FLOAT_MODE = 0xF0  # round to nearest even, denormals kept
+RSRC1_FP16_OVFL = 1 << 26
 LDS_GRANULE_BYTES = 512  # RSRC2.LDS_SIZE counts these; the hardware allocates twice as much at a time
 LDS_LIMIT_BYTES = 65536
 VGPR_UNIT = {32: 8, 64: 4}  # RSRC1.VGPRS counts these, less one; gfx1201 allocates more (24, 12): not relied on
@@ -72,10 +74,15 @@ class LaunchSetup:
 def setup_of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool) -> LaunchSetup:
     """One workgroup, as far as its code depends on it. Raises Refused."""
     wave = 32 if wave32 else 64
-    mode = rsrc1 >> 12 & 0xFF
+    mode = _mode(rsrc1)
     vgprs, dynamic = _vgprs(rsrc1, rsrc2, wave), bool(rsrc2 & DYNAMIC_VGPR)
     user_data = (0,) * (rsrc2 >> 1 & 0x1F)
     return LaunchSetup((1, 1, 1), threads, threads, wave, user_data, vgprs=vgprs, mode=mode, dynamic_vgprs=dynamic)
+
+
+def _mode(rsrc1: int) -> int:
+    """MODE at a wave's start: FLOAT_MODE and FP16_OVFL."""
+    return rsrc1 >> 12 & 0xFF | (FP16_OVFL if rsrc1 & RSRC1_FP16_OVFL else 0)
 
 
 def _vgprs(rsrc1: int, rsrc2: int, wave: int) -> int:
@@ -94,7 +101,7 @@ def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
     rsrc1, rsrc2 = dispatch.register(PGM_RSRC1), dispatch.register(PGM_RSRC2)
     wave = 32 if dispatch.wave32 else 64
     vgprs = _vgprs(rsrc1, rsrc2, wave)
-    mode = rsrc1 >> 12 & 0xFF
+    mode = _mode(rsrc1)
     user_sgprs = rsrc2 >> 1 & 0x1F
     if user_sgprs > USER_SGPRS:
         raise Refused("user-sgprs", f"RSRC2.USER_SGPR is {user_sgprs}: there are {USER_SGPRS} user data registers")

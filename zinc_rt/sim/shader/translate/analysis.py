@@ -169,6 +169,7 @@ def _unproven(
     computed from one that is carried as undefined."""
     execution = EXEC[wave]
     unproven = UnprovenReads()
+    saved = False
 
     def step(block: Block, known: int, found: dict[tuple[int, int], int] | None) -> int:
         for pc, instruction in block.instructions:
@@ -182,9 +183,11 @@ def _unproven(
             relative |= everywhere & VGPRS
             missing = (touched.reads | carried) & ~(everywhere | relative) | touched.whole & ~everywhere
             computed, written = missing & carried, touched.writes | touched.masked
+            computed |= written if touched.restores and saved else 0
             if found is not None:
                 if missing:
                     unproven.by_pc[pc] = unproven.by_pc.get(pc, 0) | missing
+                unproven.saved |= touched.saves and missing & carried != 0
                 if computed:
                     unproven.computed |= written & ~EXEC[64]
             read = touched.reads & ~touched.in_part
@@ -204,6 +207,9 @@ def _unproven(
         return known
 
     forward(graph, at_start | 1 << _RELATIVE, step)
+    if unproven.saved:  # then what comes back from scratch may be undefined
+        saved = True
+        forward(graph, at_start | 1 << _RELATIVE, step)
     for missing in unproven.by_pc.values():
         unproven.tracked |= missing
     return unproven

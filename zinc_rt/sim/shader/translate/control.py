@@ -176,7 +176,7 @@ def _get_register(e: Emitter, i: Instruction) -> None:
     else:
         raise NotSimulated(f"reads {i.operands[1].text}")
     if register == MODE and e.mode != e.launch_mode:
-        value = e.b.or_(e.b.and_(value, -1 << FLOAT_MODE_BITS), e.mode.bits)
+        value = e.b.or_(e.b.and_(value, -1 << FLOAT_MODE_BITS), e.mode.bits & (1 << FLOAT_MODE_BITS) - 1)
     value = e.b.and_(e.b.lshr(value, offset), (1 << size) - 1)
     e.set_scalar(i.operands[0], value)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.isa.control_flow import Block, Flow
-from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE_BITS, FloatMode
+from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE_BITS, FP16_OVFL, FloatMode
 from zinc_rt.sim.shader.translate.forward import Found, forward
 
 MODE = 1  # hwreg: LLVM, SIDefines.h
@@ -56,8 +56,10 @@ def hardware_field(value: int) -> tuple[int, int, int]:
 def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | None]:
     """Of (block start, pc), None where it depends on the path; without an entry it is the launch's.
 
-    Facts are bit sets: bit i where MODE's bit i is known to be 1, bit 8 + i where it is known to be 0.
+    Facts are bit sets: bit i where MODE's bit i is known to be 1, bit 8 + i where it is known to be 0. FP16_OVFL
+    stays as the launch has it.
     """
+    saturates, launch = launch & FP16_OVFL, launch & _ALL
     blocks = graph.blocks.values()
     if not any(mode_write(instruction) for block in blocks for _, instruction in block.instructions):
         return {}
@@ -69,14 +71,13 @@ def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | N
             known = _after(instruction, known, launch)
         return known
 
-    return {
-        at: _mode(known) for at, known in forward(graph, launch | (launch ^ _ALL) << FLOAT_MODE_BITS, step).items()
-    }
+    begin = launch | (launch ^ _ALL) << FLOAT_MODE_BITS
+    return {at: _mode(known, saturates) for at, known in forward(graph, begin, step).items()}
 
 
-def _mode(known: int) -> FloatMode | None:
+def _mode(known: int, saturates: int) -> FloatMode | None:
     ones, zeros = known & _ALL, known >> FLOAT_MODE_BITS & _ALL
-    return FloatMode(ones) if ones ^ zeros == _ALL else None
+    return FloatMode(ones | saturates) if ones ^ zeros == _ALL else None
 
 
 def _after(instruction: Instruction, known: int, launch: int) -> int:

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from llvmlite import ir  # type: ignore[import-untyped]
-
 from zinc_rt.isa import Target
 from zinc_rt.isa.control_flow import Block, Flow, control_flow, ends_block
+from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
 from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.helpers import KernelModule, SharedHelpers
 from zinc_rt.sim.shader.emit.quads import QuadForms
 from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
@@ -28,25 +28,29 @@ from zinc_rt.sim.shader.translate.quad_choice import choose_quads
 from zinc_rt.sim.shader.translate.semantics import EMIT
 
 FUNCTION = "wave"
+# Units whose instructions leave memory as it is.
+_KEEP_MEMORY = frozenset({"valu", "vopd", "trans", "salu", "load", "smem", "wait", "branch"})
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
     """`text` is LLVM IR with the function `function`. `counts`: how many of each kind emit functions numbered
-    (memory sites, blocks, …). `blocks`: start of each numbered block, as a byte offset."""
+    (memory sites, blocks, …). `blocks`: start of each numbered block, as a byte offset. `helpers`: functions that
+    the text declares and does not have."""
 
     text: str
     function: str
     sites: tuple[Site, ...]
     counts: dict[str, int]
     blocks: tuple[int, ...]
+    helpers: tuple[str, ...] = ()
 
 
-def translate(variant: KernelVariant) -> Translation:
+def translate(variant: KernelVariant, helpers: SharedHelpers | None = None) -> Translation:
     """What cannot be simulated ends the wave with Status.ILLEGAL where it is reached. A NaN's payload is
-    unspecified."""
+    unspecified. With `helpers` the out-of-line functions go there."""
     with _without_collections():
-        return _translated(variant)
+        return _translated(variant, helpers)
 
 
 @contextmanager
@@ -65,21 +69,22 @@ def _without_collections() -> Iterator[None]:
 _lock = threading.Lock()
 
 
-def _translated(variant: KernelVariant) -> Translation:
+def _translated(variant: KernelVariant, helpers: SharedHelpers | None) -> Translation:
     graph = control_flow(variant.code, Target(12, variant.wave), variant.entry, running=True)
-    first = _Pass(variant, graph)
+    first = _Pass(variant, graph, helpers=helpers)
     first.run()
     analysis = analyse(graph, first.records, variant)
     forms = QuadForms() if variant.checks.trace else choose_quads(graph, analysis.exec_full)
-    second = _Pass(variant, graph, analysis, first.records, forms)
+    second = _Pass(variant, graph, analysis, first.records, forms, helpers)
     second.run()
-    e = second.e
+    e, module = second.e, second.module
     return Translation(
-        text=str(e.b.module),
+        text=str(module),
         function=FUNCTION,
         sites=tuple(e.reports.sites),
         counts=e.counts | {"block": len(graph.blocks)},
         blocks=tuple(graph.blocks),
+        helpers=tuple(module.called),
     )
 
 
@@ -100,15 +105,19 @@ class _Pass:
         analysis: Analysis | None = None,
         before: Records | None = None,
         forms: QuadForms | None = None,
+        helpers: SharedHelpers | None = None,
     ) -> None:
         """`before`: what an earlier pass found each instruction to touch."""
         self.graph, self.analysis = graph, analysis
         self.before: Records = before or {}
         unproven = UnprovenReads() if analysis is None else analysis.unproven
-        e = self.e = Emitter(ir.Module("kernel"), FUNCTION, variant, unproven, forms or QuadForms())
+        self.module = KernelModule("kernel", helpers)
+        e = self.e = Emitter(self.module, FUNCTION, variant, unproven, forms or QuadForms())
         e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis, variant.vgprs)
         self.records: dict[tuple[int, int], Touched] = {}
         self.modes = {} if analysis is None else float_modes(graph, variant.mode)
+        looks = analysis is not None and variant.checks.full
+        self.guesses = compare_guesses(graph, Target(12, variant.wave)) if looks else frozenset()
         self.tracer = Tracer(e) if variant.checks.trace else None
 
     def run(self) -> None:
@@ -128,6 +137,7 @@ class _Pass:
             ends = ends_block(instruction, running=True)
             mode = self.modes.get((block.start, pc), e.launch_mode)
             touched = self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full, mode=mode)
+            e.guesses = pc in self.guesses
             if self.tracer is not None:
                 self.tracer.before(last=ends or instruction.row.flow == "halt")
             before = self.before.get((block.start, pc))
@@ -135,6 +145,8 @@ class _Pass:
             if ends:
                 e.quads.flush(block.successors)
             self._instruction()
+            if instruction.row.unit not in _KEEP_MEMORY:
+                e.quads.memory_changes()
             if e.b.block.is_terminated:
                 return
             e.quads.after_instruction()

@@ -1,0 +1,197 @@
+"""Proofs that a mutant does what its original does, by dataflow over the whole program (calls are followed).
+
+A removed wait: nothing that it waited for is outstanding there; or else no path uses a result before another wait
+settles it, and no path comes, with the operation outstanding, to a place where others may notice (a barrier, a
+cache operation, an atomic, or an access of more than the wave's scope). A barrier of a workgroup of one wave. An
+invalidation behind which nothing is read that the kernel writes; a write-back of less than the system's scope:
+gfx12 has no write-back cache below L2. An initialisation that no instruction reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernel_run import Binary, patched
+from mutants import Mutant
+
+from zinc_rt.isa.control_flow import control_flow, order
+from zinc_rt.isa.effects import effects
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.counters import KM, MOST, STORE, counted
+from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.lint.origins import Origins
+from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
+from zinc_rt.isa.lint.waits import SIGNALS, check_waits, issue, pending_at_blocks, settle, waited
+from zinc_rt.isa.target import Target
+
+SYSTEM = 3  # SCOPE_SYS
+CACHE_OPERATIONS = ("global_inv", "global_wb", "global_wbinv")
+
+
+def equivalent(one: Binary, mutant: Mutant, threads: int) -> str:
+    """The proof in words; "" where there is none. `threads`: of a workgroup."""
+    one_wave = threads <= one.kernel.wave
+    subject = _program(one, mutant.changed)
+    at = mutant.function.section.address + mutant.pc
+    original = _program(one, {}).at.get(at)
+    if mutant.kind == "lds":
+        return ""
+    if original is None:
+        return "no path of the kernel leads there"
+    if mutant.kind == "wait":
+        before = {finding.pc for finding in _early(_program(one, {}))}
+        if any(finding.pc not in before for finding in _early(subject)):
+            return ""
+        return _wait(subject, original, at, one_wave)
+    if mutant.kind == "barrier" and one_wave:
+        return "a workgroup is one wave"
+    if mutant.kind == "cache":
+        return _cache(subject, original, at, one, one_wave)
+    if mutant.kind == "initialisation" and not _read_behind(_program(one, {}), original, at):
+        return "nothing reads it"
+    return ""
+
+
+def _program(one: Binary, changed: dict[int, bytes]) -> Subject:
+    """The kernel with all that it calls."""
+    target = Target(12, one.kernel.wave)
+    flow = control_flow(patched(one.image.image, changed), target, one.kernel.entry_at, running=True)
+    at = dict(flow.instructions())
+    return Subject(
+        flow, tuple(order(flow)), {pc: effects(instruction, target) for pc, instruction in at.items()}, at, target
+    )
+
+
+def _early(subject: Subject) -> list[LintFinding]:
+    return [*check_waits(subject), *check_sgpr_reads(subject)]
+
+
+def _wait(subject: Subject, original: Instruction, at: int, one_wave: bool) -> str:
+    left = dict(waited(subject.at[at])) if at in subject.at else {}
+    gone = {counter: count for counter, count in waited(original) if left.get(counter, MOST) > count}
+    if not gone:
+        return "no scalar register is written, and read early, behind a vector instruction's read"
+    state = _pending_before(subject, at)
+    waiting = {
+        counter: [pc for pc, behind in state[counter].items() if behind >= count or counter == KM]
+        for counter, count in gone.items()
+    }
+    public = {counter: any(_public(subject.at[pc]) for pc in found) for counter, found in waiting.items()}
+    if not any(waiting.values()):
+        return "nothing is outstanding there"
+    if any(found and _noticed(subject, at, counter, one_wave) for counter, found in public.items()):
+        return ""
+    return "every result waits elsewhere, and nobody notices in between"
+
+
+def _public(instruction: Instruction) -> bool:
+    """Whether others may see it: not scratch, nor an invalidation, which only the wave's own loads come behind."""
+    return instruction.encoding != "SCRATCH" and instruction.mnemonic != "global_inv"
+
+
+def _pending_before(subject: Subject, at: int) -> dict[str, dict[int, int]]:
+    counts = {pc: found for pc, each in subject.at.items() if (found := counted(each, subject.effects[pc]))}
+    settles = {pc: found for pc, each in subject.at.items() if (found := waited(each))}
+    start, block = next(
+        (start, block) for start, block in subject.flow.blocks.items() if at in dict(block.instructions)
+    )
+    state = {name: dict(found) for name, found in pending_at_blocks(subject, counts, settles, True)[start].items()}
+    for pc, _ in block.instructions:
+        if pc == at:
+            break
+        if pc in settles:
+            settle(state, settles[pc])
+        if pc in counts:
+            issue(state, pc, counts[pc])
+    return state
+
+
+def _noticed(subject: Subject, at: int, counter: str, one_wave: bool) -> bool:
+    """Whether a path from `at` leads, before a wait settles `counter`, to where others may notice."""
+    seen: set[tuple[int, int]] = set()
+    todo = [(pc, 0) for pc in _following(subject, at)]
+    while todo:
+        pc, behind = todo.pop()
+        if (pc, behind) in seen:
+            continue
+        seen.add((pc, behind))
+        instruction = subject.at.get(pc)
+        if instruction is None or any(name == counter and behind >= count for name, count in waited(instruction)):
+            continue
+        if _order_point(instruction, counter, one_wave):
+            return True
+        if any(name == counter for name, _ in counted(instruction, subject.effects[pc])):
+            behind = min(behind + 1, MOST)
+        todo += [(to, behind) for to in _following(subject, pc)]
+    return False
+
+
+def _order_point(instruction: Instruction, counter: str, one_wave: bool) -> bool:
+    name, row = instruction.mnemonic, instruction.row
+    if name in SIGNALS:
+        return not one_wave
+    if name in CACHE_OPERATIONS:
+        return _scope(instruction) > 1 or not one_wave
+    if row.pipe != "vmem" or instruction.encoding == "SCRATCH":
+        return row.unit == "atomic"
+    wide = _scope(instruction) > 0
+    return row.unit == "atomic" or (wide and (row.unit != "load" or counter == STORE))
+
+
+def _scope(instruction: Instruction) -> int:
+    """SCOPE_CU 0, SCOPE_SE 1, SCOPE_DEV 2, SCOPE_SYS 3: bits 19:18 of the second word of gfx12's vector memory."""
+    return instruction.words[1] >> 18 & 3
+
+
+def _following(subject: Subject, at: int) -> Iterator[int]:
+    for block in subject.flow.blocks.values():
+        pcs = [pc for pc, _ in block.instructions]
+        if at in pcs:
+            place = pcs.index(at)
+            if place + 1 < len(pcs):
+                yield pcs[place + 1]
+            else:
+                yield from (to for to in block.successors if subject.flow.blocks[to].instructions)
+
+
+def _reachable(subject: Subject, at: int) -> set[int]:
+    seen: set[int] = set()
+    todo = list(_following(subject, at))
+    while todo:
+        pc = todo.pop()
+        if pc not in seen:
+            seen.add(pc)
+            todo += _following(subject, pc)
+    return seen
+
+
+def _cache(subject: Subject, original: Instruction, at: int, one: Binary, one_wave: bool) -> str:
+    scope = _scope(original)
+    if original.mnemonic == "global_wb":
+        return "no cache below L2 holds what is written" if scope < SYSTEM else ""
+    if one_wave and scope <= 1:
+        return "a workgroup is one wave"
+    pointers = next(each for each in one.functions if each.kernel).limits.pointers
+    if pointers is None:
+        return ""
+    origins = Origins(subject, pointers)
+    loads = {
+        pc
+        for pc in _reachable(subject, at)
+        if subject.at[pc].row.unit == "load" and subject.at[pc].encoding in ("GLOBAL", "FLAT", "VBUFFER")
+    }
+    if not {pc for pc in loads if _scope(subject.at[pc]) < scope}:
+        return "nothing is read through the cache behind it"
+    stores = {
+        pc for pc, each in subject.at.items() if each.row.pipe == "vmem" and each.row.unit in ("store", "atomic")
+    }
+    stores = {pc for pc in stores if subject.at[pc].encoding != "SCRATCH"}
+    read, written = (frozenset().union(*map(origins.of, pcs)) for pcs in (loads, stores))
+    if None in read | written or read & written:
+        return ""
+    return "nothing that the kernel writes is read behind it"
+
+
+def _read_behind(subject: Subject, original: Instruction, at: int) -> bool:
+    written = effects(original, subject.target).writes
+    return any(subject.effects[pc].reads & written for pc in _reachable(subject, at))

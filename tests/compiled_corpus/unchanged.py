@@ -1,0 +1,117 @@
+"""Proofs by watching every wave of the launch: what a mutant leaves out changed nothing whenever it ran.
+
+An initialisation whose register held that value in all active lanes already, or in no lane is read before it is
+written again; a bound that cut off no lane. A sanitizer has nothing to find there, and outputs cannot differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from compiled_job import Job
+from kernel_run import Binary, run
+from mutants import Mutant
+
+from zinc_rt.isa import decode_stream
+from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.effects import effects
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.operand import Kind
+from zinc_rt.isa.target import Target
+from zinc_rt.sim.shader.emit.trace import TracedStep
+
+MOST_WAVES = 64
+
+
+def unchanged(one: Binary, job: Job, mutant: Mutant, waves: int) -> str:
+    """The proof in words; "" where there is none."""
+    if mutant.kind not in ("initialisation", "bound") or waves > MOST_WAVES:
+        return ""
+    at = mutant.function.section.address + mutant.pc
+    traces = [run(one, job, trace=wave).steps for wave in range(waves)]
+    if not any(step.pc == at for steps in traces for step in steps):
+        return "no wave of the launch comes there"
+    if mutant.kind == "bound":
+        return "it cuts off no lane of any wave" if all(_no_lane_less(steps, at) for steps in traces) else ""
+    written = _original(one, mutant)
+    if all(_never_read(one, steps, at, written) for steps in traces):
+        return "no wave of the launch reads what it writes"
+    value, first = _constant(written), _first_ids(job, one.kernel.wave)
+    kept = [run(one, job, changed=mutant.changed, trace=wave).steps for wave in range(waves)]
+    name = written.operands[0].text
+    if value is not None and all(
+        _holds(steps, at, name, value, first[wave % len(first)] if name == "v0" else None)
+        for wave, steps in enumerate(kept)
+    ):
+        return "its register holds that already, whenever it runs"
+    return ""
+
+
+def _lanes(mask: int, wave: int) -> np.ndarray:
+    return np.array([mask >> lane & 1 for lane in range(wave)], bool)
+
+
+def _holds(steps: list[TracedStep], at: int, name: str, value: int, held: np.ndarray | None) -> bool:
+    for step in steps:
+        if step.pc == at and (held is None or not (held[_lanes(step.exec, len(held))] == value).all()):
+            return False
+        if step.name == name:
+            held = step.values
+    return True
+
+
+def _never_read(one: Binary, steps: list[TracedStep], at: int, written: Instruction) -> bool:
+    """Lane by lane; an instruction that may read other lanes than EXEC's reads all."""
+    target = Target(12, one.kernel.wave)
+    code = dict(control_flow(one.image.image, target, one.kernel.entry_at, running=True).instructions())
+    register = effects(written, target).writes
+    left = 0  # lanes that have its value
+    for pc, executed in itertools.groupby(steps, lambda step: step.pc):
+        mask = next(executed).exec
+        if pc == at:
+            left |= mask
+        elif pc in code:
+            touched = effects(code[pc], target)
+            own = (
+                code[pc].row.unit in ("valu", "vopd", "trans")
+                and not code[pc].dpp
+                and "lane" not in code[pc].mnemonic
+            )
+            if touched.reads & register and left & (mask if own else -1):
+                return False
+            if touched.writes & register and own:
+                left &= ~mask
+    return True
+
+
+def _lane_by_lane(instruction: Instruction) -> bool:
+    alone = not instruction.dpp and "lane" not in instruction.mnemonic
+    return instruction.row.unit in ("valu", "vopd", "trans") and alone
+
+
+def _no_lane_less(steps: list[TracedStep], at: int) -> bool:
+    return not any(one.pc == at != later.pc and later.exec != one.exec for one, later in itertools.pairwise(steps))
+
+
+def _first_ids(job: Job, wave: int) -> list[np.ndarray]:
+    """v0 of each wave of a workgroup as it begins: work-item ids, 10 bits an axis."""
+    x, y, z = job.threads if isinstance(job.threads, tuple) else (job.threads, 1, 1)
+    flat = np.arange(-(-x * y * z // wave) * wave)
+    return list((flat % x | flat // x % y << 10 | flat // (x * y) << 20).reshape(-1, wave))
+
+
+def _original(one: Binary, mutant: Mutant) -> Instruction:
+    ((at, content),) = mutant.changed.items()
+    code = one.image.image[at : at + len(content)]
+    instruction = next(iter(decode_stream(code, mutant.function.target))).instruction
+    assert instruction is not None
+    return instruction
+
+
+def _constant(written: Instruction) -> int | None:
+    """Of an integer operand; None: a float or a register."""
+    source = written.operands[1]
+    if source.kind in (Kind.INTEGER, Kind.LITERAL) and source.value is not None:
+        return int(source.value) & 0xFFFFFFFF
+    return None

@@ -1,0 +1,95 @@
+"""What becomes of each kernel and each mutant: the lint first, then a proof, then a run at level full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from compiled_cases import CASES as C_CASES
+from compiled_job import Job
+from equivalence import equivalent
+from kernel_run import Binary, Ran, binary, linted, run
+from mutants import Mutant, mutants
+from opencl_cases import CASES as OPENCL_CASES
+from unchanged import unchanged
+from variants import Variant, code_object
+
+CASES = {**C_CASES, **OPENCL_CASES}
+OUTCOMES = ("lint", "finding", "output", "stopped", "equivalent", "missed")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelVerdict:
+    """Of a kernel as compiled: findings that should not be there, outputs that are wrong."""
+
+    variant: Variant
+    lint: tuple[str, ...]
+    ran: Ran
+
+    @property
+    def clean(self) -> bool:
+        return not (self.lint or self.ran.findings or self.ran.wrong or self.ran.stopped)
+
+
+@dataclass(frozen=True, slots=True)
+class MutantVerdict:
+    """How a mutant was found (OUTCOMES), and the words of the finding or the proof."""
+
+    variant: Variant
+    mutant: Mutant
+    outcome: str
+    words: str
+
+
+def job_of(name: str) -> Job:
+    with np.errstate(all="ignore"):
+        return CASES[name](np.random.default_rng(sum(name.encode())))
+
+
+def judge_kernel(variant: Variant) -> KernelVerdict:
+    one = binary(code_object(variant))
+    said = tuple(f"{name} {finding.rule}: {finding.sentence()}" for name, finding in linted(one))
+    return KernelVerdict(variant, said, run(one, job_of(variant.name)))
+
+
+def judge_mutants(variant: Variant, each: int, *, runs: int) -> Iterator[MutantVerdict]:
+    """At most `each` mutants of every kind, spread over the code; those that neither lint nor proof decides are
+    run, at most `runs` of them."""
+    one = binary(code_object(variant))
+    by_kind: dict[str, list[Mutant]] = {}
+    for mutant in mutants(one):
+        by_kind.setdefault(mutant.kind, []).append(mutant)
+    for of_kind in by_kind.values():
+        for mutant in of_kind[:: -(-len(of_kind) // each)]:
+            verdict = decided_without_running(one, variant, mutant)
+            if verdict is None and runs:
+                runs -= 1
+                verdict = _by_running(one, variant, mutant)
+            if verdict is not None:
+                yield verdict
+
+
+def decided_without_running(one: Binary, variant: Variant, mutant: Mutant) -> MutantVerdict | None:
+    """The verdict of lint or proof; None where only a run can tell."""
+    said = linted(one, mutant.changed) if mutant.changed else []
+    if said:
+        return MutantVerdict(variant, mutant, "lint", said[0][1].sentence())
+    threads = job_of(variant.name).threads
+    count = math.prod(threads) if isinstance(threads, tuple) else threads
+    proof = equivalent(one, mutant, count)
+    return MutantVerdict(variant, mutant, "equivalent", proof) if proof else None
+
+
+def _by_running(one: Binary, variant: Variant, mutant: Mutant) -> MutantVerdict:
+    ran = run(one, job_of(variant.name), changed=mutant.changed, lds_bytes=mutant.lds_bytes)
+    for outcome, words in (
+        ("finding", ran.findings),
+        ("stopped", [ran.stopped] if ran.stopped else []),
+        ("output", ran.wrong),
+    ):
+        if words:
+            return MutantVerdict(variant, mutant, outcome, words[0])
+    proof = unchanged(one, job_of(variant.name), mutant, ran.waves)
+    return MutantVerdict(variant, mutant, "equivalent" if proof else "missed", proof)

@@ -1,0 +1,88 @@
+"""Which of a kernel's arguments an access's address comes from, whatever path led there.
+
+Registers are followed through arithmetic: a result comes from all that it was computed from. What memory holds may
+point anywhere (UNKNOWN). Two accesses with no argument in common touch different buffers, as the caller gave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zinc_rt.isa.effects import VGPR
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.finding import Subject
+from zinc_rt.isa.operand import Kind
+
+UNKNOWN = None
+Origin = frozenset[int | None]
+_NONE: Origin = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """`offsets`: bytes of the kernarg segment at which addresses of buffers lie; its own address is in the pair of
+    SGPRs that begins at `base`."""
+
+    base: int
+    offsets: frozenset[int]
+
+
+class Origins:
+    """The arguments, by offset, that each register's value may come from."""
+
+    def __init__(self, subject: Subject, pointers: Pointers) -> None:
+        self._subject, self._pointers = subject, pointers
+        self._found: dict[int, Origin] = {}
+        changed = True
+        while changed:
+            changed = False
+            for pc, instruction in subject.at.items():
+                for register, values in self._made(pc, instruction):
+                    before = self._found.get(register, _NONE)
+                    if not values <= before:
+                        self._found[register], changed = before | values, True
+
+    def of(self, pc: int) -> Origin:
+        """Those of the address of the access at `pc`; UNKNOWN among them where it comes from none."""
+        values = _NONE
+        for operand in self._subject.at[pc].operands:
+            if operand.kind in (Kind.VGPR, Kind.SGPR):
+                base = operand.index + (VGPR if operand.kind is Kind.VGPR else 0)
+                for register in range(base, base + operand.width):
+                    values |= self._found.get(register, _NONE)
+        return values or frozenset([UNKNOWN])
+
+    def _made(self, pc: int, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
+        effects, row = self._subject.effects[pc], instruction.row
+        if row.pipe == "smem":
+            yield from self._loaded(instruction)
+            return
+        values = _NONE
+        if row.pipe in ("vmem", "lds"):
+            wide = row.access_bytes >= 8 or instruction.encoding == "SCRATCH" or row.pipe == "lds"
+            values = frozenset([UNKNOWN]) if wide else _NONE  # four bytes of memory are no address
+        else:
+            for register in _registers(effects.reads):
+                values |= self._found.get(register, _NONE)
+        for register in _registers(effects.writes):
+            yield register, values
+
+    def _loaded(self, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
+        """A scalar load: of the arguments, or of memory."""
+        if not instruction.operands or instruction.operands[0].kind is not Kind.SGPR:
+            return
+        result, base, offset = instruction.operands[0], instruction.operands[1], instruction.operands[-1].value
+        ours = base.kind is Kind.SGPR and base.index == self._pointers.base and isinstance(offset, int)
+        for number in range(result.width):
+            if ours and isinstance(offset, int):
+                yield result.index + number, frozenset({offset + 4 * number & ~7} & self._pointers.offsets)
+            else:
+                yield result.index + number, frozenset([UNKNOWN])
+
+
+def _registers(whole: int) -> Iterator[int]:
+    while whole:
+        low = whole & -whole
+        yield low.bit_length() - 1
+        whole ^= low

@@ -1,0 +1,68 @@
+"""Helper functions that kernels of quick code share: compiled once, in memory and on disk.
+
+Without them most of what a small kernel's compilation costs would be its helpers, the same ones every time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+
+from zinc_rt.object_cache import ObjectCache
+from zinc_rt.sim.shader.emit.helpers import SharedHelpers
+from zinc_rt.sim.shader.layout import Checks
+from zinc_rt.sim.shader.run.compile import Loaded, compile_quickly, host_cpu
+from zinc_rt.sim.shader.run.payload import packed, unpacked
+from zinc_rt.sim.shader.run.sources import own_sources
+
+_loaded: dict[str, Loaded] = {}  # of this process, whichever cache they came from: a key says all
+
+
+@dataclass(frozen=True, slots=True)
+class HelperLibrary:
+    """The helpers of kernels with `wave` lanes a wave and these checks."""
+
+    cache: ObjectCache
+    wave: int
+    checks: Checks
+
+    def shared(self) -> SharedHelpers:
+        """What a translation asks and gives its helpers to; see `add`."""
+        return SharedHelpers(self._known)
+
+    def add(self, written: SharedHelpers) -> None:
+        """Compile and keep those that a translation wrote. One is written after those that it calls."""
+        for name, (text, calls) in written.texts.items():
+            payload = packed({"calls": calls}, compile_quickly(text))
+            self._link(name, payload)
+            self.cache.store(self._key(name), payload)
+
+    def addresses(self, names: Iterable[str]) -> dict[str, int] | None:
+        """None: one of them is on disk no more."""
+        found = {}
+        for name in names:
+            library = _loaded.get(self._key(name))
+            if library is None:
+                payload = self.cache.load(self._key(name))
+                library = None if payload is None else self._link(name, payload)
+            if library is None:
+                return None
+            found[name] = library.at[name]
+        return found
+
+    def _known(self, name: str) -> bool:
+        return self.addresses([name]) is not None
+
+    def _link(self, name: str, payload: bytes) -> Loaded | None:
+        about, code = unpacked(payload)
+        called = self.addresses(about["calls"])
+        if called is None:
+            return None
+        made = _loaded[self._key(name)] = Loaded(code, [name], called)
+        return made
+
+    def _key(self, name: str) -> str:
+        parts = ["helper", name, self.wave, repr(self.checks), *astuple(host_cpu()), own_sources()]
+        return hashlib.sha256(json.dumps(parts, default=repr).encode()).hexdigest()

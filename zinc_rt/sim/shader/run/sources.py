@@ -1,0 +1,19 @@
+"""What the shader engine was when it compiled something."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+
+@functools.cache
+def own_sources() -> str:
+    """Digest of the shader engine and the instruction tables: other code compiles other kernels."""
+    digest = hashlib.sha256()
+    shader = Path(__file__).parent.parent
+    for folder in (shader, shader.parent.parent / "isa"):
+        for file in sorted(folder.rglob("*")):
+            if file.suffix in (".py", ".tsv") and file.is_file():
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
