@@ -159,10 +159,10 @@ def test_availability_rows(
 ) -> None:
     with render(*inject, linux=linux, chip=chip) as c:
         device = amdgpu.INFO_DEVICE.read(c.info(amdgpu.AMDGPU_INFO_DEV_INFO, 448))
-        register = c.info(amdgpu.AMDGPU_INFO_READ_MMR_REG, 4, dword_offset=0x263E, count=1)
-        assert int.from_bytes(register, "little") == 0x8200545  # GB_ADDR_CONFIG, as GET_TILE_CONFIG has it
+        register = c.info(0x15, 4, hw_ip_type=0x263E, hw_ip_instance=1)  # READ_MMR_REG: dword offset, count
+        assert int.from_bytes(register, "little") == c.gpu.chip.gb_addr_config  # as GET_TILE_CONFIG has it
         with pytest.raises(OSError):
-            c.info(amdgpu.AMDGPU_INFO_READ_MMR_REG, 4, dword_offset=0x263F, count=1)
+            c.info(0x15, 4, hw_ip_type=0x263F, hw_ip_instance=1)
         ip = amdgpu.INFO_HW_IP.read(c.info(amdgpu.AMDGPU_INFO_HW_IP_INFO, 40, hw_ip_type=1))
         assert (device["userq_ip_mask"], ip["userq_num_slots"]) == (mask, slots)
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create()) == number

@@ -174,7 +174,7 @@ def _count(call: IoctlCall, file: DrmFile) -> bytes:
 
 
 def _register(call: IoctlCall, file: DrmFile) -> bytes:
-    """One that drivers may read (soc21_read_register, soc24_read_register); libdrm asks for it as it opens a GPU."""
+    """One that drivers may read (soc21_read_register, soc24_read_register); libdrm asks as it opens a GPU."""
     if (call.arg["dword_offset"], call.arg["count"]) != (GB_ADDR_CONFIG, 1):
         raise OSError(errno.EFAULT, "of the registers that may be read only GB_ADDR_CONFIG is simulated")
     return _u32(file.gpu.chip.gb_addr_config)

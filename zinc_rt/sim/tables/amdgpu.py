@@ -111,7 +111,8 @@ INFO = struct(
     """return_pointer u64 0; return_size u32 8; query u32 12; hw_ip_type=query_hw_ip.type u32 16;
     hw_ip_instance=query_hw_ip.ip_instance u32 20; query_fw.fw_type u32 16;
     fw_ip_instance=query_fw.ip_instance u32 20; fw_index=query_fw.index u32 24; fw_pad=query_fw._pad u32 28;
-    read_mmr_reg.dword_offset u32 16; read_mmr_reg.count u32 20; read_mmr_reg.instance u32 24; read_mmr_reg.flags u32 28""",
+    dword_offset=read_mmr_reg.dword_offset u32 16; count=read_mmr_reg.count u32 20;
+    instance=read_mmr_reg.instance u32 24; register_flags=read_mmr_reg.flags u32 28""",
     Array("return_pointer", "return_size", 1, "both"),
 )
 INFO_FIRMWARE = struct("drm_amdgpu_info_firmware", 8, "ver u32 0; feature u32 4")
