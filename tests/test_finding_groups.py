@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from zinc_rt.finding_groups import grouped
+from io import StringIO
+
+from zinc_rt.commands.sim import SHOWN_OF_RULE, show
+from zinc_rt.finding_groups import grouped, times_of_rules
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, Severity
 
 
@@ -30,3 +33,16 @@ def test_hazards_are_alike_but_for_their_numbers() -> None:
 
 def test_nothing_is_no_group() -> None:
     assert grouped([]) == ()
+
+
+def test_a_program_of_many_kernels_is_told_the_first_places_of_each_rule() -> None:
+    found = grouped(
+        [told("sgpr-read", f"sgpr-read at pc {pc:#x}", pc) for pc in range(0, 2000, 4) for _ in range(3)]
+    )
+    out = StringIO()
+    show(found + grouped([told("missing-barrier", "dispatch 3")]), out)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == SHOWN_OF_RULE + 2
+    assert lines[0].startswith("zinc-rt sim: 3 x sgpr-read: sgpr-read at pc 0x0")
+    assert lines[-1] == f"zinc-rt sim: {3 * 492} x sgpr-read more, in 492 other places; --json F has them all"
+    assert times_of_rules(found) == {"sgpr-read": 1500}

@@ -56,6 +56,14 @@ def grouped(findings: Iterable[Told]) -> tuple[FindingGroup, ...]:
     return tuple(_group(all_) for all_ in found.values())
 
 
+def times_of_rules(groups: Iterable[FindingGroup]) -> dict[str, int]:
+    """How often each rule was met, in the order of `groups`."""
+    found: dict[str, int] = {}
+    for each in groups:
+        found[each.rule] = found.get(each.rule, 0) + each.count
+    return found
+
+
 def _group(findings: list[Told]) -> FindingGroup:
     first, place = findings[0], findings[0].place
     more = [_MORE.search(each.sentence) for each in findings]

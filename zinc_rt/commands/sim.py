@@ -38,7 +38,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
 
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
-    from zinc_rt.finding_groups import grouped
+    from zinc_rt.finding_groups import grouped, times_of_rules
     from zinc_rt.report import Report, Result
     from zinc_rt.sim.machine_options import MachineOptions
     from zinc_rt.sim.serve.client import SimClient
@@ -57,17 +57,35 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
         found = grouped(client.findings())
         report.device = {"simulated": True, **client.device}
         report.details = {"exit_code": code, "findings": [asdict(each) for each in found], "dmesg": client.dmesg()}
-        reason = "; ".join(f"{each.count} x {each.rule}" for each in found)
+        reason = "; ".join(f"{count} x {rule}" for rule, count in times_of_rules(found).items())
         report.results.append(Result(words[0], "program", "fail" if code else "pass", reason=reason))
-        _show(found, sys.stderr)
+        show(found, sys.stderr)
         finish(report, arguments)
         return code
     finally:
         client.close_all()
 
 
-def _show(found: tuple[FindingGroup, ...], out: TextIO) -> None:
-    terminal.show(*[f"zinc-rt sim: {each.count} x {each.rule}: {each.first}" for each in found], out=out)
+SHOWN_OF_RULE = 8  # places
+
+
+def show(found: tuple[FindingGroup, ...], out: TextIO) -> None:
+    """The first places of each rule, in the order in which the device met them; of the others, how many."""
+    from zinc_rt.finding_groups import times_of_rules
+
+    left: dict[str, list[FindingGroup]] = {}
+    for each in found:
+        of_rule = left.setdefault(each.rule, [])
+        of_rule.append(each)
+        if len(of_rule) <= SHOWN_OF_RULE:
+            terminal.show(f"zinc-rt sim: {each.count} x {each.rule}: {each.first}", out=out)
+    for rule, groups in left.items():
+        more = groups[SHOWN_OF_RULE:]
+        if more:
+            times = times_of_rules(more)[rule]
+            terminal.show(
+                f"zinc-rt sim: {times} x {rule} more, in {len(more)} other places; --json F has them all", out=out
+            )
 
 
 main = Command("sim", parser, _body, before_another=("--",))
