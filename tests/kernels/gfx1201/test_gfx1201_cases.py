@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -36,11 +37,11 @@ def test_the_last_bit_of_reciprocals_and_roots_does_not_show(by: int, slow_count
     users = inexact_instructions().keys()
     wanted = (slow_counts(0, 1) and users) or {"rms_norm", "swiglu", "softcap"}
     seen: set[str] = set()
-    for family in FAMILIES:
-        taken = [plan for plan in plans(cases(family), KERNELS, ORDERING) if wanted & set(plan.kernels)]
+    for family, ordering in itertools.product(FAMILIES, (ORDERING, f"{ORDERING}-q8")):
+        taken = [plan for plan in plans(cases(family), KERNELS, ordering) if wanted & set(plan.kernels)]
         for plan in thinned(taken, slow_counts(1, ALL)):
-            device = EngineDevice(level="off", perturb=every_result(by))
-            check(plan.case.op, *plan.case.operands(), capacity=plan.case.room, device=device, **plan.case.attrs)
+            case, device = plan.case, EngineDevice(level="off", perturb=every_result(by))
+            check(case.op, *case.operands(), capacity=case.room, device=device, ordering=ordering, **case.attrs)
             seen |= users & set(plan.kernels)
     print(f"{len(seen)} of {len(users)} kernels with such instructions: {', '.join(sorted(seen))}")
     assert wanted <= seen
