@@ -118,23 +118,28 @@ def test_a_hang_report_says_where_waves_stand(tmp_path: Path) -> None:
     """Only a simulated device can: the loop, what leaves it, the registers of its condition."""
     driver = SimDriver(time_scale=0.01)
     try:
-        backend = open_t1(driver, AmdOptions(hang_folder=tmp_path, timeout_seconds=0.5, debug=False))
+        backend = open_t1(driver, AmdOptions(hang_folder=tmp_path, timeout_seconds=2.0, debug=False))
         code = backend.alloc(4096, "device_local", "code")
         assert code.gpu_va is not None
         words = (0xBF068002, 0xBFA1FFFE, 0xBFB00000)  # s_cmp_eq_u32 s2, 0; s_cbranch_scc0 back; s_endpgm
         backend._put(code.gpu_va, np.frombuffer(b"".join(word.to_bytes(4, "little") for word in words), np.uint8))
-        launch = PacketList(
-            (
-                SetShReg(Sh.PGM_LO, (code.gpu_va >> 8 & 0xFFFFFFFF, code.gpu_va >> 40)),
+
+        program = code.gpu_va >> 8
+
+        def launch(s2: int) -> PacketList:
+            packets = (
+                SetShReg(Sh.PGM_LO, (program & 0xFFFFFFFF, program >> 32)),
                 SetShReg(Sh.PGM_RSRC1, (0xF0 << 12 | 3, 3 << 1)),
                 SetShReg(Sh.START_X, (0, 0, 0, 32, 1, 1)),
-                SetShReg(Sh.USER_DATA_0, (0, 0, 77)),
+                SetShReg(Sh.USER_DATA_0, (0, 0, s2)),
                 DispatchDirect(2, 1, 1, 0x8005),
-            ),
-            "endless",
-        )
+            )
+            return PacketList(packets, "endless" if s2 else "ends")
+
+        stream = Stream("main")
+        backend.submit(backend.build(launch(0), {}), stream).wait(20.0)  # compiled: the next begins at once
         with pytest.raises(Hang) as caught:
-            backend.submit(backend.build(launch, {}), Stream("main")).wait(0.5)
+            backend.submit(backend.build(launch(77), {}), stream).wait(2.0)
         [told] = caught.value.report.waves
         assert "pc 0x0 `s_cmp_eq_u32 s2, 0`" in told and "that depends on s2 = 0x4d" in told
         assert "1 more wave there" in told

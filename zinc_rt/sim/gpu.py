@@ -22,7 +22,7 @@ from zinc_rt.sim.stores import StoreSeen
 GPU_COUNTER_HZ = 100_000_000
 PREEMPT_SECONDS = 9.0  # amdkfd's default for taking a queue off the hardware
 RESET_SECONDS = 1.0
-TELL_SECONDS = 0.5  # for findings that were asked for to come
+TELL_SECONDS = 5.0  # at most, for findings that were asked for to come
 SMALL_BAR_BYTES = 256 << 20
 GTT_BYTES = 64 << 30
 DOORBELL_SLICE_BYTES = 8192  # of one process, gfx9 and later: 1024 doorbells
@@ -198,7 +198,7 @@ class SimGpu:
         before, deadline = len(self.findings), time.monotonic() + TELL_SECONDS
         if engine is not None and hasattr(engine, "tell_unfinished") and engine.tell_unfinished():
             while len(self.findings) == before and time.monotonic() < deadline:
-                time.sleep(TELL_SECONDS / 100)  # the command processor delivers them at the end of its own turn
+                time.sleep(0.005)  # the command processor delivers them at the end of its own turn
 
     def profile(self) -> list[Any]:
         """Counters of every kernel that ran here (sim.shader.run.profile.KernelCounters), the longest first."""

@@ -149,6 +149,7 @@ class GfxEngine:
         self._forgets = False
         self._serials = itertools.count(1)
         self._asked = 0  # how often it was asked where waves are
+        self._beginning: ShaderDispatch | None = None  # its kernel may be compiled: seconds
         self._watchpoints: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
         self._watchpoint_hits: WeakKeyDictionary[AddressSpace, list[StoreSeen]] = WeakKeyDictionary()
 
@@ -157,13 +158,16 @@ class GfxEngine:
     def run(self, dispatch: ShaderDispatch) -> Accesses | None:
         under_way = self._under_way.get(dispatch)
         if under_way is None:
+            asked, self._beginning = self._asked, dispatch
             try:
                 under_way = self._begin(dispatch)
+                under_way.answered = asked  # who asks while it begins is answered too
+                self._under_way[dispatch] = under_way
             except Refused as refused:
                 dispatch.report(refused.rule, f"{dispatch.label}: {refused}")
                 return NOTHING
-            under_way.answered = self._asked
-            self._under_way[dispatch] = under_way
+            finally:
+                self._beginning = None
         elif not under_way.dead:
             under_way.table = self._memory(dispatch.space).ranges.table()
             under_way.run.use_table(under_way.table)
@@ -261,8 +265,9 @@ class GfxEngine:
         self._asked += 1
         deadline = time.monotonic() + TELL_SECONDS
         while time.monotonic() < deadline:
+            begins = self._beginning is not None  # read before what is under way, which it joins
             running = [each for each in list(self._under_way.values()) if not each.dead]
-            if all(each.answered == self._asked for each in running):
+            if not begins and all(each.answered == self._asked for each in running):
                 return bool(running)
             time.sleep(SLICE_SECONDS / 4)
         return False
