@@ -38,6 +38,9 @@ class IdleCp:
     def attach(self, queue: HardwareQueue) -> None:
         self.attached.append(queue)
 
+    def settle(self) -> None:
+        pass
+
     def detach(self, queue: HardwareQueue, timeout_seconds: float) -> bool:
         self.attached = [each for each in self.attached if each is not queue]
         return not self.stuck

@@ -41,6 +41,9 @@ class CommandProcessor(Protocol):
 
     def ring(self, queue: HardwareQueue, value: int) -> None: ...
 
+    def settle(self) -> None:
+        """Until what it found so far is told to the driver side; at most a second."""
+
     def close(self) -> None: ...
 
 
@@ -185,6 +188,11 @@ class SimGpu:
         return (
             list(engine.watchpoint_hits(vm)) if engine is not None and hasattr(engine, "watchpoint_hits") else []
         )
+
+    def settle(self) -> None:
+        """Findings about what a host can see the end of are in `findings` afterwards."""
+        if self._cp is not None:
+            self._cp.settle()
 
     def tell_again(self) -> None:
         """What was told of kernels is told once more where it is found once more."""

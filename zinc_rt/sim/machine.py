@@ -122,6 +122,8 @@ class SimMachine:
 
     @property
     def findings(self) -> list[DeviceFinding]:
+        for gpu in self.gpus:
+            gpu.settle()
         return [finding for gpu in self.gpus for finding in gpu.findings]
 
     # --- processes and files ---

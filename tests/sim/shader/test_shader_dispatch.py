@@ -111,6 +111,23 @@ def test_an_uninitialised_register_is_a_finding_once_however_often_it_is_run() -
         assert "v7" in owner.findings[0].sentence
 
 
+def test_what_was_found_is_told_to_who_saw_the_fence_however_slow_its_delivery(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with machine(sanitizer="fast") as owner, stage(owner) as s:
+        messages = owner.gpus[0].cp.device.messages
+        deliver = messages.deliver
+
+        def slowly() -> None:
+            if len(messages):
+                time.sleep(0.1)
+            deliver()
+
+        monkeypatch.setattr(messages, "deliver", slowly)
+        s.run(s.load(code("7e040d07 bfb00000 ; v_cvt_f32_u32 v2, v7")))
+        assert [each.rule for each in owner.findings] == ["uninitialised-vgpr"]
+
+
 def test_a_register_beyond_the_allocation_is_a_finding() -> None:
     uses_v40 = code("7e500280 bfb00000 ; v_mov_b32 v40, 0")
     with machine(sanitizer="fast") as owner, stage(owner) as s:

@@ -32,6 +32,7 @@ from zinc_rt.sim.shader_engine import NoShaderEngine, ShaderEngine
 SPIN_SECONDS = 200e-6  # looking for doorbells after the last activity, before sleeping (design §5)
 SLEEP_SECONDS = 1e-3
 WAIT_SLEEP_SECONDS = 50e-6  # between looks at memory that a queue waits for, growing to SLEEP_SECONDS
+SETTLE_SECONDS = 1.0  # at most, for messages to be delivered
 HARDWARE_QUEUES = 8  # compute slots MES schedules on with amdgpu.user_queue=2 on gfx12 (userq.md §3)
 
 CHANNELS: dict[QueueKind, Callable[[HardwareQueue, DeviceState, int], Channel]] = {
@@ -181,6 +182,16 @@ class CommandProcessor:
         self._rung.set()
         if thread is not threading.current_thread():
             thread.join()
+
+    def settle(self) -> None:
+        """Until all is delivered that had been said when this was called: a fence in memory is seen before what
+        was found on the way to it. Waits for the thread of `start` only, and not for ever."""
+        if self._thread in (None, threading.current_thread()):
+            return
+        messages, deadline = self.device.messages, time.monotonic() + SETTLE_SECONDS
+        posted = messages.posted
+        while messages.delivered < posted and not self._closing and time.monotonic() < deadline:
+            time.sleep(WAIT_SLEEP_SECONDS)
 
     def _round(self, budget: int = 1 << 30) -> int:
         total = 0

@@ -14,27 +14,32 @@ class KmdMessages:
     def __init__(self, kmd: Kmd) -> None:
         self.kmd = kmd
         self._messages: deque[Callable[[], None]] = deque()
+        self.posted = self.delivered = 0
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
-        self._messages.append(lambda: self.kmd.interrupt(queue, context_id))
+        self._post(lambda: self.kmd.interrupt(queue, context_id))
 
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
-        self._messages.append(lambda: self.kmd.vm_fault(queue, fault))
+        self._post(lambda: self.kmd.vm_fault(queue, fault))
 
     def hung(self, queue: HardwareQueue) -> None:
-        self._messages.append(lambda: self.kmd.hung(queue))
+        self._post(lambda: self.kmd.hung(queue))
 
     def queue_exception(self, queue: HardwareQueue, code: int) -> None:
-        self._messages.append(lambda: self.kmd.queue_exception(queue, code))
+        self._post(lambda: self.kmd.queue_exception(queue, code))
 
     def finding(self, finding: DeviceFinding) -> None:
-        self._messages.append(lambda: self.kmd.finding(finding))
+        self._post(lambda: self.kmd.finding(finding))
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
-        self._messages.append(lambda: self.kmd.fence_signal(queue, position_dw))
+        self._post(lambda: self.kmd.fence_signal(queue, position_dw))
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    def _post(self, message: Callable[[], None]) -> None:
+        self._messages.append(message)
+        self.posted += 1
 
     def deliver(self) -> None:
         while self._messages:
@@ -42,4 +47,7 @@ class KmdMessages:
                 message = self._messages.popleft()
             except IndexError:  # another thread took the last one
                 return
-            message()
+            try:
+                message()
+            finally:
+                self.delivered += 1
