@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
 
 def write_report(path: Path, results: list[ClientResult]) -> None:
     """As every command's, for the night's judge."""
-    from zinc_rt.report import Report, Result, to_json, write_text
+    from zinc_rt.cli.report import Report, Result, to_json, write_text
 
     report = Report("clients", details={"clients": [asdict(result) for result in results]})
     for result in results:
@@ -148,7 +148,7 @@ def server() -> Iterator[tuple[str, Path]]:
 
 def native_tier() -> str:
     """t_cpu_native where there is a C compiler for it, else the oracle."""
-    from zinc_rt.devices import choose_tier
+    from zinc_rt.engine.devices import choose_tier
     from zinc_rt.errors import ZincError
 
     try:

@@ -20,7 +20,7 @@ sys.path[:0] = [str(TESTS / "sim" / "shader"), str(TESTS)]
 import random_programs  # noqa: E402
 from vector_programs import INPUTS, OUTPUTS, read  # noqa: E402
 
-from zinc_rt.devices import linux_driver  # noqa: E402
+from zinc_rt.engine.devices import linux_driver  # noqa: E402
 from zinc_rt.kmd.discover import find_gpus  # noqa: E402
 from zinc_rt.kmd.kfd import KfdProcess  # noqa: E402
 from zinc_rt.launching.code_object import CodeImage, CodeKernel  # noqa: E402

@@ -107,7 +107,7 @@ def named(models: list[Path]) -> tuple[Path, ...]:
 
 
 def no_gpu() -> bool:
-    from zinc_rt.devices import amd_gpus
+    from zinc_rt.engine.devices import amd_gpus
 
     return not amd_gpus()
 

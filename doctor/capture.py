@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from zinc_rt import __version__
 from zinc_rt.doctor.gather import gather
 from zinc_rt.doctor.reading import members, read_bounded
 from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.version import __version__
 
 SCHEMA = "zinc-rt-capture/1"
 INDEX = "capture.json"

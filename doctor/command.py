@@ -6,17 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zinc_rt import terminal
-from zinc_rt.arguments import Parser
-from zinc_rt.cli import Command
-from zinc_rt.commands.output import add_json, begin, output_stream
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, output_stream
 from zinc_rt.errors import OutputError, UsageError
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser
 
 if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report
     from zinc_rt.doctor.capture import MachineCapture
     from zinc_rt.doctor.diagnose import Diagnosis
     from zinc_rt.doctor.machine import InspectedGpu
-    from zinc_rt.report import Report
 
 EPILOG = """\
 Reads only: nothing runs on the GPU, no queue is opened, a GPU that sleeps is not woken, no root is needed. What
@@ -54,10 +54,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import to_json, write_text
     from zinc_rt.doctor.diagnose import diagnose
     from zinc_rt.doctor.show import text
-    from zinc_rt.files import check_writable
-    from zinc_rt.report import to_json, write_text
+    from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
     _check(arguments)
@@ -119,7 +119,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
     """A result each finding: broken is a failure, the rest ran and is told of; no GPU is a skip."""
     from dataclasses import asdict
 
-    from zinc_rt.report import Report, Result, Status
+    from zinc_rt.cli.report import Report, Result, Status
 
     machine = diagnosis.machine
     report = begin(Report("doctor"), arguments)

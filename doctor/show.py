@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from zinc_rt.commands.output import printable
+from zinc_rt.cli.output import printable
 from zinc_rt.doctor.diagnose import Diagnosis
 from zinc_rt.doctor.finding import DoctorFinding
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine

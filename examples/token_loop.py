@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.commands.options import token_list
-from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.cli.options import token_list
 from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.errors import ZincError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf

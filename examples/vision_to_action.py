@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer, Graph, Plan, Stream
 from zinc_rt.ir import graph as ir

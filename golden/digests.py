@@ -8,9 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from zinc_rt.validate.capture import CapturedRun
-from zinc_rt.validate.check_result import CheckResult, ReportFigures
-from zinc_rt.validate.checks import CheckedPair
+from zinc_rt.golden.capture import CapturedRun
 
 DIGITS = 32  # of SHA-256: 128 bits
 
@@ -29,22 +27,3 @@ def run_digests(run: CapturedRun, prompt_tokens: int) -> dict[str, str]:
     """Of every value of a run's prompt in the graph's order, then of its logits."""
     logits = {"logits": run.logits[:prompt_tokens], "greedy_logits": run.logits[prompt_tokens:]}
     return array_digests({**run.values, **logits})
-
-
-def digests_check(
-    subject: CheckedPair, got: Mapping[str, str], want: Mapping[str, str], name: str = "digests"
-) -> CheckResult:
-    """Digests of arrays that must be equal to the bit; the first of `got` that is another is named."""
-    known = [label for label in got if label in want]
-    if not known:
-        return subject.skip(name, "digests", "no array that both have digests of")
-    wrong = [label for label in known if got[label] != want[label]]
-    return subject.result(
-        name,
-        "digests",
-        passed=not wrong,
-        measure=ReportFigures(compared=len(known), differ=wrong),
-        limit=ReportFigures(differ=0),
-        first_bad={"node": wrong[0]} if wrong else {},
-        cause=f"{len(wrong)} of {len(known)} digests differ, first {wrong[0]}" if wrong else "",
-    )

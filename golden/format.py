@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.errors import InputError
-from zinc_rt.files import write_whole
+from zinc_rt.host.files import write_whole
 
 FORMAT = 1
 _AGAIN = "fetch it again, or make it: zinc-rt golden make --help"

@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt import __version__
 from zinc_rt.backends.base import Device
-from zinc_rt.code_version import code_version
-from zinc_rt.command_observer import CommandObserver
-from zinc_rt.devices import ORACLE, Choice, open_backend
-from zinc_rt.engine import Engine, default_ctx
+from zinc_rt.cli.observer import CommandObserver
+from zinc_rt.engine.devices import ORACLE, Choice, open_backend
+from zinc_rt.engine.engine import Engine, default_ctx
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.digests import run_digests
 from zinc_rt.golden.format import OURS, write_golden
+from zinc_rt.host.settings import Settings
+from zinc_rt.host.version import __version__, code_version
 from zinc_rt.model.gguf import GGUFFile, digest
-from zinc_rt.settings import Settings
 
 ALWAYS = ("l_out-*", "ffn_moe_topk-*", "result_norm")
 
@@ -46,7 +45,7 @@ def make_golden(
     `nodes`: labels, with wildcards, of further values to keep. `digests`: keep digests of all values, and of the
     values themselves the logits after the prompt alone. UsageError: prompt and steps do not fit.
     """
-    from zinc_rt.validate.capture import Selection, capture
+    from zinc_rt.golden.capture import Selection, capture
 
     settings = settings or Settings()
     ctx = default_ctx(gguf, ctx)

@@ -21,8 +21,9 @@ from typing import Any
 import psutil
 
 from zinc_rt.backends import registry
-from zinc_rt.devices import choose_tier, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.cli.report import Result, Status
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import NothingRan, ZincError
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.model.gguf import GGUFFile, read_gguf
@@ -30,7 +31,6 @@ from zinc_rt.perf.native.llama_cpp import SETTINGS, LlamaCpp
 from zinc_rt.perf.native.memory import engine_memory
 from zinc_rt.perf.native.paired import LOAD_BESIDE_US, Conditions, blocked, paired
 from zinc_rt.perf.structure.lab import prompt_of
-from zinc_rt.report import Result, Status
 
 C1, Q8 = "canonical-1", "canonical-1-q8"
 CTX = 512

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.resident import Resident
+from zinc_rt.engine.runner import StepBlock
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Stream
 from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records
 from zinc_rt.model.sample_graph import LOGITS, SampleForm, sample_graph
-from zinc_rt.resident import Resident
-from zinc_rt.runner import StepBlock
 
 VOCAB, SLOTS = 151_936, 16
 WANTS: dict[str, dict[str, float]] = {

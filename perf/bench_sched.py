@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 from zinc_rt.perf.plain_batcher import PlainBatcher, PlainSequence
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger

@@ -27,13 +27,13 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
-from zinc_rt.commands.serve import SWITCH_SECONDS
-from zinc_rt.devices import choose_tier
+from zinc_rt.cli.serve import SWITCH_SECONDS
+from zinc_rt.engine.devices import choose_tier
 from zinc_rt.errors import ZincError
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.state import StepTimes
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.app import app

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.gfx1201.table import load, names
-from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop

@@ -17,8 +17,9 @@ import pytest
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device
-from zinc_rt.code_version import planning_version
-from zinc_rt.graph_store import GraphStore, StoredGraphs
+from zinc_rt.engine.graph_store import GraphStore, StoredGraphs
+from zinc_rt.engine.resident import Resident
+from zinc_rt.host.version import planning_version
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.verify import verify
@@ -28,7 +29,6 @@ from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
-from zinc_rt.resident import Resident
 
 LIMITS = SequenceLimits(ctx=4096)
 PROGRAMS: tuple[tuple[Stage, tuple[int, ...]], ...] = (("decode", (1, 1, 1)), ("prefill", (512, 1, 1)))

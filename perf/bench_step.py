@@ -20,14 +20,14 @@ import pytest
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device, Submissions
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.runner import Runner
 from zinc_rt.exec import Buffer, Fence, Stream
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.runner import Runner
 
 LIMIT_US = {1: 25.0, 64: 60.0}
 # Engine.step at commit 567be3d with the same kind of backend, nine writes a step; 2 cores of an AMD EPYC. By

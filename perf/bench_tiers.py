@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.devices import SANITIZERS, available_cores, choose_tier, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import SANITIZERS, choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.host.machine import available_cores
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.devices import ORACLE
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import ORACLE
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from zinc_rt.backends import registry
-from zinc_rt.backends.spec import available_cores
 from zinc_rt.backends.vulkan.backend import VulkanBackend
 from zinc_rt.backends.vulkan.executable import VulkanExecutable
-from zinc_rt.devices import Choice, choose_tier, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import Choice, choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Stream
+from zinc_rt.host.machine import available_cores
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.perf.synthetic import cached
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.host.terminal import Table, markdown
 from zinc_rt.perf.machine import machine
-from zinc_rt.terminal import Table, markdown
 
 FOLDER = Path(__file__).resolve().parent
 HEADERS = ("benchmark", "median", "spread", "rounds", "ratio", "limit", "", "peer or note")

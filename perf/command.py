@@ -6,9 +6,9 @@ import argparse
 import sys
 from importlib import import_module
 
-from zinc_rt.arguments import Parser
-from zinc_rt.cli import Command
-from zinc_rt.commands.output import add_json
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json
+from zinc_rt.host.arguments import Parser
 
 # each a folder with a command.py that has HELP, EXAMPLES, `add_options` and `run`
 ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report")

@@ -25,7 +25,7 @@ GPU_SENSORS: Mapping[str, tuple[tuple[str, ...], float]] = {
 
 def machine(sysfs: Path = SYSFS) -> dict[str, Any]:
     """The host, for the record. What cannot be told is left out."""
-    from zinc_rt.devices import available_cores
+    from zinc_rt.host.machine import available_cores
 
     found: dict[str, Any] = {
         "processor": _processor(),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from zinc_rt.arguments import Parser
-from zinc_rt.cli import Command
+from zinc_rt.cli.command import Command
+from zinc_rt.host.arguments import Parser
 
 EPILOG = """\
 examples:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.errors import UnsupportedError, ZincError, first_line
 from zinc_rt.exec import DeadlineMissed
-from zinc_rt.facts import table
+from zinc_rt.host.facts import table
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import ChildEnd
 from zinc_rt.probes.outcome import Failed, Outcome, Stuck
@@ -30,7 +30,7 @@ class Closeable(Protocol):
         """A simulated device's findings, and its kernel log."""
 
     def marks(self) -> list[str]:
-        """The marks of zinc_rt/facts.py that it came to."""
+        """The marks of zinc_rt/host/facts.py that it came to."""
 
     def __enter__(self) -> Self: ...
 

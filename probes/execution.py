@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zinc_rt import gpu_lock, terminal
-from zinc_rt.commands.output import begin
-from zinc_rt.commands.progress import stages
+from zinc_rt.cli.output import begin
+from zinc_rt.cli.progress import stages
+from zinc_rt.cli.report import Report
 from zinc_rt.errors import NothingRan, UsageError
-from zinc_rt.facts import leaned_on, told
+from zinc_rt.host import gpu_lock, terminal
+from zinc_rt.host.facts import leaned_on, told
 from zinc_rt.probes import combinations, registry
 from zinc_rt.probes.device import parse, require_amd_gpu
 from zinc_rt.probes.device_description import describe_device
@@ -27,11 +28,10 @@ from zinc_rt.probes.journal import Journal, default_path
 from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.learning import facts_file
 from zinc_rt.probes.outcome import T1, T2
-from zinc_rt.probes.output import bundle, passed, table
-from zinc_rt.probes.output.results import check_outputs, report_of, write_results
+from zinc_rt.probes.output import passed, table
+from zinc_rt.probes.output.results import bundle_writer, check_outputs, report_of, write_results
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
-from zinc_rt.report import Report
 
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
@@ -100,7 +100,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         report.details["assumptions"] = told(leaned_on(runner.marks))
     report.details["kernel_log"] = [*messages.lines(), *runner.log]
     report.details["kernel_log_missing"] = messages.missing
-    size_bytes = bundle.save(arguments.bundle, report, spec, runner.hangs) if arguments.bundle else 0
+    size_bytes = bundle_writer().save(arguments.bundle, report, spec, runner.hangs) if arguments.bundle else 0
     for result in report.results:
         if result.status == "fail" or (result.cause and result.status == "skip"):
             show("")

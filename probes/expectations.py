@@ -15,8 +15,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zinc_rt.cli.report import Result
 from zinc_rt.errors import InputError
-from zinc_rt.report import Result
 
 KINDS = ("fail", "flake", "skip")
 

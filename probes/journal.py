@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import OutputError
-from zinc_rt.files import state_folder
+from zinc_rt.host.files import state_folder
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KEPT_BYTES = 1 << 20

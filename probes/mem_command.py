@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from zinc_rt.arguments import Parser
-from zinc_rt.cli import Command
+from zinc_rt.cli.command import Command
+from zinc_rt.host.arguments import Parser
 from zinc_rt.probes.command import add_choice, add_hazard, add_results
 
 EPILOG = """\

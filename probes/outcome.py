@@ -59,7 +59,7 @@ class Outcome:
     report: str = ""  # the hang report, or a traceback
     hang: HangReport | None = None  # with the bytes of ring and IB, for --bundle
     log: tuple[str, ...] = ()  # what the kernel logged while this probe ran
-    marks: tuple[str, ...] = ()  # what a simulated device came to meanwhile: zinc_rt/facts.py
+    marks: tuple[str, ...] = ()  # what a simulated device came to meanwhile: zinc_rt/host/facts.py
 
     @property
     def text(self) -> str:

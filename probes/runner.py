@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.hang import HangReport
-from zinc_rt.facts import leaned_on
+from zinc_rt.cli.report import Result
+from zinc_rt.host.facts import leaned_on
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.endings import outcome_of, run_in
@@ -19,7 +20,6 @@ from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
 from zinc_rt.probes.outcome import HOST, T1, TIERS, Outcome
 from zinc_rt.probes.probe import Probe
-from zinc_rt.report import Result
 
 if TYPE_CHECKING:
     pass

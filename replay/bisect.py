@@ -18,19 +18,19 @@ import numpy as np
 
 from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.base import Finding
-from zinc_rt.devices import ORACLE, Choice
+from zinc_rt.engine.devices import ORACLE, Choice
+from zinc_rt.engine.resident import KEPT, Variant, port
 from zinc_rt.errors import first_line
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.bisect_result import BisectResult, FailingNode
-from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
 from zinc_rt.replay.run import chosen
-from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
-from zinc_rt.replay.weight_sources import sources_of
-from zinc_rt.resident import KEPT, Variant, port
 from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
+from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
+from zinc_rt.trace.weight_sources import sources_of
 
 FIRST = "is the first that differs"
 LEFT_BEHIND = ("activation", "output", *KEPT)

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.backends.amd.backend import AmdBackend
-from zinc_rt.devices import ORACLE, Choice
+from zinc_rt.engine.devices import ORACLE, Choice
+from zinc_rt.engine.resident import Variant
 from zinc_rt.errors import UsageError
 from zinc_rt.pm4.disassemble import disassemble
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
 from zinc_rt.replay.run import chosen
-from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
-from zinc_rt.replay.weight_sources import sources_of
-from zinc_rt.resident import Variant
 from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
+from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
+from zinc_rt.trace.weight_sources import sources_of
 
 OWN = ("staging",)  # the backend's, which no packet of a step names
 

@@ -6,20 +6,20 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import terminal
-from zinc_rt.arguments import Parser
-from zinc_rt.cli import Command
-from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, begin, finish, output_stream, simulated_note
-from zinc_rt.terminal import Column, Table
+from zinc_rt.cli import options
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, simulated_note
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser
+from zinc_rt.host.terminal import Column, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zinc_rt.devices import Choice
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.engine.devices import Choice
     from zinc_rt.replay.bisect_result import BisectResult
     from zinc_rt.replay.run import ReplayOutcome
-    from zinc_rt.report import Report, Result
 
 EXAMPLES = """\
 The log names buffers as the model does, so what one tier recorded runs on another. Weights come from the model
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.errors import UsageError
-    from zinc_rt.files import check_writable
+    from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
     if arguments.trace_lane and not arguments.bisect:
@@ -114,8 +114,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report, Result
     from zinc_rt.replay.diff import diff
-    from zinc_rt.report import Report, Result
 
     out = output_stream(arguments)
     found = diff(arguments.log, arguments.diff)
@@ -134,11 +134,11 @@ def _diff(arguments: argparse.Namespace) -> int:
 def _emit(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
+    from zinc_rt.cli.report import Report, Result
     from zinc_rt.errors import UsageError
-    from zinc_rt.files import check_writable
+    from zinc_rt.host.files import check_writable
     from zinc_rt.replay.repro_commands import emit_command, run_command
     from zinc_rt.replay.standalone import LIMITS, write_program
-    from zinc_rt.report import Report, Result
     from zinc_rt.trace.reader import LogReader
 
     path = Path(arguments.emit_repro)
@@ -189,9 +189,9 @@ def _emit(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from zinc_rt.replay.tape import read_tape, require_inputs
-    from zinc_rt.report import Report
+    from zinc_rt.cli.report import Report
     from zinc_rt.trace.reader import LogReader
+    from zinc_rt.trace.tape import read_tape, require_inputs
 
     with LogReader(arguments.log) as log:
         tape = read_tape(log)
@@ -223,7 +223,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
-    from zinc_rt.devices import ORACLE, choose_tier
+    from zinc_rt.engine.devices import ORACLE, choose_tier
 
     names = arguments.tiers.split(",") if arguments.tiers else [recorded]
     simulator = options.simulated_device(arguments)
@@ -247,7 +247,7 @@ OUTCOME: tuple[str | Column, ...] = (
 
 
 def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Report, steps: int) -> None:
-    from zinc_rt.commands.progress import progress
+    from zinc_rt.cli.progress import progress
     from zinc_rt.replay.run import replay
 
     out = output_stream(arguments)
@@ -282,8 +282,8 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
 
 
 def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcome) -> Result:
+    from zinc_rt.cli.report import Result
     from zinc_rt.replay.repro_commands import bisect_command
-    from zinc_rt.report import Result
 
     bad: dict[str, Any] = {}
     if outcome.differences:
@@ -321,10 +321,10 @@ def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcom
 
 
 def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report) -> None:
+    from zinc_rt.cli.report import Result
     from zinc_rt.replay.bisect import bisect
     from zinc_rt.replay.one_node_log import emit_repro
     from zinc_rt.replay.repro_commands import bisect_command
-    from zinc_rt.report import Result
 
     out = output_stream(arguments)
     for choice in choices:

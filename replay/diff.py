@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.replay.tape import RecordedStep, Tape, named_outputs, pieces_of, read_tape
-from zinc_rt.resident import NUMPY_DTYPES
+from zinc_rt.engine.resident import NUMPY_DTYPES
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.tape import RecordedStep, Tape, named_outputs, pieces_of, read_tape
 
 COMPARED = ("tier", "ordering", "ctx", "code", "version", "level", "delta_form", "settings")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zinc_rt.engine.resident import capacity_of
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.isa import Target, decode
@@ -19,10 +20,9 @@ from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
 from zinc_rt.mem.plan import size_bytes
-from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
-from zinc_rt.replay.weight_sources import sources_of
-from zinc_rt.resident import capacity_of
 from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.tape import RecordedStep, Tape, pieces_of, read_tape
+from zinc_rt.trace.weight_sources import sources_of
 
 if TYPE_CHECKING:
     from zinc_rt.sim.shader.emit.trace import TracedStep as Traced

@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from zinc_rt.devices import Choice
+from zinc_rt.engine.devices import Choice
+from zinc_rt.engine.resident import KEPT, capacity_of
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
@@ -18,13 +19,12 @@ from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.replay.bisect_result import BisectResult, FailingNode
-from zinc_rt.replay.rebuilt import Opener, sha256_of
-from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
-from zinc_rt.replay.weight_sources import Sources, sources_of
-from zinc_rt.resident import KEPT, capacity_of
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.rebuilt import Opener, sha256_of
 from zinc_rt.trace.recorder import COUNTS
+from zinc_rt.trace.tape import RecordedStep, Tape, pieces_of, read_tape
+from zinc_rt.trace.weight_sources import Sources, sources_of
 from zinc_rt.trace.weights import bytes_of
 from zinc_rt.trace.writer import LogWriter
 
@@ -159,7 +159,7 @@ Made by zinc-rt-replay --bisect --emit-repro: node.zlog holds the one node, its 
 from pathlib import Path
 
 from zinc_rt.replay.run import replay
-from zinc_rt.devices import choose_tier
+from zinc_rt.engine.devices import choose_tier
 
 
 def test_the_node_has_the_bits_of_the_oracle():

@@ -6,8 +6,8 @@ import argparse
 import shlex
 from pathlib import Path
 
-from zinc_rt.commands.options import order_words, simulated_name
-from zinc_rt.devices import Choice
+from zinc_rt.cli.options import order_words, simulated_name
+from zinc_rt.engine.devices import Choice
 
 
 def bisect_command(arguments: argparse.Namespace, choice: Choice) -> str:

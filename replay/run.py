@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zinc_rt.devices import Choice, choose_tier
+from zinc_rt.engine.devices import Choice, choose_tier
+from zinc_rt.engine.resident import Variant
 from zinc_rt.errors import UsageError
-from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
-from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
-from zinc_rt.replay.weight_sources import sources_of
-from zinc_rt.resident import Variant
 from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
+from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
+from zinc_rt.trace.weight_sources import sources_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,11 @@ def replay(
 ) -> ReplayOutcome:
     """Steps 0 to `until` (inclusive, default all) on a tier; outputs are compared from step `start` on.
 
-    `log_path`: also a recorder. `choice`: of zinc_rt.devices, or what opens a backend for an ordering; else `tier`
-    by its name, else the recorded one, simulated where there is no GPU for it. `model`: where the recorded model
-    lies now. `timeout_seconds`: of a step; None: by the device. Raises InputError for a log or a model file that
-    cannot be used, UnsupportedError for what the tier cannot run, and whatever a replay ends by.
+    `log_path`: also a recorder. `choice`: of zinc_rt.engine.devices, or what opens a backend for an ordering;
+    else `tier` by its name, else the recorded one, simulated where there is no GPU for it. `model`: where the
+    recorded model lies now. `timeout_seconds`: of a step; None: by the device. Raises InputError for a log or
+    a model file that cannot be used, UnsupportedError for what the tier cannot run, and whatever a replay ends
+    by.
     """
     with LogReader(log_path) as log:
         tape = read_tape(log)

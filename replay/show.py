@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from zinc_rt.commands.output import printable, readable_size
-from zinc_rt.replay.tape import Tape, read_tape
+from zinc_rt.cli.output import printable, readable_size
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.tape import Tape, read_tape
 
 
 def info(log: LogReader) -> Iterator[str]:

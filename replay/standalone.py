@@ -16,18 +16,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from zinc_rt import __version__
 from zinc_rt.backends.amd.ring import RELEASE_CACHES
 from zinc_rt.backends.amd.transfer import copies
-from zinc_rt.devices import Choice
+from zinc_rt.engine.devices import Choice
 from zinc_rt.errors import UsageError
-from zinc_rt.files import write_whole
+from zinc_rt.host.files import write_whole
+from zinc_rt.host.version import __version__
 from zinc_rt.pm4.disassemble import disassemble, lines
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import ReleaseMem
 from zinc_rt.replay.capture import StepCapture, capture
-from zinc_rt.replay.rebuilt import Opener
+from zinc_rt.trace.rebuilt import Opener
 
 STAGING_VA, FENCE_VA = 0x100_0000_0000, 0x180_0000_0000  # where no transport of ours puts anything
 PAGE_BYTES = 4096

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from zinc_rt.engine import Engine, Sequence, Tap
+from zinc_rt.engine.engine import Engine, Sequence, Tap
 from zinc_rt.ir.graph import Node
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9]  # fits the capacity of 16, and fills no tile

@@ -1,4 +1,4 @@
-"""The house keeps its shape: what pyproject lists is what there is, and rooms import only what they may."""
+"""The layout: pyproject lists the packages that exist, and each package imports only what its row allows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt import code_version
-from zinc_rt import rooms as rooms_of_the_package
-from zinc_rt.rooms import EVERYBODY, HARNESS, ROOMS, SUFFIXES
+from zinc_rt.host import packages as package_table
+from zinc_rt.host import version
+from zinc_rt.host.packages import EVERYWHERE, HARNESS, PACKAGES, SUFFIXES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -46,15 +46,15 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").exists() or path.is_dir()
 
 
-def rooms() -> list[str]:
-    """Folders, and files beside them."""
-    there = [path for path in (ROOT / "zinc_rt").iterdir() if not path.is_symlink()]
-    folders = {path.name for path in there if path.is_dir() and any(modules(path))}
-    return sorted(folders | {path.stem for path in there if path.suffix == ".py"} - {"__init__"})
+def units() -> list[str]:
+    """The packages of the runtime and its loose modules, without zinc_rt/__init__.py."""
+    paths = [path for path in (ROOT / "zinc_rt").iterdir() if not path.is_symlink()]
+    folders = {path.name for path in paths if path.is_dir() and any(modules(path))}
+    return sorted(folders | {path.stem for path in paths if path.suffix == ".py"} - {"__init__"})
 
 
-def files(room: str) -> list[Path]:
-    folder = ROOT / "zinc_rt" / room
+def files(unit: str) -> list[Path]:
+    folder = ROOT / "zinc_rt" / unit
     return list(modules(folder)) if folder.is_dir() else [folder.with_suffix(".py")]
 
 
@@ -82,17 +82,25 @@ def test_a_harness_folder_is_linked_into_the_package(name: str) -> None:
     assert not (ROOT / name / "__init__.py").exists(), "a top-level package of this name would shadow others"
 
 
-@pytest.mark.parametrize("room", rooms())
-def test_a_room_imports_only_what_it_may(room: str) -> None:
-    assert room in ROOMS, f"zinc_rt/rooms.py has no row for {room}"
-    allowed = ROOMS[room].imports | EVERYBODY | {room}
+@pytest.mark.parametrize("unit", [name for name in units() if name != "_moved"])
+def test_a_package_imports_only_what_its_row_allows(unit: str) -> None:
+    assert unit in PACKAGES, f"zinc_rt/host/packages.py has no row for {unit}"
+    allowed = PACKAGES[unit].imports | EVERYWHERE | {unit}
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
-        for path in files(room)
-        for name in imported(path)
-        if "." in name and name.split(".")[1] not in allowed
+        for path in files(unit)
+        for name in imported(path, types=True)
+        if name.partition(".")[2].partition(".")[0] not in allowed
     ]
     assert not wrong
+
+
+def test_every_row_of_the_package_table_is_a_package_that_imports_from_rows_above_it() -> None:
+    above: set[str] = set()
+    for name, package in PACKAGES.items():
+        assert files(name), name
+        assert package.imports <= above, name
+        above.add(name)
 
 
 # What the simulated device may take of the runtime's side: names, chips' generations, the seam both stand at
@@ -116,12 +124,17 @@ def test_the_simulated_device_reads_by_tables_of_its_own() -> None:
     assert not wrong
 
 
-def test_rooms_that_decide_values_import_only_such_and_those_that_talk_to_devices() -> None:
+def test_packages_that_decide_values_import_only_such_and_those_that_talk_to_devices() -> None:
     """Else a change elsewhere could change a value unseen."""
-    harmless = {"isa", "pm4", "kmd", "spirv", "settings", "devices"} | EVERYBODY
-    for name, room in ROOMS.items():
-        if room.computes:
-            assert {other for other in room.imports if not ROOMS[other].computes} <= harmless, name
+    harmless = {"isa", "pm4", "kmd", "sim"} | EVERYWHERE
+    for name, package in PACKAGES.items():
+        if package.computes:
+            assert {other for other in package.imports if not PACKAGES[other].computes} <= harmless, name
+
+
+def test_only_devices_of_the_engine_imports_the_simulated_device() -> None:
+    wrong = [path.name for path in files("engine") if any("zinc_rt.sim" in name for name in imported(path))]
+    assert wrong == ["devices.py"]
 
 
 def test_every_kind_of_package_data_counts_for_the_version_of_the_code() -> None:
@@ -135,16 +148,21 @@ def test_a_changed_kernel_is_other_code(tmp_path: Path, monkeypatch: pytest.Monk
     shutil.copytree(
         ROOT / "zinc_rt" / "kernels", tmp_path / "kernels", ignore=shutil.ignore_patterns("__pycache__")
     )
-    monkeypatch.setattr(rooms_of_the_package, "ROOT", tmp_path)
-    monkeypatch.setattr(code_version, "ROOT", tmp_path)
+    monkeypatch.setattr(package_table, "ROOT", tmp_path)
+    monkeypatch.setattr(version, "ROOT", tmp_path)
     seen = set()
     for name in ("reference/table.py", "gfx1201/built/add.zrt", "gfx1201/add.s"):
-        code_version.code_version.cache_clear()
-        seen.add(code_version.code_version())
+        version.code_version.cache_clear()
+        seen.add(version.code_version())
         (tmp_path / "kernels" / name).write_bytes(b"other")
-    code_version.code_version.cache_clear()
-    assert len(seen | {code_version.code_version()}) == 4
-    code_version.code_version.cache_clear()
+    version.code_version.cache_clear()
+    assert len(seen | {version.code_version()}) == 4
+    version.code_version.cache_clear()
+
+
+def test_the_files_that_plan_graphs_exist() -> None:
+    """Else a plan that was made by other code would be taken for one of this code."""
+    assert [name for name in version.PLANNERS if not any(package_table.files_of(name))] == []
 
 
 def test_the_runtime_names_no_harness_folder() -> None:
@@ -190,3 +208,24 @@ def knots(graph: dict[str, set[str]]) -> set[frozenset[str]]:
 def test_no_files_import_each_other() -> None:
     """Not for type annotations either: such files are one file in several."""
     assert not knots(import_graph())
+
+
+def unit_graph() -> dict[str, set[str]]:
+    """The same between packages and loose modules, the harness's packages included."""
+    graph: dict[str, set[str]] = {}
+    for name, targets in import_graph().items():
+        unit = name.partition(".")[0]
+        graph.setdefault(unit, set()).update({target.partition(".")[0] for target in targets} - {unit})
+    return graph
+
+
+def test_the_import_graph_is_small_and_shallow() -> None:
+    graph = unit_graph()
+    assert len(graph) <= 31 and not knots(graph)
+    layers: dict[str, int] = {}
+    while len(layers) < len(graph):
+        for unit, targets in graph.items():
+            if unit not in layers and targets <= layers.keys():
+                layers[unit] = 1 + max((layers[target] for target in targets), default=0)
+    assert max(layers.values()) <= 12, sorted(layers.items(), key=lambda item: item[1])
+    assert len([unit for unit in units() if not (ROOT / "zinc_rt" / unit).is_dir()]) <= 5  # and __init__.py

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-from zinc_rt.rooms import HARNESS
+from zinc_rt.host.packages import HARNESS
 
 ROOT = Path(__file__).resolve().parent.parent
 SAY_NOTHING = frozenset(

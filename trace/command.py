@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from zinc_rt import terminal
-from zinc_rt.arguments import Parser
-from zinc_rt.cli import Command, registered
+from zinc_rt.cli.command import Command, registered
 from zinc_rt.errors import UsageError
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser
 
 if TYPE_CHECKING:
     from zinc_rt.trace.reader import LogReader
@@ -106,7 +106,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
-    from zinc_rt.files import check_writable
+    from zinc_rt.host.files import check_writable
     from zinc_rt.trace.recordings import Recordings
 
     check_writable(arguments.out)
@@ -139,7 +139,7 @@ def _command(name: str) -> Command:
 
 
 def _look(arguments: argparse.Namespace) -> int:
-    from zinc_rt.files import check_writable, write_whole
+    from zinc_rt.host.files import check_writable, write_whole
     from zinc_rt.trace.reader import LogReader
 
     check_writable(arguments.chrome, arguments.export)
@@ -166,7 +166,7 @@ def _look(arguments: argparse.Namespace) -> int:
 def _show(log: LogReader, arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from zinc_rt.commands.progress import progress
+    from zinc_rt.cli.progress import progress
     from zinc_rt.trace.show import export, lines, values
 
     with progress(0, "replay", "step") as advance:

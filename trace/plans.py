@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.commands.output import readable_size
+from zinc_rt.cli.output import readable_size
+from zinc_rt.engine.resident import capacity_of
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
-from zinc_rt.resident import capacity_of
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 

@@ -18,17 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt import __version__
-from zinc_rt.code_version import code_version
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.errors import UsageError, first_line
 from zinc_rt.exec import Buffer, Fence, Graph, Observer, Stream
 from zinc_rt.exec.graph import InFlight, ShapeKey
+from zinc_rt.host.version import __version__, code_version
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import to_bytes
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import digest
-from zinc_rt.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.trace import records
 from zinc_rt.trace.records import LEVELS, Level
 from zinc_rt.trace.weights import bytes_of, weight_digests

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from zinc_rt import __version__
-from zinc_rt.command_observer import CommandObserver
-from zinc_rt.commands.output import readable_size
-from zinc_rt.engine import Engine
+from zinc_rt.cli.observer import CommandObserver
+from zinc_rt.cli.output import readable_size
+from zinc_rt.cli.report import Report, Result
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import OutputError, first_line
-from zinc_rt.report import Report, Result
+from zinc_rt.host.version import __version__
 from zinc_rt.trace.recorder import Recorder, record
 from zinc_rt.trace.records import EventRecord, Level
 from zinc_rt.trace.writer import LogWriter

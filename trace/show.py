@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.devices import choose_tier
+from zinc_rt.engine.devices import choose_tier
+from zinc_rt.engine.resident import NUMPY_DTYPES
 from zinc_rt.errors import InputError, UsageError
-from zinc_rt.files import write_whole
+from zinc_rt.host.files import write_whole
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
-from zinc_rt.replay.rebuilt import Rebuilt, opener_of, sha256_of, value_of
-from zinc_rt.replay.tape import RecordedStep, Tape, named_outputs, read_tape, require_inputs
-from zinc_rt.replay.weight_sources import sources_of
-from zinc_rt.resident import NUMPY_DTYPES
 from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.rebuilt import Rebuilt, opener_of, sha256_of, value_of
+from zinc_rt.trace.tape import RecordedStep, Tape, named_outputs, read_tape, require_inputs
+from zinc_rt.trace.weight_sources import sources_of
 
 ENDS = 6  # elements shown at either end
 NEAR = 5  # names that a message offers

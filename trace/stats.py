@@ -6,8 +6,8 @@ import statistics as figures
 from collections import defaultdict
 from collections.abc import Iterator
 
-from zinc_rt.commands.output import readable_size
-from zinc_rt.terminal import Part, Table, number
+from zinc_rt.cli.output import readable_size
+from zinc_rt.host.terminal import Part, Table, number
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 

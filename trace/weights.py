@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.code_version import code_version
-from zinc_rt.files import cache_folder
+from zinc_rt.host.files import cache_folder
+from zinc_rt.host.version import code_version
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import SETTLED_NS, GGUFFile
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from zinc_rt.commands.describe import describe_model, describe_run, expanded_weights
-from zinc_rt.devices import SIMULATED, available_cores
+from zinc_rt.cli.describe import describe_model, describe_run, expanded_weights
+from zinc_rt.cli.report import Report
+from zinc_rt.engine.devices import SIMULATED
+from zinc_rt.engine.resident import capacity_of
+from zinc_rt.host.machine import available_cores
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.report import Report
-from zinc_rt.resident import capacity_of
 from zinc_rt.validate.estimate import LONG_SECONDS, Estimate, estimate
 from zinc_rt.validate.runner import ValidationJob, ValidationRunner
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.backends.cpu.host_memory import processor_name
-from zinc_rt.code_version import code_version
-from zinc_rt.files import cache_folder
-from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.golden.capture import CapturedRun
+from zinc_rt.host.files import cache_folder
+from zinc_rt.host.machine import processor_name
+from zinc_rt.host.version import code_version
 
 # RuntimeError: an encryption or compression flag that a flipped bit set
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)

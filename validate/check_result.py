@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from zinc_rt.backends.base import Finding
-from zinc_rt.report import Result, Status
+from zinc_rt.cli.report import Result, Status
 from zinc_rt.validate.measure import Agreement, Measure
 
 

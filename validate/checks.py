@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.golden.format import Golden
-from zinc_rt.validate.capture import CapturedRun
 from zinc_rt.validate.check_result import (
     CheckResult,
     GreedyMeasure,
     MedianMeasure,
     NonfiniteMeasure,
     Reportable,
+    ReportFigures,
     ValueMeasure,
 )
 from zinc_rt.validate.limits import QUANTISED_FACTOR, QUANTISED_OFFSET, at_scale
@@ -249,4 +250,23 @@ def same_bits_check(
         measure=ValueMeasure(worst),
         first_bad={} if worst.within else {"node": where, **worst.first_bad},
         cause="" if worst.within else cause,
+    )
+
+
+def digests_check(
+    subject: CheckedPair, got: Mapping[str, str], want: Mapping[str, str], name: str = "digests"
+) -> CheckResult:
+    """Digests of arrays that must be equal to the bit; the first of `got` that is another is named."""
+    known = [label for label in got if label in want]
+    if not known:
+        return subject.skip(name, "digests", "no array that both have digests of")
+    wrong = [label for label in known if got[label] != want[label]]
+    return subject.result(
+        name,
+        "digests",
+        passed=not wrong,
+        measure=ReportFigures(compared=len(known), differ=wrong),
+        limit=ReportFigures(differ=0),
+        first_bad={"node": wrong[0]} if wrong else {},
+        cause=f"{len(wrong)} of {len(known)} digests differ, first {wrong[0]}" if wrong else "",
     )

@@ -7,17 +7,17 @@ import shlex
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zinc_rt import terminal
-from zinc_rt.arguments import Parser, add_models
-from zinc_rt.cli import Command
-from zinc_rt.commands import options
-from zinc_rt.commands.output import begin
-from zinc_rt.commands.progress import ProgressStage, stages
+from zinc_rt.cli import options
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import begin
+from zinc_rt.cli.progress import ProgressStage, stages
 from zinc_rt.errors import UsageError
-from zinc_rt.terminal import Part
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.terminal import Part
 
 if TYPE_CHECKING:
-    from zinc_rt.settings import Settings
+    from zinc_rt.host.settings import Settings
     from zinc_rt.validate.check_result import CheckResult
     from zinc_rt.validate.runner import ValidationJob
 
@@ -106,11 +106,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.commands.describe import describe_ran
-    from zinc_rt.facts import table, told
-    from zinc_rt.files import check_writable
+    from zinc_rt.cli.describe import describe_ran
+    from zinc_rt.cli.report import Report, write_text
     from zinc_rt.golden.embedded import VOCABULARY
-    from zinc_rt.report import Report, write_text
+    from zinc_rt.host.facts import table, told
+    from zinc_rt.host.files import check_writable
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
     from zinc_rt.validate.check_result import SanitizerMeasure

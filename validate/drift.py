@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT, DRIFT_GROWTH, STREAM, Alone, rounding

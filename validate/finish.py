@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from zinc_rt.junit import to_junit
-from zinc_rt.report import Report, to_json, write_text
-from zinc_rt.terminal import Part
+from zinc_rt.cli.junit import to_junit
+from zinc_rt.cli.report import Report, to_json, write_text
+from zinc_rt.host.terminal import Part
 from zinc_rt.validate.table import verdict
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt import generate
+from zinc_rt.engine import generate
 from zinc_rt.errors import InputError, UnsupportedError, first_line
+from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.golden.draws import Draw, draws_of
 from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.sampling import Sampling
-from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair
 from zinc_rt.validate.limits import BIT_EXACT

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import jinja2
 
-from zinc_rt.commands.output import simulated_note
-from zinc_rt.report import Report
+from zinc_rt.cli.output import simulated_note
+from zinc_rt.cli.report import Report
 from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.histograms.matrix import LogitMatrix
 from zinc_rt.validate.histograms.page import matrix_section

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.golden.format import Golden
-from zinc_rt.validate.capture import CapturedRun
 from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.limits import ALL_BUT, NODE

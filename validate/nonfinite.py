@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.capture import CapturedRun, label_of
 from zinc_rt.ir.graph import ABSENT, Node
 from zinc_rt.model.scales import in_weight
-from zinc_rt.validate.capture import CapturedRun, label_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,18 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from zinc_rt.command_observer import observer_of
-from zinc_rt.commands import options
-from zinc_rt.devices import ORACLE, Choice, choose_tier, open_backend
-from zinc_rt.engine import Engine, default_ctx, trained_ctx
+from zinc_rt.cli import options
+from zinc_rt.cli.observer import observer_of
+from zinc_rt.engine.devices import ORACLE, Choice, choose_tier, open_backend
+from zinc_rt.engine.engine import Engine, default_ctx, trained_ctx
 from zinc_rt.errors import InputError, UsageError
+from zinc_rt.golden.capture import Selection, capture, labels_of
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import Golden, read_golden
+from zinc_rt.host.settings import Settings
 from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
 from zinc_rt.model.hyper import Hyper
 from zinc_rt.model.registry import require_architecture
-from zinc_rt.settings import Settings
-from zinc_rt.validate.capture import Selection, capture, labels_of
 from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
 from zinc_rt.validate.runner import Smallest, ValidationJob, model_name
 from zinc_rt.validate.tiers import TierSpec, parse_tiers

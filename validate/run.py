@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from zinc_rt.devices import ORACLE
-from zinc_rt.engine import Prefill
-from zinc_rt.facts import leaned_on
-from zinc_rt.golden.digests import digests_check, run_digests
+from zinc_rt.engine.devices import ORACLE
+from zinc_rt.engine.engine import Prefill
+from zinc_rt.golden.capture import CapturedRun, Selection, aliases_of
+from zinc_rt.golden.digests import run_digests
+from zinc_rt.host.facts import leaned_on
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.model.scales import not_finite
-from zinc_rt.validate.capture import CapturedRun, Selection, aliases_of
 from zinc_rt.validate.check_result import (
     CheckResult,
     NonfiniteMeasure,
@@ -27,6 +27,7 @@ from zinc_rt.validate.checks import (
     CheckedPair,
     Reference,
     decode_check,
+    digests_check,
     golden_check,
     greedy_check,
     logits_check,

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.backends.base import Finding
-from zinc_rt.command_observer import CommandObserver
-from zinc_rt.devices import ORACLE, open_backend
-from zinc_rt.engine import Engine, Prefill
+from zinc_rt.cli.observer import CommandObserver
+from zinc_rt.engine.devices import ORACLE, open_backend
+from zinc_rt.engine.engine import Engine, Prefill
 from zinc_rt.errors import CheckFailed
+from zinc_rt.golden.capture import CapturedRun, Selection, capture
 from zinc_rt.golden.format import Golden
+from zinc_rt.host.settings import Settings
 from zinc_rt.model.gguf import GGUFFile, digest
-from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
-from zinc_rt.validate.capture import CapturedRun, Selection, capture
 from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.nonfinite import holds_nonfinite
@@ -207,7 +207,7 @@ class ValidationRunner:
         return instrument.findings() if instrument is not None else []
 
     def consulted(self) -> Sequence[str]:
-        """What the simulated device behind them came to so far: marks of zinc_rt/facts.py."""
+        """What the simulated device behind them came to so far: marks of zinc_rt/host/facts.py."""
         spec = next((spec for spec in self.simulated if spec in self._engines), None)
         instrument = self.engine(spec).backend.instrument if spec is not None else None
         return instrument.consulted() if instrument is not None else ()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from zinc_rt.golden.capture import capture
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.trace.recorder import record
-from zinc_rt.validate.capture import capture
 from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.runner import ValidationRunner
 from zinc_rt.validate.tiers import TierSpec

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.engine import ZERO_ROW, Engine
+from zinc_rt.engine.engine import ZERO_ROW, Engine
+from zinc_rt.engine.resident import Variant
+from zinc_rt.engine.runner import COUNTS, PARTS, TABLES
 from zinc_rt.exec import Buffer, Graph, Observer
 from zinc_rt.ir.graph import ENTRIES, SYMBOLS
 from zinc_rt.mem.plan import STEP
-from zinc_rt.resident import Variant
-from zinc_rt.runner import COUNTS, PARTS, TABLES
 
 NAMES = {buffer: name for name, buffer in PARTS.items()}
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from zinc_rt.backends.base import Finding
-from zinc_rt.commands.output import simulated_note
-from zinc_rt.facts import leaning
-from zinc_rt.report import Report
-from zinc_rt.terminal import Column, Page, Table, number
+from zinc_rt.cli.output import simulated_note
+from zinc_rt.cli.report import Report
+from zinc_rt.host.facts import leaning
+from zinc_rt.host.terminal import Column, Page, Table, number
 from zinc_rt.validate.check_result import (
     CheckResult,
     GreedyMeasure,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zinc_rt.backends import registry
-from zinc_rt.devices import ORACLE, Choice
+from zinc_rt.engine.devices import ORACLE, Choice
 from zinc_rt.errors import UsageError
 
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from zinc_rt.launching.launch import launch as launch
-    from zinc_rt.llm import LLM as LLM
-    from zinc_rt.sampling import Sampling as Sampling
+from zinc_rt import _moved
+from zinc_rt.host.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from zinc_rt.engine.llm import LLM as LLM
+    from zinc_rt.launching.launch import launch as launch
+    from zinc_rt.sched.sampling import Sampling as Sampling
+
+__all__ = ["LLM", "Sampling", "__version__", "launch"]
+
 _LAZY = {  # a command's --help must not load a runtime
-    "LLM": "zinc_rt.llm",
-    "Sampling": "zinc_rt.sampling",
+    "LLM": "zinc_rt.engine.llm",
+    "Sampling": "zinc_rt.sched.sampling",
     "launch": "zinc_rt.launching.launch",
 }
+
+_moved.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from zinc_rt.devices import ORACLE, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import ORACLE, open_backend
+from zinc_rt.engine.engine import Engine
 from zinc_rt.model.gguf import GGUFFile
 
 ELSEWHERE = ("l_out-", "ffn_moe_topk-", "result_norm", "result_output")  # arrays of their own in a golden
@@ -34,7 +34,7 @@ class NodeValue:
 
 def values_here(gguf: GGUFFile, context: int) -> list[NodeValue]:
     """Everything that a tap sees of a prompt's pass, in graph order."""
-    from zinc_rt.validate.capture import label_of, names_of
+    from zinc_rt.golden.capture import label_of, names_of
 
     with Engine(gguf, open_backend(ORACLE, "canonical-1", threads=1), ctx=context) as engine:
         graph = engine.graph("prefill")

@@ -7,17 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from zinc_rt import terminal
-from zinc_rt.arguments import add_models
 from zinc_rt.backends import registry
-from zinc_rt.commands import options
-from zinc_rt.commands.output import begin, finish, output_stream
+from zinc_rt.cli import options
+from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import add_models
 
 if TYPE_CHECKING:
-    from zinc_rt.engine import Engine
-    from zinc_rt.generate import DrawCounts
+    from zinc_rt.cli.report import Report
+    from zinc_rt.engine.engine import Engine
+    from zinc_rt.engine.generate import DrawCounts
     from zinc_rt.perf.machine import Sampler
-    from zinc_rt.report import Report
 
 HELP = "decode, prefill, first token; beside another program with --vs"
 EXAMPLES = """\
@@ -68,15 +68,15 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
-    from zinc_rt.devices import not_a_gpus
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.cli.report import Report
+    from zinc_rt.engine.devices import not_a_gpus
     from zinc_rt.errors import UsageError
-    from zinc_rt.files import check_writable
+    from zinc_rt.host.files import check_writable
     from zinc_rt.perf.bench.runs import BenchWorkload, nodes_of
     from zinc_rt.perf.bench.versus import runner
     from zinc_rt.perf.history.chain import figures_of, record
     from zinc_rt.perf.machine import Sampler, machine
-    from zinc_rt.report import Report
 
     check_writable(report=arguments.json)
     if arguments.vs_figure and not arguments.vs:
@@ -161,7 +161,7 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
 
 def _drawn(report: Report) -> DrawCounts:
     """The host takes the likeliest of a prompt's last logits; every other token is the device's."""
-    from zinc_rt.generate import DrawCounts
+    from zinc_rt.engine.generate import DrawCounts
 
     each = [result.measure for result in report.results if "slots" in result.measure and "runs" in result.measure]
     device = sum(measure["slots"] * sum(len(run) for run in measure["runs"]) for measure in each)

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.engine import Engine
+from zinc_rt.cli.report import Result
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.op import Op
 from zinc_rt.perf.gate.figures import percentile, prompt_speeds, speeds
 from zinc_rt.perf.intervals import ratio_interval
 from zinc_rt.perf.machine import Sampler
 from zinc_rt.perf.structure.lab import prompt_of
-from zinc_rt.report import Result
 
 PERCENTILES = (0.50, 0.90, 0.99)
 

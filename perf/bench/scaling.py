@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zinc_rt.engine import Engine
+from zinc_rt.cli.report import Result
+from zinc_rt.engine.engine import Engine
 from zinc_rt.perf.bench.runs import BenchWorkload, TimedRuns, results, runs
 from zinc_rt.perf.intervals import ratio_interval
 from zinc_rt.perf.machine import Sampler
-from zinc_rt.report import Result
 
 
 def in_turns(engine: Engine, loads: Sequence[BenchWorkload], sampler: Sampler) -> list[TimedRuns]:

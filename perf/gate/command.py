@@ -7,14 +7,14 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import terminal
-from zinc_rt.command_observer import observer_of
-from zinc_rt.commands import options
-from zinc_rt.commands.output import begin, output_stream, simulated_note
-from zinc_rt.terminal import Column, Table
+from zinc_rt.cli import options
+from zinc_rt.cli.observer import observer_of
+from zinc_rt.cli.output import begin, output_stream, simulated_note
+from zinc_rt.host import terminal
+from zinc_rt.host.terminal import Column, Table
 
 if TYPE_CHECKING:
-    from zinc_rt.report import Result
+    from zinc_rt.cli.report import Result
 
 HELP = "the verdict on a milestone, each criterion with its evidence"
 EXAMPLES = """\
@@ -70,9 +70,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.devices import require_gpu
+    from zinc_rt.engine.devices import require_gpu
     from zinc_rt.errors import UsageError
-    from zinc_rt.files import check_writable
+    from zinc_rt.host.files import check_writable
     from zinc_rt.perf.gate.milestones import find_milestone
 
     check_writable(report=arguments.json)
@@ -90,12 +90,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> int:
+    from zinc_rt.cli.report import to_json, write_text
     from zinc_rt.perf.gate.offered import GateInput
     from zinc_rt.perf.gate.report_files import collect
     from zinc_rt.perf.gate.verdict import GateReport, evaluate
     from zinc_rt.perf.history.chain import read
     from zinc_rt.perf.structure.lab import Lab
-    from zinc_rt.report import to_json, write_text
 
     out = output_stream(arguments)
     settings = options.settings()
@@ -138,7 +138,7 @@ def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> int:
 
 def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
     """What each file is, by its digest. Raises InputError for one that is no model."""
-    from zinc_rt.commands.describe import describe_model
+    from zinc_rt.cli.describe import describe_model
 
     told = [describe_model(options.read_model(str(path))) for path in paths]
     return {each["digest"]: each for each in told}
@@ -161,9 +161,9 @@ def _print(result: Result, out: Any) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from zinc_rt.commands.output import finish
+    from zinc_rt.cli.output import finish
+    from zinc_rt.cli.report import Report, Result
     from zinc_rt.perf.gate.milestones import milestones
-    from zinc_rt.report import Report, Result
 
     out = output_stream(arguments)
     report = begin(Report("perf gate"), arguments)

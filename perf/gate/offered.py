@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from zinc_rt.code_version import runtime_version
-from zinc_rt.host import host
+from zinc_rt.host.machine import host
+from zinc_rt.host.version import runtime_version
 from zinc_rt.perf.gate.milestones import Criterion
 from zinc_rt.perf.gate.report_files import ReportFile, Statement
 from zinc_rt.perf.history.chain import History

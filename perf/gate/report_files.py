@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
+from zinc_rt.cli.report import SCHEMA
 from zinc_rt.errors import InputError
 from zinc_rt.perf.history.chain import digest_of
-from zinc_rt.report import SCHEMA
 
 STATEMENT = "zinc-rt-statement/1"
 STATEMENT_KEYS = ("criterion", "by", "date", "saw")  # YAML reads a bare `on` as true

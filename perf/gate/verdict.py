@@ -11,13 +11,13 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from zinc_rt.cli.report import Report, Result, Status
 from zinc_rt.perf.gate.figures import TIMED, figure
 from zinc_rt.perf.gate.milestones import Criterion, Milestone
 from zinc_rt.perf.gate.offered import GateInput, OfferedReport
 from zinc_rt.perf.refusals.rules import refusals, timed_refusals
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab
 from zinc_rt.perf.structure.measures import MEASURES
-from zinc_rt.report import Report, Result, Status
 
 VERDICTS = {0: "PASS", 1: "FAIL", 77: "BLOCKED"}
 

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.cli.report import Report, to_json
 from zinc_rt.errors import InputError, OutputError
-from zinc_rt.report import Report, to_json
 
 SCHEMA = "zinc-rt-history/1"
 GENESIS = "0" * 64

@@ -6,7 +6,7 @@ import html
 from pathlib import Path
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.files import write_whole
+from zinc_rt.host.files import write_whole
 from zinc_rt.perf.history.trends import Series
 
 WIDTH, HEIGHT = 640, 150

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from zinc_rt import terminal
-from zinc_rt.commands.output import begin, finish, output_stream
+from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.host import terminal
 
 HELP = "what was recorded, whether it is whole, where levels changed"
 EXAMPLES = """\
@@ -38,12 +38,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.files import check_writable
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.host.files import check_writable
     from zinc_rt.perf.gate.report_files import collect
     from zinc_rt.perf.history.chain import append, figures_of, read
     from zinc_rt.perf.history.charts import write_plot
     from zinc_rt.perf.history.trends import series_of, write_csv
-    from zinc_rt.report import Report, Result
 
     made = [str(path) for path in (arguments.plot, arguments.csv) if path]
     check_writable(*made, report=arguments.json)

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from zinc_rt import terminal
-from zinc_rt.commands.output import begin, output_stream
-from zinc_rt.terminal import Column, Table
+from zinc_rt.cli.output import begin, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.terminal import Column, Table
 
 if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report, Result
     from zinc_rt.perf.bench_native import NativeBench, NativeCase
     from zinc_rt.perf.native.bandwidth import Bandwidth
     from zinc_rt.perf.native.llama_cpp import LlamaCpp
-    from zinc_rt.report import Report, Result
 
 HELP = "the CPU tier beside llama.cpp, in turns: decode, prefill, 16 slots, bandwidth, memory"
 EXAMPLES = """\
@@ -50,19 +50,19 @@ def run(arguments: argparse.Namespace) -> int:
     import os
     from dataclasses import asdict
 
-    from zinc_rt.code_version import runtime_version
-    from zinc_rt.commands import options
-    from zinc_rt.commands.describe import describe_model
-    from zinc_rt.commands.output import finish
-    from zinc_rt.files import check_writable
-    from zinc_rt.host import host
+    from zinc_rt.cli import options
+    from zinc_rt.cli.describe import describe_model
+    from zinc_rt.cli.output import finish
+    from zinc_rt.cli.report import Report
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.host.machine import host
+    from zinc_rt.host.version import runtime_version
     from zinc_rt.model.gguf import read_gguf
     from zinc_rt.perf.bench_native import bench_case, clock_mhz, empty_node
     from zinc_rt.perf.history.chain import record
     from zinc_rt.perf.machine import machine
     from zinc_rt.perf.native.bandwidth import Bandwidth
     from zinc_rt.perf.synthetic import cached
-    from zinc_rt.report import Report
 
     check_writable(report=arguments.json)
     chosen, threads = _chosen(arguments), _threads(arguments)
@@ -125,7 +125,7 @@ def _threads(arguments: argparse.Namespace) -> int:
 
 def _peer(arguments: argparse.Namespace) -> tuple[LlamaCpp | None, str]:
     """llama.cpp, or why there is none: a folder that was named must hold it."""
-    from zinc_rt.commands.options import say
+    from zinc_rt.cli.options import say
     from zinc_rt.perf.native.llama_cpp import NoPeer, build, find
 
     if arguments.llama == "none":
@@ -144,7 +144,7 @@ def _bench(
 ) -> NativeBench:
     import os
 
-    from zinc_rt.commands.options import say
+    from zinc_rt.cli.options import say
     from zinc_rt.perf.bench_native import NativeBench
 
     def look() -> tuple[float, float]:
@@ -156,7 +156,7 @@ def _bench(
 def _device(tier: str) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from zinc_rt.devices import choose_tier, open_backend
+    from zinc_rt.engine.devices import choose_tier, open_backend
 
     backend = open_backend(choose_tier(tier, "cpu"), "canonical-1")
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import InputError, UnsupportedError
-from zinc_rt.files import cache_folder
+from zinc_rt.host.files import cache_folder
 from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe
 
 PACKAGE = "llama-cpp-python"

@@ -10,18 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from zinc_rt import terminal
-from zinc_rt.arguments import Parser, add_models
-from zinc_rt.cli import Command
-from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, begin, finish, output_stream
+from zinc_rt.cli import options
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser, add_models
 
 if TYPE_CHECKING:
-    from zinc_rt.engine import Engine
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.engine.engine import Engine
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.perf.perplexity.base_file import BaseLogits
     from zinc_rt.perf.perplexity.scoring import Comparison, Rows, TextChunk, TokenScores, ValueAndError
-    from zinc_rt.report import Report, Result
 
 DEFAULT_CTX = 512
 CORPUS = Path(__file__).resolve().parent / "corpus.txt"
@@ -62,14 +62,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
-    from zinc_rt.commands.progress import progress
-    from zinc_rt.devices import SIMULATED
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.cli.progress import progress
+    from zinc_rt.cli.report import Report
+    from zinc_rt.engine.devices import SIMULATED
     from zinc_rt.errors import UsageError
-    from zinc_rt.files import check_writable
+    from zinc_rt.host.files import check_writable
     from zinc_rt.perf.perplexity import scoring
     from zinc_rt.perf.perplexity.base_file import BaseLogits, writing
-    from zinc_rt.report import Report
 
     check_writable(arguments.save_base, report=arguments.json)
     if arguments.max_kl is not None:
@@ -140,7 +140,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None) -> int:
     """--ctx, else the base's, else 512 or what the model was trained for."""
-    from zinc_rt.engine import trained_ctx
+    from zinc_rt.engine.engine import trained_ctx
     from zinc_rt.errors import UsageError
 
     if base is not None:
@@ -157,7 +157,7 @@ def _tokens(
     arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None
 ) -> tuple[list[int], int | None, str]:
     """The text's tokens, what every chunk begins with instead of its first, and where the text is from."""
-    from zinc_rt.commands.text_input import read_file, read_text
+    from zinc_rt.cli.text_input import read_file, read_text
     from zinc_rt.model.tokenizer import Tokenizer
 
     if base is not None and arguments.text is None:
@@ -253,8 +253,8 @@ def _name(engine: Engine) -> str:
 def _result(
     arguments: argparse.Namespace, scores: TokenScores, made: Sequence[TextChunk], beside: str, tier: str
 ) -> Result:
+    from zinc_rt.cli.report import Result
     from zinc_rt.perf.perplexity.scoring import against, perplexity
-    from zinc_rt.report import Result
 
     measure: dict[str, Any] = {"perplexity": asdict(perplexity(scores.nll)), "scored": len(scores.nll)}
     failed = ""

@@ -6,7 +6,7 @@ what is left. The whole takes no less than its instructions and its LDS traffic 
 where there is one a barrier.
 
 The prediction (roofline.py) has memory and instructions alone, as if every dispatch filled the device: this is
-beside it, not instead of it. What is assumed are rows of zinc_rt/facts.yaml.
+beside it, not instead of it. What is assumed are rows of zinc_rt/host/facts.yaml.
 """
 
 from __future__ import annotations

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
-from zinc_rt import terminal
-from zinc_rt.arguments import add_models
 from zinc_rt.backends.registry import AMD_ORDERINGS
-from zinc_rt.commands.output import begin, finish, output_stream
-from zinc_rt.mem.expert_placement import Experts
+from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import add_models
+from zinc_rt.host.settings import Experts
 
 if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.perf.predict.ceilings import Ceiling
     from zinc_rt.perf.predict.devices import DeviceRow, DeviceTable
     from zinc_rt.perf.predict.roofline import Prediction, TokenSeconds
     from zinc_rt.perf.predict.tables import BeforeAfter
     from zinc_rt.perf.predict.token_work import TokenWork
-    from zinc_rt.report import Report
 
 STEP_TOKENS = 512  # of a prompt, one after another where it has more
 HELP = "tok/s of a model on a device, what bounds it, what a change is worth"
@@ -77,14 +77,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.code_version import runtime_version
-    from zinc_rt.commands.describe import describe_model
-    from zinc_rt.commands.options import read_model
+    from zinc_rt.cli.describe import describe_model
+    from zinc_rt.cli.options import read_model
+    from zinc_rt.cli.report import Report
     from zinc_rt.errors import UsageError
-    from zinc_rt.files import check_writable
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.host.version import runtime_version
     from zinc_rt.perf.predict.devices import table
     from zinc_rt.perf.predict.roofline import predict
-    from zinc_rt.report import Report
 
     check_writable(report=arguments.json)
     known = table()
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _place(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
     """Context and the position of the step's last token. Raises UsageError for what does not fit."""
-    from zinc_rt.engine import default_ctx
+    from zinc_rt.engine.engine import default_ctx
     from zinc_rt.errors import UsageError
 
     ctx, tokens = default_ctx(gguf, arguments.ctx), arguments.prompt_tokens
@@ -155,11 +155,11 @@ def _compare(
     arguments: argparse.Namespace, rows: list[DeviceRow], known: DeviceTable, report: Report, out: TextIO
 ) -> None:
     """One row a model: what fusing and merging save."""
-    from zinc_rt.commands.describe import describe_model
-    from zinc_rt.commands.options import read_model
+    from zinc_rt.cli.describe import describe_model
+    from zinc_rt.cli.options import read_model
+    from zinc_rt.cli.report import Result
     from zinc_rt.errors import UsageError
     from zinc_rt.perf.predict.tables import models_table
-    from zinc_rt.report import Result
 
     if len(rows) > 1:
         raise UsageError("--device-row all: of one model", next="name one device for several models")
@@ -196,7 +196,7 @@ def _saved(work: TokenWork, plain: TokenWork, device: DeviceRow, known: DeviceTa
 
 def _tell(work: TokenWork, plain: TokenWork, out: TextIO) -> None:
     """What no device changes."""
-    from zinc_rt.commands.output import readable_size
+    from zinc_rt.cli.output import readable_size
 
     what = "one token" if work.tokens == 1 else f"{work.tokens} tokens of a prompt, the last"
     terminal.show(f"{work.model}  {work.architecture}, {what} at position {work.position}", out=out)
@@ -224,10 +224,10 @@ def _show(
     out: TextIO,
     most: int,
 ) -> None:
+    from zinc_rt.cli.report import Result
     from zinc_rt.perf.predict.ceilings import by_time_lost, ceiling_of
     from zinc_rt.perf.predict.roofline import worth
     from zinc_rt.perf.predict.tables import lost_measure, lost_table
-    from zinc_rt.report import Result
 
     parts = made.likely
     low, high = (work.tokens / made.cases[case].seconds for case in ("pessimistic", "optimistic"))

@@ -1,4 +1,4 @@
-"""The device table, perf/predict/devices.yaml, and the assumptions of a prediction, rows of zinc_rt/facts.yaml."""
+"""The device table, perf/predict/devices.yaml, and a prediction's assumptions, rows of zinc_rt/host/facts.yaml."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from zinc_rt import facts
 from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host import facts
 
 FILE = Path(__file__).resolve().parent / "devices.yaml"
 SCHEMA = "zinc-rt-devices/1"

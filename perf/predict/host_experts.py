@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from zinc_rt.mem.expert_placement import Experts
+from zinc_rt.host.settings import Experts
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.mem.residency import LayerExperts, Residency, place_weights, room_beside
 from zinc_rt.perf.predict.devices import DeviceRow

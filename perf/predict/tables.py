@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.host.terminal import Column, Table
 from zinc_rt.perf.predict.ceilings import Alike, Ceiling
-from zinc_rt.terminal import Column, Table
 
 _LOST = ("", "grid", "MB", "waves", "in flight kB", "run µs", "GB/s %", "issue %", "LDS %", "launch µs", "lost µs")
 

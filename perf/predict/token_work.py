@@ -11,7 +11,9 @@ from math import prod
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.backends.registry import AMD_ORDERINGS
-from zinc_rt.context_memory import check_context_memory
+from zinc_rt.engine.context_memory import check_context_memory
+from zinc_rt.engine.resident import capacity_of
+from zinc_rt.engine.runner import LOGITS, NONFINITE, TOKEN
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.passes.fuse import fuse
@@ -29,8 +31,6 @@ from zinc_rt.model.registry import build_model
 from zinc_rt.perf.predict.dispatch_work import DispatchWork, Step, dispatch_works, instructions_a_byte
 from zinc_rt.perf.predict.host_experts import ModelWeights
 from zinc_rt.pm4.generation import generation_of
-from zinc_rt.resident import capacity_of
-from zinc_rt.runner import LOGITS, NONFINITE, TOKEN
 
 ARCH = "gfx1201"
 SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at

@@ -7,15 +7,15 @@ import statistics
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
-from zinc_rt import terminal
-from zinc_rt.arguments import add_models
-from zinc_rt.commands import options
-from zinc_rt.commands.output import begin, finish, output_stream
+from zinc_rt.cli import options
+from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import add_models
 
 if TYPE_CHECKING:
-    from zinc_rt.engine import Engine
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.engine.engine import Engine
     from zinc_rt.perf.profile.steps import MeasuredSteps, Profile, ProfileRow
-    from zinc_rt.report import Report, Result
 
 GROUPS = ("op", "node", "kernel", "layer")  # without importing NumPy for --help
 DEFAULT_TOP = 24
@@ -68,13 +68,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
-    from zinc_rt.commands.progress import progress
-    from zinc_rt.devices import not_a_gpus
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.cli.progress import progress
+    from zinc_rt.cli.report import Report
+    from zinc_rt.engine.devices import not_a_gpus
     from zinc_rt.errors import UsageError
-    from zinc_rt.files import check_writable, write_whole
+    from zinc_rt.host.files import check_writable, write_whole
     from zinc_rt.perf.profile.steps import ProfileWorkload, measure, profile
-    from zinc_rt.report import Report
     from zinc_rt.validate.layers import parse_layers, transform
     from zinc_rt.validate.prepare import layer_count
 
@@ -164,8 +164,8 @@ def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, st
 
 
 def _result(measured: MeasuredSteps, made: Profile, report: Report, limit_gbs: float) -> Result:
+    from zinc_rt.cli.report import Result
     from zinc_rt.perf.profile.steps import WITHIN, profile
-    from zinc_rt.report import Result
 
     first = measured.steps[0].times
     steps = made.steps

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from zinc_rt.backends.times import Times
-from zinc_rt.engine import Engine, Sequence
+from zinc_rt.engine.engine import Engine, Sequence
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.graph import Node, OpGraph, Stage
 from zinc_rt.mem.traffic import decode_traffic

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from zinc_rt import terminal
-from zinc_rt.commands.output import begin, finish, output_stream
+from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.host import terminal
 
 HELP = "one page: gates, speeds beside predictions, trends, probes, validation, logs"
 EXAMPLES = """\
@@ -29,13 +29,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report, Result, write_text
     from zinc_rt.errors import InputError
-    from zinc_rt.files import check_writable
+    from zinc_rt.host.files import check_writable
     from zinc_rt.perf.gate.report_files import collect
     from zinc_rt.perf.history.chain import read
     from zinc_rt.perf.report.links import PageLinks
     from zinc_rt.perf.report.page import PageSources, read_summary, to_html
-    from zinc_rt.report import Report, Result, write_text
 
     check_writable(arguments.out, report=arguments.json)
     if not arguments.folder.is_dir():

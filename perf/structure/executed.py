@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.backends import registry
+from zinc_rt.engine.resident import Resident, Variant
+from zinc_rt.engine.runner import COUNTS
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Stream
 from zinc_rt.ir.graph import SYMBOLS, Builder, Node, OpGraph, Stage
@@ -17,8 +19,6 @@ from zinc_rt.ir.op import Op
 from zinc_rt.isa.decode import decode_stream
 from zinc_rt.isa.target import GENERATIONS, target_of
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
-from zinc_rt.resident import Resident, Variant
-from zinc_rt.runner import COUNTS
 
 PROMPT_TOKENS = 4
 WIDE = 1024  # activations of a token: what matrix kernels take is whole groups of so many

@@ -13,16 +13,16 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device
-from zinc_rt.command_observer import CommandObserver
-from zinc_rt.devices import choose_tier, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.cli.observer import CommandObserver
+from zinc_rt.cli.report import Result
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Fence, Graph, Observer, Stream
 from zinc_rt.golden.embedded import FOLDER, embedded
+from zinc_rt.host.settings import Settings
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.model.gguf import GGUFFile, read_gguf
-from zinc_rt.report import Result
-from zinc_rt.settings import Settings
 
 DEFAULT_MODEL = FOLDER / "qwen3-q.gguf"
 ORDERING = "canonical-1"

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from zinc_rt.backends import registry
-from zinc_rt.engine import LOGITS, Engine
+from zinc_rt.engine.engine import LOGITS, Engine
 from zinc_rt.ir.graph import ABSENT, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
@@ -208,8 +208,8 @@ def prefill_difference(lab: Lab, tier: str, tokens: int) -> Measurement:
 
 
 def tokens_generated(lab: Lab, tier: str, tokens: int) -> Measurement:
-    from zinc_rt.generate import generate
-    from zinc_rt.sampling import Sampling
+    from zinc_rt.engine.generate import generate
+    from zinc_rt.sched.sampling import Sampling
 
     if clamps := lab.settings.clamps():
         raise CannotMeasure(f"a shortcut is in force: {clamps[0]}")

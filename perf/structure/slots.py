@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from zinc_rt.engine import Engine, Sequence
+from zinc_rt.engine.engine import Engine, Sequence
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab, Measurement, prompt_of
 
 

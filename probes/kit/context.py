@@ -78,7 +78,7 @@ class ProbeContext:
         return [each for each in findings if each.rule not in self.expected], log
 
     def marks(self) -> list[str]:
-        """What a simulated device came to since it was opened here: zinc_rt/facts.py."""
+        """What a simulated device came to since it was opened here: zinc_rt/host/facts.py."""
         return [*(self._since.marks() if self._since is not None else []), *self._marks_apart]
 
     @cached_property

@@ -1,7 +1,7 @@
 """What no document, source or card has said yet: each assumption, what leans on it, and what would settle it.
 
-Rows of zinc_rt/facts.yaml, the table of all the simulated device keeps. --flip takes one at its other value and
-runs what leans on it again: what then fails would fail on a card that is so.
+Rows of zinc_rt/host/facts.yaml, the table of all the simulated device keeps. --flip takes one at its other value
+and runs what leans on it again: what then fails would fail on a card that is so.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import terminal
-from zinc_rt.arguments import Parser
-from zinc_rt.cli import Command, registered
-from zinc_rt.command_observer import CommandObserver, observer_of
-from zinc_rt.commands.output import begin
+from zinc_rt.cli.command import Command, registered
+from zinc_rt.cli.observer import CommandObserver, observer_of
+from zinc_rt.cli.output import begin
 from zinc_rt.errors import InputError, UsageError
-from zinc_rt.terminal import Column, Table, number
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser
+from zinc_rt.host.terminal import Column, Table, number
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from zinc_rt.engine import Engine
-    from zinc_rt.facts import Fact
+    from zinc_rt.cli.report import Report
+    from zinc_rt.engine.engine import Engine
+    from zinc_rt.host.facts import Fact
     from zinc_rt.probes.learning.leaning import Leaning
-    from zinc_rt.report import Report
     from zinc_rt.sim.facts import FactsFile
 
 EPILOG = """\
@@ -74,10 +74,10 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from zinc_rt.facts import ORIGINS, table
-    from zinc_rt.files import check_writable
+    from zinc_rt.cli.report import Report, Result, to_json, write_text
+    from zinc_rt.host.facts import ORIGINS, table
+    from zinc_rt.host.files import check_writable
     from zinc_rt.probes.learning import leaning
-    from zinc_rt.report import Report, Result, to_json, write_text
 
     check_writable(report=arguments.json)
     leans, learned = leaning.load(), cards(LEARNED)
@@ -147,7 +147,7 @@ def _card(row: Fact, learned: dict[str, FactsFile]) -> str:
 
 
 def _result(row: Fact, leans: Sequence[str], card: str) -> Any:
-    from zinc_rt.report import Result
+    from zinc_rt.cli.report import Result
 
     settled = bool(card) or not row.assumed
     return Result(
@@ -225,7 +225,7 @@ class _FlipNote(CommandObserver):
 
 def _flip(ids: Sequence[str], command: Sequence[str], observer: CommandObserver) -> int:
     """Runs in this process, with every simulated device opened from now on doing otherwise."""
-    from zinc_rt.facts import flipped
+    from zinc_rt.host.facts import flipped
     from zinc_rt.probes.learning import leaning
     from zinc_rt.sim import flip
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.report import Report, write_text
+from zinc_rt.cli.report import Report, write_text
 from zinc_rt.sim.facts import SWITCHES, FactsFile, FactValue
 
 

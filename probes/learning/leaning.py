@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import InputError
-from zinc_rt.files import write_whole
+from zinc_rt.host.files import write_whole
 
 FILE = Path(__file__).resolve().parent / "leaning.json"
 SCHEMA = "zinc-rt-leaning/1"

@@ -1,7 +1,8 @@
 """What the references leave open, asked of the card: one probe a fact, for `--learn FACTS.json`.
 
 Each probe's outcome has the fact as `value`, and says in `how` what was done. What the simulated device can be
-told to do likewise is in zinc_rt/sim/facts.py (SWITCHES). What it believes of each is a row of zinc_rt/facts.yaml.
+told to do likewise is in zinc_rt/sim/facts.py (SWITCHES). What it believes of each is a row of
+zinc_rt/host/facts.yaml.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run says about the tiers of a card, for those who start models on it (zinc_rt/checked.py)."""
+"""What a run says about the tiers of a card, for those who start models on it (zinc_rt/engine/checked.py)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from zinc_rt import checked
+from zinc_rt.cli.report import Report, Result
+from zinc_rt.engine import checked
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.journal import Suspect
 from zinc_rt.probes.outcome import HOST, T1, T2
-from zinc_rt.report import Report, Result
 
 # What a step of a model stands on: fences, indirect buffers, a ring that wraps, dispatches that read and write
 # memory, LDS with barriers, scratch, code that is replaced, caches between engines.

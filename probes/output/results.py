@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Protocol
 
+from zinc_rt.backends.amd.hang import HangReport
+from zinc_rt.cli.junit import to_junit
+from zinc_rt.cli.report import Report, Result, to_json, write_text
 from zinc_rt.errors import NothingRan, UsageError
-from zinc_rt.files import check_writable
-from zinc_rt.junit import to_junit
-from zinc_rt.probes.output import bundle
+from zinc_rt.host.files import check_writable
+from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.output.tap import to_tap
-from zinc_rt.report import Report, Result, to_json, write_text
+
+
+class BundleWriter(Protocol):
+    """Writes `--bundle`: the run's report, logs and hang reports in the format of docs/bundle.md."""
+
+    def check(self, path: Path) -> None:
+        """Raise OutputError where no bundle can be written to `path`."""
+
+    def save(self, path: Path, report: Report, spec: DeviceSpec, hangs: Mapping[str, HangReport]) -> int:
+        """Write the bundle; results get the paths of their files in it. Return its size in bytes."""
+
+
+def bundle_writer() -> BundleWriter:
+    """Return the registered writer. It is in `doctor/bundle/`, which imports probes, so it is found by its entry
+    point."""
+    (point,) = entry_points(group="zinc_rt.bundle_writer")
+    writer: BundleWriter = point.load()
+    return writer
 
 
 def write_results(arguments: argparse.Namespace, report: Report) -> None:
@@ -32,7 +55,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
     tap = None if arguments.tap == "-" else arguments.tap
     check_writable(arguments.junit, tap, arguments.learn, report=arguments.json)
     if arguments.bundle is not None:
-        bundle.check(arguments.bundle)
+        bundle_writer().check(arguments.bundle)
 
 
 def report_of(nothing: NothingRan, name: str) -> Report:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zinc_rt.commands.output import simulated_note
-from zinc_rt.facts import leaning
+from zinc_rt.cli.output import simulated_note
+from zinc_rt.cli.report import Report, Result
+from zinc_rt.host.facts import leaning
+from zinc_rt.host.terminal import Column, Table
 from zinc_rt.probes.probe import Probe
-from zinc_rt.report import Report, Result
-from zinc_rt.terminal import Column, Table
 
 _SHOWN_MEASURES = 4
 _SHOWN_LOG_LINES = 12

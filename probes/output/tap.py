@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from zinc_rt.report import Report
+from zinc_rt.cli.report import Report
 
 
 def to_tap(report: Report) -> str:

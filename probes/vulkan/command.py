@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from zinc_rt.arguments import Parser
-from zinc_rt.cli import Command
-from zinc_rt.commands.options import device_name
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.options import device_name
+from zinc_rt.host.arguments import Parser
 from zinc_rt.probes.command import positive
 
 EPILOG = """\

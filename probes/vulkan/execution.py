@@ -11,14 +11,16 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from zinc_rt import devices, terminal
 from zinc_rt.backends.vulkan.choose import pick
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice
 from zinc_rt.backends.vulkan.tier import described, there
-from zinc_rt.commands.output import begin
-from zinc_rt.commands.progress import stages
+from zinc_rt.cli.output import begin
+from zinc_rt.cli.progress import stages
+from zinc_rt.cli.report import Report
+from zinc_rt.engine import devices
 from zinc_rt.errors import NothingRan, UnsupportedError, UsageError, ZincError
-from zinc_rt.files import state_folder
+from zinc_rt.host import terminal
+from zinc_rt.host.files import state_folder
 from zinc_rt.probes import registry
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.device_spec import DeviceSpec
@@ -32,7 +34,6 @@ from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.probes.vulkan import groups
 from zinc_rt.probes.vulkan.context import VulkanProbeContext
-from zinc_rt.report import Report
 
 COMMAND = "zinc-rt-vulkan-test"
 PROBES = registry.of_package(groups)

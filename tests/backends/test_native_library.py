@@ -14,8 +14,8 @@ from kernels.native.libraries import compiler, faulty
 from zinc_rt.backends.cpu import library
 from zinc_rt.backends.cpu.library import Library, first_good
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.native import build
-from zinc_rt.object_cache import ObjectCache
 
 USING = build.Compiler(("no such program",), "a compiler of the tests")
 BEST, NEXT, LAST = "native", "x86_64_v3", "x86_64_v2"
@@ -156,7 +156,7 @@ import sys, time
 from pathlib import Path
 from zinc_rt.backends.cpu.library import first_good
 from zinc_rt.kernels.native.build import Compiler
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 
 folder = Path({str(tmp_path)!r})
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt import devices
 from zinc_rt.backends import registry
 from zinc_rt.backends.spec import BackendSpec
-from zinc_rt.commands import devices as devices_command
-from zinc_rt.commands import run
-from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.cli import devices as devices_command
+from zinc_rt.cli import run
+from zinc_rt.engine import devices
+from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.settings import read_settings
 from zinc_rt.perf.structure import measures
 from zinc_rt.perf.structure.lab import Lab
 from zinc_rt.replay import command as replay
-from zinc_rt.settings import read_settings
 from zinc_rt.trace import command as trace
 from zinc_rt.validate import command as validate
 

@@ -6,7 +6,7 @@ import pytest
 from planted import Code, Plant, PlantedBackend
 
 from zinc_rt.backends.cpu.oracle import NodeFailed
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.model.gguf import read_gguf
 

@@ -23,10 +23,10 @@ from zinc_rt.backends.cpu.read_ahead import (
     memory_bytes,
     next_groups,
 )
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.exec import Buffer
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.host import process_memory
+from zinc_rt.host.machine import process_memory
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph
 from zinc_rt.model.gguf import GGUFFile, read_gguf

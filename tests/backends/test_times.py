@@ -14,8 +14,8 @@ from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
-from zinc_rt.devices import choose_tier, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.ir.op import Op

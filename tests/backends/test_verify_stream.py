@@ -13,7 +13,7 @@ from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.amd.t1 import open_t1
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.pm4.packet import EncodeError, Packet

@@ -340,7 +340,7 @@ def test_a_file_that_is_no_model_is_refused(nightly: Nightly, tmp_path: Path) ->
 
 
 def test_without_a_card_a_night_on_hardware_does_not_begin(nightly: Nightly) -> None:
-    from zinc_rt.devices import amd_gpus
+    from zinc_rt.engine.devices import amd_gpus
 
     if amd_gpus():
         pytest.skip("this machine has an AMD GPU")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from compiled_job import Job, Linked, differences
 
-from zinc_rt.commands.kernel_input import KernelInput, read_kernels
+from zinc_rt.cli.kernel_input import KernelInput, read_kernels
 from zinc_rt.errors import ZincError
 from zinc_rt.isa.lint import LintFinding, lint
 from zinc_rt.kernels.remarks import is_remark

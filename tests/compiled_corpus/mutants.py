@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernel_run import Binary
 
-from zinc_rt.commands.kernel_input import KernelInput
+from zinc_rt.cli.kernel_input import KernelInput
 from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.sgpr_reads import SA_SDST, VA_SDST, VA_VCC

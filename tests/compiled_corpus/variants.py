@@ -15,7 +15,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from zinc_rt.files import cache_folder
+from zinc_rt.host.files import cache_folder
 
 HERE = Path(__file__).parent
 OPENCL = HERE / "opencl"

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
-from zinc_rt.generate import generate
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.generate import generate
 from zinc_rt.golden.embedded import FOLDER as GOLDEN
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.sampling import Sampling
+from zinc_rt.sched.sampling import Sampling
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 FILES = sorted(FOLDER.glob("*.py"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt import generate
+from zinc_rt.engine import generate
 from zinc_rt.errors import InputError
 from zinc_rt.golden.draws import WAYS, draws_of, philox
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import read_golden
-from zinc_rt.sampling import Sampling
+from zinc_rt.sched.sampling import Sampling
 
 MOST = 0xFFFFFFFF
 # philox4x32 10 of Random123's kat_vectors: counter, key, answer

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from zinc_rt.golden import torch_hook
-from zinc_rt.golden.command import main
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.format import read_golden
 from zinc_rt.golden.torch_hook import TorchRecorder
+from zinc_rt.validate.goldens.command import main
 
 HERE = Path(__file__).parent
 IDS = [1, 2, 3]

@@ -10,10 +10,10 @@ import pytest
 
 from zinc_rt.backends.vulkan.device import PhysicalDevice
 from zinc_rt.golden import embedded
-from zinc_rt.golden.command import main
 from zinc_rt.golden.embedded import Pair, embedded_of_vulkan
 from zinc_rt.golden.format import read_golden
 from zinc_rt.validate.command import main as validate
+from zinc_rt.validate.goldens.command import main
 
 PAIRS = [pytest.param(pair, id=pair.model.stem) for pair in embedded_of_vulkan()]
 SOME = [

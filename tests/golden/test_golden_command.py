@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zinc_rt.golden.command import main
 from zinc_rt.golden.format import read_golden
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.validate.goldens.command import main
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "golden.md"
 
@@ -383,7 +383,7 @@ def test_a_golden_without_its_model_beside_it_asks_for_one(golden: Path, capsys:
 def test_help_is_quick_and_shows_how(tmp_path: Path) -> None:
     for command in ([], ["make"], ["check"], ["import"]):
         started = time.monotonic()
-        line = [sys.executable, "-X", "importtime", "-m", "zinc_rt.golden.command", *command, "--help"]
+        line = [sys.executable, "-X", "importtime", "-m", "zinc_rt.validate.goldens.command", *command, "--help"]
         done = subprocess.run(line, capture_output=True, text=True, check=True)
         assert "examples:" in done.stdout
         assert "numpy" not in done.stderr, f"{command} imports NumPy to print help"

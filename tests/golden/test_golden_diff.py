@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zinc_rt.golden.command import main
 from zinc_rt.golden.digests import array_digest
 from zinc_rt.golden.format import read_golden
+from zinc_rt.validate.goldens.command import main
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zinc_rt.code_version import code_version
-from zinc_rt.golden.command import main
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import FORMAT, read_golden, write_golden
-from zinc_rt.golden.validity import validity
+from zinc_rt.host.version import code_version
+from zinc_rt.validate.goldens.command import main
+from zinc_rt.validate.goldens.validity import validity
 
 ARRAYS = {"ids": np.array([1, 2], np.int32), "logits": np.ones((2, 4), np.float32)}
 OURS = {

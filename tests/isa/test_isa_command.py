@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.commands.isa import main
+from zinc_rt.cli.isa import main
 from zinc_rt.errors import InputError
 from zinc_rt.isa.elf import read_elf
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
@@ -133,7 +133,7 @@ def test_a_cut_code_object_is_an_error_at_every_length() -> None:
 def test_help_imports_no_tables() -> None:
     program = (
         "import sys\n"
-        "from zinc_rt.commands.isa import main\n"
+        "from zinc_rt.cli.isa import main\n"
         "try: main(['disasm', '--help'])\n"
         "except SystemExit: pass\n"
         "print([m for m in sys.modules if m.startswith('zinc_rt.isa')])"

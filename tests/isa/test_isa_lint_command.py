@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.commands.isa import main
+from zinc_rt.cli.isa import main
 from zinc_rt.kernels.zrt import Line, Zrt, write_zrt
 
 # s_load_b64 s[2:3], s[0:1], 0; s_wait_kmcnt 0; global_load_b32 v1, v0, s[2:3]; s_wait_loadcnt 0;

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from compiled import available
 
-from zinc_rt.commands.isa import main
+from zinc_rt.cli.isa import main
 from zinc_rt.isa import target_of
 from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.elf import read_elf

@@ -39,8 +39,8 @@ raise SystemExit(main(["--tier", "t1", "--device", "sim", "--jobs", "1", *words]
 
 IN_A_MODEL = f"""
 from pathlib import Path
-from zinc_rt.devices import choose_tier, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.kernels.rows.expand import expanded_types
 from zinc_rt.kernels.sets import kernel_set
@@ -80,7 +80,7 @@ def test_repacking_it_loses_nothing(tree: ExtendedTree) -> None:
 
 @pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
 def test_its_kernels_give_the_oracles_bits(tree: ExtendedTree) -> None:
-    built = tree.python("-m", "zinc_rt.commands.asm", "--all")
+    built = tree.python("-m", "zinc_rt.cli.asm", "--all")
     assert built.returncode == 0, built.stderr
     made = {path.stem for path in (tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
     matvecs = ("matvec", "matvec_norm", "matvec_parts", "matvec_glu", "matvec_glu_norm")

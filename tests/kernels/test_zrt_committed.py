@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from zinc_rt.commands.asm import main
+from zinc_rt.cli.asm import main
 from zinc_rt.isa import target_of
 from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.lint import Limits, LintFinding, lint

@@ -12,8 +12,8 @@ import pytest
 from fake_driver import NODES, PARAMETER, RENDER, FakeDriver
 
 from zinc_rt.backends.vulkan import tier
-from zinc_rt.command_observer import CommandObserver
-from zinc_rt.commands.devices import show
+from zinc_rt.cli.devices import show
+from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.kmd.discover import Gpu, TierAnswer, check_kfd, check_user_queues, find_gpus
 from zinc_rt.kmd.driver import Driver
 

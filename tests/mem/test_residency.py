@@ -9,16 +9,16 @@ import pytest
 from test_ownership import opened
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.settings import Settings
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.residency import LayerExperts, Residency, experts_of, place_weights
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
-from zinc_rt.settings import Settings
 
 LAYERS = tuple(LayerExperts(layer, (f"gate[{layer}]", f"down[{layer}]"), 0.25) for layer in range(3))
 SIZES = {"embed": 1000, **{name: 400 for each in LAYERS for name in each.weights}}

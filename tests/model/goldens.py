@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.ir.graph import Node
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 

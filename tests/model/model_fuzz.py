@@ -24,7 +24,7 @@ from types import FrameType
 import numpy as np
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.writer import Content, tiny, write_content

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import Node

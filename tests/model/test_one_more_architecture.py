@@ -12,7 +12,7 @@ PROGRAM = """
 import json
 from dataclasses import replace
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.tiny_models.writer import tiny, write_content
 from zinc_rt.model.gguf import read_gguf
 

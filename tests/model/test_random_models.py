@@ -12,7 +12,7 @@ from random_sizes import random_sizes
 from support import Counts
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.llama_cpp.importing import import_llama_cpp
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.quantize import WRITABLE

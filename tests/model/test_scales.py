@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 import pytest
 
-from zinc_rt.commands.inspect import main
+from zinc_rt.cli.inspect import main
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.model.builder import WEIGHT_DTYPES

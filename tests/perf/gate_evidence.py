@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.host import host
+from zinc_rt.cli.report import Result
+from zinc_rt.host.machine import host
 from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile
@@ -17,7 +18,6 @@ from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.history.chain import append, read
 from zinc_rt.perf.refusals.rules import AGAINST, RULES, TIMED_RULES
 from zinc_rt.perf.structure.lab import Lab
-from zinc_rt.report import Result
 
 MODEL = "ab" * 32
 CODE = "c0de" * 16

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from gate_evidence import native_details
 
+from zinc_rt.cli.report import Result
 from zinc_rt.errors import InputError
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.perf import bench_native
@@ -24,7 +25,6 @@ from zinc_rt.perf.history.chain import append, read
 from zinc_rt.perf.native.llama_cpp import LlamaCpp, RepackSetting
 from zinc_rt.perf.native.paired import Conditions, paired
 from zinc_rt.perf.structure.lab import Lab
-from zinc_rt.report import Result
 
 CASE = NativeCase("tiny", (C1,), tokens=4, prompt=6, slots=2, oracle=1, oracle_prompt=True)
 CODE = "c0de" * 16

@@ -20,7 +20,7 @@ from gate_evidence import (
     validation,
 )
 
-from zinc_rt.host import host
+from zinc_rt.host.machine import host
 from zinc_rt.perf.gate.milestones import Criterion, find_milestone
 from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.refusals.rules import TIMED_RULES

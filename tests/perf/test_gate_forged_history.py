@@ -14,8 +14,8 @@ from gate_evidence import (
     validation,
 )
 
-from zinc_rt.code_version import runtime_version
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.version import runtime_version
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.identity import identity
 from zinc_rt.perf.command import main as perf

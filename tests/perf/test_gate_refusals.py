@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from gate_evidence import CODE, bench_report, put_forward, validation, with_peer
 
+from zinc_rt.cli.report import Result
 from zinc_rt.errors import InputError
 from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput
@@ -19,7 +20,6 @@ from zinc_rt.perf.gate.verdict import GateReport, evaluate
 from zinc_rt.perf.history.chain import append, read
 from zinc_rt.perf.refusals.rules import RULES
 from zinc_rt.perf.structure.lab import Lab
-from zinc_rt.report import Result
 
 Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
 

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.cpu import self_test
-from zinc_rt.engine import Engine
+from zinc_rt.cli.report import Result
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.resident import Variant
+from zinc_rt.engine.runner import Runner, StepBlock, StepHandle
+from zinc_rt.host.settings import Settings
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.perf.gate.milestones import find_milestone, milestones
 from zinc_rt.perf.gate.offered import GateInput
@@ -18,10 +22,6 @@ from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.structure import executed, measures
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab
 from zinc_rt.perf.structure.measures import MEASURES
-from zinc_rt.report import Result
-from zinc_rt.resident import Variant
-from zinc_rt.runner import Runner, StepBlock, StepHandle
-from zinc_rt.settings import Settings
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_second_submission_a_token_fails(lab: Lab, monkeypatch: pytest.MonkeyP
 
 
 def test_a_prompt_that_goes_in_two_passes_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zinc_rt.engine.SequenceLimits", partial(SequenceLimits, step_tokens=16))
+    monkeypatch.setattr("zinc_rt.engine.engine.SequenceLimits", partial(SequenceLimits, step_tokens=16))
     result = decided(lab, "M2/one-pass")
     assert (result.status, result.measure["value"]) == ("fail", 2)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import CheckFailed, InputError, OutputError, UsageError
 from zinc_rt.golden.embedded import FOLDER, embedded
 from zinc_rt.golden.format import read_golden

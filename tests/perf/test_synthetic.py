@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import OutputError
 from zinc_rt.golden.tiny_models.parts import Sizes
 from zinc_rt.golden.tiny_models.quantize import WRITABLE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.commands.pm4 import main
+from zinc_rt.cli.pm4 import main
 from zinc_rt.pm4 import Generation
 from zinc_rt.pm4.packets import EventWrite, IndirectBuffer
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.cli.report import Result
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
 from zinc_rt.probes.outcome import T1, Failed, Outcome, Signature, passed, symptom
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
-from zinc_rt.report import Result
 
 SPEC = DeviceSpec(simulated=True, time_scale=0.1)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.facts import fact, flipped, table, told
+from zinc_rt.cli.report import Report, Result
+from zinc_rt.host.facts import fact, flipped, table, told
 from zinc_rt.probes import command as pm4_test
 from zinc_rt.probes.learning import assumptions, leaning
 from zinc_rt.probes.output.table import verdict
 from zinc_rt.probes.registry import PROBES
-from zinc_rt.report import Report, Result
 
 Capture = pytest.CaptureFixture[str]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from zinc_rt.cli.report import Result
 from zinc_rt.doctor.rules.table import RULES
 from zinc_rt.errors import InputError
 from zinc_rt.probes.combinations import Combination, MachineFacts, load, matching, quotes
 from zinc_rt.probes.output import table
-from zinc_rt.report import Result
 
 ROW = """\
 schema: zinc-rt-combinations/1

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends import registry
-from zinc_rt.commands import options, sim
-from zinc_rt.devices import Choice
+from zinc_rt.cli import options, sim
+from zinc_rt.cli.report import Report
+from zinc_rt.engine.devices import Choice
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.probes import command
 from zinc_rt.probes.device import parse
@@ -24,7 +25,6 @@ from zinc_rt.probes.learning import facts_file
 from zinc_rt.probes.learning.learn import PROBES, SGPR_READ_FORMS, WMMA_PLACES, distances, sample
 from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
-from zinc_rt.report import Report
 from zinc_rt.sim import facts
 from zinc_rt.sim.facts import Behaviour, FactsFile, FactValue
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from cards import RENDER, Card, Lit
 
-from zinc_rt import checked, files, gpu_lock
+from zinc_rt.cli.report import Report, Result
+from zinc_rt.engine import checked
+from zinc_rt.host import files, gpu_lock
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.probes import command
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.output import passed
-from zinc_rt.report import Report, Result
 
 Capture = pytest.CaptureFixture[str]
 NO_DISPLAY_KNOWN = type("Dark", (Card,), {"files": {}})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from zinc_rt.cli.report import Result
 from zinc_rt.probes import memory_stress
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
@@ -16,7 +17,6 @@ from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.registry import ALIVE, PROBES, select
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
-from zinc_rt.report import Result
 from zinc_rt.sim.inject import INJECTIONS
 from zinc_rt.sim.memory.buffers import Bo, Heap
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan

@@ -7,6 +7,7 @@ from dataclasses import replace
 import fake_probes as fake
 import pytest
 
+from zinc_rt.cli.report import Result
 from zinc_rt.kmd import kfd_queue
 from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
 from zinc_rt.kmd.topology import TopologyNode
@@ -14,7 +15,6 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.probes.layout_differences import difference
 from zinc_rt.probes.registry import PROBES, select
-from zinc_rt.report import Result
 
 RIGHT = kfd_queue._request
 

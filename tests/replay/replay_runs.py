@@ -6,7 +6,7 @@ from pathlib import Path
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.trace.recorder import record

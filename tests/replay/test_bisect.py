@@ -28,7 +28,7 @@ from replay_runs import recorded
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Finding
 from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuExecutable
-from zinc_rt.devices import ORACLE
+from zinc_rt.engine.devices import ORACLE
 from zinc_rt.exec import Buffer, DeadlineMissed
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay import command

@@ -13,7 +13,7 @@ from replay_runs import recorded
 
 from zinc_rt.backends.amd import executable_builder
 from zinc_rt.backends.base import Backend
-from zinc_rt.devices import ORACLE, choose_tier, open_backend
+from zinc_rt.engine.devices import ORACLE, choose_tier, open_backend
 from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.kernels import sets
 from zinc_rt.kernels.sets import KernelSet, kernel_set
@@ -24,8 +24,8 @@ from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.lane_trace import lane_trace
 from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.replay.run import replay
-from zinc_rt.replay.tape import read_tape
 from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.tape import read_tape
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 

@@ -12,17 +12,17 @@ import pytest
 from replay_runs import MODELS, PROMPT, cpu, recorded, run
 from support import Counts
 
-from zinc_rt.devices import ORACLE, Choice, choose_tier, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import ORACLE, Choice, choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay
-from zinc_rt.replay.tape import read_tape
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
 from zinc_rt.trace.records import LEVELS
+from zinc_rt.trace.tape import read_tape
 from zinc_rt.trace.writer import LogWriter
 
 STEPS = 6  # of replay_runs.run

@@ -38,9 +38,9 @@ from zinc_rt.replay.capture import StepCapture, capture, chosen_step
 from zinc_rt.replay.command import main
 from zinc_rt.replay.standalone import emit, runs_of
 from zinc_rt.replay.standalone_template import CALLS
-from zinc_rt.replay.tape import RecordedStep, Tape
 from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.trace.records import FaultRecord
+from zinc_rt.trace.tape import RecordedStep, Tape
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 

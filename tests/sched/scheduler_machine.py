@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.checks.invariants import violations
 from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import UsageLedger

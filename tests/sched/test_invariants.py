@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from scheduler_machine import PAGE, SchedulerMachine
 
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.checks.invariants import INVARIANTS, violations
 from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.request import POSITION, Request, State
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
 
 

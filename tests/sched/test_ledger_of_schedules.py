@@ -12,10 +12,10 @@ from scheduler_machine import PAGE, PlainSchedulerMachine, SchedulerMachine
 from support import Counts
 from test_soak import arrive
 
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.kv.prefix import Namespace, namespace
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.sched.usage.balance import unbalanced

@@ -10,11 +10,11 @@ import pytest
 from fake_runner import CheckingRunner, drawn
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.request import Request, State
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Batch, NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import UsageLedger

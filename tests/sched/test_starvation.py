@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from fake_runner import FakeRunner
 
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
 

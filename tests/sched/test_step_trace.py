@@ -12,8 +12,8 @@ from test_ledger_of_schedules import scheduler_of
 
 from zinc_rt.errors import OutputError
 from zinc_rt.ir.slot_record import RECORD, SlotState
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
 from zinc_rt.sched.step_timeline import chrome_events, timeline, write_chrome
 from zinc_rt.sched.step_trace import StepNumbers, StepRecorder, StepTrace

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transcripts import TOOLS, TRANSCRIPTS, Transcript
 
-from zinc_rt.batching.opening import model_file
+from zinc_rt.engine.opening import model_file
 from zinc_rt.errors import UsageError
 from zinc_rt.model.chat import chat_template, render_chat
 from zinc_rt.model.gguf import read_gguf

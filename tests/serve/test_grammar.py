@@ -15,11 +15,11 @@ import pytest
 from support import Counts
 
 from zinc_rt import LLM, Sampling
-from zinc_rt.batching.opening import model_file
+from zinc_rt.engine.opening import model_file
+from zinc_rt.engine.runner import Runner, StepHandle, StepOutput
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.runner import Runner, StepHandle, StepOutput
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.formats.format import Format

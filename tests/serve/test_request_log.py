@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ticking_scheduler import run, scheduler_of
 
-from zinc_rt.sampling import Sampling
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
 from zinc_rt.serve.http.request_ids import RequestIds
 from zinc_rt.serve.observe.answer_log import tell_answer

@@ -16,7 +16,7 @@ from embedded_server import MODEL
 from faulty_runner import plant
 
 from zinc_rt import Sampling
-from zinc_rt.batching.opening import model_file
+from zinc_rt.engine.opening import model_file
 from zinc_rt.sched.messages import NewRequest
 from zinc_rt.sched.request import Request
 from zinc_rt.serve.config.settings import ModelSettings, TenantSettings

@@ -239,7 +239,17 @@ def _names(pid: int) -> str:
 def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
     verdict = Verdict()
     path, log = folder / "device.sock", folder / "device.log"
-    words = [sys.executable, "-m", "zinc_rt.cli", "sim", "--socket", str(path), "--stay", "--time-scale", "0.05"]
+    words = [
+        sys.executable,
+        "-m",
+        "zinc_rt.cli.command",
+        "sim",
+        "--socket",
+        str(path),
+        "--stay",
+        "--time-scale",
+        "0.05",
+    ]
     with log.open("w") as said:
         device = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said, text=True)
     assert device.stdout is not None and json.loads(device.stdout.readline()) == {"ready": str(path)}

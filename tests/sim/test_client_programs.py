@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.commands.sim import main
+from zinc_rt.cli.sim import main
 from zinc_rt.errors import NothingRan
 from zinc_rt.sim.serve import program
 

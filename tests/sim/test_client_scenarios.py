@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sim.clients.scenarios.make_kernels import HEADER, header
 
-from zinc_rt.commands.sim import main
+from zinc_rt.cli.sim import main
 from zinc_rt.kernels import assemble
 
 SOURCES = Path(__file__).parent / "clients/scenarios"

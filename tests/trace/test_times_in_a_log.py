@@ -12,8 +12,8 @@ from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.devices import ORACLE
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import ORACLE
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set

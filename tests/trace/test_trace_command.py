@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend, CpuExecutable
-from zinc_rt.devices import ORACLE
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import ORACLE
+from zinc_rt.engine.engine import Engine
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay import command as replay_command
 from zinc_rt.replay.run import replay
-from zinc_rt.replay.tape import read_tape
 from zinc_rt.trace.command import main
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import Recorder, record
+from zinc_rt.trace.tape import read_tape
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
 RUN = ["run", "--model", MODEL, "--tokens", "1,2,3", "--max-tokens", "4", "--tier", "t_cpu", "--ignore-eos"]

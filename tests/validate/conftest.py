@@ -10,9 +10,9 @@ import pytest
 from planted import Plant, PlantedBackend
 from seen import Judge, Planting, Seen, Validate
 
-from zinc_rt import devices
 from zinc_rt.backends.base import Backend
-from zinc_rt.devices import Choice
+from zinc_rt.engine import devices
+from zinc_rt.engine.devices import Choice
 from zinc_rt.validate import runner
 from zinc_rt.validate.command import main
 

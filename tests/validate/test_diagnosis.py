@@ -29,9 +29,9 @@ from planted import (
 )
 from seen import Capture, golden_of
 
-from zinc_rt import devices
 from zinc_rt.backends.base import Backend, Finding
-from zinc_rt.devices import Choice
+from zinc_rt.engine import devices
+from zinc_rt.engine.devices import Choice
 from zinc_rt.exec import Buffer
 from zinc_rt.golden.format import read_arrays
 from zinc_rt.ir.dtypes import block_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.validate import limits
-from zinc_rt.validate.capture import CapturedRun
 from zinc_rt.validate.check_result import CheckResult, ValueMeasure
 from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.command import main

@@ -16,14 +16,14 @@ from planted import Plant, Rewrite, attribute, result, rope_base, several_tokens
 from seen import Planting, Seen, Validate
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.capture import Selection, capture
 from zinc_rt.golden.format import write_golden
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.lower import LoweredGraph
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.validate import runner
-from zinc_rt.validate.capture import Selection, capture
 
 DEEP = 24
 IDS = [(37 * index + 11) % 512 for index in range(24)]

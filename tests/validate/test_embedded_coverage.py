@@ -15,13 +15,13 @@ import pytest
 from planted import Code, Plant, Rewrite, attribute, instead, rope_base
 from seen import Planting
 
-from zinc_rt import generate
-from zinc_rt.command_observer import CommandObserver
+from zinc_rt.cli.observer import CommandObserver
+from zinc_rt.cli.report import Result
+from zinc_rt.engine import generate
 from zinc_rt.golden.embedded import FOLDER, STEMS
+from zinc_rt.host.settings import Settings
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.report import Result
-from zinc_rt.settings import Settings
 from zinc_rt.validate import runner
 from zinc_rt.validate.command import parser
 from zinc_rt.validate.diagnosis.digest import diagnosis

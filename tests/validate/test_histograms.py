@@ -12,9 +12,9 @@ import pytest
 from planted import element, one_ulp_up
 from seen import Capture, Judge, golden_of
 
+from zinc_rt.cli.report import Report
+from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.golden.format import Golden
-from zinc_rt.report import Report
-from zinc_rt.validate.capture import CapturedRun
 from zinc_rt.validate.command import main
 from zinc_rt.validate.histograms import bins
 from zinc_rt.validate.histograms.matrix import LogitMatrix, matrix

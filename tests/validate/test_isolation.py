@@ -12,7 +12,7 @@ import pytest
 from support import Counts
 from vulkan_driver import required
 
-from zinc_rt.batching.model_runner import ModelRunner
+from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import Scheduler

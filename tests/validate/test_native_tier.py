@@ -16,7 +16,7 @@ from zinc_rt.backends.cpu.native import NativeBackend
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.cpu.read_ahead import PageRange, ReadAhead
 from zinc_rt.backends.cpu.tasks import Splitting
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES

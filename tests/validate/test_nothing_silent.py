@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Xml
 import numpy as np
 import pytest
 
-from zinc_rt import devices
+from zinc_rt.engine import devices
 from zinc_rt.trace import command as trace
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.records import Replayed

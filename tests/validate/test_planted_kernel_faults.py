@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from seen import Validate
 
-from zinc_rt import devices
+from zinc_rt.engine import devices
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.kernels import sets

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from seen import Seen, Validate
 
+from zinc_rt.engine.runner import StepBlock
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.paged_kv import PagedKV
-from zinc_rt.runner import StepBlock
 
 IDS = ",".join(str(3 * index + 1) for index in range(20))  # two pages
 Parts = dict[str, np.ndarray]

@@ -14,10 +14,10 @@ from planted import Plant
 from seen import Planting, Seen, Validate
 from support import Counts
 
+from zinc_rt.golden.capture import CapturedRun, Selection
+from zinc_rt.golden.capture import capture as really_capture
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.validate import cache, runner
-from zinc_rt.validate.capture import CapturedRun, Selection
-from zinc_rt.validate.capture import capture as really_capture
 
 FEW = ("--tokens", "3,1,4", "--steps", "1")
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from zinc_rt.report import Report
+from zinc_rt.cli.report import Report
 from zinc_rt.validate.check_result import CheckResult, ValueMeasure
 from zinc_rt.validate.html import CHART_HEIGHT, MARGIN_BOTTOM, MARGIN_TOP, DriftChart, drift_chart, to_html
 from zinc_rt.validate.measure import Limit, Measure

@@ -10,11 +10,11 @@ import pytest
 from seen import FEW, Q8, TWO, Capture, Validate, golden_of, name_of, refused
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.capture import Selection, capture
 from zinc_rt.golden.embedded import STEMS, VOCABULARY
 from zinc_rt.golden.format import read_arrays, write_golden
 from zinc_rt.model.gguf import digest, read_gguf
-from zinc_rt.validate.capture import Selection, capture
 from zinc_rt.validate.command import main
 
 # --- models and goldens -------------------------------------------------------------------------------------

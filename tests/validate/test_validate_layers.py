@@ -9,11 +9,11 @@ import pytest
 from seen import TWO, Capture, Validate, golden_of, refused
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.capture import Selection, capture
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.format import write_golden
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.validate.capture import Selection, capture
 
 
 def l_out(model: str, tokens: list[int]) -> np.ndarray:

@@ -17,11 +17,11 @@ import pytest
 from planted import element, one_ulp_up
 from seen import FEW, Q8, Capture, Planting, Seen, Validate, golden_of, name_of
 
+from zinc_rt.cli.junit import MARK
+from zinc_rt.cli.report import SCHEMA
 from zinc_rt.golden.embedded import STEMS, VOCABULARY
 from zinc_rt.golden.format import read_arrays
-from zinc_rt.junit import MARK
 from zinc_rt.model.gguf import digest, read_gguf
-from zinc_rt.report import SCHEMA
 from zinc_rt.validate.command import main
 
 

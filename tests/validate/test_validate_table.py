@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.report import Report
+from zinc_rt.cli.report import Report
 from zinc_rt.validate.check_result import CheckResult, Reportable, ReportFigures, ValueMeasure
 from zinc_rt.validate.measure import Agreement, Limit, Measure
 from zinc_rt.validate.table import cause_lines, first_bad, reason_lines, sections, table, verdict

@@ -9,8 +9,8 @@ import pytest
 from seen import FEW, Capture, Validate, golden_of
 from spirv.spirv_edits import edited, first, instruction
 
-from zinc_rt import cli
 from zinc_rt.backends.vulkan.device import PhysicalDevice
+from zinc_rt.cli import command as cli
 from zinc_rt.kernels.sets import SpirvKernels
 from zinc_rt.kernels.spirv import table
 from zinc_rt.spirv.opcodes import Opcode

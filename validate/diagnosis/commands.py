@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 
 from zinc_rt import kernels
-from zinc_rt.commands.options import order_words, simulated_name
-from zinc_rt.devices import ORACLE
+from zinc_rt.cli.options import order_words, simulated_name
+from zinc_rt.engine.devices import ORACLE
 from zinc_rt.kernels.assemble import BUILT
 from zinc_rt.validate.run import SECOND_OPINION
 from zinc_rt.validate.runner import ValidationJob

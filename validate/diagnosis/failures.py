@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from zinc_rt.devices import ORACLE
+from zinc_rt.engine.devices import ORACLE
 from zinc_rt.validate.check_result import CheckResult, NonfiniteMeasure, SanitizerMeasure
 from zinc_rt.validate.diagnosis.commands import judged, kernel_file, resynced, run_again, stepwise, with_oracle
 from zinc_rt.validate.runner import ValidationJob

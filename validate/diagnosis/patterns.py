@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zinc_rt.devices import ORACLE
+from zinc_rt.engine.devices import ORACLE
 from zinc_rt.validate.diagnosis.failures import ModelFailures
 
 # rules that a kernel breaks by itself; memory that nobody wrote may be another's fault

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.golden.format import Golden
-from zinc_rt.validate.capture import CapturedRun
 from zinc_rt.validate.checks import reference_from_golden
 from zinc_rt.validate.runner import ValidationRunner
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from zinc_rt.terminal import Column, Page, Table, number
+from zinc_rt.host.terminal import Column, Page, Table, number
 from zinc_rt.validate.histograms import bins
 from zinc_rt.validate.histograms.matrix import LogitMatrix
 from zinc_rt.validate.histograms.pair import TOP, LogitPair, ValueHistogram

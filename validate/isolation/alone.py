@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.logits_adjust import logits_adjust
 from zinc_rt.kernels.reference.sample import sample
-from zinc_rt.sampling import Sampling
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.validate.isolation.mix import MixedRequest
 
 IN_PROMPT = -(1 << 31)  # bit 31 of a token's count

@@ -6,16 +6,16 @@ import argparse
 import shlex
 from collections.abc import Callable, Iterator
 
-from zinc_rt.commands import options
-from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
-from zinc_rt.commands.output import begin
-from zinc_rt.commands.progress import ProgressStage, stages
-from zinc_rt.devices import SIMULATED
+from zinc_rt.cli import options
+from zinc_rt.cli.describe import describe_model, describe_ran, describe_run
+from zinc_rt.cli.output import begin
+from zinc_rt.cli.progress import ProgressStage, stages
+from zinc_rt.cli.report import Report
+from zinc_rt.engine.devices import SIMULATED
 from zinc_rt.errors import UsageError
-from zinc_rt.files import check_writable
-from zinc_rt.report import Report
-from zinc_rt.settings import Settings
-from zinc_rt.terminal import Part
+from zinc_rt.host.files import check_writable
+from zinc_rt.host.settings import Settings
+from zinc_rt.host.terminal import Part
 from zinc_rt.validate.finish import finish
 from zinc_rt.validate.isolation.trial import MixTrial
 from zinc_rt.validate.isolation.verdict import MixVerdict

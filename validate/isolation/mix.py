@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority, Tenant
 
 SLOTS = 4

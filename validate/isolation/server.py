@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from zinc_rt.batching.kv_audit import kv_audit
-from zinc_rt.batching.model_runner import ModelRunner
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.kv_audit import kv_audit
+from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.model.groups import has_recurrent_state
 from zinc_rt.sched.checks.shadow import ShadowDevice
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup

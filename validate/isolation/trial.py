@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from zinc_rt.devices import ORACLE, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import ORACLE, open_backend
+from zinc_rt.engine.engine import Engine
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.validate.isolation.alone import AloneAnswer, answer_alone
 from zinc_rt.validate.isolation.mix import (

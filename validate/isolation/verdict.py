@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.report import Result
+from zinc_rt.cli.report import Result
 from zinc_rt.validate.isolation.alone import AloneAnswer
 from zinc_rt.validate.isolation.mix import MixedRequest, RequestMix
 from zinc_rt.validate.isolation.mixed import MixOutcome

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from zinc_rt.arguments import Parser
 from zinc_rt.backends import registry
-from zinc_rt.cli import Command
-from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, begin, finish, output_stream
+from zinc_rt.cli import options
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.host.arguments import Parser
 
 EPILOG = """\
 examples:
@@ -73,9 +73,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report
     from zinc_rt.errors import UsageError
-    from zinc_rt.files import check_writable
-    from zinc_rt.report import Report
+    from zinc_rt.host.files import check_writable
     from zinc_rt.validate.kernel_test import modes
 
     check_writable(report=arguments.json)

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TextIO
 
-from zinc_rt import terminal
 from zinc_rt.backends import registry
-from zinc_rt.backends.spec import available_cores
-from zinc_rt.commands.options import ORDER
-from zinc_rt.commands.progress import progress
-from zinc_rt.devices import SIMULATED
+from zinc_rt.cli.options import ORDER
+from zinc_rt.cli.progress import progress
+from zinc_rt.cli.report import Report, Result
+from zinc_rt.engine.devices import SIMULATED
 from zinc_rt.errors import NothingRan, UsageError
+from zinc_rt.host import terminal
+from zinc_rt.host.machine import available_cores
 from zinc_rt.kernels.cases import Case, parse
 from zinc_rt.kernels.sets import SETS, kernel_set
-from zinc_rt.report import Report, Result
 from zinc_rt.validate.cases.speed import CASES as SPEED
 from zinc_rt.validate.kernel_test import speed_text, text
 from zinc_rt.validate.kernel_test.pool import CaseRun, Worker, run_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from zinc_rt.terminal import Column, Page, Table
+from zinc_rt.host.terminal import Column, Page, Table
 from zinc_rt.validate.kernel_test.side import Side
 from zinc_rt.validate.kernel_test.speed import Timing
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from zinc_rt.host.terminal import Column, Page, Table
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.sets import KernelSet
-from zinc_rt.terminal import Column, Page, Table
 from zinc_rt.validate.cases.sweep import TYPES
 from zinc_rt.validate.cases.table import FAMILIES, cases
 from zinc_rt.validate.kernel_test.select import planned

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zinc_rt.terminal import Table, number
+from zinc_rt.host.terminal import Table, number
 from zinc_rt.validate.kernel_test.pool import COSTLY_MOST, CaseRun
 from zinc_rt.validate.kernel_test.shrink import size
 from zinc_rt.validate.kernel_test.side import Side

@@ -94,7 +94,7 @@ class Instrument(Protocol):
         """What it found wrong so far, each once, in order; also what others that share the device did."""
 
     def consulted(self) -> Sequence[str]:
-        """The marks of zinc_rt/facts.py that it came to so far, sorted; also by others that share the device."""
+        """Return the marks of zinc_rt/host/facts.py reached so far, sorted, other clients' included."""
 
     def set_watchpoint(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         """Note who stores to these bytes from now on; size 0 ends it."""

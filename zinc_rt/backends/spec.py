@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -11,11 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zinc_rt.kmd.discover import Gpu
     from zinc_rt.kmd.driver import Driver
-
-
-def available_cores() -> int:
-    """Those this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)

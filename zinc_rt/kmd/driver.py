@@ -101,8 +101,8 @@ class SideChannel(Protocol):
         """Findings `still-running` of every dispatch that waves have begun and not ended: where each stands."""
 
     def consulted(self, since: int = 0) -> tuple[int, Sequence[str]]:
-        """A number for the next question, and the marks (zinc_rt/facts.py) that it came to since the one that gave
-        `since`, sorted; also what other clients did."""
+        """Return a number for the next question, and the marks (zinc_rt/host/facts.py) reached since the one that
+        gave `since`, sorted; those of other clients too."""
 
 
 class Driver(Protocol):

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt import gpu_lock
-from zinc_rt.arguments import meant
-from zinc_rt.devices import amd_gpus, linux_driver, require_gpu
+from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.errors import CheckFailed, InputError, UsageError
-from zinc_rt.finding_groups import FindingGroup, grouped
+from zinc_rt.host import gpu_lock
+from zinc_rt.host.arguments import meant
 from zinc_rt.isa.target import GENERATIONS
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import Gpu, find_gpus
@@ -26,6 +25,7 @@ from zinc_rt.kmd.topology import TopologyNode
 from zinc_rt.launching.aql import KernelOnAqlQueue
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import KernelOnQueue
+from zinc_rt.launching.finding_groups import FindingGroup, grouped
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
 from zinc_rt.launching.values import LaunchBuffer, Value
 

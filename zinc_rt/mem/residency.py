@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.errors import InputError
+from zinc_rt.host.settings import EXPERTS, Experts
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.op import OPS, Op
-from zinc_rt.mem.expert_placement import SETTING, Experts
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import MemoryPlan
 
@@ -125,7 +125,7 @@ def place_weights(
 def _advice(experts: Experts, expert_bytes: int) -> str:
     smaller = "give a smaller --ctx or fewer slots, or take a model with fewer bits a weight"
     if experts == "vram" and expert_bytes:
-        return f"{SETTING}=auto puts of {_size(expert_bytes)} of experts into host memory what must; or {smaller}"
+        return f"{EXPERTS}=auto puts of {_size(expert_bytes)} of experts into host memory what must; or {smaller}"
     return smaller
 
 

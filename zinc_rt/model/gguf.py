@@ -17,7 +17,7 @@ from types import MappingProxyType
 import numpy as np
 
 from zinc_rt.errors import InputError, UnsupportedError
-from zinc_rt.files import cache_folder
+from zinc_rt.host.files import cache_folder
 from zinc_rt.model.gguf_header import TensorInfo, read_header
 
 # ggml types whose elements NumPy has; bf16 stays as its 16 bits. Everything else is blocks of bytes.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.request import Request
+from zinc_rt.sched.sampling import Sampling
 
 MOST = 1 << 20  # ids beyond any vocabulary
 

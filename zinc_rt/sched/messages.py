@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zinc_rt.ir.slot_record import STOP_IDS, SlotFlag, dwords, free_records
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.prefix import Namespace
 from zinc_rt.sched.plan import RowLogprobs
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.sched.token_mask import TokenMask
 

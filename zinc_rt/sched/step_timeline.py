@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.files import write_whole
+from zinc_rt.host.files import write_whole
 from zinc_rt.ir.slot_record import SlotState
 from zinc_rt.sched.step_trace import StepEvent, StepNumbers, StepTrace
 from zinc_rt.sched.tenant import Priority

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import InputError, UsageError
-from zinc_rt.facts import table
+from zinc_rt.host.facts import table
 
 VERSION = 1
 WMMA_LENGTH = 16
@@ -23,8 +23,8 @@ Place = tuple[int, int, int]  # lane // 16, register, half: where an element of 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What a simulated device does where it can do either: rows of zinc_rt/facts.yaml by their ids, which say what
-    each is. `stops_at`: findings after which a queue does not go on. `wmma_f16_order`: in which
+    """What a simulated device does where it can do either: rows of zinc_rt/host/facts.yaml by their ids, which say
+    what each is. `stops_at`: findings after which a queue does not go on. `wmma_f16_order`: in which
     v_wmma_f32_16x16x16_f16 adds one product after the other, wave32; empty: four a step, as captured."""
 
     ids_without_enables: str = table()["ids_without_enables"].value

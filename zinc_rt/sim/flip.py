@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from zinc_rt.errors import UsageError
-from zinc_rt.facts import OPPOSITE, STOPS, Fact, fact, table
+from zinc_rt.host.facts import OPPOSITE, STOPS, Fact, fact, table
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.facts import SWITCHES, Behaviour
 from zinc_rt.sim.profiles import LinuxProfile

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.facts import flipped as flipped_here
+from zinc_rt.host.facts import flipped as flipped_here
 from zinc_rt.sim import flip as flips
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.chips import chip as chip_row
@@ -29,7 +29,7 @@ class MachineOptions:
     lines that caches keep. `sanitizer`: off, fast, full. `perturb`: a seed that moves inexact instructions by up
     to one ULP, 0 for none. `threads`: None for all cores. `profile`: instructions and bytes are counted, too.
     `facts`: a file of sim.facts, whose findings this machine behaves by; `force_facts` takes any.
-    `flip`: rows of facts.yaml at their other value, beside those of zinc_rt.facts.flipped.
+    `flip`: rows of facts.yaml at their other value, beside those of zinc_rt.host.facts.flipped.
     """
 
     chip: str = "r9700"

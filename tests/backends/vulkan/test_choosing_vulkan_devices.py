@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from fake_devices import CPU, INTEGRATED, FakeDevice, FakeVulkan
 
-from zinc_rt import devices
 from zinc_rt.backends.vulkan import icd, layers, loader
 from zinc_rt.backends.vulkan import tier as vulkan_tier
 from zinc_rt.backends.vulkan.choose import choose
 from zinc_rt.backends.vulkan.device import list_devices, open_device
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.physical_device import FEATURES, FLOAT_CONTROLS
-from zinc_rt.commands.devices import main as devices_command
-from zinc_rt.devices import choose_tier
+from zinc_rt.cli.devices import main as devices_command
+from zinc_rt.engine import devices
+from zinc_rt.engine.devices import choose_tier
 from zinc_rt.errors import UnsupportedError, UsageError
 
 Machine = Callable[..., FakeVulkan]

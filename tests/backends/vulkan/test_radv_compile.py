@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.backends.vulkan.radv import RadvCompiled, compile_modules, find_driver
-from zinc_rt.commands.vulkan import main
+from zinc_rt.cli.vulkan import main
 from zinc_rt.errors import InputError, NothingRan, UsageError
 from zinc_rt.kernels.radv.container import COMPILER, container
 from zinc_rt.kernels.radv.table import BUILT, load

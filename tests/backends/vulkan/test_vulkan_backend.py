@@ -22,17 +22,17 @@ from zinc_rt.backends.vulkan.backend import VulkanOptions
 from zinc_rt.backends.vulkan.commands import END, CmdPipelineBarrier, VulkanCommand
 from zinc_rt.backends.vulkan.hang import VulkanHang
 from zinc_rt.backends.vulkan.physical_device import QueueFamily
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Event, Stream
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.spirv.table import KERNELS
 from zinc_rt.lower import LoweredGraph, lower
 from zinc_rt.lower.one_node import TOGETHER, one_node
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.object_cache import ObjectCache
 from zinc_rt.spirv.modes import with_modes
 
 MODELS = ("qwen3-q", "gemma4-q", "qwen35moe-q")

@@ -13,8 +13,8 @@ from support import Counts
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.vulkan.device import PhysicalDevice
-from zinc_rt.devices import choose_tier, open_backend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.quantize import WRITABLE

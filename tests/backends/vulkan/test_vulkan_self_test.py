@@ -16,11 +16,11 @@ from zinc_rt.backends.vulkan import self_test
 from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
 from zinc_rt.backends.vulkan.device import PhysicalDevice, open_device
 from zinc_rt.backends.vulkan.self_test_cases import CASES, OPERATIONS, SPECIAL, Operands, operands, wrong_bits
-from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.spirv.compile import KERNELS as FOLDER
 from zinc_rt.kernels.spirv.table import KERNELS
-from zinc_rt.object_cache import ObjectCache
 
 Results = Callable[..., np.ndarray]
 NUMBER = {operation.name: number for number, operation in enumerate(OPERATIONS)}

@@ -10,7 +10,7 @@ from kernels.spirv.harness import SpirvBench
 from zinc_rt.backends.vulkan.backend import VulkanOptions
 from zinc_rt.backends.vulkan.commands import CmdFillBuffer
 from zinc_rt.backends.vulkan.device import list_devices
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.kernels.cases import parse
 from zinc_rt.mem.heaps import BufferHeap

@@ -12,7 +12,7 @@ import pytest
 from ir.model_graphs import MODELS, model_graph
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import ABSENT, Builder, Node, OpGraph
 from zinc_rt.ir.op import Op

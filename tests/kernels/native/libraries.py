@@ -13,10 +13,10 @@ import pytest
 
 from zinc_rt.backends.cpu.self_test_cases import cases
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.files import cache_folder
+from zinc_rt.host.files import cache_folder
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.native import build
-from zinc_rt.object_cache import ObjectCache
 
 # -O0: the checks are the same, and the compiler six times faster
 UNDEFINED = ("-O0", "-fsanitize=undefined,float-cast-overflow", "-fsanitize-trap=all")

@@ -28,9 +28,9 @@ import numpy as np
 from fire_guarded import guarded
 from fire_programs import Program, program
 
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import Target
 from zinc_rt.isa.lint import Limits, lint
-from zinc_rt.object_cache import ObjectCache
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import CodePlace, DevicePageFault, Fault, HardwareQueue, QueueKind

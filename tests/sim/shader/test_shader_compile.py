@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.object_cache import MAGIC, ObjectCache
+from zinc_rt.host.object_cache import MAGIC, ObjectCache
 from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
 
 IR = """
@@ -107,7 +107,7 @@ def test_what_a_dead_writer_left_is_cleared(tmp_path: Path) -> None:
 
 WRITER = """
 import sys, pathlib
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 cache = ObjectCache(pathlib.Path(sys.argv[1]), keep_bytes=200_000)
 fill = sys.argv[2].encode()
 for turn in range(200):

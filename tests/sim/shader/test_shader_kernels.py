@@ -10,9 +10,9 @@ import pytest
 from shader_launch import ENDPGM, REVERSE, STORE_IDS
 from support import Counts
 
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import target_of
 from zinc_rt.kernels.gfx1201.table import load, names
-from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.emit.helpers import SharedHelpers
 from zinc_rt.sim.shader.layout import Checks, KernelVariant

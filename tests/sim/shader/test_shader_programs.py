@@ -11,7 +11,7 @@ from random_programs import VGPRS, data, outputs, program
 from sim.shader_model.model_device import ModelDevice
 from support import Counts
 
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.run import engine_device, group_runner
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.sim.shader.run.kernels import CompiledKernels

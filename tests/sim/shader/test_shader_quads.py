@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from shader_launch import code, halves
 
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, of_arrays
 from zinc_rt.sim.shader.run.engine_device import EngineDevice

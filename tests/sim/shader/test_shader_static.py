@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shader_launch import code, halves, machine, stage
 
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.checks import static_lint
 from zinc_rt.sim.shader.checks.static_lint import static_findings
 from zinc_rt.sim.shader.run.launch import LaunchSetup

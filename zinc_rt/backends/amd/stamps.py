@@ -18,7 +18,7 @@ from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import CopyData, EventWrite
 
 STAMPS_BYTES = 16  # two 64-bit readings a dispatch
-NS_A_TICK = 10  # 100 MHz: gpu_counter_freq of amdgpu's device info; row "counter" of zinc_rt/facts.yaml
+NS_A_TICK = 10  # 100 MHz: gpu_counter_freq of amdgpu's device info; row "counter" of zinc_rt/host/facts.yaml
 GPU_CLOCK = 9  # COPY_DATA's src_sel
 CLOCK = "the GPU's counter at 100 MHz"
 SIMULATED_CLOCK = "a simulated counter: this machine's clock, no word about hardware"

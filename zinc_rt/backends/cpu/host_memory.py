@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -74,13 +71,3 @@ def _plain(buffer: Buffer) -> np.ndarray:
             f"{buffer.name} is no memory that the CPU copies; it copies what was allocated or wrapped"
         )
     return buffer.storage
-
-
-def processor_name() -> str:
-    """The CPU as the kernel names it; Python knows no more than the architecture on Linux."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()

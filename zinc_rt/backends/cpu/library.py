@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.files import cache_folder
+from zinc_rt.host.files import cache_folder
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.native import build
-from zinc_rt.object_cache import ObjectCache
 
 SELF_TEST_SECONDS = 120.0
 WRONG_BITS = 3  # the self-test's exit

@@ -12,7 +12,7 @@ from functools import partial
 
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.cpu import tasks
-from zinc_rt.backends.cpu.host_memory import HostMemory, processor_name
+from zinc_rt.backends.cpu.host_memory import HostMemory
 from zinc_rt.backends.cpu.library import Library, library
 from zinc_rt.backends.cpu.oracle import Stopped
 from zinc_rt.backends.cpu.read_ahead import ReadAhead
@@ -20,6 +20,7 @@ from zinc_rt.backends.cpu.threads import Helpers, check_affinity, default_thread
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening
 from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
+from zinc_rt.host.machine import processor_name
 from zinc_rt.kernels.native.table import KERNELS, ORDERINGS
 from zinc_rt.lower import LoweredGraph
 

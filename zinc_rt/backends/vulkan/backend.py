@@ -29,12 +29,12 @@ from zinc_rt.backends.vulkan.transfer import StagedTransfer, copied, zeroed
 from zinc_rt.backends.vulkan.upload import upload
 from zinc_rt.errors import CheckFailed, UnsupportedError
 from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Stream
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.launch import Launch, Operand, Ref
 from zinc_rt.kernels.sets import SpirvKernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph, PlannedGraph
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.object_cache import ObjectCache
 
 FIRST_RUN_SECONDS = 10.0  # a software driver may compile a kernel for so long, on a busy machine
 

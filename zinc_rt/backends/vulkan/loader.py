@@ -13,11 +13,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from zinc_rt.backends.spec import available_cores
 from zinc_rt.backends.vulkan import icd
 from zinc_rt.backends.vulkan.api import COMMANDS, function_type
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.machine import available_cores
 
 LIBRARIES = ("libvulkan.so.1", "libvulkan.so", "vulkan-1.dll", "libvulkan.1.dylib", "libMoltenVK.dylib")
 # What a driver is asked for first, before its vk_icdGetInstanceProcAddr (LoaderDriverInterface.md): version 5 and

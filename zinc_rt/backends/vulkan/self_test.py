@@ -15,10 +15,10 @@ import numpy as np
 
 from zinc_rt.backends.vulkan.backend import VulkanBackend
 from zinc_rt.backends.vulkan.self_test_cases import KERNEL, OPERATIONS, Operands, WrongBits, operands, wrong_bits
-from zinc_rt.files import cache_folder
+from zinc_rt.host.files import cache_folder
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.launch import Launch, Ref
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.object_cache import ObjectCache
 
 INVOCATIONS = 32  # of self_test.comp's workgroup
 CANONICAL = "canonical-1"

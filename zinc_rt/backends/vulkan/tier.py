@@ -15,8 +15,8 @@ from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.loader import INSTALL
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, dotted
 from zinc_rt.errors import UnsupportedError, ZincError
-from zinc_rt.files import cache_folder
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.files import cache_folder
+from zinc_rt.host.object_cache import ObjectCache
 
 ANOTHER = "update its driver, or take another device: zinc-rt vulkan-test says what each lacks"
 

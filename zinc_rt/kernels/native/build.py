@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.files import cache_folder
+from zinc_rt.host.files import cache_folder
 from zinc_rt.kernels.native import grids
 
 SOURCES = Path(__file__).parent / "c"

@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zinc_rt import __version__, file_lock
 from zinc_rt.errors import InputError, OutputError, UnsupportedError
+from zinc_rt.host import file_lock
+from zinc_rt.host.version import __version__
 from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta
 
 VERSION = 1

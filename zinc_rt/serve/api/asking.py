@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sampling import Sampling
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.engine.requests import Ask

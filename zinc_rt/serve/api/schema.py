@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from zinc_rt.sampling import (
+from zinc_rt.sched.sampling import (
     LEAST_REPETITION,
     MAX_BIASES,
     MAX_CHOICES,

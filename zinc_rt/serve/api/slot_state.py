@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from typing_extensions import TypedDict
 
-from zinc_rt.sampling import Sampling
 from zinc_rt.sched.request import RUNNING
 from zinc_rt.sched.request import Request as Running
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.serve.api.asking import model_of
 from zinc_rt.serve.api.openai import REFUSALS, server_of
 from zinc_rt.serve.engine.served_model import ServedModel

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from zinc_rt.batching.opening import engine_opener
-from zinc_rt.devices import Choice
+from zinc_rt.engine.devices import Choice
+from zinc_rt.engine.opening import engine_opener
+from zinc_rt.engine.resident import capacity_of
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.mem.context_bytes import groups_of, state_row_bytes
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.model.registry import build_model
-from zinc_rt.resident import capacity_of
 from zinc_rt.serve.config.checks import may_ask
 from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings, TenantSettings
 from zinc_rt.serve.tenants.quotas import page_quota

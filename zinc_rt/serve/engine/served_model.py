@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zinc_rt.batching.answering import logprob_of
-from zinc_rt.batching.engine_core import EngineCore, pools_of
-from zinc_rt.batching.opening import EMBEDDED, EngineOpener, engine_opener
+from zinc_rt.engine.answering import logprob_of
+from zinc_rt.engine.engine_core import EngineCore, pools_of
+from zinc_rt.engine.opening import EMBEDDED, EngineOpener, engine_opener
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request

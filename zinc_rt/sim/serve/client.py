@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.facts import flipped
-from zinc_rt.files import cache_folder
+from zinc_rt.host.facts import flipped
+from zinc_rt.host.files import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.chips import PAGE_BYTES, round_up

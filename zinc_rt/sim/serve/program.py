@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from zinc_rt.errors import InputError, NothingRan
-from zinc_rt.files import cache_folder
+from zinc_rt.host.files import cache_folder
 from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.sim.serve.device_files import copy_files
 

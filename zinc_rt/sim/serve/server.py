@@ -19,8 +19,9 @@ import time
 from dataclasses import fields
 from pathlib import Path
 
-from zinc_rt.arguments import Parser
 from zinc_rt.errors import OutputError, UsageError, ZincError
+from zinc_rt.host.arguments import Parser
+from zinc_rt.host.terminal import Table
 from zinc_rt.sim.chips import ALIASES, CHIPS
 from zinc_rt.sim.inject import INJECTIONS, parse
 from zinc_rt.sim.machine import SimMachine
@@ -32,7 +33,6 @@ from zinc_rt.sim.serve.remote_memory import RemoteMemory
 from zinc_rt.sim.serve.socket_path import only_one
 from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shader_engine import LEVELS
-from zinc_rt.terminal import Table
 
 GRACE_SECONDS = 0.5  # without a client
 FIRST_CLIENT_SECONDS = 30.0
@@ -210,7 +210,7 @@ def listing() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The process that a client starts; people have zinc_rt.commands.sim."""
+    """The process that a client starts; people have zinc_rt.cli.sim."""
     try:
         return run(parser().parse_args(argv))
     except ZincError as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import target_of
 from zinc_rt.isa.lint import Limits, lint
-from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.interfaces import CodePlace
 from zinc_rt.sim.shader.checks.finding_text import WaveFinding, text_at
 from zinc_rt.sim.shader.run.launch import LaunchSetup

@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import KernelVariant
 
 WORKER = "zinc_rt.sim.shader.run.compile_workers"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import KernelVariant
 from zinc_rt.sim.shader.run.kernels import CompiledKernels, cache_key, compiled
 

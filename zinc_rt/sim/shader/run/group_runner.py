@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.frame import WAVE_FUNCTION
 from zinc_rt.sim.shader.emit.helpers import KernelModule

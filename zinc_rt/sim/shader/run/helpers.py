@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.emit.helpers import SharedHelpers
 from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.run.compile import Loaded, compile_quickly, host_cpu

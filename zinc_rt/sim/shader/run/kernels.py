@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
 
-from zinc_rt.object_cache import ObjectCache
+from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site
 from zinc_rt.sim.shader.run.background import Background
 from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, compile_quickly, host_cpu

@@ -1,0 +1,386 @@
+"""Find what makes a machine fail where another works: a kernel, firmware, a parameter, or two of them together.
+
+Each run sets some of the variables to their bad values and tests. The outcome may be wrong now and then: what is
+concluded is a probability, and the run proposed is the one that tells most for its minutes of reboots.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import begin
+from zinc_rt.errors import CheckFailed, UsageError
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser
+from zinc_rt.host.terminal import Table
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.doctor.bringup.bisect_env.journal import BisectSession
+    from zinc_rt.doctor.bringup.bisect_env.propose import Proposal
+    from zinc_rt.doctor.bringup.bisect_env.variables import Assignment
+    from zinc_rt.doctor.bringup.bisect_env.wording import SessionState
+
+EXAMPLE = """\
+schema: zinc-rt-bisect-env/1
+test: zinc-rt pm4-test -k P20        # what fails on the bad machine and passes on the good one
+test_minutes: 5                      # of one test, and of whoever sits there; a reboot costs 4 more
+# flaky: {bad_passes: 0.1, good_fails: 0.0}   # leave out where nobody knows: it is found out on the way
+variables:
+  kernel:                            # values between good and bad, in order: where it begins is found too
+    good: "6.12.57"
+    bad: "7.0.4"
+    values: ["6.12.57", "6.18.36", "7.0.4"]
+    kind: kernel
+    set: sudo grub-reboot 'Advanced options for Ubuntu>Ubuntu, with Linux {value}' && sudo reboot
+    seen_in: /proc/version
+  linux-firmware: {good: "20250613", bad: "20251111", kind: firmware, suspect: 2}
+  mesa: {good: "25.0.7", bad: "25.2.1", kind: package}
+  sched_policy: {good: "0", bad: "2", kind: parameter}
+  iommu: {good: iommu=pt, bad: iommu=on, kind: cmdline}
+  resizable BAR: {good: "on", bad: "off", kind: bios}
+  runtime power: {good: "on", bad: auto, kind: power,
+    set: "echo {value} | sudo tee /sys/bus/pci/devices/0000:03:00.0/power/control"}
+"""
+EPILOG = """\
+  start VARIABLES.yaml          begin; the file says what differs (example prints one)
+  next                          what to set and to test; the same until something is recorded, also after a reboot
+  record pass|fail|unclear      what the test said; record --could-not: it cannot be set up so
+  status                        every run so far, and the likeliest causes
+  example                       a VARIABLES.yaml to begin from
+
+examples:
+  zinc-rt bisect-env example > variables.yaml
+  zinc-rt bisect-env start variables.yaml
+  zinc-rt bisect-env next
+  zinc-rt bisect-env record fail
+  zinc-rt bisect-env record pass --with kernel=6.18.36        what was set in truth, where it was not as proposed
+  zinc-rt bisect-env record --could-not --because kernel,mesa    these two do not go together
+  zinc-rt bisect-env --simulate                               how many runs it takes, and how often it is right
+
+Exit code: 0 done, or the cause is found; 1 --simulate missed its limits; 2 wrong usage or input.
+"""
+ACTIONS = ("start", "next", "record", "status", "example")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(description=__doc__, epilog=EPILOG)
+    made.add_argument("action", nargs="?", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    made.add_argument(
+        "what", nargs="?", metavar="WHAT", help="start: VARIABLES.yaml; record: pass, fail or unclear"
+    )
+    made.add_argument("--journal", type=Path, metavar="FILE", help="where everything is kept, synced to disk")
+    made.add_argument("--json", metavar="F", help="the report (- for standard output)")
+    made.add_argument("--again", action="store_true", help="start anew although a bisection is under way")
+    made.add_argument(
+        "--with",
+        dest="with_",
+        default="",
+        metavar="NAME=VALUE,...",
+        help="record: what was set otherwise than proposed",
+    )
+    made.add_argument("--could-not", action="store_true", help="record: this combination cannot be set up")
+    made.add_argument("--because", default="", metavar="NAME,...", help="which variables do not go together (all)")
+    made.add_argument(
+        "--unchecked", action="store_true", help="record even though seen_in says that a value is not set"
+    )
+    made.add_argument(
+        "--simulate", action="store_true", help="bisect made-up faults: how many runs, how often right"
+    )
+    made.add_argument("--cases", type=int, default=1000, metavar="N", help="of --simulate (default 1000)")
+    made.add_argument("--seed", type=int, default=11, metavar="N", help="of --simulate (default 11)")
+    return made
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.host.files import check_writable
+
+    _check_words(arguments)
+    if arguments.action == "example":
+        print(EXAMPLE, end="")
+        return 0
+    check_writable(report=arguments.json)
+    if arguments.simulate:
+        return _simulate(arguments)
+    bodies = {"start": _start, "next": _next, "record": _record, "status": _status}
+    return bodies[arguments.action](arguments)
+
+
+def _check_words(arguments: argparse.Namespace) -> None:
+    """Checks the words of an action. Raises UsageError for words that do not go together."""
+    action = arguments.action
+    if arguments.simulate == (action is not None):
+        raise UsageError("wanted one of: " + ", ".join((*ACTIONS, "--simulate")), next="zinc-rt bisect-env --help")
+    if arguments.cases < 1:
+        raise UsageError(f"--cases {arguments.cases}: wanted 1 or more")
+    if action == "start" and not arguments.what:
+        raise UsageError("start wants VARIABLES.yaml", next="zinc-rt bisect-env example > variables.yaml")
+    wants = ("pass", "fail", "unclear")
+    if action == "record" and (arguments.what in wants) == arguments.could_not:
+        raise UsageError("record wants pass, fail or unclear, or --could-not alone")
+    if action not in ("start", "record") and arguments.what:
+        raise UsageError(f"{action or '--simulate'} takes no {arguments.what!r}")
+    if action == "record" and arguments.what and arguments.what not in wants:
+        raise UsageError(f"record {arguments.what!r}: wanted pass, fail or unclear")
+    for flag, only in (("could_not", "record"), ("because", "record"), ("with_", "record"), ("again", "start")):
+        if getattr(arguments, flag) and action != only:
+            raise UsageError(f"--{flag.strip('_').replace('_', '-')} goes with {only}")
+    if arguments.because and not arguments.could_not:
+        raise UsageError("--because goes with record --could-not")
+
+
+# --- the actions ---
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    from zinc_rt.doctor.bringup.bisect_env import journal, variables
+
+    path = _journal(arguments)
+    _, document = variables.load(Path(arguments.what))
+    journal.begin(path, document, str(Path(arguments.what).resolve()), again=arguments.again)
+    _say(arguments, f"journal    {path}")
+    return _next(arguments)
+
+
+def _next(arguments: argparse.Namespace) -> int:
+    from zinc_rt.doctor.bringup.bisect_env import journal, wording
+
+    state = _state(arguments)
+    if state.ended:
+        _say(arguments, wording.verdict(state))
+        return _report(arguments, state)
+    run, told = state.session.proposed, None
+    if run is None:
+        told = _propose(state)
+        run = told.run
+        journal.append(_journal(arguments), {"what": "next", "run": wording.setting(state, run)})
+    _say(arguments, wording.task(state, run, told, _journal_words(arguments)))
+    return _report(arguments, state, run=run, told=told)
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    from zinc_rt.doctor.bringup.bisect_env import journal, wording
+
+    state = _state(arguments)
+    run = _what_ran(arguments, state.session)
+    row: dict[str, Any] = {"what": "record", "run": wording.setting(state, run)}
+    if arguments.could_not:
+        names = [name.strip() for name in arguments.because.split(",") if name.strip()]
+        for name in names:
+            state.session.problem.index(name)
+        row |= {"outcome": "could-not", "refused": names or [v.name for v in state.session.problem.variables]}
+    else:
+        if not arguments.unchecked:
+            _check_set(state.session, run)
+        row |= {"outcome": arguments.what}
+    journal.append(_journal(arguments), row)
+    state = _state(arguments)
+    _say(arguments, wording.suspects(state))
+    if state.ended:
+        _say(arguments, wording.verdict(state))
+        return _report(arguments, state)
+    _say(arguments, "")
+    return _next(arguments)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from zinc_rt.doctor.bringup.bisect_env import wording
+
+    state = _state(arguments)
+    if state.session.torn:
+        _say(arguments, wording.row("journal", f"{state.session.torn} torn line left out"))
+    for text in (wording.history(state), wording.suspects(state), wording.verdict(state)):
+        if text:
+            _say(arguments, text)
+    if state.session.proposed is not None and not state.ended:
+        _say(arguments, wording.row("next", f"zinc-rt bisect-env next{_journal_words(arguments)}"))
+    return _report(arguments, state, run=state.session.proposed)
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    import numpy as np
+
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.doctor.bringup.bisect_env.simulate import RIGHT_LIMIT, SETTINGS, VARIABLES, simulate
+
+    report = begin(
+        Report("bisect-env", details={"variables": VARIABLES, "cases": arguments.cases, "seed": arguments.seed}),
+        arguments,
+    )
+    rows = []
+    for setting in SETTINGS:
+        found = simulate(setting, arguments.cases, arguments.seed)
+        median, right = float(np.median(found.runs)), float(found.right.mean())
+        late = float(np.percentile(found.runs, 90))
+        holds = median <= setting.median_limit and right >= RIGHT_LIMIT
+        report.results.append(
+            Result(
+                setting.text,
+                "simulation",
+                "pass" if holds else "fail",
+                reason="" if holds else "more runs, or more often wrong, than allowed",
+                measure={
+                    "median_runs": median,
+                    "p90_runs": late,
+                    "most_runs": int(found.runs.max()),
+                    "right": right,
+                },
+                limit={"median_runs": setting.median_limit, "right": RIGHT_LIMIT},
+            )
+        )
+        limit = f"{median:g} of {setting.median_limit}"
+        rows.append([setting.text, limit, f"{late:g}", f"{right:.1%}", "pass" if holds else "FAIL"])
+    headers = [f"guilty, of {VARIABLES} variables", "median runs", "nine of ten within", "right", ""]
+    _say(arguments, Table(headers, rows))
+    return _finish(arguments, report)
+
+
+# --- what they share ---
+
+
+def _journal(arguments: argparse.Namespace) -> Path:
+    from zinc_rt.doctor.bringup.bisect_env.journal import default_path
+
+    path: Path = arguments.journal or default_path()
+    return path
+
+
+def _journal_words(arguments: argparse.Namespace) -> str:
+    return f" --journal {arguments.journal}" if arguments.journal else ""
+
+
+def _state(arguments: argparse.Namespace) -> SessionState:
+    import numpy as np
+
+    from zinc_rt.doctor.bringup.bisect_env import journal, model
+    from zinc_rt.doctor.bringup.bisect_env.wording import SessionState
+
+    session = journal.read(_journal(arguments))
+    built = model.build(session.problem)
+    posterior = built.start()
+    for run in session.runs:
+        if run.outcome in ("pass", "fail"):
+            present = built.present(np.array([run.run])).T
+            posterior = built.after(posterior, present, np.array([run.outcome == "fail"]))
+    return SessionState(session, built, built.beliefs(posterior)[0], posterior)
+
+
+def _propose(state: SessionState) -> Proposal:
+    from zinc_rt.doctor.bringup.bisect_env.propose import propose
+
+    session = state.session
+    found = propose(session.problem, state.model, state.posterior, session.now, session.impossible)
+    if found is None:
+        raise CheckFailed(
+            "every combination of these values was recorded as impossible to set up",
+            next="--because NAME,NAME names those that do not go together; zinc-rt bisect-env status",
+        )
+    return found
+
+
+def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
+    """The run as proposed, but for what --with says."""
+    if session.proposed is None and not arguments.with_:
+        raise UsageError("nothing was proposed since the last record", next="zinc-rt bisect-env next")
+    run = list(session.proposed or session.now)
+    for part in filter(str.strip, arguments.with_.split(",")):
+        name, equals, value = part.strip().partition("=")
+        if not equals:
+            raise UsageError(f"--with {part.strip()!r}: wanted NAME=VALUE")
+        at = session.problem.index(name)
+        run[at] = session.problem.value(at, value)
+    return tuple(run)
+
+
+def _check_set(session: BisectSession, run: Sequence[int]) -> None:
+    """Checks what is set. Raises UsageError where a file says that a value is not set: a wrong boot would be taken
+    for evidence."""
+    for variable, value in zip(session.problem.variables, run, strict=True):
+        if not variable.seen_in:
+            continue
+        try:
+            text = Path(variable.seen_in).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UsageError(
+                f"{variable.name}: {variable.seen_in} cannot be read: {error.strerror}",
+                next="record with --unchecked, if you are sure of it",
+            ) from error
+        if variable.values[value] not in text:
+            raise UsageError(
+                f"{variable.name} is not {variable.values[value]}: {variable.seen_in} says {text.strip()[:80]!r}",
+                next=f"record --with {variable.name}=VALUE for what is set, or --unchecked",
+            )
+
+
+def _report(
+    arguments: argparse.Namespace,
+    state: SessionState,
+    *,
+    run: Assignment | None = None,
+    told: Proposal | None = None,
+) -> int:
+    """0 whether it has ended or not: --json says which."""
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.doctor.bringup.bisect_env import wording
+
+    session = state.session
+    details: dict[str, Any] = {"variables": session.source, "journal": str(_journal(arguments))}
+    details["ended"] = state.ended
+    details["torn_lines"] = session.torn
+    details["now"] = wording.setting(state, session.now)
+    details["runs"] = [
+        {"set": wording.setting(state, each.run), "outcome": each.outcome, "when": each.when}
+        for each in session.runs
+    ]
+    details["suspects"] = [
+        {"variables": _names(session, cause.variables), "text": cause.text, "confidence": belief}
+        for cause, belief in state.likeliest()
+    ]
+    if run is not None:
+        how = {
+            session.problem.variables[at].name: session.problem.variables[at].how(run[at])
+            for at in wording.changes(state, run)
+        }
+        details["next"] = {"set": wording.setting(state, run), "change": how, "test": session.problem.test}
+        if told is not None:
+            details["next"] |= {"bits": round(told.bits, 4), "minutes": told.minutes}
+    best = state.best
+    report = begin(Report("bisect-env", details=details), arguments)
+    report.results.append(Result("journal", "bisection", "pass", measure={"runs": len(session.runs)}))
+    named = bool(best.variables)
+    report.results.append(
+        Result(
+            "guilty",
+            "bisection",
+            "pass" if state.ended and named else "skip",
+            reason="" if state.ended and named else best.text if state.ended else "more runs are needed",
+            measure={"guilty": _names(session, best.variables), "text": best.text, "confidence": state.confidence},
+        )
+    )
+    return _finish(arguments, report)
+
+
+def _names(session: BisectSession, places: Sequence[int]) -> list[str]:
+    return [session.problem.variables[at].name for at in places]
+
+
+def _finish(arguments: argparse.Namespace, report: Report) -> int:
+    from zinc_rt.cli.report import to_json, write_text
+
+    if arguments.json == "-":
+        print(to_json(report))
+    elif arguments.json:
+        write_text(arguments.json, to_json(report))
+    return report.exit_code()
+
+
+def _say(arguments: argparse.Namespace, text: str | Table) -> None:
+    if arguments.json != "-":
+        terminal.show(text)
+
+
+main = Command("bisect-env", parser, _body)

@@ -1,0 +1,154 @@
+"""The journal of a bisection: it outlives reboots, and a torn last line costs only that line.
+
+JSON lines, each synced: `start` with the whole problem (a later edit of VARIABLES.yaml changes nothing), `next`
+with the run proposed, `record` with its outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.doctor.bringup.bisect_env.propose import Partial
+from zinc_rt.doctor.bringup.bisect_env.variables import Assignment, Problem, parse
+from zinc_rt.errors import InputError, OutputError, UsageError
+
+OUTCOMES = ("pass", "fail", "unclear", "could-not")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRun:
+    """One run that was made. `refused`: what could not be set up together, where the outcome is could-not."""
+
+    run: Assignment
+    outcome: str
+    when: str
+    refused: Partial = ()
+
+
+@dataclass(slots=True)
+class BisectSession:
+    """What the journal says. `proposed`: what `next` last asked for, if nothing was recorded since."""
+
+    problem: Problem
+    source: str
+    runs: list[JournalRun] = field(default_factory=list)
+    proposed: Assignment | None = None
+    torn: int = 0
+
+    @property
+    def now(self) -> Assignment:
+        """The machine's present state: as the last run that could be set up left it."""
+        for run in reversed(self.runs):
+            if run.outcome != "could-not":
+                return run.run
+        return self.problem.bad if self.problem.now_bad else self.problem.good
+
+    @property
+    def impossible(self) -> tuple[Partial, ...]:
+        return tuple(run.refused for run in self.runs if run.outcome == "could-not")
+
+
+def default_path() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "zinc-rt" / "bisect-env.journal"
+
+
+def begin(path: Path, document: dict[str, Any], source: str, *, again: bool) -> None:
+    """Begins a bisection. Raises UsageError where a bisection is under way already, OutputError."""
+    if path.exists() and not again:
+        raise UsageError(
+            f"{path}: holds a bisection already",
+            next="zinc-rt bisect-env status; start --again begins anew and keeps the old one beside it",
+        )
+    if path.exists():
+        kept = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+        try:
+            path.replace(kept)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+    append(path, {"what": "start", "source": source, "document": document})
+
+
+def append(path: Path, row: dict[str, Any]) -> None:
+    """Adds a line, which is on disk when this returns. Raises OutputError."""
+    row = {**row, "when": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists()
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            line = b"\n" + json.dumps(row).encode() + b"\n"
+            if os.write(fd, line) != len(line):
+                raise OSError(28, "No space left on device")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if new:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    except (OSError, TypeError) as error:
+        raise _unwritable(path, error) from error
+
+
+def read(path: Path) -> BisectSession:
+    """The bisection under way. Raises UsageError where nothing was started, InputError for a file that is no such
+    journal."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path}: no bisection was started here", next="zinc-rt bisect-env start VARIABLES.yaml"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{path}: the journal cannot be read: {error.strerror}") from error
+    rows, torn = [], 0
+    for line in filter(str.strip, lines):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            torn += 1
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    if not rows or rows[0].get("what") != "start":
+        raise InputError(
+            f"{path}: not the journal of a bisection, or its first line is lost",
+            next="zinc-rt bisect-env start --again VARIABLES.yaml, then record --with what you know",
+        )
+    session = BisectSession(parse(rows[0].get("document"), str(path)), str(rows[0].get("source", "")), torn=torn)
+    for number, row in enumerate(rows[1:], 2):
+        try:
+            _take(session, row)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise InputError(f"{path}: record {number}: {error!r}", next="a line edited by hand?") from None
+    return session
+
+
+def _take(session: BisectSession, row: dict[str, Any]) -> None:
+    run = tuple(variable.values.index(row["run"][variable.name]) for variable in session.problem.variables)
+    if row["what"] == "next":
+        session.proposed = run
+        return
+    if row["what"] != "record" or row["outcome"] not in OUTCOMES:
+        raise ValueError(f"{row['what']} {row.get('outcome', '')}")
+    refused: Partial = ()
+    if row["outcome"] == "could-not":
+        places = [session.problem.index(name) for name in row["refused"]]
+        refused = tuple((at, run[at]) for at in places)
+    session.runs.append(JournalRun(run, row["outcome"], str(row.get("when", "")), refused))
+    session.proposed = None
+
+
+def _unwritable(path: Path, error: Exception) -> OutputError:
+    return OutputError(
+        f"{path}: the journal cannot be written: {getattr(error, 'strerror', None) or error}",
+        next="--journal FILE on a disk that survives a reboot",
+    )

@@ -1,0 +1,147 @@
+"""What may be the cause, how likely each is, and what a run's outcome says about it (Bayes).
+
+A hypothesis: some values of one variable bring the fault, or of two variables together; or the cause is none of
+the variables. Beside it stands how flaky the test is: known rates, or a small grid of them when nobody knows.
+Everything works on many independent cases at once (a leading axis), for the simulation; a session has one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from zinc_rt.doctor.bringup.bisect_env.variables import LEAST_RATE, Problem, Rates
+
+SINGLE_SHARE = 0.6  # prior of one guilty variable against two that need each other
+ELSEWHERE = 0.02  # prior of each of the two ways in which no variable here is the cause
+ENOUGH = 0.97  # posterior at which a cause is named
+UNKNOWN_RATES = tuple(Rates(passes, fails) for passes in (0.02, 0.1, 0.25) for fails in (LEAST_RATE, 0.1))
+ALWAYS = "none of these: it fails whatever is set"
+NEVER = "none of these alone or in pairs: it passes where it should fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What is named in the end. `variables` are places in the problem's list; none: `text` says what it is."""
+
+    variables: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CauseModel:
+    """Every hypothesis, as arrays. `patterns`: (variable, [values] bool: which of its values bring the fault).
+    `parts` [hypotheses, 2] are places in `patterns`, twice the same for a single one. Two hypotheses more follow:
+    always, never. `cause_of` [hypotheses] places in `causes`; `prior` [hypotheses]; `rates` and `rate_prior`
+    [rates]."""
+
+    patterns: tuple[tuple[int, np.ndarray], ...]
+    parts: np.ndarray
+    causes: tuple[Cause, ...]
+    cause_of: np.ndarray
+    prior: np.ndarray
+    rates: tuple[Rates, ...]
+    rate_prior: np.ndarray
+
+    def start(self, cases: int = 1) -> np.ndarray:
+        """Posterior [cases, rates, hypotheses] before any run."""
+        return np.tile(self.rate_prior[:, None] * self.prior, (cases, 1, 1))
+
+    def present(self, runs: np.ndarray) -> np.ndarray:
+        """[hypotheses, runs] bool: whether the fault is there, in runs [runs, variables]."""
+        of_pattern = np.array([bad[runs[:, variable]] for variable, bad in self.patterns])
+        both = of_pattern[self.parts[:, 0]] & of_pattern[self.parts[:, 1]]
+        ends = np.array([[True], [False]]) & np.ones(len(runs), bool)
+        return np.concatenate([both, ends])
+
+    def fails(self) -> tuple[np.ndarray, np.ndarray]:
+        """How likely a run fails [rates], with the fault and without it."""
+        return np.array([1 - each.bad_passes for each in self.rates]), np.array([e.good_fails for e in self.rates])
+
+    def after(self, posterior: np.ndarray, present: np.ndarray, failed: np.ndarray) -> np.ndarray:
+        """Posterior after one run of each case: `present` [cases, hypotheses] bool, `failed` [cases] bool."""
+        with_fault, without = self.fails()
+        chance = np.where(present[:, None, :], with_fault[:, None], without[:, None])
+        chance = np.where(failed[:, None, None], chance, 1 - chance)
+        found = posterior * chance
+        return found / found.sum(axis=(1, 2), keepdims=True)
+
+    def beliefs(self, posterior: np.ndarray) -> np.ndarray:
+        """[cases, causes]."""
+        of_hypothesis = posterior.sum(axis=1)
+        found = np.zeros((len(posterior), len(self.causes)))
+        np.add.at(found.T, self.cause_of, of_hypothesis.T)
+        return found
+
+
+def entropy(chance: np.ndarray) -> np.ndarray:
+    """Bits."""
+    sure = np.clip(chance, 1e-12, 1 - 1e-12)
+    return -(sure * np.log2(sure) + (1 - sure) * np.log2(1 - sure))
+
+
+def information(model: CauseModel, posterior: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """Bits [cases, runs] that each possible run is expected to tell; `present` [hypotheses, runs] as float32."""
+    cases, rates, hypotheses = posterior.shape
+    fault = (posterior.reshape(-1, hypotheses).astype(np.float32) @ present).reshape(cases, rates, -1)
+    healthy = posterior.sum(axis=2, dtype=np.float32)[:, :, None] - fault
+    with_fault, without = (each.astype(np.float32)[:, None] for each in model.fails())
+    fails = (fault * with_fault + healthy * without).sum(axis=1)
+    told: np.ndarray = entropy(fails) - (fault * entropy(with_fault) + healthy * entropy(without)).sum(axis=1)
+    return told
+
+
+def build(problem: Problem) -> CauseModel:
+    patterns: list[tuple[int, np.ndarray]] = []
+    weights: list[float] = []
+    texts: list[str] = []
+    for at, variable in enumerate(problem.variables):
+        found = variable.patterns()
+        for each in found:
+            bad = np.zeros(len(variable.values), bool)
+            bad[list(each)] = True
+            patterns.append((at, bad))
+            weights.append(variable.suspect / len(found))
+            texts.append(_text(problem, at, each))
+    singles = [(each, each) for each in range(len(patterns))]
+    pairs = [
+        (one, other)
+        for one, other in combinations(range(len(patterns)), 2)
+        if patterns[one][0] != patterns[other][0]
+    ]
+    single_weights = np.array(weights) / sum(weights)
+    pair_weights = np.array([weights[one] * weights[other] for one, other in pairs])
+    single_share = (SINGLE_SHARE if pairs else 1.0) * (1 - 2 * ELSEWHERE)
+    pair_share = 1 - 2 * ELSEWHERE - single_share
+    pair_priors = pair_weights / pair_weights.sum() * pair_share if pairs else np.zeros(0)
+    prior = np.concatenate([single_weights * single_share, pair_priors, [ELSEWHERE, ELSEWHERE]])
+
+    causes: dict[Cause, int] = {}
+    cause_of = []
+    for one, other in [*singles, *pairs]:
+        places = tuple(dict.fromkeys((patterns[one][0], patterns[other][0])))
+        said = texts[one] if one == other else f"{texts[one]} together with {texts[other]}"
+        cause_of.append(causes.setdefault(Cause(places, said), len(causes)))
+    cause_of += [causes.setdefault(Cause((), text), len(causes)) for text in (ALWAYS, NEVER)]
+    rates = UNKNOWN_RATES if problem.rates is None else (problem.rates,)
+    return CauseModel(
+        tuple(patterns),
+        np.array([*singles, *pairs]),
+        tuple(causes),
+        np.array(cause_of),
+        prior,
+        rates,
+        np.full(len(rates), 1 / len(rates)),
+    )
+
+
+def _text(problem: Problem, at: int, bad: frozenset[int]) -> str:
+    """A cause in words: of an ordered variable also where it begins; of others the name, whatever else is bad."""
+    variable = problem.variables[at]
+    if len(variable.values) == 2 or not variable.ordered:
+        return f"{variable.name} {variable.values[variable.bad]}"
+    first = min(bad) if variable.bad > variable.good else max(bad)
+    before = first - 1 if variable.bad > variable.good else first + 1
+    return f"{variable.name} from {variable.values[first]} on ({variable.values[before]} is good)"

@@ -1,0 +1,231 @@
+"""Bring a card up stage by stage: doctor, probes by hazard, first kernel, first model, gates."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.command import INTERRUPTED, Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, simulated_note
+from zinc_rt.errors import OutputError, UsageError, ZincError
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser
+
+if TYPE_CHECKING:
+    from zinc_rt.doctor.bringup.stages import BringupStage
+    from zinc_rt.probes.device_spec import DeviceSpec
+
+EPILOG = """\
+Before each stage the command says what can happen and what may be lost, and asks. It stops at the first failure,
+with its cause and the next command. A journal survives a reset: --resume continues there, and what took the
+machine down is named and not run again unasked. docs/first-hour.md says how to prepare.
+
+examples:
+  zinc-rt bring-up --device sim                          all of it on a simulated card: says nothing about hardware
+  zinc-rt bring-up                                       the machine's GPU
+  zinc-rt bring-up --up-to hazard-0                      nothing that may hang
+  zinc-rt bring-up --resume                              after a reboot
+  zinc-rt bring-up --yes hazard-0,hazard-1 --up-to hazard-1 < /dev/null
+  zinc-rt bring-up --status                              how far it has come
+
+stages: doctor, hazard-0, hazard-1, hazard-2, first-kernel, first-model, gates
+exit codes: 0 everything that ran passed, 1 a stage failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(description=__doc__, epilog=EPILOG)
+    made.add_argument(
+        "--device",
+        default="auto",
+        metavar="WHICH",
+        help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@LINUX] (default auto)",
+    )
+    made.add_argument("--up-to", metavar="STAGE", help="stop after this one (default gates)")
+    made.add_argument(
+        "--yes", action="append", default=[], metavar="STAGE", help="consent to this stage; several with commas"
+    )
+    made.add_argument("--skip", action="append", default=[], metavar="STAGE", help="leave this stage out")
+    made.add_argument("--resume", action="store_true", help="do not repeat what passed on this very setup")
+    made.add_argument(
+        "--again", action="store_true", help="run the stage again that ran when the machine was reset"
+    )
+    made.add_argument("--status", action="store_true", help="how far earlier walks came; runs nothing")
+    made.add_argument(
+        "--inject", action="append", default=[], metavar="NAME", help="a fault of the simulated device, for probes"
+    )
+    made.add_argument(
+        "--folder", type=Path, metavar="DIR", help="for the journal and reports (default: in the state folder)"
+    )
+    add_json(made)
+    return made
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.doctor.bringup.stages import NAMES
+    from zinc_rt.doctor.bundle.gather import label
+    from zinc_rt.host.files import check_writable, state_folder
+    from zinc_rt.probes.device import parse, require_amd_gpu
+
+    yes, skip = _stages("--yes", arguments.yes), _stages("--skip", arguments.skip)
+    _stages("--up-to", [arguments.up_to or NAMES[-1]])
+    spec = parse(arguments.device, arguments.inject)
+    check_writable(report=arguments.json)
+    folder = arguments.folder or state_folder() / "bring-up" / label(spec)
+    if arguments.status:
+        return _status(arguments, spec, folder)
+    require_amd_gpu(spec, "zinc-rt bring-up")
+    with _alone(folder):
+        return _walk(arguments, spec, folder, yes, skip)
+
+
+def _walk(
+    arguments: argparse.Namespace, spec: DeviceSpec, folder: Path, yes: Collection[str], skip: Collection[str]
+) -> int:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.doctor.bringup.earlier_walks import blamed
+    from zinc_rt.doctor.bringup.stages import NAMES, BringupTarget
+    from zinc_rt.doctor.bringup.walk import Walk
+    from zinc_rt.doctor.bundle.gather import look
+    from zinc_rt.doctor.diagnose import diagnose
+    from zinc_rt.probes.device_description import describe_device
+    from zinc_rt.probes.journal import Journal, default_path
+    from zinc_rt.probes.output.table import header
+
+    out = output_stream(arguments)
+    say = partial(print, file=out, flush=True)
+    device = describe_device(spec)
+    report = begin(Report("bring-up", device=device), arguments)
+    say(header(device))
+    suspects = {} if spec.simulated else Journal(default_path(), str(device.get("render_path") or "")).suspects()
+    for line in blamed(suspects):
+        say(f"journal   {line}")
+
+    def findings() -> list[Any]:
+        capture = look(spec)
+        return [] if capture is None else list(diagnose(capture).findings)
+
+    walk = Walk(
+        BringupTarget(spec, lit=tuple(device.get("displays", ()))),
+        folder,
+        Journal(folder / "stages.journal", spec.option),
+        _setup(spec, device),
+        partial(_run, quiet=arguments.json == "-"),
+        partial(_ask, yes),
+        findings,
+        suspects,
+        resume=arguments.resume,
+        again=arguments.again,
+        skip=skip,
+        up_to=arguments.up_to or NAMES[-1],
+        say=say,
+    )
+    for result in walk.results():
+        report.results.append(result)
+    last = report.results[-1]
+    say("")
+    if last.status == "fail":
+        say(f"first cause  {last.reason}")
+    for name, text in (("cause", last.cause), ("repro", last.repro), ("next", last.advice)):
+        if text:
+            say(f"{name:<12} {text}")
+    say(f"{'send on':<12} zinc-rt bundle --device {spec.option} -o bundle.tar.gz")
+    done = sum(result.status in ("pass", "blocked") for result in report.results)
+    say(f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to {last.id}{simulated_note(report)}")
+    return finish(report, arguments)
+
+
+def _run(line: list[str], path: Path, *, quiet: bool) -> int:
+    """A stage's command in a process of its own: what ends it does not end the walk."""
+    made = [sys.executable, "-m", "zinc_rt.cli", *line, "--json", str(path)]
+    done = subprocess.run(made, check=False, stdin=subprocess.DEVNULL, stdout=sys.stderr if quiet else None)
+    if done.returncode == INTERRUPTED:
+        raise KeyboardInterrupt
+    return done.returncode
+
+
+def _ask(yes: Collection[str], stage: BringupStage) -> bool | None:
+    if stage.name in yes:
+        return True
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    print(f"{'':<13} run {stage.name}? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
+    """What a pass is worth for: the next kernel starts anew."""
+    from zinc_rt.engine import checked
+    from zinc_rt.probes.child import run_apart
+    from zinc_rt.probes.output.passed import identify
+
+    if spec.simulated:
+        return f"{spec.option} {' '.join(spec.inject)}".strip()
+    ended = run_apart(partial(identify, str(device.get("render_path", ""))), 20.0)
+    return ended.value.key if isinstance(ended.value, checked.Setup) else ""
+
+
+def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> int:
+    """A result a stage: what the journal's last word on it is."""
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.doctor.bringup.earlier_walks import earlier_walks
+    from zinc_rt.doctor.bringup.stages import STAGES
+    from zinc_rt.probes.journal import Journal
+
+    report = begin(Report("bring-up", device={"simulated": spec.simulated}), arguments)
+    rows = []
+    earlier = earlier_walks(Journal(folder / "stages.journal", spec.option))
+    for stage in STAGES:
+        found = earlier.get(stage.name)
+        status, reason = "skip", "not run yet"
+        if found is not None and found.status in ("pass", "fail", "skip", "blocked"):
+            status, reason = found.status, f"{found.when}{': ' + found.reason if found.reason else ''}"
+        elif found is not None:
+            word = "the machine was reset" if found.reset else "it was interrupted"
+            status, reason = "fail", f"{word} while it ran ({found.when})"
+        report.results.append(Result(stage.name, "stage", status, reason=reason))  # type: ignore[arg-type]
+        rows.append((stage.name, status, reason))
+    terminal.show(terminal.Table(("", "", ""), rows, headings=False), out=output_stream(arguments))
+    if not earlier:
+        terminal.show(f"nothing ran yet on {spec.option}", out=output_stream(arguments))
+    return finish(report, arguments)
+
+
+def _stages(flag: str, given: list[str]) -> set[str]:
+    from zinc_rt.doctor.bringup.stages import NAMES
+
+    names = {part.strip() for text in given for part in text.split(",") if part.strip()}
+    for name in sorted(names - set(NAMES)):
+        raise UsageError(f"{flag} {name}: no such stage", next=f"stages: {', '.join(NAMES)}")
+    return names
+
+
+class Busy(ZincError):
+    """Another walk is under way."""
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("w")
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: cannot be written: {error.strerror}", next="--folder DIR elsewhere"
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another bring-up is using {folder}", next="wait for it, or end it") from None
+        yield
+
+
+main = Command("bring-up", parser, _body)

@@ -1,0 +1,243 @@
+"""Walks the stages in order: says what can happen, asks, runs, judges, and stops at the first that fails."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.cli.report import Report, Result, to_json, write_text
+from zinc_rt.doctor.bringup.earlier_walks import PASSED, EarlierWalks, earlier_walks
+from zinc_rt.doctor.bringup.stages import DOCTOR, NAMES, STAGES, BringupStage, BringupTarget
+from zinc_rt.doctor.finding import DoctorFinding
+from zinc_rt.probes.journal import Journal, Suspect
+from zinc_rt.probes.outcome import T1, T2
+from zinc_rt.probes.output.passed import judge
+
+BROKEN = "broken"  # the severity of what will not work
+Run = Callable[[list[str], Path], int]
+"""(words behind zinc-rt, where the report goes) → exit code."""
+Ask = Callable[[BringupStage], bool | None]
+"""Consent: yes, no, or nobody there to ask."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """One bring-up of one device. `suspects`: of pm4-test's own journal; `setup`: what a pass is worth for."""
+
+    target: BringupTarget
+    folder: Path
+    journal: Journal
+    setup: str
+    run: Run
+    ask: Ask
+    look: Callable[[], list[DoctorFinding]]
+    suspects: Mapping[str, Suspect] = field(default_factory=dict)
+    resume: bool = False
+    again: bool = False
+    skip: Collection[str] = ()
+    up_to: str = NAMES[-1]
+    say: Callable[[str], None] = print
+
+    def results(self) -> Iterator[Result]:
+        """One a stage, as far as it goes; the last one says why it ends."""
+        before = earlier_walks(self.journal)
+        for stage in STAGES[: NAMES.index(self.up_to) + 1]:
+            self.say("")
+            self.say(f"{stage.name:<13} {stage.title}")
+            earlier = before.get(stage.name)
+            result = self._without_running(stage, earlier)
+            if result is None:
+                result = self._begun(stage)
+            self.say(
+                f"{'':<13} {result.status.upper() if result.status == 'fail' else result.status}{_why(result)}"
+            )
+            yield result
+            if result.status == "fail" or result.measure.get("stops"):
+                return
+
+    # --- whether ---
+
+    def _without_running(self, stage: BringupStage, earlier: EarlierWalks | None) -> Result | None:
+        """What is known of a stage before it runs; None: run it."""
+        if stage.name in self.skip:
+            return self._result(stage, "skip", f"--skip {stage.name}")
+        if stage.name == DOCTOR:
+            return None
+        if earlier is not None and not self.again:
+            if self.resume and earlier.status in PASSED and earlier.setup == self.setup:
+                self.target = replace(self.target, tiers=earlier.tiers or self.target.tiers)
+                return self._result(stage, "pass", f"passed already on {earlier.when}", earlier=True)
+            if earlier.reset and not stage.name.startswith("hazard"):
+                return self._result(
+                    stage,
+                    "fail",
+                    f"the machine was reset while it ran ({earlier.when}): it is not run again unasked",
+                    cause="the stage before passed, so the fault is in what this one adds",
+                    advice=self.command("--resume", "--again"),
+                )
+        if stage.words(self.target)[:1] == ["validate"] and not self.target.tiers:
+            return self._result(
+                stage, "skip", "no tier has passed hazard-1", stops=True, advice=self.command("--resume")
+            )
+        return self._consent(stage)
+
+    def _consent(self, stage: BringupStage) -> Result | None:
+        lit = (
+            f" This GPU lights {', '.join(self.target.lit)}: a hang freezes that screen."
+            if self.target.lit
+            else ""
+        )
+        self.say(f"{'':<13} can happen   {stage.can_happen}.{lit}")
+        self.say(f"{'':<13} may be lost  {stage.lost}.")
+        if self.target.spec.simulated:
+            self.say(f"{'':<13} SIMULATED: none of it happens here")
+            return None
+        answer = self.ask(stage)
+        if answer:
+            return None
+        optional = stage.name == "hazard-2"
+        reason = "declined" if answer is False else f"nobody to ask: --yes {stage.name} consents"
+        advice = "" if optional else self.command("--resume", "--yes", stage.name)
+        return self._result(stage, "skip", reason, stops=not optional, advice=advice)
+
+    # --- running ---
+
+    def _begun(self, stage: BringupStage) -> Result:
+        began = time.monotonic()
+        self.journal.begin(stage.name, setup=self.setup)
+        try:
+            result = self._doctor(stage) if stage.name == DOCTOR else self._commands(stage)
+        except BaseException:
+            self.journal.end(stage.name, "interrupted", setup=self.setup)
+            raise
+        result.measure["seconds"] = round(time.monotonic() - began, 1)
+        tiers = ",".join(self.target.tiers)
+        self.journal.end(stage.name, result.status, setup=self.setup, tiers=tiers, reason=result.reason[:200])
+        return result
+
+    def _doctor(self, stage: BringupStage) -> Result:
+        """Every finding as a result. The first that leaves no tier to go on with is the first cause."""
+        findings = self.look()
+        blocking = in_the_way(findings)
+        report = Report("bring-up doctor", device={"simulated": self.target.spec.simulated})
+        report.results = [
+            Result(
+                each.id,
+                "finding",
+                "fail" if each in blocking else "skip",
+                reason=each.title,
+                cause=each.why,
+                advice=each.next,
+            )
+            for each in findings
+        ]
+        write_text(self.folder / f"{stage.name}.json", to_json(report))
+        for each in findings:
+            self.say(f"{'':<13} {each.severity:<8} {each.title}")
+        bad = next((each for each in report.results if each.status == "fail"), None)
+        if bad is None:
+            return self._result(stage, "pass", f"{len(findings)} findings" if findings else "nothing found")
+        return self._result(stage, "fail", f"{bad.id}: {bad.reason}", cause=bad.cause, advice=bad.advice)
+
+    def _commands(self, stage: BringupStage) -> Result:
+        words = stage.words(self.target)
+        path = self.folder / f"{stage.name}.json"
+        path.unlink(missing_ok=True)
+        code = self.run(words, path)
+        rows = results_of(path)
+        shown = f"zinc-rt {' '.join(words)}"
+        if stage.name.startswith("hazard"):
+            blame = self._blame(rows)
+            if blame is not None:
+                return self._result(stage, "fail", *blame)
+        failed = next((row for row in rows if row.status == "fail"), None)
+        if failed is not None:
+            return self._result(
+                stage,
+                "fail",
+                f"{failed.id}: {failed.reason}",
+                cause=failed.cause,
+                advice=failed.advice,
+                repro=failed.repro or shown,
+            )
+        if code == 77 and stage.may_block:
+            first = next((f"{row.id}: {row.reason}" for row in rows if row.status == "blocked"), "")
+            return self._result(stage, "blocked", first or "nothing could be judged")
+        if code:
+            return self._result(stage, "fail", f"exit code {code}, and no result says why", repro=shown)
+        if stage.name == "hazard-1":
+            self.target = replace(self.target, tiers=tuple(tier for tier in (T1, T2) if judge(rows, tier) == []))
+            tiers = ", ".join(self.target.tiers)
+            if not tiers:
+                return self._result(stage, "fail", "no tier passed what models need", repro=shown)
+            return self._result(stage, "pass", f"{_counts(rows)}; {tiers} can run models")
+        return self._result(stage, "pass", _counts(rows))
+
+    def _blame(self, rows: list[Result]) -> tuple[str, str, str] | None:
+        """A probe of this stage that took the machine down: reason, cause, advice."""
+        skipped = {row.id for row in rows if row.status == "skip"}
+        for name, each in self.suspects.items():
+            if each.reset and name in skipped:
+                probe, _, tier = name.partition("/")
+                return (
+                    f"{name}: the machine was reset while it ran ({each.when}); it was not run again",
+                    "the probe's own text says what it asks of the card: zinc-rt pm4-test --list",
+                    f"zinc-rt pm4-test --device {self.target.spec.option} -k {probe} --tiers {tier} --hazard 2 "
+                    f"--again, or go on without: {self.command('--resume', '--skip', self._stage_of(name))}",
+                )
+        return None
+
+    def _stage_of(self, name: str) -> str:
+        from zinc_rt.probes.registry import PROBES
+
+        hazard = next((probe.hazard for probe in PROBES if probe.id == name.partition("/")[0]), 1)
+        return f"hazard-{hazard}"
+
+    def _result(
+        self, stage: BringupStage, status: Any, reason: str, cause: str = "", advice: str = "", **more: Any
+    ) -> Result:
+        measure = {"title": stage.title, "simulated": self.target.spec.simulated}
+        measure |= {name: more.pop(name) for name in ("stops", "earlier") if name in more}
+        path = self.folder / f"{stage.name}.json"
+        artifacts = [str(path)] if path.exists() and status not in ("skip",) else []
+        if status == "fail" and not advice:
+            advice = f"mend that, then {self.command('--resume')}"
+        return Result(
+            stage.name, "stage", status, reason=reason, cause=cause, advice=advice, measure=measure,
+            artifacts=artifacts, **more,
+        )  # fmt: skip
+
+    def command(self, *words: str) -> str:
+        return " ".join(["zinc-rt bring-up --device", self.target.spec.option, *words])
+
+
+def in_the_way(findings: list[DoctorFinding]) -> list[DoctorFinding]:
+    """What is broken for the whole machine, or for every tier together: one tier is enough to go on."""
+    broken = [each for each in findings if each.severity == BROKEN]
+    lost = {tier for each in broken for tier in each.tiers}
+    return [each for each in broken if not each.tiers or lost >= {T1, T2}]
+
+
+def results_of(path: Path) -> list[Result]:
+    """The results in a report that a stage wrote; none where it wrote none."""
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        names = Result.__dataclass_fields__
+        return [Result(**{name: row[name] for name in names if name in row}) for row in body["results"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _counts(rows: list[Result]) -> str:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.status] = counts.get(row.status, 0) + 1
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+
+
+def _why(result: Result) -> str:
+    return f": {result.reason}" if result.reason else ""

@@ -1,0 +1,149 @@
+"""Files in a folder, a .tar.gz or a .tar.zst, read as if a stranger had made them: because one has."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+import zstandard
+
+from zinc_rt.errors import InputError, OutputError, UsageError
+from zinc_rt.host.files import write_whole
+
+SUFFIXES = (".tar.gz", ".tgz", ".tar.zst")
+MOST_BYTES = 32 << 20  # unpacked: sixteen times what a bundle may have
+MOST_FILES = 4000
+_NEXT = "make it anew: zinc-rt bundle -o FILE.tar.gz"
+
+
+def is_archive(path: Path) -> bool:
+    return path.name.endswith(SUFFIXES)
+
+
+def read(path: Path) -> dict[str, bytes]:
+    """Every file by its path inside. Nothing is unpacked to disk. Raises InputError in one sentence."""
+    tar = _unpacked(path)
+    files: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
+            for member in archive:
+                if member.isdir():
+                    continue
+                if not member.isreg() or member.issparse():
+                    raise _refused(path, f"{member.name!r} is no plain file")
+                name = safe(member.name, path)
+                if name in files:
+                    raise _refused(path, f"{name!r} is there twice")
+                if len(files) == MOST_FILES:
+                    raise _refused(path, f"more than {MOST_FILES} files")
+                content = archive.extractfile(member)
+                files[name] = content.read() if content is not None else b""
+                if len(files[name]) != member.size:
+                    raise _refused(path, f"{name!r} is cut short")
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError, EOFError) as error:
+        raise _refused(path, f"damaged ({error})") from error
+    return _without_top(files)
+
+
+def read_listed(folder: Path, names: list[str]) -> dict[str, bytes]:
+    """Those files of a folder. Links are refused: they could show the reader's own files."""
+    files, total = {}, 0
+    for name in names:
+        path = folder / safe(name, folder)
+        if any(part.is_symlink() for part in (path, *list(path.parents)[: len(PurePosixPath(name).parts) - 1])):
+            raise _refused(folder, f"{name!r} is a link")
+        try:
+            total += path.stat().st_size
+            if total > MOST_BYTES:
+                raise _refused(folder, f"more than {MOST_BYTES >> 20} MiB")
+            files[name] = path.read_bytes()
+        except OSError as error:
+            raise _refused(folder, f"{name!r} cannot be read: {error.strerror}") from error
+    return files
+
+
+def write(path: Path, files: Mapping[str, bytes]) -> None:
+    """An archive as its name says, the same bytes for the same files. Raises OutputError."""
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted(files):
+            member = tarfile.TarInfo(f"{_stem(path)}/{name}")  # no owner, no time: they would name somebody
+            member.size, member.mode = len(files[name]), 0o644
+            archive.addfile(member, io.BytesIO(files[name]))
+    if path.name.endswith(".zst"):
+        packed = zstandard.ZstdCompressor(level=10).compress(tar.getvalue())
+    else:
+        packed = gzip.compress(tar.getvalue(), mtime=0)
+    write_whole(path, lambda file: file.write(packed))
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], earlier: list[str]) -> None:
+    """Writes the files. `earlier`: files of the bundle that stood there. Raises OutputError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in earlier:
+            (folder / name).unlink(missing_ok=True)
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    except OSError as error:
+        raise OutputError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
+
+
+def safe(name: str, where: Path) -> str:
+    """A path that stays inside, as it is. Raises InputError."""
+    path = PurePosixPath(name)
+    if (
+        not name
+        or path.is_absolute()
+        or ".." in path.parts
+        or "\\" in name
+        or name[1:2] == ":"
+        or len(name) > 400
+        or any(ord(character) < 32 for character in name)
+    ):
+        raise _refused(where, f"{name[:80]!r} would lie outside")
+    return path.as_posix()
+
+
+def _unpacked(path: Path) -> bytes:
+    """The tar, however large it claims to be, up to what a bundle can be."""
+    if not is_archive(path):
+        raise UsageError(f"{path}: not a bundle", next=f"a folder, or a file that ends in {', '.join(SUFFIXES)}")
+    try:
+        with path.open("rb") as file:
+            if path.name.endswith(".zst"):
+                with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file) as reader:
+                    data = reader.read(MOST_BYTES + 1)
+            else:
+                with gzip.GzipFile(fileobj=file) as unzipped:
+                    data = unzipped.read(MOST_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        raise _refused(path, f"damaged or cut short ({error})") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > MOST_BYTES:
+        raise _refused(path, f"unpacks to more than {MOST_BYTES >> 20} MiB")
+    return data
+
+
+def _without_top(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Archives have one folder on top, so that unpacking one litters nothing."""
+    tops = {name.partition("/")[0] for name in files}
+    if len(tops) == 1 and all("/" in name for name in files):
+        return {name.partition("/")[2]: content for name, content in files.items()}
+    return files
+
+
+def _stem(path: Path) -> str:
+    suffix = next((each for each in SUFFIXES if path.name.endswith(each)), "")
+    return path.name.removesuffix(suffix) or "bundle"
+
+
+def _refused(path: Path, why: str) -> InputError:
+    return InputError(f"{path}: not a bundle: {why}", next=_NEXT)

@@ -1,0 +1,153 @@
+"""What a machine is made of, as far as GPUs care: chip, kernel, module, firmware, parameters, packages.
+
+From a capture's files and from reports, so that bundles of machines can be compared, listed and told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from zinc_rt.engine.checked import card_hash
+from zinc_rt.kmd.topology import arch_name
+
+PACKAGES = re.compile(
+    r"(?:lib)?(?:mesa|drm|vulkan|hsa|rocm|hip|llvm)|linux-(?:firmware|image)|amdgpu|kernel|firmware"
+)
+_AMD = "0x1002"
+_FIRMWARE = re.compile(
+    r"^(?P<name>.+?) feature version: \S+, (?:firmware|fw) version: (?P<version>\S+)", re.MULTILINE
+)
+_TARGET = re.compile(r"^gfx_target_version (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCombination:
+    """What a machine is made of. Empty is unknown, never none. `card`: a hash (zinc_rt.engine.checked)."""
+
+    chip: str = ""
+    pci_id: str = ""
+    card: str = ""
+    kernel: str = ""
+    module: str = ""
+    os: str = ""
+    vbios: str = ""
+    simulated: bool = False
+    firmware: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def combination(
+    files: Mapping[str, bytes], reports: Iterable[Mapping[str, Any]] = (), *, simulated: bool = False
+) -> MachineCombination:
+    """What the machine of these files is made of. `files`: a capture's, before anything was hidden in them: the
+    card's hash needs its unique id."""
+    device = _gpu(files)
+    ids = [_text(files, f"{device}/{name}").removeprefix("0x") for name in ("vendor", "device", "revision")]
+    unique = _text(files, f"{device}/unique_id") or _slot(files, device)
+    told = [report["device"] for report in reports if isinstance(report.get("device"), dict)]
+    firmware = dict(_firmware(files, device))
+    for each in told:
+        if isinstance(each.get("firmware"), dict):
+            firmware = {
+                **{name.lower(): number(version) for name, version in each["firmware"].items()},
+                **firmware,
+            }
+    return MachineCombination(
+        chip=_chip(files) or _first(told, "arch"),
+        pci_id=":".join(filter(None, ids)),
+        card=card_hash(ids, unique) if device and unique else "",
+        kernel=_kernel(files) or _first(told, "kernel"),
+        module=" ".join(filter(None, (_text(files, f"sys/module/amdgpu/{n}") for n in ("version", "srcversion")))),
+        os=_os(files),
+        vbios=_text(files, f"{device}/vbios_version"),
+        simulated=simulated,
+        firmware=dict(sorted(firmware.items())),
+        parameters=_parameters(files),
+        packages=_packages(files),
+    )
+
+
+def _text(files: Mapping[str, bytes], path: str) -> str:
+    return files.get(path, b"").decode(errors="replace").strip()
+
+
+def _gpu(files: Mapping[str, bytes]) -> str:
+    """The folder of AMD's GPU with the most memory: the one that is not part of the processor."""
+    found = []
+    for path in files:
+        match = re.fullmatch(r"(sys/class/drm/(?:card|renderD)\d+/device)/vendor", path)
+        if match and _text(files, path) == _AMD:
+            memory = _text(files, f"{match[1]}/mem_info_vram_total")
+            found.append((-int(memory) if memory.isdecimal() else 0, match[1]))
+    return min(found)[1] if found else ""
+
+
+def _slot(files: Mapping[str, bytes], device: str) -> str:
+    match = re.search(r"PCI_SLOT_NAME=(\S+)", _text(files, f"{device}/uevent"))
+    return match[1] if match else ""
+
+
+def _chip(files: Mapping[str, bytes]) -> str:
+    """The newest target that KFD's topology shows: an APU's own GPU is seldom the one in question."""
+    targets = [
+        int(match[1])
+        for path in files
+        if re.search(r"topology/nodes/\d+/properties$", path) and (match := _TARGET.search(_text(files, path)))
+    ]
+    best = max(targets, default=0)
+    return arch_name((best // 10000, best // 100 % 100, best % 100)) if best else ""
+
+
+def _kernel(files: Mapping[str, bytes]) -> str:
+    release = _text(files, "proc/sys/kernel/osrelease")
+    match = re.match(r"Linux version (\S+)", _text(files, "proc/version"))
+    return release or (match[1] if match else "")
+
+
+def _os(files: Mapping[str, bytes]) -> str:
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', _text(files, "etc/os-release"), re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _firmware(files: Mapping[str, bytes], device: str) -> Iterable[tuple[str, str]]:
+    for match in _FIRMWARE.finditer(_text(files, "firmware.txt")):
+        yield match["name"].strip().lower().replace(" ", "_"), number(match["version"])
+    start = f"{device}/fw_version/"
+    for path in files:
+        if device and path.startswith(start):
+            yield path.removeprefix(start).removesuffix("_fw_version"), number(_text(files, path))
+
+
+def number(value: object) -> str:
+    """Versions as hexadecimal numbers, however they were written."""
+    text = str(value).rstrip(",")
+    try:
+        return f"{int(text, 0):#x}"
+    except ValueError:
+        return text
+
+
+def _parameters(files: Mapping[str, bytes]) -> dict[str, str]:
+    start = "sys/module/amdgpu/parameters/"
+    found = {path.removeprefix(start): _text(files, path) for path in files if path.startswith(start)}
+    for word in _text(files, "proc/cmdline").split():
+        name, _, value = word.partition("=")
+        if re.match(r"(?:amdgpu|iommu|amd_iommu|intel_iommu|pci|pcie_|nomodeset|mitigations)", name):
+            found[f"boot: {name}"] = value or "set"
+    return dict(sorted(found.items()))
+
+
+def _packages(files: Mapping[str, bytes]) -> dict[str, str]:
+    rows = (line.split() for line in _text(files, "packages.txt").splitlines())
+    return dict(sorted((row[0], row[1]) for row in rows if len(row) >= 2 and PACKAGES.match(row[0])))
+
+
+def _first(told: Iterable[Mapping[str, Any]], name: str) -> str:
+    return next((str(each[name]) for each in told if each.get(name)), "")

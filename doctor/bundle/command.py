@@ -1,0 +1,259 @@
+"""Gather what somebody far away needs to see, private data removed; read, compare and collect such bundles."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.errors import InputError, UsageError, first_line
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report
+
+EPILOG = """\
+examples:
+  zinc-rt bundle -o mine.tar.gz                      this machine: doctor, probes, hangs, logs, what was learned
+  zinc-rt bundle -o mine.tar.gz --add report.json facts.json
+  zinc-rt bundle show mine.tar.gz                    what is inside, as text
+  zinc-rt bundle diff good.tar.gz bad.tar.gz         what differs between two machines
+  zinc-rt bundle import *.tar.gz                     into the store (--store F)
+  zinc-rt bundle page -o matrix.html                 combination x probe, what tells good from bad, since when
+  zinc-rt bundle export --kcidb -o results.json      for the Linux kernel's database of test results
+
+A bundle is at most 2 MB: a folder, or a file that ends in .tar.gz or .tar.zst. Names of people, machines and
+networks, addresses, serial numbers, keys and home paths are replaced by placeholders (docs/bundle.md).
+
+exit codes: 0 done, 1 a bundle of several could not be imported, 2 wrong usage or a damaged bundle.
+"""
+DEFAULT_OUT = "zinc-rt-bundle.tar.gz"
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        prog="zinc-rt bundle",
+        description=__doc__,
+        epilog=EPILOG,
+    )
+    made.add_argument(
+        "-o", "--out", type=Path, default=Path(DEFAULT_OUT), metavar="OUT", help=f"default {DEFAULT_OUT}"
+    )
+    made.add_argument(
+        "--device",
+        default="auto",
+        metavar="WHICH",
+        help="whose machine: auto, hw, /dev/dri/renderDN, or sim[:CHIP[@LINUX]], a simulated one (default auto)",
+    )
+    made.add_argument(
+        "--add", nargs="+", type=Path, default=[], metavar="PATH", help="reports, facts, logs, or folders of them"
+    )
+    made.add_argument(
+        "--hangs", type=Path, default=Path("zinc-rt-hangs"), metavar="DIR", help="default zinc-rt-hangs"
+    )
+    made.add_argument("--only-added", action="store_true", help="leave out hangs and bring-ups of before")
+    add_json(made)
+    made.set_defaults(body=_make)
+    actions = made.add_subparsers(title="with bundles that there are", metavar="ACTION")
+
+    def action(name: str, text: str, body: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        each = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
+        each.set_defaults(body=body, action=name)
+        return each
+
+    show = action("show", "what is inside, as text", _show)
+    show.add_argument("bundle", type=Path)
+    diff = action("diff", "what differs between two machines", _diff)
+    diff.add_argument("a", type=Path)
+    diff.add_argument("b", type=Path)
+    take = action("import", "add bundles to the store", _import)
+    take.add_argument("bundles", nargs="+", type=Path, metavar="BUNDLE")
+    page = action("page", "the store as a page: combination x probe, regressions by kernel and firmware", _page)
+    page.add_argument("-o", "--out", type=Path, required=True, metavar="F.html")
+    export = action("export", "the store for other databases", _export)
+    export.add_argument("--kcidb", action="store_true", required=True, help="in KCIDB's format, schema 5.3")
+    export.add_argument("--simulated", action="store_true", help="simulated devices too, marked as such")
+    export.add_argument("-o", "--out", type=Path, required=True, metavar="F.json")
+    for each in (take, page, export):
+        each.add_argument("--store", type=Path, metavar="F", help="the store (default: in the state folder)")
+    for each in (show, diff, take, page, export):
+        add_json(each)
+    return made
+
+
+def _make(arguments: argparse.Namespace) -> int:
+    from zinc_rt.doctor.bundle import format as bundles
+    from zinc_rt.doctor.bundle import gather
+    from zinc_rt.doctor.bundle.show import lines
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.probes.device import parse, require_amd_gpu
+
+    spec = parse(arguments.device, ())
+    if arguments.device == "hw":  # auto also tells of a machine whose GPU cannot be seen
+        require_amd_gpu(spec, "zinc-rt bundle")
+    check_writable(report=arguments.json)
+    _check_out(arguments.out)
+    maker = gather.begin(spec)
+    gather.add_paths(maker, arguments.add)
+    gather.add_journals(maker, spec)
+    if not arguments.only_added:
+        gather.add_stages(maker, spec)
+        gather.add_hangs(maker, arguments.hangs)
+    bundle = maker.make()
+    size_bytes = bundles.write(bundle, arguments.out)
+    out = output_stream(arguments)
+    for line in lines(bundle):
+        terminal.show(printable(line), out=out)
+    terminal.show(
+        f"wrote     {arguments.out}, {size_bytes / 1000:.0f} kB; look through it before you send it on", out=out
+    )
+    hidden = dict(bundle.manifest["hidden"])
+    measure = {"bytes": size_bytes, "files": len(bundle.files), "hidden": hidden, "bundle": bundle.id}
+    report = _report(arguments, "bundle")
+    report.device = {"simulated": spec.simulated}
+    _result(report, "bundle", measure, artifacts=[str(arguments.out)])
+    return finish(report, arguments)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from zinc_rt.doctor.bundle.format import read
+    from zinc_rt.doctor.bundle.show import lines
+    from zinc_rt.host.files import check_writable
+
+    check_writable(report=arguments.json)
+    bundle = read(arguments.bundle)
+    for line in lines(bundle):
+        terminal.show(printable(line), out=output_stream(arguments))
+    report = _report(arguments, "bundle show")
+    _result(report, arguments.bundle.name, {"bundle": bundle.id, "files": len(bundle.files), **_about(bundle)})
+    return finish(report, arguments)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from zinc_rt.doctor.bundle.compare import diff
+    from zinc_rt.doctor.bundle.format import read
+    from zinc_rt.host.files import check_writable
+
+    check_writable(report=arguments.json)
+    found = diff(read(arguments.a), read(arguments.b))
+    out = output_stream(arguments)
+    width = min(44, max((len(each.name) for each in found), default=0))
+    kind = ""
+    for each in found:
+        if each.kind != kind:
+            kind = each.kind
+            terminal.show(kind, out=out)
+        line = f"  {each.name:<{width}}  {each.a or '(not found)'}  →  {each.b or '(not found)'}"
+        terminal.show(printable(line, 240), out=out)
+    terminal.show(f"{len(found)} differences" if found else "no difference in what both know", out=out)
+    report = _report(arguments, "bundle diff")
+    _result(report, f"{arguments.a.name}..{arguments.b.name}", {"differences": len(found)})
+    report.details = {"differences": [asdict(each) for each in found]}
+    return finish(report, arguments)
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from zinc_rt.doctor.bundle.format import read
+    from zinc_rt.doctor.bundle.store import BundleStore, default_path
+    from zinc_rt.host.files import check_writable
+
+    check_writable(report=arguments.json)
+    out, report = output_stream(arguments), _report(arguments, "bundle import")
+    path = arguments.store or default_path()
+    with BundleStore(path) as store:
+        for name in arguments.bundles:
+            try:
+                bundle = read(name)
+            except (InputError, UsageError) as error:
+                if len(arguments.bundles) == 1:
+                    raise
+                terminal.show(f"refused   {error}", out=out)
+                _result(report, str(name), {}, status="fail", reason=first_line(error))
+                continue
+            new = store.add(bundle)
+            terminal.show(f"{'imported' if new else 'known':<9} {name} ({bundle.id})", out=out)
+            _result(report, str(name), {"bundle": bundle.id, "new": new})
+        total = len(store.machines())
+    terminal.show(f"store     {path}: {total} bundles", out=out)
+    return finish(report, arguments)
+
+
+def _page(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import write_text
+    from zinc_rt.doctor.bundle.page import content, render
+    from zinc_rt.doctor.bundle.store import BundleStore, default_path
+    from zinc_rt.host.files import check_writable
+
+    check_writable(str(arguments.out), report=arguments.json)
+    with BundleStore(arguments.store or default_path(), must_exist=True) as store:
+        machines = store.machines()
+    write_text(arguments.out, render(machines))
+    found = content(machines)
+    terminal.show(
+        f"wrote     {arguments.out}: {len(machines)} bundles, {len(found['matrix'].rows)} combinations, "
+        f"{len(found['matrix'].probes)} probes, {len(found['regressions'])} regressions",
+        out=output_stream(arguments),
+    )
+    report = _report(arguments, "bundle page")
+    _result(report, "page", {"bundles": len(machines)}, artifacts=[str(arguments.out)])
+    return finish(report, arguments)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    import json
+
+    from zinc_rt.cli.report import write_text
+    from zinc_rt.doctor.bundle.kcidb import export
+    from zinc_rt.doctor.bundle.store import BundleStore, default_path
+    from zinc_rt.host.files import check_writable
+
+    check_writable(str(arguments.out), report=arguments.json)
+    with BundleStore(arguments.store or default_path(), must_exist=True) as store:
+        made = export(store.machines(), simulated=arguments.simulated)
+    write_text(arguments.out, json.dumps(made, indent=1) + "\n")
+    counts = {name: len(made[name]) for name in ("checkouts", "builds", "tests")}
+    terminal.show(
+        f"wrote     {arguments.out}: {', '.join(f'{n} {name}' for name, n in counts.items())}",
+        out=output_stream(arguments),
+    )
+    report = _report(arguments, "bundle export")
+    _result(report, "kcidb", counts, artifacts=[str(arguments.out)])
+    return finish(report, arguments)
+
+
+def _check_out(path: Path) -> None:
+    from zinc_rt.doctor.bundle import archive
+    from zinc_rt.doctor.bundle.format import replaceable
+    from zinc_rt.host.files import check_writable
+
+    if archive.is_archive(path):
+        check_writable(str(path))
+    elif path.suffix and not path.is_dir():
+        raise UsageError(f"-o {path}: wanted a folder, or a file that ends in {', '.join(archive.SUFFIXES)}")
+    else:
+        replaceable(path)
+
+
+def _about(bundle: Any) -> dict[str, Any]:
+    return {"combination": bundle.combination.as_dict(), "findings": len(bundle.findings)}
+
+
+def _report(arguments: argparse.Namespace, command: str) -> Report:
+    from zinc_rt.cli.report import Report
+
+    return begin(Report(command), arguments)
+
+
+def _result(report: Report, name: str, measure: dict[str, Any], **more: Any) -> None:
+    from zinc_rt.cli.report import Result
+
+    report.results.append(Result(name, "bundle", more.pop("status", "pass"), measure=measure, **more))
+
+
+main = Command("bundle", parser, lambda arguments: int(arguments.body(arguments)))

@@ -1,0 +1,176 @@
+"""The bundle: files that say what a machine is and did, listed with their digests in bundle.json.
+
+bundle.json   schema zinc-rt-bundle/1: made when and by what, the combination, files, what was cut and hidden
+README.txt    the same for people
+machine/      a capture (doctor's), findings.json beside it
+reports/      zinc-rt-report/1: pm4-test, validate, gates, bring-up's stages
+hangs/        a folder for each hang
+logs/         the kernel's log, journals
+facts/        what --learn found
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.doctor.bundle import archive
+from zinc_rt.doctor.bundle.combination import MachineCombination
+from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.errors import InputError, OutputError
+
+SCHEMA = "zinc-rt-bundle/1"
+MANIFEST = "bundle.json"
+MACHINE = "machine/"
+FINDINGS = "findings.json"
+REPORT_SCHEMA = "zinc-rt-report/1"
+_MEMBERS: Mapping[str, type] = {
+    "schema": str,
+    "tool": dict,
+    "created": str,
+    "simulated": bool,
+    "combination": dict,
+    "files": list,
+    "cut": list,
+    "hidden": dict,
+    "notes": list,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle that was read. `files` without bundle.json, each as bundle.json says it is."""
+
+    manifest: Mapping[str, Any]
+    files: Mapping[str, bytes]
+    source: str = ""
+
+    @property
+    def id(self) -> str:
+        """The same for the same content, whatever it is packed in."""
+        return hashlib.sha256(json.dumps(self.manifest, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def combination(self) -> MachineCombination:
+        known = {name: value for name, value in self.manifest["combination"].items() if name in _FIELDS}
+        return MachineCombination(**known)
+
+    @property
+    def reports(self) -> dict[str, dict[str, Any]]:
+        """The files that can be read as reports."""
+        found = {}
+        for name, content in self.files.items():
+            if name.startswith("reports/") and name.endswith(".json"):
+                body = parsed(content)
+                if isinstance(body, dict) and body.get("schema") == REPORT_SCHEMA:
+                    found[name] = body
+        return found
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """What doctor found, first causes first."""
+        body = parsed(self.files.get(FINDINGS, b"[]"))
+        return [each for each in body if isinstance(each, dict)] if isinstance(body, list) else []
+
+    @property
+    def capture(self) -> MachineCapture:
+        """The machine, as doctor's capture had it but for what was hidden and cut."""
+        files = {n.removeprefix(MACHINE): content for n, content in self.files.items() if n.startswith(MACHINE)}
+        told = parsed(files.get("capture.json", b"{}"))
+        unreadable = told.get("unreadable", {}) if isinstance(told, dict) else {}
+        return MachineCapture(files, unreadable if isinstance(unreadable, dict) else {})
+
+
+_FIELDS = frozenset(MachineCombination.__dataclass_fields__)
+
+
+def write(bundle: Bundle, path: Path) -> int:
+    """Writes a folder or an archive, by the path's ending; how many bytes it takes. Raises OutputError."""
+    files = {MANIFEST: (json.dumps(bundle.manifest, indent=1) + "\n").encode(), **bundle.files}
+    if archive.is_archive(path):
+        archive.write(path, files)
+        return path.stat().st_size if path.is_file() else 0
+    archive.write_folder(path, dict(reversed(files.items())), replaceable(path))
+    return sum(map(len, files.values()))
+
+
+def replaceable(folder: Path) -> list[str]:
+    """Files of the bundle that stands there. Raises OutputError for a folder of something else."""
+    if not folder.exists():
+        return []
+    if not folder.is_dir():
+        raise OutputError(f"{folder}: not a folder", next="-o DIR, or -o FILE.tar.gz")
+    try:
+        manifest = _manifest((folder / MANIFEST).read_bytes(), folder)
+        return [archive.safe(str(each["path"]), folder) for each in manifest["files"]] + [MANIFEST]
+    except (OSError, InputError) as error:
+        if any(folder.iterdir()):
+            raise OutputError(f"{folder}: holds other files", next="name a new folder, or FILE.tar.gz") from error
+        return []
+
+
+def read(path: Path) -> Bundle:
+    """A bundle from a folder or archive. Raises InputError in one sentence for what is damaged, cut short, of
+    another version or hostile."""
+    if path.is_dir():
+        try:
+            text = (path / MANIFEST).read_bytes()
+        except OSError as error:
+            raise InputError(f"{path}: not a bundle: bundle.json: {error.strerror}") from error
+        manifest = _manifest(text, path)
+        files = archive.read_listed(path, [str(each["path"]) for each in manifest["files"]])
+    else:
+        files = archive.read(path)
+        if MANIFEST not in files:
+            raise InputError(f"{path}: not a bundle: it has no bundle.json", next="zinc-rt bundle -o FILE.tar.gz")
+        manifest = _manifest(files.pop(MANIFEST), path)
+    listed = {archive.safe(str(each["path"]), path): str(each["sha256"]) for each in manifest["files"]}
+    for name in listed.keys() ^ files.keys():
+        word = "is listed and missing" if name in listed else "is not listed in bundle.json"
+        raise InputError(f"{path}: not a bundle: {name!r} {word}", next="ask for it again")
+    for name, digest in listed.items():
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise InputError(
+                f"{path}: not a bundle: {name!r} is not what bundle.json lists", next="ask for it again"
+            )
+    return Bundle(manifest, files, str(path))
+
+
+def _manifest(content: bytes, where: Path) -> dict[str, Any]:
+    body = parsed(content)
+    if not isinstance(body, dict) or "schema" not in body:
+        raise InputError(f"{where}: not a bundle: bundle.json is damaged", next="ask for it again")
+    if body["schema"] != SCHEMA:
+        raise InputError(
+            f"{where}: schema {str(body['schema'])[:40]}, this build reads {SCHEMA}",
+            next="use the zinc-rt that made it",
+        )
+    for name, kind in _MEMBERS.items():
+        if not isinstance(body.get(name), kind):
+            raise InputError(f"{where}: not a bundle: bundle.json has no proper {name!r}", next="ask for it again")
+    for row in body["files"]:
+        if (
+            not isinstance(row, dict)
+            or not isinstance(row.get("path"), str)
+            or not isinstance(row.get("sha256"), str)
+        ):
+            raise InputError(f"{where}: not a bundle: bundle.json lists {str(row)[:60]}", next="ask for it again")
+    for name, value in body["combination"].items():
+        wanted = dict if name in ("firmware", "parameters", "packages") else bool if name == "simulated" else str
+        if not isinstance(value, wanted):
+            raise InputError(
+                f"{where}: not a bundle: its combination has no proper {name!r}", next="ask for it again"
+            )
+    return body
+
+
+def parsed(content: bytes) -> Any:
+    """JSON, or None."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None

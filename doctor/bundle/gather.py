@@ -1,0 +1,158 @@
+"""Finds what belongs into a bundle: the machine, what was run on it, and what a user adds."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from zinc_rt.backends.amd.hang import HangReport
+from zinc_rt.doctor.bundle.driver_capture import driver_capture
+from zinc_rt.doctor.bundle.format import MANIFEST, REPORT_SCHEMA, parsed, read
+from zinc_rt.doctor.bundle.make import Maker
+from zinc_rt.doctor.capture import MachineCapture, capture
+from zinc_rt.doctor.diagnose import diagnose
+from zinc_rt.errors import InputError
+from zinc_rt.host.files import state_folder
+from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.device import open_device
+from zinc_rt.probes.device_spec import DeviceSpec
+
+MACHINE_SECONDS = 30.0
+HANGS = Path("zinc-rt-hangs")  # where models leave them, AmdBackend's default
+LEFT = "devcoredump.bin"  # GPU memory: anybody's data
+_MOST = 64 << 20  # of a single file that is looked at
+
+
+def begin(spec: DeviceSpec) -> Maker:
+    """A bundle with the machine in it, and doctor's findings; a simulated device is a machine of its own."""
+    maker = Maker(simulated=spec.simulated, known=known_names())
+    machine = look(spec)
+    if machine is None:
+        maker.notes.append("the machine could not be looked at")
+        machine = MachineCapture({}, {})
+    maker.add_machine(machine, diagnose(machine).findings)
+    return maker
+
+
+def look(spec: DeviceSpec) -> MachineCapture | None:
+    """Looks at the machine in a process of its own: reading a sick driver's files may not come back."""
+    if spec.simulated:
+        ended = run_apart(partial(_simulated, spec), MACHINE_SECONDS)
+    else:
+        ended = run_apart(partial(capture, Path("/"), ioctls=True), MACHINE_SECONDS)
+    return ended.value if isinstance(ended.value, MachineCapture) else None
+
+
+def _simulated(spec: DeviceSpec) -> MachineCapture:
+    return driver_capture(open_device(spec))
+
+
+def known_names() -> dict[str, list[str]]:
+    """Names of this machine and of who uses it, to be hidden wherever they stand."""
+    users = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")} | {Path("~").expanduser().name}
+    with suppress(OSError, KeyError):
+        users.add(getpass.getuser())
+    with suppress(ImportError, KeyError):
+        import pwd
+
+        users |= set(pwd.getpwuid(os.getuid()).pw_gecos.replace(",", " ").split())
+    hosts = {platform.node(), platform.node().partition(".")[0]}
+    return {"host": sorted(filter(None, hosts)), "user": sorted(filter(None, users))}
+
+
+def add_journals(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> None:
+    """What probes noted of this machine: which began and ended, what passed on which setup."""
+    if not spec.simulated:
+        for name in ("pm4-test.journal", "checked.json"):
+            _add_file(maker, (folder or state_folder()) / name, f"logs/{name}", "log")
+
+
+def add_stages(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> None:
+    """The stages of a bring-up."""
+    folder = folder or state_folder()
+    stages = folder / "bring-up" / label(spec)
+    for path in sorted(stages.glob("*")) if stages.is_dir() else []:
+        if path.name.endswith(".json"):
+            _add_file(maker, path, f"reports/bring-up-{path.name}", "report")
+        elif path.suffix in (".log", ".journal"):
+            _add_file(maker, path, f"logs/bring-up-{path.name}", "log")
+
+
+def label(spec: DeviceSpec) -> str:
+    """A device as the name of a folder."""
+    return spec.option.strip("/").replace("/", "-").replace(":", "-").replace("@", "-")
+
+
+def add_hangs(maker: Maker, folder: Path = HANGS) -> None:
+    """Folders of hang reports, newest first: what does not fit is old."""
+    found = [path for path in folder.glob("hang-*") if path.is_dir() and not path.is_symlink()]
+    for path in sorted(found, key=lambda path: path.name, reverse=True):
+        _add_hang(maker, path, path.name)
+
+
+def add_hang(maker: Maker, report: HangReport, name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="zinc-rt-hang-") as folder:
+        _add_hang(maker, report.save(Path(folder)), name)
+
+
+def _add_hang(maker: Maker, folder: Path, name: str) -> None:
+    for path in sorted(folder.iterdir()):
+        if path.name == LEFT:
+            maker.notes.append(f"hang {name}: {LEFT} is left out, it holds memory of the GPU")
+        else:
+            _add_file(maker, path, f"hangs/{name}/{path.name}", "hang")
+
+
+def add_paths(maker: Maker, paths: Iterable[Path]) -> None:
+    """What a user names: reports, facts, logs, folders, other bundles. Raises InputError for what is missing."""
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path}: there is no such file", next="--add what there is")
+        if path.is_dir() and (path / MANIFEST).exists():
+            for name, content in read(path).files.items():
+                if name.partition("/")[0] in ("reports", "hangs", "logs", "facts"):
+                    maker.add(
+                        name,
+                        content,
+                        {"reports": "report", "hangs": "hang", "facts": "facts"}.get(
+                            name.partition("/")[0], "log"
+                        ),
+                    )
+        elif path.is_dir():
+            for each in sorted(path.rglob("*")):
+                if each.is_file() and not each.is_symlink():
+                    _add_some(maker, each, each.relative_to(path.parent).as_posix())
+        else:
+            _add_some(maker, path, path.name)
+
+
+def _add_some(maker: Maker, path: Path, name: str) -> None:
+    """Adds a file by what it holds."""
+    if path.suffix == ".json" and path.stat().st_size < _MOST:
+        body = parsed(path.read_bytes())
+        if isinstance(body, dict) and body.get("schema") == REPORT_SCHEMA:
+            _add_file(maker, path, f"reports/{name}", "report")
+            return
+        if isinstance(body, dict) and {"chip", "facts"} <= body.keys():
+            _add_file(maker, path, f"facts/{name}", "facts")
+            return
+    _add_file(maker, path, f"logs/{name}", "log")
+
+
+def _add_file(maker: Maker, path: Path, name: str, kind: str) -> None:
+    """The end of a file that is too large to look at whole."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _MOST))
+            maker.add(name, file.read(_MOST), kind)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        maker.notes.append(f"{path}: cannot be read: {error.strerror}")

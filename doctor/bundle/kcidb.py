@@ -1,0 +1,92 @@
+"""The store as a KCIDB report: kernels as checkouts, kernel with module as builds, results as tests."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from zinc_rt.doctor.bundle.kcidb_fields import MAJOR, MINOR, MOST_LOG, problems
+from zinc_rt.doctor.bundle.store import StoredMachine, StoredOutcome
+from zinc_rt.errors import OutputError
+
+ORIGIN = "zinc_rt"
+# pass … blocked, as KCIDB counts them: a flake has run and settled nothing, a blocked criterion was never reached.
+STATUS = {"pass": "PASS", "fail": "FAIL", "skip": "SKIP", "flake": "DONE", "blocked": "MISS"}
+
+
+def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin: str = ORIGIN) -> dict[str, Any]:
+    """The store as KCIDB's JSON. `simulated`: those too; they say nothing about a kernel. Raises OutputError where
+    KCIDB would refuse it."""
+    checkouts: dict[str, dict[str, Any]] = {}
+    builds: dict[str, dict[str, Any]] = {}
+    tests = []
+    for machine in machines:
+        if machine.simulated and not simulated:
+            continue
+        found = machine.combination
+        kernel = found.kernel or "unknown"
+        checkout, build = f"{origin}:{kernel}", f"{origin}:{_digest(kernel, found.module)}"
+        checkouts.setdefault(
+            checkout, {"id": checkout, "origin": origin, "git_commit_name": kernel, "misc": {"release": kernel}}
+        )
+        builds.setdefault(
+            build,
+            {
+                "id": build,
+                "origin": origin,
+                "checkout_id": checkout,
+                "architecture": "x86_64",
+                "comment": f"amdgpu {found.module}" if found.module else "amdgpu of the kernel",
+                "misc": {"kernel": kernel, "module": found.module, "os": found.os},
+            },
+        )
+        tests += [_test(machine, outcome, build, origin) for outcome in machine.outcomes]
+    report = {
+        "version": {"major": MAJOR, "minor": MINOR},
+        "checkouts": list(checkouts.values()),
+        "builds": list(builds.values()),
+        "tests": tests,
+    }
+    wrong = next(problems(report), None)
+    if wrong is not None:
+        raise OutputError(f"the export would be refused: {wrong}", next="please report it")
+    return report
+
+
+def _test(machine: StoredMachine, outcome: StoredOutcome, build: str, origin: str) -> dict[str, Any]:
+    found = machine.combination
+    excerpt = "\n".join(filter(None, (outcome.reason, outcome.cause and f"cause: {outcome.cause}")))
+    test: dict[str, Any] = {
+        "id": f"{origin}:{machine.id}:{outcome.command}:{outcome.id}".replace("\0", ""),
+        "origin": origin,
+        "build_id": build,
+        "path": ".".join([ORIGIN, _word(outcome.command), *(_word(part) for part in outcome.id.split("/"))]),
+        "status": STATUS.get(outcome.status, "ERROR"),
+        "environment": {
+            "comment": f"{'SIMULATED ' if machine.simulated else ''}{found.chip or 'unknown chip'}",
+            "misc": {"chip": found.chip, "pci_id": found.pci_id, "card": found.card, "vbios": found.vbios,
+                     "firmware": dict(found.firmware), "parameters": dict(found.parameters),
+                     "simulated": machine.simulated},
+        },
+        "misc": {"kind": outcome.kind, "tier": outcome.tier, "status": outcome.status, "bundle": machine.id},
+    }  # fmt: skip
+    if outcome.title:
+        test["comment"] = outcome.title.replace("\0", "")
+    if excerpt:
+        test["log_excerpt"] = excerpt.replace("\0", "")[:MOST_LOG]
+    if outcome.seconds is not None:
+        test["duration"] = outcome.seconds
+    if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:[+-]\d\d:\d\d|Z)", outcome.started):
+        test["start_time"] = outcome.started
+    return test
+
+
+def _word(text: str) -> str:
+    """A part of a test's path: dots part them."""
+    return re.sub(r"[^a-zA-Z0-9_-]+", "_", text) or "_"
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]

@@ -1,0 +1,121 @@
+"""Makes a bundle of what was gathered: bounded, without secrets, listed with digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from zinc_rt.doctor.bundle.bounds import MOST_BYTES, ROOM_BYTES, BundleFile, Cut, fit
+from zinc_rt.doctor.bundle.combination import MachineCombination, combination, number
+from zinc_rt.doctor.bundle.format import FINDINGS, MACHINE, SCHEMA, Bundle, parsed
+from zinc_rt.doctor.bundle.redact import Redactor
+from zinc_rt.doctor.bundle.show import readme
+from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.host.version import __version__
+
+
+@dataclass(slots=True)
+class Maker:
+    """Collects items; `known` are names to hide (by kind), `notes` sentences for the reader."""
+
+    simulated: bool = False
+    items: list[BundleFile] = field(default_factory=list)
+    known: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    most_bytes: int = MOST_BYTES
+
+    def add(self, path: str, content: bytes | str, kind: str) -> None:
+        """The first of a path stays: what is gathered earlier is nearer to the point."""
+        if all(each.path != path for each in self.items):
+            self.items.append(BundleFile(path, content.encode() if isinstance(content, str) else content, kind))
+
+    def add_machine(self, capture: MachineCapture, findings: Sequence[Any] = ()) -> None:
+        for name, content in capture.files.items():
+            self.add(MACHINE + name, content, "log" if name == "kernel.log" else "machine")
+        if "capture.json" not in capture.files:
+            told = {
+                "schema": "zinc-rt-capture/1",
+                "tool": f"zinc-rt {__version__}",
+                "unreadable": capture.unreadable,
+            }
+            self.add(f"{MACHINE}capture.json", json.dumps(told, indent=1), "machine")
+        rows = [each if isinstance(each, dict) else asdict(each) for each in findings]
+        self.add(FINDINGS, json.dumps(rows, indent=1), "text")
+
+    def make(self) -> Bundle:
+        """Bounded, then without secrets, then bounded again."""
+        machine = {
+            item.path.removeprefix(MACHINE): item.content for item in self.items if item.path.startswith(MACHINE)
+        }
+        self._set_strangers_aside(combination(machine, simulated=self.simulated))
+        reports = [body for item in self.items if item.kind == "report" and (body := _dict(item.content))]
+        found = combination(machine, reports, simulated=self.simulated)
+        items, cuts = fit(self.items, self.most_bytes - ROOM_BYTES)
+        redactor = Redactor(self.known)
+        about = json.dumps(found.as_dict()).encode()
+        kinds = {item.path: item.kind for item in items}
+        made, left_out = redactor.redact({**{item.path: item.content for item in items}, "about.json": about})
+        names = {redactor.path(path): kind for path, kind in kinds.items()}
+        cuts = [Cut(redactor.path(cut.path), cut.had_bytes, cut.kept_bytes, cut.why) for cut in cuts]
+        notes = [redactor.text(note) for note in self.notes]
+        hidden = json.loads(made.pop("about.json"))
+        last, more = fit([BundleFile(name, content, names.get(name, "text")) for name, content in made.items()],
+                         self.most_bytes - 60_000)  # fmt: skip
+        cuts += [Cut(path, 0, 0, why) for path, why in left_out.items()] + more
+        files = {item.path: item.content for item in last}
+        manifest: dict[str, Any] = {
+            "schema": SCHEMA,
+            "tool": {"name": "zinc-rt", "version": __version__},
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "simulated": self.simulated,
+            "combination": hidden,
+            "cut": [asdict(cut) for cut in cuts],
+            "hidden": dict(sorted(redactor.hidden.items())),
+            "notes": notes,
+        }
+        files["README.txt"] = readme(Bundle({**manifest, "files": []}, files)).encode()
+        manifest["files"] = [_listed(name, files[name]) for name in sorted(files)]
+        return Bundle(manifest, files)
+
+    def _set_strangers_aside(self, found: MachineCombination) -> None:
+        """Reports of another kernel, firmware or device say nothing of this setup: the store must not mix them."""
+        for place, item in enumerate(self.items):
+            body = _dict(item.content) if item.kind == "report" else {}
+            why = stranger(body, found)
+            if why:
+                name = item.path.rpartition("/")[2]
+                self.notes.append(f"{name} is of another setup ({why}): it is in logs/")
+                self.items[place] = BundleFile(f"logs/of-another-setup-{name}", item.content, "log")
+
+
+def stranger(report: Mapping[str, Any], found: MachineCombination) -> str:
+    """Why a report is not of this setup; "" where it is, or does not say."""
+    told = report.get("device")
+    if not isinstance(told, dict):
+        return ""
+    if told.get("simulated") and not found.simulated:
+        return "of a simulated device"
+    if told.get("render_path") and not told.get("simulated") and found.simulated:
+        return "of a card"
+    kernel = str(told.get("kernel") or "")
+    if kernel and found.kernel and kernel != found.kernel:
+        return f"kernel {kernel}"
+    firmware = told.get("firmware")
+    for name, version in firmware.items() if isinstance(firmware, dict) else ():
+        here = found.firmware.get(str(name).lower())
+        if here is not None and here != number(version):
+            return f"{name} firmware {number(version)}"
+    return ""
+
+
+def _listed(name: str, content: bytes) -> dict[str, Any]:
+    return {"path": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _dict(content: bytes) -> dict[str, Any]:
+    body = parsed(content)
+    return body if isinstance(body, dict) else {}

@@ -1,0 +1,48 @@
+"""Many names looked for at once: at each word, only those that begin as it does are compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+
+from zinc_rt.doctor.bundle.private import PLACEHOLDER
+
+SHORT = 3  # characters: a name of no more stands alone only between blanks and marks
+_WORD = re.compile(r"[^\W_]+")
+
+
+class NameSearch:
+    """Names in lower case, also as JSON escapes them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_start: dict[str, list[str]] = {}
+        forms = {form for name in names for form in (name, json.dumps(name)[1:-1])}
+        for name in sorted(forms, key=lambda name: (-len(name), name)):  # a whole name goes before its parts
+            self._by_start.setdefault(name[:2], []).append(name)
+
+    def sub(self, text: str, make: Callable[[str, str], str]) -> str:
+        """The `text` with each name replaced by make(the name, as it is written)."""
+        if not self._by_start:
+            return text
+        parts, done = [], 0
+        for word in _WORD.finditer(text):
+            start = word.start()
+            if text[start - 1 : start] == "\\" and word[0][0] in "nrt":  # an escaped line end, not a letter
+                start += 1
+            if start < done or (start and PLACEHOLDER.match(text, start - 1)):
+                continue
+            for name in self._by_start.get(text[start : start + 2].lower(), ()):
+                end = start + len(name)
+                if text[start:end].lower() == name and _alone(text, start, end):
+                    parts += [text[done:start], make(name, text[start:end])]
+                    done = end
+                    break
+        return "".join([*parts, text[done:]]) if parts else text
+
+
+def _alone(text: str, start: int, end: int) -> bool:
+    before, after = text[start - 1 : start], text[end : end + 1]
+    if end - start <= SHORT:
+        return not (before.isalnum() or after.isalnum() or before in ("_", "-") or after in ("_", "-"))
+    return not (after.isalnum() and text[end - 1].isalnum())

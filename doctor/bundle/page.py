@@ -1,0 +1,91 @@
+"""The store as one page: which combination passes which probe, what tells good from bad, since when."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from zinc_rt.doctor.bundle.combination import MachineCombination
+from zinc_rt.doctor.bundle.compare import Regression, Suspicion, natural, regressions, suspicions
+from zinc_rt.doctor.bundle.store import StoredMachine
+
+WORST = ("fail", "flake", "pass", "skip", "blocked")  # what a cell shows where machines differ
+DIFFERENCES_SHOWN = 200
+
+
+@dataclass(slots=True)
+class MatrixRow:
+    """Machines that are the same as far as kernel, module and firmware go. `cells`: by probe, counts by status."""
+
+    combination: MachineCombination
+    label: str
+    machines: list[StoredMachine] = field(default_factory=list)
+    cells: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def worst(self, probe: str) -> str:
+        seen = self.cells.get(probe, Counter())
+        return next((status for status in WORST if seen[status]), "")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeMatrix:
+    rows: tuple[MatrixRow, ...]
+    probes: tuple[str, ...]
+    titles: dict[str, str]
+
+
+def matrix(machines: Sequence[StoredMachine]) -> ProbeMatrix:
+    """Combination × probe, combinations by chip and then kernel."""
+    rows: dict[str, MatrixRow] = {}
+    titles: dict[str, str] = {}
+    for machine in machines:
+        found = machine.combination
+        firmware = hashlib.sha256(json.dumps(dict(found.firmware), sort_keys=True).encode()).hexdigest()[:6]
+        key = json.dumps([machine.simulated, found.chip, found.pci_id, found.kernel, found.module, firmware])
+        row = rows.setdefault(key, MatrixRow(found, firmware if found.firmware else "unknown"))
+        row.machines.append(machine)
+        for name, outcome in machine.probes().items():
+            row.cells.setdefault(name, Counter())[outcome.status] += 1
+            titles.setdefault(name, outcome.title)
+    ordered = sorted(
+        rows.values(),
+        key=lambda row: (
+            row.combination.simulated,
+            row.combination.chip,
+            natural(row.combination.kernel),
+            row.combination.module,
+            row.label,
+        ),
+    )
+    names = sorted(titles, key=lambda name: (name.partition("/")[2] != "host", natural(name)))
+    return ProbeMatrix(tuple(ordered), tuple(names), titles)
+
+
+def render(machines: Sequence[StoredMachine]) -> str:
+    """HTML, one file, nothing fetched."""
+    from jinja2 import Environment
+
+    source = files("zinc_rt.doctor.bundle").joinpath("page.html.jinja").read_text(encoding="utf-8")
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
+    return template.render(**content(machines))
+
+
+def content(machines: Sequence[StoredMachine]) -> dict[str, Any]:
+    found = matrix(machines)
+    worse: list[Regression] = regressions(machines)
+    parts: list[Suspicion] = suspicions(machines)
+    findings = Counter((name, severity, title) for each in machines for name, severity, title in each.findings)
+    return {
+        "matrix": found,
+        "regressions": worse[:DIFFERENCES_SHOWN],
+        "suspicions": parts[:DIFFERENCES_SHOWN],
+        "more": max(0, len(worse) - DIFFERENCES_SHOWN) + max(0, len(parts) - DIFFERENCES_SHOWN),
+        "findings": findings.most_common(),
+        "machines": len(machines),
+        "simulated": sum(each.simulated for each in machines),
+    }

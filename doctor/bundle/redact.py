@@ -1,0 +1,379 @@
+"""Takes out of files what names a person, a machine or a network; the same thing has the same placeholder.
+
+Two passes: the first learns names from where they are labelled (a host name in a log's prefix, a user in uid=),
+the second hides patterns everywhere and, everywhere too, what the first has learned.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from zinc_rt.doctor.bundle import linux_command_line
+from zinc_rt.doctor.bundle.name_search import NameSearch
+from zinc_rt.doctor.bundle.private import (
+    EVERYBODY,
+    LEFT_OUT,
+    MEMBERS,
+    PLACEHOLDER,
+    SECRETS,
+    SPANNING,
+    WHOLE,
+    Secret,
+)
+
+_PASSES = 5
+_NESTED = 3  # JSON in JSON in JSON
+_LEAST = 3  # characters of a name that is hidden wherever it stands
+_COMPRESSED = (
+    b"\x1f\x8b",
+    b"\x28\xb5\x2f\xfd",
+    b"PK\x03\x04",
+    b"\xfd7zXZ",
+    b"BZh",
+    b"\x7fELF",
+    b"\x89PNG",
+    b"SQLite format 3",
+)
+_PIECE = 4096  # characters
+_LEARNED_BYTES = 12  # of a text in a binary file: shorter ones are chance
+_RUN = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}){4,}")
+_ESCAPED = re.compile(r"(\\[nrt])")
+_SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,6}$")
+
+
+Fit = Callable[[str, str], str]
+"""(what was there, what is to stand there) → what will."""
+
+
+def _as_it_is(before: str, after: str) -> str:
+    return after
+
+
+def _as_long(before: str, after: str) -> str:
+    """The text `after` in as many bytes as `before` has."""
+    if after == before:
+        return before
+    size_bytes = len(_encoded(before))
+    return after[:size_bytes].ljust(size_bytes, "x")
+
+
+@dataclass(slots=True)
+class Redactor:
+    """Removes private data. `known`: names to hide everywhere, by kind, beyond what files give away."""
+
+    known: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    hidden: Counter[str] = field(default_factory=Counter)  # replacements, by kind
+    _numbers: dict[tuple[str, str], str] = field(default_factory=dict)
+    _learned: dict[str, str] = field(default_factory=dict)  # text, in lower case → kind
+    _names: NameSearch = field(default_factory=lambda: NameSearch(()))
+    _counts: Counter[str] = field(default_factory=Counter)  # placeholders, by kind
+
+    def redact(self, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
+        """The files without secrets, and those left out with the reason."""
+        for kind, values in self.known.items():
+            for value in values:
+                self._learn(kind, value, least=2)
+        wanted, left_out = {}, {}
+        for name, content in files.items():
+            if LEFT_OUT.search(name):
+                left_out[name] = "holds serial numbers or private things"
+            elif content.startswith(_COMPRESSED):
+                left_out[name] = "compressed or a program: cannot be looked through"
+            else:
+                wanted[name] = content
+                self._look(name, content)
+        self._compile()
+        made = {}
+        for name, content in wanted.items():
+            clean = self._clean(name, content)
+            if clean is None:
+                left_out[name] = "what is private in it cannot be told from the rest"
+            else:
+                made[self.path(name)] = clean
+        return made, {self.path(name): why for name, why in left_out.items()}
+
+    def text(self, text: str) -> str:
+        """One text, hidden by what is known so far."""
+        self._compile()
+        return self._text(text)
+
+    # --- the first pass ---
+
+    def _look(self, name: str, content: bytes) -> None:
+        if b"\0" in content:
+            content = b"\n".join(run for run in _RUN.findall(content) if len(run) >= _LEARNED_BYTES)
+        text = _decoded(content)
+        for kind, path in WHOLE:
+            if path.search(name) and len(text.strip()) < 256:
+                self._learn(kind, text.strip())
+        if name.endswith("proc/cmdline"):
+            linux_command_line.redact_line(text.strip(), self._learn_token)
+        linux_command_line.redact_lines(_unescaped(name, text), self._learn_token)
+        body = _parsed(name, text)
+        if body is not None:
+            for each in body:
+                self._look_into(each)
+            return
+        self._look_at(_unescaped(name, text))
+
+    def _look_at(self, text: str) -> None:
+        pieces = _pieces(text)
+        pieces += [part for piece in pieces if _ESCAPED.search(piece) for part in _ESCAPED.split(piece)[::2]]
+        for piece in pieces:
+            lower = piece.lower()
+            for secret in SECRETS:
+                if secret.learn and secret.may_be_in(lower):
+                    for match in secret.pattern.finditer(piece):
+                        if not secret.keep(match) and not PLACEHOLDER.search(match["v"]):
+                            self._learn(secret.kind, match["v"])
+
+    def _look_into(self, value: Any, member: str = "") -> None:
+        if isinstance(value, dict):
+            for key, each in value.items():
+                self._look_at(str(key))
+                self._look_into(each, str(key))
+        elif isinstance(value, list):
+            for each in value:
+                self._look_into(each, member)
+        elif isinstance(value, str) and (inner := _inner(value)) is not None:
+            self._look_into(inner)
+        elif isinstance(value, str):
+            linux_command_line.redact_lines(value, self._learn_token)
+            self._look_at(value)
+            kind = _kind_of(member)
+            if kind and " " not in value.strip():
+                self._learn(kind, value.strip())
+        elif isinstance(value, int) and not isinstance(value, bool) and _kind_of(member) == "card":
+            self._learn("card", str(value))
+
+    def _learn_token(self, value: str) -> str:
+        self._learn("token", value.strip('"'))
+        return value
+
+    def _learn(self, kind: str, value: str, *, least: int = _LEAST) -> None:
+        value = value.strip().lstrip("._-/!?#+*'\"([{")
+        lower = value.lower()
+        if (
+            len(value) < least
+            or lower in EVERYBODY
+            or PLACEHOLDER.search(value)
+            or not re.search(r"[^\W_]", value)
+        ):
+            return
+        if kind == "token" and (len(value) < 8 or not re.search(r"\d|[^\w.,:/-]", value) or " " in value):
+            return  # too plain to be hidden wherever it stands
+        if re.fullmatch(r"0+|0x0+|f+|0xf+", lower.replace("-", "")):
+            return
+        self._learned.setdefault(lower, kind)
+        if kind == "host" and "." in value:
+            self._learn("host", value.partition(".")[0])
+        if kind == "card":
+            for form in _forms(lower):
+                self._learned.setdefault(form, kind)
+                self._numbers.setdefault((kind, form), self._placeholder(kind, lower))
+
+    def _compile(self) -> None:
+        self._names = NameSearch(self._learned)
+
+    # --- the second pass ---
+
+    def _clean(self, name: str, content: bytes) -> bytes | None:
+        """Redacts until nothing in it would be hidden any more; None where that does not end."""
+        for _ in range(_PASSES):
+            made = self._file(name, content)
+            if made == content:
+                return made
+            content = made
+        return None
+
+    def _file(self, name: str, content: bytes) -> bytes:
+        if b"\0" in content:
+            return self._binary(content)
+        text = _decoded(content)
+        for kind, path in WHOLE:
+            if path.search(name) and text.strip() and not PLACEHOLDER.fullmatch(text.strip()):
+                return self._hide(kind, text.strip()).encode() + b"\n"
+        if name.endswith("proc/cmdline"):
+            text = linux_command_line.redact_line(text.strip(), lambda value: self._hide("token", value)) + "\n"
+        body = _parsed(name, text)
+        if body is None:
+            return _encoded(self._text(_unescaped(name, text)))
+        made = [self._value(each) for each in body]
+        if name.endswith(".json"):
+            return _encoded(json.dumps(made[0], indent=1, ensure_ascii=False) + "\n")
+        return _encoded("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in made))
+
+    def _value(self, value: Any, member: str = "") -> Any:
+        if isinstance(value, dict):
+            return {self._text(str(key)): self._value(each, str(key)) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._value(each, member) for each in value]
+        kind = _kind_of(member)
+        if isinstance(value, str):
+            inner = _inner(value)
+            if inner is not None:
+                return json.dumps(self._value(inner), ensure_ascii=False)
+            if member == "cmdline":
+                value = linux_command_line.redact_line(value, lambda each: self._hide("token", each))
+            plain = value.strip().lower()
+            if kind and plain and plain not in EVERYBODY and not PLACEHOLDER.search(value):
+                return self._hide(kind, value.strip())
+            return self._text(value)
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and (kind == "card" or str(value) in self._learned)
+        ):
+            return self._hide(self._learned.get(str(value), kind), str(value)) if value else value
+        return value
+
+    def _text(self, text: str) -> str:
+        text = linux_command_line.redact_lines(text, lambda value: self._hide("token", value))
+        text = self._hidden_in(text, SPANNING, _as_it_is)
+        return "".join(map(self._piece, _pieces(text)))
+
+    def _piece(self, text: str, fit: Fit = _as_it_is) -> str:
+        text = self._hidden_in(text, SECRETS, fit)
+        if _ESCAPED.search(text):  # quoted from JSON: \n stands before a word and is no part of it
+            parts = _ESCAPED.split(text)
+            text = "".join(
+                part if at % 2 else self._hidden_in(part, SECRETS, fit) for at, part in enumerate(parts)
+            )
+        return self._names.sub(text, lambda name, said: fit(said, self._literal(name, said)))
+
+    def _hidden_in(self, text: str, secrets: Iterable[Secret], fit: Fit) -> str:
+        lower = text.lower()
+        for secret in secrets:
+            if secret.may_be_in(lower):
+                make = partial(self._fitted, secret, fit)
+                text = secret.pattern.sub(make, text)
+        return text
+
+    def _fitted(self, secret: Secret, fit: Fit, match: re.Match[str]) -> str:
+        return fit(match[0], self._replaced(secret, match))
+
+    def _replaced(self, secret: Secret, match: re.Match[str]) -> str:
+        value = match["v"]
+        if not value or PLACEHOLDER.fullmatch(value) or secret.keep(match):
+            return match[0]
+        if secret.kind == "key" or not PLACEHOLDER.search(value) or secret.kind == "path":
+            start, end = match.start("v") - match.start(), match.end("v") - match.start()
+            suffix = _SUFFIX.search(value) if secret.kind == "path" else None
+            return (
+                match[0][:start] + self._hide(secret.kind, value) + (suffix[0] if suffix else "") + match[0][end:]
+            )
+        return match[0]
+
+    def _literal(self, name: str, said: str) -> str:
+        return self._hide(self._learned.get(name) or self._learned.get(said.lower(), "name"), said)
+
+    def _binary(self, content: bytes) -> bytes:
+        """Texts in it; its length and every offset stay."""
+        made = _RUN.sub(self._run, content)
+        for name in self._learned:
+            for form in (name, name.upper(), name.capitalize()):
+                wide = form.encode("utf-16-le", errors="surrogatepass")  # as firmware tables have it
+                if len(name) > _LEAST:
+                    made = made.replace(wide, b"x" * len(wide))
+        return made
+
+    def _run(self, match: re.Match[bytes]) -> bytes:
+        return _encoded(self._piece(self._hidden_in(_decoded(match[0]), SPANNING, _as_long), _as_long))
+
+    def path(self, path: str) -> str:
+        """A path inside the bundle, as readable without its secrets."""
+        return re.sub(r"[<>]", "", self._text(path))
+
+    def _hide(self, kind: str, value: str) -> str:
+        self.hidden[kind] += 1
+        return self._placeholder(kind, _normal(kind, value))
+
+    def _placeholder(self, kind: str, value: str) -> str:
+        key = (kind, value)
+        if key not in self._numbers:
+            self._counts[kind] += 1
+            self._numbers[key] = f"<{kind}-{self._counts[kind]}>"
+        return self._numbers[key]
+
+
+def _pieces(text: str) -> list[str]:
+    """A long text in pieces of whole lines, so that what a piece cannot hold is not looked for in it."""
+    if len(text) <= _PIECE:
+        return [text]
+    pieces, start = [], 0
+    while start < len(text):
+        end = text.find("\n", start + _PIECE) + 1 or len(text)
+        pieces.append(text[start:end])
+        start = end
+    return pieces
+
+
+def _kind_of(member: str) -> str:
+    name = member.rpartition("/")[2]
+    return next((kind for kind, pattern in MEMBERS if pattern.fullmatch(name)), "")
+
+
+def _normal(kind: str, value: str) -> str:
+    lower = value if kind in ("path", "key", "token") else value.lower()
+    return re.sub(r"[:.-]", "", lower) if kind == "mac" else lower
+
+
+def _forms(value: str) -> list[str]:
+    """A number as sysfs writes it in hexadecimal, and KFD in decimal."""
+    forms = []
+    if re.fullmatch(r"\d{6,20}", value):
+        forms.append(f"{int(value):016x}")
+        forms.append(f"{int(value):x}")
+    if re.fullmatch(r"(?:0x)?[0-9a-f]{6,16}", value):
+        forms.append(str(int(value, 16)))
+        forms.append(value.removeprefix("0x").lstrip("0"))
+    return [form for form in forms if len(form) > 5]
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", errors="surrogateescape")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", errors="surrogateescape")
+
+
+def _inner(value: str) -> Any:
+    """The JSON that a string is, or None: reports quote other programs' answers."""
+    if not value.startswith(("{", "[")):
+        return None
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict | list) else None
+
+
+def _unescaped(name: str, text: str) -> str:
+    """JSON that cannot be parsed, as text: a name behind an escaped line end would else pass for a word."""
+    if not name.endswith((".json", ".jsonl", ".journal")):
+        return text
+    marks = {"n": "\n", "t": "\t", '"': '"', "/": "/", "\\": "\\", "r": "\r"}
+    for _ in range(_NESTED):
+        text = re.sub(
+            r'\\(?:u([0-9a-fA-F]{4})|([nt"/\\r]))', lambda m: chr(int(m[1], 16)) if m[1] else marks[m[2]], text
+        )
+    return text
+
+
+def _parsed(name: str, text: str) -> list[Any] | None:
+    """JSON's values: one, or one a line; None for other text."""
+    try:
+        if name.endswith(".json"):
+            return [json.loads(text)]
+        if name.endswith((".jsonl", ".journal")):
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):  # damaged: taken as text, every line of it
+        return None
+    return None

@@ -1,0 +1,85 @@
+"""A bundle as text: what machine it is of, what was found, what failed, what is inside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zinc_rt.doctor.bundle.format import Bundle
+
+FAILURES_SHOWN = 20
+
+
+def readme(bundle: Bundle) -> str:
+    return "\n".join([*lines(bundle), "", *_CLOSING]) + "\n"
+
+
+_CLOSING = (
+    "Names of people, machines, networks and disks, addresses, serial numbers and keys were replaced: the same",
+    "placeholder, as <host-1>, stands for the same thing in every file. Look through it before you send it on.",
+    "zinc-rt bundle show FILE prints this; zinc-rt bundle diff A B compares two machines.",
+)
+
+
+def lines(bundle: Bundle) -> Iterator[str]:
+    """The lines for a terminal or README.txt."""
+    manifest, found = bundle.manifest, bundle.combination
+    if manifest["simulated"]:
+        yield "SIMULATED device: says nothing about hardware"
+    yield f"bundle    of {manifest['created']}, zinc-rt {manifest['tool'].get('version', 'unknown')}"
+    yield f"card      {' '.join(filter(None, (found.chip, found.pci_id))) or 'unknown'}{_card(found.card)}"
+    yield f"kernel    {found.kernel or 'unknown'}{', ' + found.os if found.os else ''}"
+    yield f"amdgpu    {found.module or 'module version unknown'}"
+    for name, values in (("firmware", found.firmware), ("set", found.parameters), ("packages", found.packages)):
+        if name == "set":
+            values = {key: value for key, value in values.items() if key.startswith("boot: ")}
+        if values:
+            yield f"{name:<9} {', '.join(f'{key} {value}' for key, value in values.items())}"
+    for note in manifest["notes"]:
+        yield f"note      {note}"
+    yield from _findings(bundle)
+    for name, report in sorted(bundle.reports.items()):
+        yield from _report(name, report)
+    hangs = sorted(
+        {name.split("/")[1] for name in bundle.files if name.startswith("hangs/") and name.count("/") > 1}
+    )
+    if hangs:
+        yield f"hangs     {', '.join(hangs)}"
+    for cut in manifest["cut"]:
+        size = f" {cut['kept_bytes']} of {cut['had_bytes']} bytes" if cut.get("had_bytes") else ""
+        yield f"cut       {cut.get('path', '')}{size}: {cut.get('why', '')}"
+    hidden = ", ".join(f"{count} {kind}" for kind, count in manifest["hidden"].items())
+    yield f"hidden    {hidden or 'nothing'}"
+
+
+def _card(card: str) -> str:
+    return f" (card {card[:8]})" if card else ""
+
+
+def _findings(bundle: Bundle) -> Iterator[str]:
+    for finding in bundle.findings:
+        yield f"{finding.get('severity', 'finding')!s:<9} {finding.get('id', '')}: {finding.get('title', '')}"
+        if finding.get("next"):
+            yield f"          next: {finding['next']}"
+
+
+def _report(name: str, report: Mapping[str, Any]) -> Iterator[str]:
+    results = [each for each in report.get("results", []) if isinstance(each, dict)]
+    counts = Counter(str(each.get("status", "")) for each in results)
+    verdict = report.get("verdict")
+    word = verdict.get("status", "") if isinstance(verdict, dict) else ""
+    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    yield f"report    {name.removeprefix('reports/')}: {report.get('command', '')} {word}, {told or 'no results'}"
+    failed = [each for each in results if each.get("status") == "fail"]
+    for each in failed[:FAILURES_SHOWN]:
+        yield f"  FAIL    {each.get('id', '')}: {_first_line(each.get('reason', ''))}"
+        if each.get("cause"):
+            yield f"          cause: {_first_line(each['cause'])}"
+    if len(failed) > FAILURES_SHOWN:
+        yield f"          and {len(failed) - FAILURES_SHOWN} more"
+
+
+def _first_line(value: object) -> str:
+    return str(value).partition("\n")[0]

@@ -1,0 +1,210 @@
+"""Bundles of many machines in one SQLite file: what each is made of, what it passed, what doctor found."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.doctor.bundle.combination import MachineCombination
+from zinc_rt.doctor.bundle.format import Bundle
+from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.files import state_folder
+
+VERSION = 1  # PRAGMA user_version
+APPLICATION = 0x5A525442  # PRAGMA application_id: "ZRTB"
+_TABLES = """
+CREATE TABLE bundle (
+    id TEXT PRIMARY KEY, created TEXT NOT NULL, imported TEXT NOT NULL, source TEXT NOT NULL,
+    simulated INTEGER NOT NULL, chip TEXT NOT NULL, kernel TEXT NOT NULL, module TEXT NOT NULL,
+    combination TEXT NOT NULL
+);
+CREATE TABLE result (
+    bundle TEXT NOT NULL REFERENCES bundle(id) ON DELETE CASCADE, command TEXT NOT NULL, id TEXT NOT NULL,
+    kind TEXT NOT NULL, tier TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL, cause TEXT NOT NULL,
+    title TEXT NOT NULL, seconds REAL, started TEXT NOT NULL, PRIMARY KEY (bundle, command, id)
+);
+CREATE TABLE finding (
+    bundle TEXT NOT NULL REFERENCES bundle(id) ON DELETE CASCADE, place INTEGER NOT NULL, id TEXT NOT NULL,
+    severity TEXT NOT NULL, title TEXT NOT NULL, PRIMARY KEY (bundle, place)
+);
+CREATE INDEX result_by_id ON result (id, status);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutcome:
+    """One result of one machine, as the store keeps it."""
+
+    command: str
+    id: str
+    kind: str
+    tier: str
+    status: str
+    reason: str
+    cause: str
+    title: str
+    seconds: float | None
+    started: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMachine:
+    """One bundle in the store."""
+
+    id: str
+    created: str
+    source: str
+    simulated: bool
+    combination: MachineCombination
+    outcomes: tuple[StoredOutcome, ...]
+    findings: tuple[tuple[str, str, str], ...]  # id, severity, title
+
+    def probes(self) -> dict[str, StoredOutcome]:
+        """Results of probes by id, P20/t1."""
+        return {each.id: each for each in self.outcomes if each.kind == "probe"}
+
+
+def default_path() -> Path:
+    return state_folder() / "bundles.sqlite"
+
+
+class BundleStore:
+    """A file that is made where there is none. Raises InputError for one that is no store of this version."""
+
+    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
+        self.path = path
+        if must_exist and not path.exists():
+            raise InputError(f"{path}: there is no store yet", next="zinc-rt bundle import FILE.tar.gz makes one")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, timeout=20.0)
+            self._database.execute("PRAGMA foreign_keys = ON")
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"{path}: not a store of bundles: {error}", next="--store another file") from error
+        except OSError as error:
+            raise OutputError(f"{path}: cannot make the store: {error.strerror}") from error
+
+    def add(self, bundle: Bundle) -> bool:
+        """Adds a bundle, whole or not at all; False where it is there already."""
+        found = bundle.combination
+        with self._writing():
+            row = (
+                bundle.id,
+                str(bundle.manifest["created"]),
+                time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                Path(bundle.source).name,
+                int(bundle.manifest["simulated"]),
+                found.chip,
+                found.kernel,
+                found.module,
+                json.dumps(found.as_dict()),
+            )
+            made = self._database.execute("INSERT OR IGNORE INTO bundle VALUES (?,?,?,?,?,?,?,?,?)", row)
+            if not made.rowcount:
+                return False
+            for outcome in outcomes(bundle.reports):
+                self._database.execute(
+                    "INSERT OR REPLACE INTO result VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+                    (bundle.id, *(getattr(outcome, name) for name in StoredOutcome.__dataclass_fields__)),
+                )
+            for place, each in enumerate(bundle.findings):
+                words = (str(each.get(name, "")) for name in ("id", "severity", "title"))
+                self._database.execute("INSERT INTO finding VALUES (?,?,?,?,?)", (bundle.id, place, *words))
+        return True
+
+    def machines(self) -> list[StoredMachine]:
+        """Every bundle, oldest first."""
+        results: dict[str, list[StoredOutcome]] = {}
+        names = ", ".join(StoredOutcome.__dataclass_fields__)
+        for bundle, *values in self._database.execute(f"SELECT bundle, {names} FROM result ORDER BY bundle, id"):
+            results.setdefault(bundle, []).append(StoredOutcome(*values))
+        findings: dict[str, list[tuple[str, str, str]]] = {}
+        for bundle, *words in self._database.execute(
+            "SELECT bundle, id, severity, title FROM finding ORDER BY bundle, place"
+        ):
+            findings.setdefault(bundle, []).append((words[0], words[1], words[2]))
+        query = "SELECT id, created, source, simulated, combination FROM bundle ORDER BY created, id"
+        return [
+            StoredMachine(
+                key,
+                created,
+                source,
+                bool(simulated),
+                MachineCombination(**json.loads(combination)),
+                tuple(results.get(key, ())),
+                tuple(findings.get(key, ())),
+            )
+            for key, created, source, simulated, combination in self._database.execute(query)
+        ]
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> BundleStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _prepare(self) -> None:
+        [version] = self._database.execute("PRAGMA user_version").fetchone()
+        [application] = self._database.execute("PRAGMA application_id").fetchone()
+        if (version, application) == (VERSION, APPLICATION):
+            return
+        [tables] = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables:
+            word = (
+                f"version {version}, this build reads {VERSION}"
+                if application == APPLICATION
+                else "another database"
+            )
+            raise InputError(f"{self.path}: not a store of bundles: {word}", next="--store another file")
+        with self._writing():
+            for statement in filter(str.strip, _TABLES.split(";")):
+                self._database.execute(statement)
+            self._database.execute(f"PRAGMA user_version = {VERSION}")
+            self._database.execute(f"PRAGMA application_id = {APPLICATION}")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            with self._database:
+                yield
+        except sqlite3.OperationalError as error:
+            raise OutputError(f"{self.path}: cannot write: {error}", next="--store FILE elsewhere") from error
+
+
+def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
+    """The results of a bundle's reports, the newest of each command and id last: what is said later replaces
+    it."""
+    found = []
+    for report in sorted(reports.values(), key=lambda each: str(each.get("started", ""))):
+        for each in report.get("results", []):
+            if not isinstance(each, dict) or not each.get("id"):
+                continue
+            measure: Any = each.get("measure")
+            measure = measure if isinstance(measure, dict) else {}
+            seconds = measure.get("seconds")
+            found.append(
+                StoredOutcome(
+                    str(report.get("command", "")),
+                    str(each["id"]),
+                    str(each.get("kind", "")),
+                    str(each.get("tier", "")),
+                    str(each.get("status", "")),
+                    str(each.get("reason", "")),
+                    str(each.get("cause", "")),
+                    str(measure.get("title", "")),
+                    float(seconds) if isinstance(seconds, int | float) else None,
+                    str(report.get("started", "")),
+                )
+            )
+    return found

@@ -1,0 +1,133 @@
+"""Run a model once and keep what validation looks at."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from zinc_rt.engine.engine import Engine, Prefill
+from zinc_rt.ir.graph import Node
+
+
+class TokenWatch(Protocol):
+    """Follows a run's tokens, to check what the engine writes for them."""
+
+    def begin(self, slot: int) -> None: ...
+
+    def feed(self, tokens: Sequence[int]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The values to keep: nodes whose label matches one of the patterns, in layers [first, last)."""
+
+    patterns: tuple[str, ...] = ("l_out-*", "ffn_moe_topk-*")
+    first: int = 0
+    last: int = 1 << 30
+
+    def wants(self, label: str, layer: int | None) -> bool:
+        inside = layer is None or self.first <= layer < self.last
+        return inside and any(fnmatch.fnmatchcase(label, pattern) for pattern in self.patterns)
+
+
+@dataclass(slots=True)
+class CapturedRun:
+    """What one run left: logits f32 [T + steps, V] (empty where the head did not run), values by label in graph
+    order."""
+
+    logits: np.ndarray
+    values: dict[str, np.ndarray]
+    generated: list[int] = field(default_factory=list)
+    head_dims: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    cached: bool = False
+    asked: str = ""  # what it is the result of, in words: a cache that mixes two up is found out
+
+    @property
+    def layers(self) -> dict[int, np.ndarray]:
+        found = {}
+        for label, value in self.values.items():
+            stem, _, layer = label.partition("-")
+            if stem == "l_out":
+                found[int(layer)] = value
+        return found
+
+
+def capture(
+    engine: Engine,
+    tokens: Sequence[int],
+    selection: Selection | None,
+    *,
+    prefill: Prefill = "batched",
+    inject: Mapping[str, np.ndarray] | None = None,
+    steps: int = 0,
+    follow: Sequence[int] | None = None,
+    watch: TokenWatch | None = None,
+) -> CapturedRun:
+    """Run the prompt and what follows it. `selection` None: nothing is tapped, the graph runs as in production.
+    After the prompt, `steps` greedy tokens, or those of `follow` so that two runs see the same input."""
+    parts: dict[tuple[str, str], list[np.ndarray]] = {}  # by label and opcode
+    head_dims: dict[tuple[str, str], int] = {}
+
+    def tap(node: Node, name: str, array: np.ndarray) -> None:
+        label = label_of(node, name)
+        if selection is not None and selection.wants(label, node.layer):
+            parts.setdefault((label, node.op.name), []).append(array.copy())
+            head_dims[label, node.op.name] = int(node.attrs.get("value_dim", node.attrs.get("head_dim", 0)))
+
+    started = time.monotonic()
+    listener = tap if selection is not None else None
+    sequence = engine.open()
+    if watch is not None:
+        watch.begin(sequence.slot)
+        watch.feed(tokens)
+    try:
+        logits = [engine.extend(sequence, tokens, tap=listener, inject=inject, prefill=prefill)]
+        generated: list[int] = []
+        for step in range(steps):
+            token = int(logits[-1][-1].argmax()) if follow is None else int(follow[step])
+            generated.append(token)
+            if watch is not None:
+                watch.feed([token])
+            logits.append(engine.extend(sequence, [token]))
+    finally:
+        engine.release(sequence)
+    name = names_of(list(parts))
+    values = {name[key]: np.concatenate(pieces) for key, pieces in parts.items()}
+    heads = {name[key]: dim for key, dim in head_dims.items()}
+    return CapturedRun(np.concatenate(logits), values, generated, heads, time.monotonic() - started)
+
+
+def names_of(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """The names of a node's results. llama.cpp gives Qcur before and after rope one name. The last value keeps it,
+    as it does in a golden; an earlier one carries its opcode: Qcur.matmul-0."""
+    last = dict(keys)
+    return {key: key[0] if last[key[0]] == key[1] else _with_opcode(*key) for key in keys}
+
+
+def _with_opcode(label: str, op: str) -> str:
+    stem, dash, layer = label.partition("-")
+    return f"{stem}.{op.lower()}{dash}{layer}"
+
+
+def aliases_of(node: Node) -> list[str]:
+    """What the node's results may be called in a CapturedRun."""
+    return [name for label in labels_of(node) for name in (label, _with_opcode(label, node.op.name))]
+
+
+def labels_of(node: Node) -> list[str]:
+    """What the node's results are called here."""
+    return [label_of(node, name) for name in node.outputs]
+
+
+def label_of(node: Node, buffer: str) -> str:
+    """A node's further results carry their label in the buffer name: act.ffn_moe_topk[3] -> ffn_moe_topk-3."""
+    if buffer == node.outputs[0]:
+        return node.label
+    stem, bracket, layer = buffer.removeprefix("act.").partition("[")
+    return stem + (f"-{layer.rstrip(']')}" if bracket else "")

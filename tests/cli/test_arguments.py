@@ -1,0 +1,170 @@
+"""Short errors with the nearest right word, models as plain words, help that fits, scripts of completion."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.cli.completion import SHELLS, parsers, whole
+from zinc_rt.host.arguments import Parser, add_models, meant
+
+Capture = pytest.CaptureFixture[str]
+POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+BASH = shutil.which("bash")
+
+
+def made(*, several: bool = False, required: bool = True) -> Parser:
+    parser = Parser("zinc-rt x")
+    add_models(parser, several=several, required=required)
+    parser.add_argument("-p", "--prompt")
+    parser.add_argument("-c", "--ctx", type=int)
+    parser.add_argument("--top-p", type=float)
+    parser.add_argument("--device", choices=("auto", "hw", "sim"))
+    return parser
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("M --promt y", "no option --promt: did you mean --prompt?"),
+        ("M --promt=y", "no option --promt: did you mean --prompt?"),
+        ("M --zzz", "no option --zzz"),
+        ("M --device smi", "--device: no 'smi': did you mean sim? (auto, hw, sim)"),
+        ("M --device zzz", "--device: no 'zzz': one of auto, hw, sim"),
+        ("M --ctx abc", "-c/--ctx: wanted a whole number, not 'abc'"),
+        ("M --top-p abc", "--top-p: wanted a number, not 'abc'"),
+        ("M --prompt", "-p/--prompt: expected one argument"),
+        ("", "which model? Give a GGUF file"),
+        ("A B", "B: one model is taken, and A is it"),
+        ("A -m B", "A: the model is given already, as --model B"),
+    ],
+)
+def test_a_wrong_line_is_one_sentence(words: str, said: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        made().parse_args(words.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"zinc-rt x: {said}\n  next: zinc-rt x --help\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["A -p x", "-p x A", "-p x -c 3 A", "-m A -p x", "--model A -p x", "-p x --model=A"]
+)
+def test_one_model_wherever_it_stands(words: str) -> None:
+    taken = made().parse_args(words.split())
+    assert (taken.model, taken.models, taken.prompt) == ("A", ["A"], "x")
+
+
+@pytest.mark.parametrize("words", ["A B C -p x", "A -p x B C", "-p x A B C", "A B -c 4 C"])
+def test_several_models_in_their_order(words: str) -> None:
+    assert made(several=True).parse_args(words.split()).models == ["A", "B", "C"]
+
+
+def test_no_model_where_none_is_needed() -> None:
+    taken = made(required=False, several=True).parse_args([])
+    assert (taken.model, taken.models) == (None, [])
+
+
+def test_an_unknown_option_of_an_action_is_held_against_that_action(capsys: Capture) -> None:
+    parser = Parser("zinc-rt y")
+    action = parser.add_subparsers(dest="action").add_parser("bench")
+    action.add_argument("--runs")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["bench", "--rnus", "3"])
+    assert capsys.readouterr().err.startswith("zinc-rt y bench: no option --rnus: did you mean --runs?\n")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["bnech"])
+    assert "no 'bnech': did you mean bench?" in capsys.readouterr().err
+
+
+def test_what_is_meant() -> None:
+    assert meant("validat", POINTS) == ": did you mean validate?" and meant("qqq", POINTS) == ""
+
+
+@pytest.mark.parametrize("name", sorted(POINTS))
+def test_every_command_refuses_an_unknown_option_in_two_lines(name: str, capsys: Capture) -> None:
+    words = ["--", "run", "--nonsense"] if name == "trace" else ["--nonsense"]
+    try:
+        code = POINTS[name].load()(words)
+    except SystemExit as ended:
+        code = ended.code
+    said = capsys.readouterr()
+    assert code == 2 and not said.out and len(said.err.splitlines()) <= 2, said.err
+    assert said.err.startswith("zinc-rt ")
+
+
+def helps() -> list[tuple[str, Parser]]:
+    found = []
+    for name, parser in parsers():
+        left = [(f"zinc-rt {name}", parser)]
+        while left:
+            words, each = left.pop()
+            assert isinstance(each, Parser), words
+            found.append((words, each))
+            for action in each._actions:
+                if hasattr(action, "_name_parser_map"):
+                    left += [(f"{words} {key}", sub) for key, sub in action._name_parser_map.items()]
+    return found
+
+
+def test_every_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    pages = {words: parser.format_help() for words, parser in helps()}
+    assert len(pages) > len(POINTS)
+    assert not [
+        f"{words}: {line}" for words, page in pages.items() for line in page.splitlines() if len(line) > 80
+    ]
+
+
+def test_the_same_letter_means_the_same_everywhere() -> None:
+    wanted = {"--model": "-m", "--ctx": "-c", "--prompt": "-p"}
+    for words, parser in helps():
+        for long, short in wanted.items():
+            action = parser._option_string_actions.get(long)
+            assert action is None or short in action.option_strings, f"{words} {long}"
+        for short in ("-m", "-c", "-n", "-p"):
+            action = parser._option_string_actions.get(short)
+            assert action is None or action.option_strings[-1] in (*wanted, *TOKENS), f"{words} {short}"
+
+
+TOKENS = ("--max-tokens", "--steps", "--new-tokens", "--tokens", "--prompt-tokens")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_prints_a_script_with_every_command(shell: str, capsys: Capture) -> None:
+    assert POINTS["completion"].load()([shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in POINTS) and "t_cpu_native" in script
+
+
+def test_every_command_is_completed() -> None:
+    (commands,) = [action for action in whole()._actions if hasattr(action, "_name_parser_map")]
+    assert set(commands._name_parser_map) == set(POINTS)
+
+
+@pytest.mark.skipif(BASH is None, reason="no bash here")
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["val"], "validate"),
+        (["run", "--ti"], "--tier --timeout"),
+        (["run", "--tier", "t_cpu_"], "t_cpu_native"),
+        (["validate", "--sanitizer", ""], "off fast full"),
+        (["perf", "be"], "bench"),
+        (["doctor", "--device", "a"], "auto"),
+        (["run", "mod"], "model.gguf"),
+    ],
+)
+def test_bash_completes(words: list[str], found: str, tmp_path: Path, capsys: Capture) -> None:
+    POINTS["completion"].load()(["bash"])
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+    (tmp_path / "model.gguf").touch()
+    line = 'source ./script; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_zinc_rt; echo "${COMPREPLY[*]}"'
+    assert BASH is not None
+    done = subprocess.run(
+        [BASH, "-c", line, "bash", "zinc-rt", *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.stderr) == (found, "")

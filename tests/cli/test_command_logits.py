@@ -1,0 +1,153 @@
+"""zinc-rt logits: what is in the file, and when there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.cli.logits import main
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.embedded import Pair, embedded
+from zinc_rt.model.gguf import read_gguf
+
+Capture = pytest.CaptureFixture[str]
+TOKENS = [5, 6, 7, 8, 9]
+
+
+def written(model: str, out: Path, *options: str) -> dict[str, np.ndarray]:
+    assert main(["--model", model, "--tokens", "5,6,7,8,9", "--out", str(out), *options]) == 0
+    with np.load(out) as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
+def test_the_arrays_are_what_the_engine_computes(pair: Pair, tmp_path: Path) -> None:
+    arrays = written(str(pair.model), tmp_path / "x.npz")
+    with Engine(read_gguf(pair.model), CpuBackend("canonical-1")) as engine:
+        logits, layers, width = engine.forward(TOKENS), engine.model.layers, engine.model.width
+    assert list(arrays) == ["ids", "logits", "l_out"]
+    assert arrays["ids"].dtype == np.int32 and arrays["ids"].tolist() == TOKENS
+    assert arrays["logits"].dtype == arrays["l_out"].dtype == np.float32
+    np.testing.assert_array_equal(arrays["logits"], logits)
+    assert arrays["l_out"].shape == (layers, len(TOKENS), width)
+    assert all(layer.any() for layer in arrays["l_out"])
+    assert not (arrays["l_out"][1:] == arrays["l_out"][:-1]).all(axis=(1, 2)).any()
+
+
+@pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
+def test_token_by_token_gives_the_same_bits(pair: Pair, tmp_path: Path) -> None:
+    once = written(str(pair.model), tmp_path / "once.npz")
+    steps = written(str(pair.model), tmp_path / "steps.npz", "--prefill", "stepwise")
+    for name in once:
+        np.testing.assert_array_equal(once[name], steps[name])
+
+
+def test_only_what_is_asked_for_is_written(qwen3: str, tmp_path: Path) -> None:
+    everything = written(qwen3, tmp_path / "all.npz")
+    last = written(qwen3, tmp_path / "last.npz", "--rows", "last", "--layers", "none")
+    assert list(last) == ["ids", "logits"]
+    np.testing.assert_array_equal(last["logits"], everything["logits"][-1:])
+
+
+def test_more_tokens_than_one_pass_holds_are_joined(tmp_path: Path) -> None:
+    from zinc_rt.golden.tiny_models.writer import write_tiny
+
+    write_tiny(tmp_path / "m.gguf", "qwen35", context=600, layers=4)
+    ids = ",".join(str(at % 500) for at in range(515))
+    options = ["--model", str(tmp_path / "m.gguf"), "--tokens", ids, "--ordering", "float32-dequant"]
+    assert main([*options, "--out", str(tmp_path / "x.npz")]) == 0
+    with np.load(tmp_path / "x.npz") as arrays:
+        assert arrays["logits"].shape == (515, 512) and arrays["l_out"].shape == (4, 515, 64)
+        assert np.abs(arrays["l_out"]).max(axis=(0, 2)).all()
+
+
+def test_the_report_lists_the_arrays(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "x.npz"
+    written(qwen3, out, "--json", "-", "--ordering", "float32-dequant")
+    seen = capsys.readouterr()
+    body = json.loads(seen.out)
+    assert body["schema"] == "zinc-rt-report/1" and body["ordering"] == "float32-dequant"
+    assert body["details"]["arrays"]["logits"] == {"dtype": "float32", "shape": [5, 512]}
+    assert body["results"][0]["artifacts"] == [str(out)]
+    assert f"wrote {out}" in seen.err
+
+
+def test_text_goes_through_the_tokenizer(gemma4: str, tmp_path: Path) -> None:
+    out = tmp_path / "x.npz"
+    assert main(["--model", gemma4, "--prompt", "the cat", "--out", str(out)]) == 0
+    with np.load(out) as arrays:
+        assert arrays["ids"][0] == 2  # the file's <bos>
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--tokens", "1,512"], "token id 512 is outside the vocabulary of 512"),
+        (["--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
+        (["--tokens", ""], "nothing to run"),
+        (["--tokens", "1", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
+        (["--tokens", "1", "--tier", "t1"], "tier t1: no AMD GPU here"),
+    ],
+)
+def test_a_mistake_leaves_no_file(
+    options: list[str], sentence: str, qwen3: str, tmp_path: Path, capsys: Capture
+) -> None:
+    assert main(["--model", qwen3, *options, "--out", str(tmp_path / "x.npz")]) == 2
+    assert sentence in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("out", "sentence"),
+    [
+        ("/nowhere/x.npz", "/nowhere/x.npz: cannot write: there is no folder /nowhere"),
+        ("/dev/full", "/dev/full: cannot write: No space left on device"),
+        (".", "not a file name"),
+        ("-", "only the report goes to stdout"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_one_sentence(
+    out: str, sentence: str, qwen3: str, capsys: Capture
+) -> None:
+    assert main(["--model", qwen3, "--tokens", "1", "--out", out]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_failed_run_leaves_the_file_of_the_one_before(
+    qwen3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "x.npz"
+    written(qwen3, out)
+    before = out.read_bytes()
+
+    def interrupted(file, **arrays: np.ndarray) -> None:
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", interrupted)
+    assert main(["--model", qwen3, "--tokens", "1", "--out", str(out)]) == 130
+    assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
+
+
+def test_a_vocabulary_alone_has_no_logits(vocabulary_only: str, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["--model", vocabulary_only, "--tokens", "1", "--out", str(tmp_path / "x.npz")]) == 2
+    assert "a vocabulary only, without tensors to compute with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["1,x", "1 2", "1,,2", "1.5"])
+def test_a_list_that_is_none_is_refused_by_name(text: str, qwen3: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["--model", qwen3, "--tokens", text, "--out", "x.npz"])
+    assert exit.value.code == 2
+    assert f"{text!r} is not a list of token ids like 1,2,3" in capsys.readouterr().err
+
+
+def test_damage_is_named(damaged: Callable[[bytes, bytes], str], tmp_path: Path, capsys: Capture) -> None:
+    model = damaged(b"qwen3", b"qwenX")
+    assert main(["--model", model, "--tokens", "1", "--out", str(tmp_path / "x.npz")]) == 2
+    assert "architecture 'qwenX' is not built" in capsys.readouterr().err

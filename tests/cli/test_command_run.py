@@ -1,0 +1,395 @@
+"""zinc-rt run, as a user sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.amd.kmd_side import KfdSide, UserqSide
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.backends.spec import Availability, Host
+from zinc_rt.cli import run
+from zinc_rt.cli.run import main
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.runner import Runner
+from zinc_rt.engine.variants import Variants
+from zinc_rt.golden.embedded import embedded
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.tokenizer import Tokenizer
+
+Capture = pytest.CaptureFixture[str]
+
+
+def greedy(model: str, prompt: list[int], count: int) -> list[int]:
+    """The plain way: the whole text again for every token."""
+    ids = list(prompt)
+    with Engine(read_gguf(model), CpuBackend("canonical-1")) as engine:
+        for _ in range(count):
+            ids.append(int(engine.forward(ids, rows="last")[0].argmax()))
+    return ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
+def test_greedy_tokens_are_those_of_the_whole_text_run_again(pair, tmp_path: Path, capsys: Capture) -> None:
+    model, report = str(pair.model), tmp_path / "report.json"
+    assert (
+        main(["--model", model, "--tokens", "5,6,7", "--max-tokens", "6", "--ignore-eos", "--json", str(report)])
+        == 0
+    )
+    details = json.loads(report.read_text())["details"]
+    assert details["generated_ids"] == greedy(model, [5, 6, 7], 6)
+    assert details["stopped"] == "max_tokens"
+    assert capsys.readouterr().out.rstrip("\n") == details["text"].rstrip("\n")
+
+
+def native_tier() -> Availability:
+    return registry.spec("t_cpu_native").probe(Host(1))
+
+
+def test_the_report_says_what_computed_the_model(qwen3: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = ["--model", qwen3, "--prompt", "the", "--max-tokens", "2", "--tier", "t_cpu", "--json", str(report)]
+    assert main(words) == 0
+    body = json.loads(report.read_text())
+    assert body["schema"] == "zinc-rt-report/1" and body["command"] == "run"
+    assert body["ordering"] == "canonical-1" and body["ctx"] == 256 and body["shortcuts"] == []
+    assert body["device"]["tier"] == "t_cpu" and body["device"]["simulated"] is False
+    assert body["model"]["architecture"] == "qwen3" and len(body["model"]["digest"]) == 64
+    (program,) = [each for each in body["details"]["programs"] if each["stage"] == "decode"]
+    assert body["direct_compute_ops"] == program["nodes"] == program["of"] > 10
+    assert body["model_execution"].startswith(f"t_cpu: {program['of']} of {program['of']} nodes of ")
+    assert body["details"]["sampled"] == {"device": 2, "host": 0}
+    assert body["direct_compute_kind"] == "numpy-reference"
+    assert body["verdict"] == {"status": "PASS", "exit": 0, "counts": {"pass": 1}}
+
+
+def test_stderr_says_which_tier_and_that_the_oracles_speed_is_no_claim(qwen3: str, capsys: Capture) -> None:
+    assert main(["--model", qwen3, "--prompt", "the", "--max-tokens", "2", "--tier", "t_cpu"]) == 0
+    words = capsys.readouterr().err
+    assert "tier      t_cpu: asked for" in words
+    assert "T-CPU oracle, not a performance figure" in words
+    assert "stopped   after --max-tokens 2" in words
+    assert "sampled   2 by the device\n" in words
+
+
+def test_the_native_tier_says_its_speed_of_prompt_and_generation_apart(
+    qwen3: str, tmp_path: Path, capsys: Capture
+) -> None:
+    if not native_tier().usable:
+        pytest.skip(native_tier().why)
+    report = tmp_path / "report.json"
+    words = ["--model", qwen3, "--tokens", "1,2,3", "--max-tokens", "4", "--ignore-eos", "--json", str(report)]
+    assert main(words) == 0
+    said = capsys.readouterr().err
+    assert "tier      t_cpu_native: not t2: no AMD GPU here; not t1: no AMD GPU here; machine code" in said
+    assert re.search(r"\ngenerated 4 tokens in \S+ s, \S+ tokens/s \(t_cpu_native, .*canonical-1\)\n", said)
+    body = json.loads(report.read_text())
+    measure = body["results"][0]["measure"]
+    assert (measure["prompt_tokens"], measure["tokens"], measure["steps"]) == (3, 4, 3)
+    assert measure["prompt_tokens_per_second"] == 3 / measure["prompt_seconds"]
+    assert measure["tokens_per_second"] == 3 / measure["generate_seconds"]
+    assert body["details"]["memory"]["resident_bytes"] > 1 << 20
+
+
+def test_loading_and_building_count_as_neither_prompt_nor_generation(
+    qwen3: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, report = Variants._build, tmp_path / "report.json"
+    seconds = 0.0
+
+    def slow(*asked: Any) -> Any:
+        nonlocal seconds
+        seconds += 100
+        return build(*asked)
+
+    monkeypatch.setattr(Variants, "_build", slow)
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: seconds))
+    assert main(["--model", qwen3, "--tokens", "1,2,3", "--max-tokens", "3", "--json", str(report)]) == 0
+    measure = json.loads(report.read_text())["results"][0]["measure"]
+    assert measure["load_seconds"] == 200  # a graph for the prompt, one for what follows
+    assert measure["prompt_seconds"] == measure["generate_seconds"] == 0
+    said = capsys.readouterr().err
+    assert "\nload      " in said and re.search(r"\nprompt    3 tokens in \S+ s, \S+ tokens/s\n", said)
+
+
+def test_with_json_on_stdout_the_text_goes_to_stderr(qwen3: str, capsys: Capture) -> None:
+    assert main(["--model", qwen3, "--prompt", "the", "--max-tokens", "2", "--json", "-"]) == 0
+    seen = capsys.readouterr()
+    text = json.loads(seen.out)["details"]["text"]
+    assert text and text in seen.err
+
+
+def test_a_seed_fixes_the_draw_and_another_changes_it(qwen3: str, capsys: Capture) -> None:
+    def drawn(seed: int) -> str:
+        options = ["--temperature", "2", "--top-k", "200", "--seed", str(seed), "--max-tokens", "12"]
+        assert main(["--model", qwen3, "--prompt", "the", *options]) == 0
+        return capsys.readouterr().out
+
+    assert drawn(1) == drawn(1) != drawn((1 << 32) + 1)
+
+
+def test_an_end_token_stops_it_and_is_not_shown(
+    qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = greedy(qwen3, [5, 6, 7], 4)
+    end = ids[2]
+    assert end not in ids[:2]
+    plain = Tokenizer.from_metadata
+
+    def with_end(metadata):
+        tokenizer = plain(metadata)
+        tokenizer.eog_ids = frozenset({end})
+        return tokenizer
+
+    monkeypatch.setattr(Tokenizer, "from_metadata", with_end)
+    assert main(["--model", qwen3, "--tokens", "5,6,7", "--max-tokens", "4", "--json", "-"]) == 0
+    details = json.loads(capsys.readouterr().out)["details"]
+    assert details["generated_ids"] == ids[:3] and details["stopped"] == "end"
+    assert details["text"] == plain(read_gguf(qwen3).metadata).decode(ids[:2])
+    assert main(["--model", qwen3, "--tokens", "5,6,7", "--max-tokens", "4", "--ignore-eos", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["details"]["generated_ids"] == ids
+
+
+def test_it_stops_where_the_context_ends(qwen3: str, capsys: Capture) -> None:
+    assert main(["--model", qwen3, "--tokens", "5,6,7", "--ctx", "5", "--json", "-"]) == 0
+    seen = capsys.readouterr()
+    details = json.loads(seen.out)["details"]
+    assert details["stopped"] == "context"
+    assert details["generated_ids"] == greedy(qwen3, [5, 6, 7], 3)  # the last needs no place of its own
+    assert "the context of 5 tokens is full" in seen.err
+
+
+def test_a_context_beyond_the_training_is_warned_of(qwen3: str, capsys: Capture) -> None:
+    assert main(["--model", qwen3, "--tokens", "5,6", "--ctx", "300", "--max-tokens", "1"]) == 0
+    assert "warning   --ctx 300 is beyond the 256 tokens this model was trained for" in capsys.readouterr().err
+
+
+def test_a_step_that_passes_its_timeout_is_one_sentence(qwen3: str, capsys: Capture) -> None:
+    tokens = ",".join(["5"] * 200)
+    assert main(["--model", qwen3, "--tokens", tokens, "--timeout", "0.0001"]) == 1
+    seen = capsys.readouterr().err
+    assert "fence 1 not reached within 0.0001 s" in seen and "Traceback" not in seen
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_every_decode_submission_takes_the_fast_path(
+    tier: str, qwen3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three steps of warm-up: the prompt, the first decoded token, one more."""
+    flushes: list[int] = []
+    for side in (KfdSide, UserqSide):
+
+        def counted(self: Any, real: Callable[[Any], Any] = side.flush_hdp) -> Any:
+            flushes.append(1)
+            return real(self)
+
+        monkeypatch.setattr(side, "flush_hdp", counted)
+
+    def submission(steps: int) -> dict[str, int]:
+        path = tmp_path / f"{steps}.json"
+        tokens = ["--tokens", "5,6,7", "--max-tokens", str(steps), "--ignore-eos", "--json", str(path)]
+        assert main(["--model", qwen3, "--tier", tier, "--device", "sim", *tokens]) == 0
+        found: dict[str, int] = json.loads(path.read_text())["details"]["submission"]
+        found["flushes"] = len(flushes)
+        flushes.clear()
+        return found
+
+    warm, whole = submission(3), submission(20)
+    assert whole["steps"] - warm["steps"] == whole["fast"] - warm["fast"] == 17
+    assert whole["careful"] == warm["careful"] <= 3 and whole["flushes"] == warm["flushes"]
+    assert whole["host_writes"] == whole["steps"] == whole["doorbells"] == 20
+
+
+def test_clamps_are_named_and_in_the_report(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZINC_RT_MAX_DECODE_TOKENS", "2")
+    monkeypatch.setenv("ZINC_RT_LM_HEAD_ROWS", "100")
+    assert main(["--model", qwen3, "--tokens", "5,6,7", "--json", "-"]) == 0
+    seen = capsys.readouterr()
+    body = json.loads(seen.out)
+    assert len(body["shortcuts"]) == 2 and all(line in seen.err for line in body["shortcuts"])
+    assert len(body["details"]["generated_ids"]) == 2 and max(body["details"]["generated_ids"]) < 100
+    assert "ZINC_RT_MAX_DECODE_TOKENS clamps --max-tokens 128" in seen.err
+
+
+@pytest.mark.parametrize("system", [None, "Be brief."])
+def test_chat_puts_the_prompt_through_the_template(qwen3: str, capsys: Capture, system: str | None) -> None:
+    extra = ["--system", system] if system else []
+    assert (
+        main(["--model", qwen3, "--chat", "--prompt", "the cat", "--max-tokens", "1", *extra, "--json", "-"]) == 0
+    )
+    tokenizer = Tokenizer.from_metadata(read_gguf(qwen3).metadata)
+    ids = json.loads(capsys.readouterr().out)["details"]["prompt_ids"]
+    before = "<|im_start|>system\nBe brief.<|im_end|>\n" if system else ""
+    assert tokenizer.decode(ids).startswith(before + "<|im_start|>user\nthe cat<|im_end|>\n<|im_start|>assistant")
+    assert tokenizer.id_of("<|im_start|>") in ids
+
+
+def test_a_prompt_can_come_from_stdin(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
+    assert main(["--model", qwen3, "--prompt", "-", "--max-tokens", "1", "--json", "-"]) == 0
+    ids = json.loads(capsys.readouterr().out)["details"]["prompt_ids"]
+    assert Tokenizer.from_metadata(read_gguf(qwen3).metadata).decode(ids) == "the cat\n"
+
+
+def test_without_a_tokenizer_ids_are_printed(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
+    model = damaged(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx")
+    assert main(["--model", model, "--tokens", "5,6,7", "--max-tokens", "3"]) == 0
+    seen = capsys.readouterr()
+    assert seen.out == ",".join(map(str, greedy(model, [5, 6, 7], 3))) + "\n"
+    assert "tokenizer none, ids are printed" in seen.err
+    assert main(["--model", model, "--prompt", "the"]) == 2
+
+
+def test_validate_prints_where_the_two_ways_differ_most(
+    qwen35moe: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZINC_BATCHED_PREFILL", "validate")
+    assert main(["--model", qwen35moe, "--tokens", "5,6,7", "--max-tokens", "1", "--json", "-"]) == 0
+    seen = capsys.readouterr()
+    assert "prefill validate: n_tokens=3 max_abs_diff=0 at idx=" in seen.err
+    results = {result["id"]: result for result in json.loads(seen.out)["results"]}
+    assert results["prefill"]["status"] == "pass" and results["prefill"]["limit"] == {"max_abs_diff": 0.0}
+
+
+def test_a_validate_that_exceeds_its_tolerance_exits_1(
+    qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZINC_BATCHED_PREFILL", "validate")
+    step = Engine.step
+
+    def drifting(self, batch, rows, **options):
+        batch = list(batch)
+        logits = step(self, batch, rows, **options)
+        return logits + np.float32(0.5) if len(batch[0][1]) > 1 and len(rows) else logits
+
+    monkeypatch.setattr(Engine, "step", drifting)
+    assert main(["--model", qwen3, "--tokens", "5,6,7", "--max-tokens", "1"]) == 1
+    assert "tolerance=0 exceeded" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_what_was_generated_and_exits_130(
+    qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect, decoded = Runner.collect, iter(range(100))
+
+    def interrupted(self, handle, *seconds):
+        if handle.counts[0] == 1 and next(decoded) == 3:
+            raise KeyboardInterrupt
+        return collect(self, handle, *seconds)
+
+    monkeypatch.setattr(Runner, "collect", interrupted)
+    assert main(["--model", qwen3, "--tokens", "5,6,7"]) == 130
+    seen = capsys.readouterr()
+    tokenizer = Tokenizer.from_metadata(read_gguf(qwen3).metadata)
+    monkeypatch.undo()
+    assert seen.out == tokenizer.decode(greedy(qwen3, [5, 6, 7], 4)) + "\n"
+    assert seen.err.endswith("zinc-rt run: interrupted\n")
+
+
+def test_probe_says_for_every_tier_whether_why_and_what_to_do(capsys: Capture) -> None:
+    assert main(["--probe-tier"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:6] == ["t2", "no", "no", "AMD", "GPU", "here"]
+    assert any(line.split()[:5] == ["t_cpu", "usable", "the", "NumPy", "oracle,"] for line in lines)
+    assert lines[-1] == f"auto takes {'t_cpu_native' if native_tier().usable else 't_cpu'}"
+
+
+def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
+    assert main(["--probe-tier", "--tier", "t1", "--json", "-"]) == 77
+    body = json.loads(capsys.readouterr().out)
+    assert [result["status"] for result in body["results"]] == ["blocked"]
+    assert body["results"][0]["advice"].startswith("zinc-rt devices shows")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "no model is given"),
+        (["--model", "nowhere.gguf", "--prompt", "x"], "nowhere.gguf: cannot read the model"),
+        (["--model", ".", "--prompt", "x"], "not a regular file"),
+        (["--model", "MODEL"], "nothing to run"),
+        (["--model", "MODEL", "--prompt", ""], "the prompt has no tokens"),
+        (["--model", "MODEL", "--tokens", "1,512"], "token id 512 is outside the vocabulary of 512"),
+        (["--model", "MODEL", "--tokens=-1"], "token id -1 is outside the vocabulary"),
+        (["--model", "MODEL", "--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
+        (["--model", "MODEL", "--prompt", "x", "--ctx", "0"], "--ctx 0: this model's context is 1 to 256"),
+        (["--model", "MODEL", "--prompt", "x", "--timeout", "0"], "--timeout 0: wanted seconds, more than 0"),
+        (["--model", "MODEL", "--prompt", "x", "--tier", "t2"], "tier t2: no AMD GPU here"),
+        (["--model", "MODEL", "--prompt", "x", "--tier", "t9"], "no tier is called 't9'"),
+        (
+            ["--model", "MODEL", "--prompt", "x", "--tier", "t1", "--device", "cpu"],
+            "--device cpu runs t_cpu_native, t_cpu, vulkan, not t1",
+        ),
+        (["--model", "MODEL", "--prompt", "x", "--threads", "0"], "--threads 0: wanted 1 or more"),
+        (["--model", "MODEL", "--prompt", "x", "--max-tokens", "0"], "--max-tokens 0: wanted 1 or more"),
+        (["--model", "MODEL", "--prompt", "x", "--temperature", "-1"], "--temperature -1.0: wanted 0 or more"),
+        (["--model", "MODEL", "--prompt", "x", "--temperature", "nan"], "--temperature nan: wanted 0 or more"),
+        (["--model", "MODEL", "--prompt", "x", "--top-p", "0"], "--top-p 0.0: wanted more than 0"),
+        (["--model", "MODEL", "--prompt", "x", "--min-p", "1.5"], "--min-p 1.5: wanted 0 (off) to 1"),
+        (["--model", "MODEL", "--prompt", "x", "--seed", "-1"], "--seed -1: wanted 0 to 2^64 - 1"),
+        (["--model", "MODEL", "--prompt", "x", "--top-k", "-1"], "--top-k -1: wanted 0 (off) or a count"),
+        (["--model", "MODEL", "--prompt", "x", "--system", "y"], "--system needs --chat"),
+        (["--model", "MODEL", "--tokens", "1", "--chat"], "--chat needs --prompt"),
+        (["--model", "MODEL", "--prompt", "x", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
+        (["--probe-tier", "--tier", "t9"], "no tier is called 't9'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_2(
+    arguments: list[str], sentence: str, qwen3: str, capsys: Capture
+) -> None:
+    assert main([qwen3 if word == "MODEL" else word for word in arguments]) == 2
+    seen = capsys.readouterr()
+    assert sentence in seen.err and "Traceback" not in seen.err
+    assert seen.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("ZINC_BATCHED_PREFILL", "maybe", "ZINC_BATCHED_PREFILL='maybe': wanted off, on or validate"),
+        ("ZINC_RT_MAX_DECODE_TOKENS", "-1", "wanted a count"),
+        ("ZINC_RT_TIER", "t2", "tier t2: no AMD GPU here"),
+        ("ZINC_RT_FAST_POOL", "1", "has nothing behind it in this version"),
+        ("ZINC_RT_SPEED", "1", "ZINC_RT_SPEED is not a setting"),
+    ],
+)
+def test_a_setting_that_does_not_parse_is_an_error(
+    name: str, value: str, sentence: str, qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert main(["--model", qwen3, "--tokens", "1"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_file_this_version_cannot_run_says_so(
+    damaged: Callable[[bytes, bytes], str], vocabulary_only: str, capsys: Capture
+) -> None:
+    for model, sentence in (
+        (damaged(b"qwen3", b"qwenX"), "architecture 'qwenX' is not built in this version"),
+        (vocabulary_only, "a vocabulary only, without tensors to compute with"),
+    ):
+        assert main(["--model", model, "--tokens", "1"]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_a_missing_tensor_is_named(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
+    assert main(["--model", damaged(b"blk.1.ffn_up.weight", b"blk.1.ffn_xx.weight"), "--tokens", "1"]) == 2
+    assert "tensor blk.1.ffn_up.weight is missing" in capsys.readouterr().err
+
+
+def test_a_quant_type_nobody_knows_is_named(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
+    entry = b"output_norm.weight" + struct.pack("<IQI", 1, 256, 0)
+    model = damaged(entry, entry[:-4] + struct.pack("<I", 200))
+    assert main(["--model", model, "--tokens", "1"]) == 2
+    words = capsys.readouterr().err
+    assert "200" in words and "output_norm.weight" in words

@@ -1,0 +1,115 @@
+"""`zinc-rt serve` before it serves: a configuration, its memory, a new key; and a file read again by SIGHUP."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.cli.main import main as zinc_rt
+from zinc_rt.serve.config.file import parse_config
+from zinc_rt.serve.tenants.keys import Keyring
+
+SECONDS = 60
+FILE = """\
+device: {tier: t_cpu, threads: 1}
+models:
+  - {id: small, path: qwen3-q, slots: 8, ctx: 256, kv: {pages: 64}}
+  - {id: hybrid, path: qwen35moe-q, slots: 2, ctx: 128}
+  - {id: later, path: gemma4-q, loaded: false}
+tenants:
+  - {id: alice, class: interactive, slots_guaranteed: 2, kv_reserved: 0.25}
+  - {id: night, class: batch, slots_max: 2, kv_max: 0.5, models: [small]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "serve.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def serve(*words: str) -> int:
+    return zinc_rt(["serve", *words])
+
+
+def test_check_shows_the_memory_and_what_each_tenant_is_sure_of(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve("--config", str(file), "--check") == 0
+    said = capsys.readouterr().out
+    assert re.search(r"full +64 +98,304 +1,024", said) and "4 of 8 requests may be as long as the context" in said
+    assert re.search(r"state rows +[1-9]", said)
+    assert re.search(r"alice +interactive +small +2 +8 +256 +1,024 +0", said)
+    assert re.search(r"night +batch +small +0 +2 +0 +512 +0", said) and not re.search(
+        r"night +batch +hybrid", said
+    )
+    assert said.splitlines()[-1].startswith("PASS  small, hybrid: ")
+
+
+def test_plan_is_of_a_model_alone_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve("qwen3-q", "--plan", "--tier", "t_cpu", "--ctx", "128") == 0
+    said = capsys.readouterr().out
+    assert "8 requests at once, context 128" in said and "tenant" not in said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("slots: 8", "slots: nine"), ":3: models.0.slots: nine: wanted a valid integer"),
+        (("pages: 64", "pages: [64, 64]"), "model small: kv.pages are 2, its page groups full"),
+        (("pages: 64", "pages: 900000000"), "the models take "),
+        (("path: qwen3-q", "path: none.gguf"), "none.gguf"),
+    ],
+)
+def test_what_cannot_be_served_as_it_is_said(
+    file: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], said: str
+) -> None:
+    file.write_text(FILE.replace(*change))
+    assert serve("--config", str(file), "--check") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_the_file_says_is_not_said_beside_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve("--config", str(file), "--slots", "3", "--check") == 2
+    assert "--slots beside --config: the file says it" in capsys.readouterr().err
+    assert serve("--config", str(file), "--host", "0.0.0.0", "--check") == 2
+    assert "0.0.0.0 is open to others, and no tenant has a key" in capsys.readouterr().err
+    assert serve("--config", str(file), "--host", "0.0.0.0", "--insecure", "--check") == 0
+
+
+def test_a_new_key_opens_what_its_line_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve("--new-key", "alice", "--scopes", "admin") == 0
+    key, *lines = capsys.readouterr().out.splitlines()
+    text = "\n".join(
+        ["models: [{id: m, path: m.gguf}]", "tenants:", *(line for line in lines if line[:2] == "  ")]
+    )
+    found = Keyring(parse_config(text, "f.yaml").tenants).caller(key)
+    assert found is not None and (found.tenant, found.scopes) == ("alice", {"admin"})
+    assert serve("--new-key", "alice", "--scopes", "root") == 2
+
+
+def test_a_hangup_reads_the_file_again(file: Path) -> None:
+    file.write_text(FILE[: FILE.index("  - {id: hybrid")] + FILE[FILE.index("tenants:") :])
+    line = [sys.executable, "-m", "zinc_rt.cli", "serve", "--port", "0", "--config", str(file)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith("ready")
+        for text, wanted in [
+            (file.read_text().replace("slots_guaranteed: 2", "slots_guaranteed: 3"), "reload    tenants changed"),
+            ("models: []", "reload    nothing has changed: "),
+        ]:
+            file.write_text(text)
+            process.send_signal(signal.SIGHUP)
+            assert any(wanted in said for said in process.stderr)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+        process.communicate()

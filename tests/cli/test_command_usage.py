@@ -1,0 +1,123 @@
+"""zinc-rt usage: a table for people, a report for programs, and a verdict on the books."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support import Counts
+
+from zinc_rt.cli.usage import main
+from zinc_rt.sched.usage.database import UnwrittenUsage, open_to_write, write_batch
+from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind, StepMade, UsageLedger
+from zinc_rt.sched.usage.ledger_store import LedgerStore
+
+Capture = pytest.CaptureFixture[str]
+MINUTE = 29_500_000  # 2026-02-02T02:40Z
+
+
+def a_step(ledger: UsageLedger, tokens: int) -> StepMade:
+    """A prompt of so many tokens by the first tenant, one token by the second."""
+    made = ledger.empty_step()
+    made.counts[StepKind.PROMPT_TOKENS_COMPUTED, 0] = tokens
+    made.counts[StepKind.DECODE_INPUTS, 1] = made.counts[StepKind.TOKENS_GENERATED, 1] = 1
+    made.counts[StepKind.SLOT_STEPS] = 1
+    made.pages[0] = [1, 1, 0, 2]
+    return made
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """Two tenants, a step in each of two minutes of two days."""
+    path = tmp_path / "usage.sqlite"
+    LedgerStore(path).close()
+    ledger, device = UsageLedger(["ada", "bob\x1b[31m"], {"full": 4}), RunnerCounts()
+    ledger.count("requests_accepted", 0, 3)
+    with closing(open_to_write(path, durable=False)) as connection:
+        for minute, tokens in ((MINUTE, 10), (MINUTE + 1440, 20)):
+            device = device.after(tokens + 1, 1, 2, 3_000_000_000)
+            ledger.add(a_step(ledger, tokens), device)
+            unwritten = UnwrittenUsage()
+            unwritten.add(minute, "tiny", ledger.take())
+            write_batch(connection, "p", unwritten)
+    return path
+
+
+def test_a_row_a_tenant_and_the_books_balance(database: Path, capsys: Capture) -> None:
+    assert main([str(database)]) == 0
+    head, ada, bob, verdict = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["tenant", "requests", "prompt", "cached"]
+    assert ada.split() == ["ada", "3", "30", "0", "0", "0", "0", "0", "2", "5.584"]
+    assert bob.split()[0] == "bob\\x1b[31m" and ":free" not in bob
+    assert verdict == (
+        "PASS  2026-02-02T02:40Z to 2026-02-03T02:40Z: 32 tokens and 2 draws in 2 steps are all accounted for"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "prompts"),
+    [
+        (["--from", "2026-02-03"], {"2026-02-03": 20}),
+        (["--to", "2026-02-02T02:41"], {"2026-02-02": 10}),
+        (["--from", "2026-02-02T03:40+01:00", "--to", "2026-02-04"], {"2026-02-02": 10, "2026-02-03": 20}),
+    ],
+)
+def test_a_range_of_times(database: Path, capsys: Capture, words: list[str], prompts: dict[str, int]) -> None:
+    assert main([str(database), *words, "--group-by", "day,tenant", "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = {
+        each["day"]: each["prompt_tokens_computed"]
+        for each in report["details"]["groups"]
+        if each["tenant"] == "ada"
+    }
+    assert found == prompts
+    assert [result["id"] for result in report["results"]] == ["L1", "L2", "L3", "L4", "L5"]
+    assert report["details"]["device"]["steps"] == len(prompts)
+
+
+def test_books_that_do_not_balance_fail_by_their_line(database: Path, capsys: Capture) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE usage SET value = value + 1 WHERE tenant = 'ada' AND counter = 'slot_steps'")
+    assert main([str(database)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("FAIL  L3: tenants: slot_steps 6 = 6; device: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["missing.sqlite"], "missing.sqlite: no such file"),
+        (["DB", "--from", "yesterday"], "--from: 'yesterday' is no time"),
+        (["DB", "--from", "2026-03-01", "--to", "2026-02-01"], "is not before"),
+        (["DB", "--group-by", "tenants"], "no grouping by 'tenants'"),
+        ([__file__], "not a database of usage"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_sentence(
+    database: Path, capsys: Capture, words: list[str], said: str
+) -> None:
+    assert main([str(database) if word == "DB" else word for word in words]) == 2
+    said_there = capsys.readouterr().err
+    assert said in said_there and "Traceback" not in said_there
+
+
+def test_nothing_in_the_range_is_no_pass(database: Path, capsys: Capture) -> None:
+    assert main([str(database), "--to", "2020-01-01"]) == 77
+    assert "NOTHING RAN" in capsys.readouterr().out
+
+
+def test_a_damaged_file_is_a_sentence_whatever_is_damaged(
+    database: Path, capsys: Capture, slow_counts: Counts
+) -> None:
+    whole, choice, codes = database.read_bytes(), random.Random(3), set[int]()
+    for _ in range(slow_counts(80, 3000)):
+        data = bytearray(whole)
+        for _ in range(choice.randint(0, 40)):
+            data[choice.randrange(len(data))] = choice.randrange(256)
+        database.write_bytes(data[: choice.choice([len(data), choice.randrange(len(data))])])
+        codes.add(main([str(database)]))
+        assert "Traceback" not in capsys.readouterr().err
+    assert 2 in codes and codes <= {0, 1, 2, 77}

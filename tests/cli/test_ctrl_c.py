@@ -1,0 +1,59 @@
+"""Ctrl-C at any moment of a run on a simulated device: exit code 130, one line, and no fault of ours."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import Counts
+
+from zinc_rt.golden.embedded import FOLDER
+
+MODEL = str(FOLDER / "qwen3-q.gguf")
+START = "import sys; from zinc_rt.cli.main import main; print('here', flush=True); sys.exit(main())"
+RUN = ["run", "--model", MODEL, "--tokens", "1,2,3", "--max-tokens", "60", "--ignore-eos", "--tier", "t1"]
+VALIDATE = ["validate", "--model", MODEL, "--no-cache", "--tiers", "t1,t_cpu"]
+
+
+@pytest.mark.parametrize(("words", "seconds"), [(RUN, 4.0), (VALIDATE, 5.0)], ids=["run", "validate"])
+def test_ctrl_c_at_any_moment(words: list[str], seconds: float, slow_counts: Counts, tmp_path: Path) -> None:
+    count = slow_counts(2, 30)
+    for index in range(count):
+        after = seconds * (index + 0.5) / count
+        code, said = interrupted([*words, "--device", "sim"], after, tmp_path)
+        assert code in (130, 0), f"after {after:.2f} s: {said}"
+        assert "Traceback" not in said and "fault of ZINC_RT" not in said, f"after {after:.2f} s: {said}"
+        assert code == 0 or said.endswith(": interrupted\n"), said
+
+
+def test_an_impatient_second_ctrl_c_is_no_other_end(tmp_path: Path) -> None:
+    code, said = interrupted([*RUN, "--device", "sim"], 2.0, tmp_path, again_seconds=0.02)
+    assert code in (130, 0) and "Traceback" not in said, said
+
+
+def interrupted(
+    words: list[str], after_seconds: float, folder: Path, again_seconds: float | None = None
+) -> tuple[int, str]:
+    """Its exit code and all it said, with SIGINT that long after its first line was printed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a background job ignores it
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(after_seconds)
+    process.send_signal(signal.SIGINT)
+    if again_seconds is not None:
+        time.sleep(again_seconds)
+        process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    return process.returncode, said

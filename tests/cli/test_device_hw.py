@@ -1,0 +1,134 @@
+"""--device hw never simulates, and is no driver in software: every command that has the option, without a card."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_devices import CPU, FakeDevice, FakeVulkan
+
+from zinc_rt.backends.vulkan import loader
+from zinc_rt.engine import devices
+from zinc_rt.engine.devices import ORACLE, open_backend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.probes import device as probe_device
+from zinc_rt.probes import simulated
+from zinc_rt.sim.serve.client import SimClient
+from zinc_rt.trace.recorder import record
+
+POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+# A line for each command that has --device, with what it needs to get as far as its device. MODEL, LOG and OUT are
+# files made for it.
+LINES = {
+    "bring-up": "--up-to doctor --folder OUT",
+    "bundle": "-o OUT.tar.gz",
+    "compare": "--model MODEL --tokens 1,2 --no-speed",
+    "doctor": "",
+    "golden make": "--model MODEL --tokens 1,2 --steps 0 --tier t1 -o OUT.npz",
+    "kernel-test": "--kernel add --most 1 --jobs 1",
+    "launch": "MODEL --kernel k",
+    "logits": "--model MODEL --tokens 1,2 --out OUT.npz",
+    "mem-test": "",
+    "perf bench": "--model MODEL --tier t1 --prompt-tokens 2 --tokens 2 --runs 2",
+    "perf gate": "--milestone M1",
+    "perf profile": "--model MODEL --steps 1",
+    "perplexity": "--model MODEL --chunks 1 --ctx 16",
+    "pm4-test": "",
+    "replay": "LOG --tiers t1",
+    "run": "--model MODEL --tokens 1,2 --max-tokens 2",
+    "serve": "--model MODEL --port 0",
+    "validate": "--model MODEL --tiers t1,t_cpu",
+    "vulkan-test": "",
+}
+# The same with other tiers: what needs no GPU does not run in its place.
+MORE = [
+    ("run", "--model MODEL --tokens 1,2 --max-tokens 2 --tier t1"),
+    ("run", "--model MODEL --tokens 1,2 --max-tokens 2 --tier t_cpu"),
+    ("run", "--probe-tier"),
+    ("validate", "--model MODEL"),
+    ("validate", "--model MODEL --tiers t_cpu,t2"),
+    ("replay", "LOG"),
+    ("replay", "LOG --tiers t1 --bisect"),
+    ("compare", "--model MODEL --tokens 1,2 --no-speed --peers t1"),
+    ("perf gate", "--milestone M0 --only opcodes"),
+    ("pm4-test", "--tiers t1 -k P01"),
+    ("run", "--model MODEL --tokens 1,2 --max-tokens 2 --tier vulkan"),
+    ("validate", "--model MODEL --tiers vulkan,t_cpu"),
+]
+
+
+class Built(BaseException):
+    """A command's parser, as it is about to parse."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        super().__init__()
+        self.parser = parser
+
+
+@pytest.fixture(autouse=True)
+def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU is seen, and whoever makes a simulated device has lost."""
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a device was simulated")
+
+    monkeypatch.setattr(loader, "load", lambda: FakeVulkan((FakeDevice("fakepipe", CPU),)))
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    monkeypatch.setattr(probe_device, "amd_gpus", lambda driver: [])
+    monkeypatch.setattr(SimClient, "__init__", never)
+    monkeypatch.setattr(simulated, "open_driver", never)
+
+
+def with_device(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The command and those of its actions that have --device."""
+    for action in parser._actions:
+        if "--device" in action.option_strings:
+            yield name
+        if isinstance(action, argparse._SubParsersAction):
+            for below, made in action.choices.items():
+                yield from with_device(f"{name} {below}", made)
+
+
+def test_no_command_with_the_option_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(self: argparse.ArgumentParser, *_: Any, **__: Any) -> Any:
+        raise Built(self)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    found = set()
+    for name, point in POINTS.items():
+        try:
+            point.load()([])
+        except Built as built:
+            found |= set(with_device(name, built.parser))
+    assert found == set(LINES)
+
+
+@pytest.fixture
+def log(qwen3: str, tmp_path: Path) -> Path:
+    backend = open_backend(ORACLE, "canonical-1")
+    with Engine(read_gguf(qwen3), backend) as engine, record(engine, tmp_path / "log.zlog"):
+        engine.forward([1, 2])
+    return tmp_path / "log.zlog"
+
+
+@pytest.mark.parametrize(("name", "rest"), [*LINES.items(), *MORE], ids=lambda text: text[:40])
+def test_without_a_card_it_says_so_and_runs_nothing(
+    name: str, rest: str, qwen3: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    files = {"MODEL": qwen3, "LOG": str(log), "OUT": str(tmp_path / "out")}
+    line = [files.get(stem, stem) + dot + end for stem, dot, end in (w.partition(".") for w in rest.split())]
+    command, *action = name.split()
+    code = POINTS[command].load()([*action, *line, "--device", "hw"])
+    seen = capsys.readouterr()
+    said = seen.out + seen.err
+    assert code in (2, 77), said
+    assert "no AMD GPU" in said or "Vulkan has no GPU" in said, said
+    assert "SIMULATED" not in said and "Traceback" not in said
+    assert not (tmp_path / "out.npz").exists(), "nothing was computed in its place"

@@ -1,0 +1,112 @@
+"""The bar: only for somebody who watches, only for what takes long."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from zinc_rt.backends import precompile
+from zinc_rt.cli import progress as module
+from zinc_rt.cli.progress import progress, stages
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """stderr from here on: not a fixture, since pytest puts its own there between setting up and the test."""
+    made = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", made)
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr(module, "SHOWN_AFTER_SECONDS", 0.0)
+    return made
+
+
+def seen(terminal: Terminal, text: str) -> bool:
+    """Whether it is drawn in time; a machine with much to do may take long to load what draws."""
+    deadline = time.monotonic() + 30
+    while text not in terminal.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return text in terminal.getvalue()
+
+
+def test_a_long_wait_is_shown_though_nothing_advances(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with progress(10, "prompt") as advance:
+        advance(4)
+        assert seen(terminal, "4/10 token")
+    assert terminal.getvalue().endswith("\r\x1b[2K\x1b[?25h\r"), "the cursor is back and the line is gone"
+
+
+def test_a_wait_within_a_wait_is_a_line_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with stages() as stage:
+        stage.say("model 2 of 3: qwen3-q")
+        with progress(8 << 20, "digest", "B") as advance:
+            advance(4 << 20)
+            assert seen(terminal, "4.2 MB of 8.4 MB")
+        assert "model 2 of 3: qwen3-q" in terminal.getvalue()
+
+
+def test_kernels_that_are_compiled_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    asked: list[list[int]] = []
+
+    def compile_each(kernels: Sequence[int]) -> None:
+        asked.append(list(kernels))
+        assert seen(terminal, f"compiling kernel {kernels[0] + 1} of 31")
+
+    monkeypatch.setattr(precompile, "AT_ONCE", 8)
+    monkeypatch.setattr(precompile.os, "sched_getaffinity", lambda pid: {0, 1})
+    with progress(4, "prompt"):
+        precompile.precompile_all(compile_each, list(range(31)))
+    assert [len(each) for each in asked] == [8, 8, 8, 7]
+    asked.clear()
+    precompile.precompile_all(lambda kernels: asked.append(list(kernels)), [1, 2])
+    assert asked == [[1, 2]], "where nobody watches, in one call"
+
+
+def test_it_is_gone_while_the_command_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with stages() as stage:
+        stage.say("P07 fences")
+        assert seen(terminal, "P07 fences")
+        stage.clear()
+        before = terminal.getvalue()
+        time.sleep(0.1)
+        assert terminal.getvalue() == before
+        stage.say("P08 next")
+        assert seen(terminal, "P08 next")
+
+
+def test_a_short_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    monkeypatch.setattr(module, "SHOWN_AFTER_SECONDS", 60.0)
+    with progress(10, "prompt") as advance:
+        advance(10)
+    assert terminal.getvalue() == ""
+
+
+def test_a_dumb_terminal_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    with progress(10, "prompt") as advance:
+        advance(10)
+        time.sleep(0.02)
+    assert terminal.getvalue() == ""
+
+
+def test_a_pipe_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    monkeypatch.setattr(module, "SHOWN_AFTER_SECONDS", 0.0)
+    with progress(10, "prompt") as advance:
+        advance(10)
+        time.sleep(0.02)
+    assert pipe.getvalue() == ""

@@ -1,0 +1,171 @@
+"""Tables and lines: for a terminal of any width, with colour; plain and whole for everybody else."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.terminal import Column, Screen, Table, is_terminal, markdown, number, show
+
+MODEL = str(FOLDER / "qwen3-q.gguf")
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+WORDS = "node blk.3.ffn_down, token 4: 0.25, not 0.5, which is far more than rounding explains"
+SHOWN = Table(
+    ("tier", "against", number("checks"), number("KL"), "", "first bad"),
+    [["t1 (simulated)", "t_cpu", "6 of 6", "4.8e-13", "pass", ""], ["t2", "漢字", "10 of 11", "1", "FAIL", WORDS]],
+)
+
+
+def test_plain_is_one_line_a_row_of_full_width() -> None:
+    assert str(SHOWN).splitlines() == [
+        "tier            against    checks       KL        first bad",
+        "t1 (simulated)  t_cpu      6 of 6  4.8e-13  pass",
+        f"t2              漢字     10 of 11        1  FAIL  {WORDS}",
+    ]
+
+
+def test_a_wide_terminal_gets_the_same_with_colour() -> None:
+    drawn = Screen(200, colour=True).drawn(SHOWN)
+    assert "\x1b[32mpass\x1b[0m" in drawn and "\x1b[1;31mFAIL\x1b[0m" in drawn
+    assert [line.rstrip() for line in ESCAPE.sub("", drawn).splitlines()] == str(SHOWN).splitlines()
+    assert Screen(200).drawn(SHOWN) == str(SHOWN)
+
+
+@pytest.mark.parametrize("width", range(20, 120, 7))
+def test_it_has_the_width_of_the_terminal_and_loses_nothing(width: int) -> None:
+    lines = Screen(width).drawn(SHOWN).splitlines()
+    assert all(len(line) + line.count("漢") + line.count("字") <= width for line in lines)
+    folded = "".join("".join(line.split()) for line in lines)
+    assert all(word in folded for word in ("(simulated)", "FAIL", "4.8e-13")) and folded.count("pass") == 1
+    assert len([word for word in WORDS.split() if word[: width // 3] in folded]) == len(WORDS.split())
+
+
+def test_too_narrow_for_its_words_it_is_a_list_of_its_rows() -> None:
+    lines = Screen(40).drawn(SHOWN).splitlines()
+    assert lines[0] == "tier       t1 (simulated)" and "KL         4.8e-13" in lines
+    assert lines.count("") == 1, "between two rows"
+
+
+def test_rows_shown_one_at_a_time_stand_beneath_each_other() -> None:
+    columns = (Column("", width=7), Column("", width=4), "")
+    rows = [Table(columns, [row], headings=False) for row in (["P01", "pass", "x"], ["P02.t1", "skip", "y"])]
+    assert [str(row) for row in rows] == ["P01      pass  x", "P02.t1   skip  y"]
+
+
+def test_a_column_can_fold_in_a_pipe_too() -> None:
+    text = str(Table((Column("says", widest=20), "by"), [["one two three four five six", "me"]]))
+    assert text.splitlines() == ["says                  by", "one two three four    me", "five six"]
+
+
+def test_empty_tables_and_cells() -> None:
+    assert str(Table(("a", number("b")), [])) == "a  b"
+    assert str(Table(("a", "b"), [["", ""], ["", "x"]])).splitlines() == ["a  b", "", "   x"]
+    assert Screen(30, colour=True).drawn(Table(("a",), []))
+
+
+def test_what_would_act_on_the_terminal_is_spelt_out() -> None:
+    text = "\x1b]0;title\x07\x1b[31m"
+    assert "\x1b]" not in Screen(100, colour=True).drawn(f"name  {text}") and "\x1b" not in str(
+        Table(("a",), [[text]])
+    )
+
+
+def test_lines_fold_beneath_their_text_but_what_is_copied_does_not() -> None:
+    screen = Screen(40)
+    assert screen.drawn(f"cause     {'word ' * 10}").splitlines()[1].startswith(" " * 10 + "word")
+    command = f"repro     zinc-rt validate {'--model M.gguf ' * 5}"
+    assert screen.drawn(command) == command
+    assert Screen().drawn("x" * 300) == "x" * 300
+
+
+def test_a_cell_is_coloured_by_how_it_went_and_not_by_a_label_s_name() -> None:
+    drawn = Screen(100, colour=True).drawn(Table(("", ""), [["tier", "FAIL  3 of 9"]], headings=False))
+    assert drawn == "tier  \x1b[1;31mFAIL  3 of 9\x1b[0m"
+
+
+def test_verdicts_are_coloured_and_words_that_only_look_like_one_are_not() -> None:
+    screen = Screen(100, colour=True)
+    assert screen.drawn("FAIL  1 of 40") == "\x1b[1;31mFAIL\x1b[0m  1 of 40"
+    assert screen.drawn("skip  logits: no golden").startswith("\x1b[2mskip\x1b[0m")
+    assert "\x1b" not in screen.drawn("next we look at it") and "\x1b" not in screen.drawn("fail safe")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("settings", "width", "colour"),
+    [
+        ({"TERM": "xterm", "COLUMNS": "72"}, 72, True),
+        ({"TERM": "xterm", "COLUMNS": "72", "NO_COLOR": "1"}, 72, False),
+        ({"TERM": "dumb", "COLUMNS": "72"}, None, False),
+        ({"TERM": "xterm", "COLUMNS": "9"}, None, True),
+    ],
+)
+def test_who_reads(settings: dict[str, str], width: int | None, colour: bool) -> None:
+    assert Screen.of(Terminal(), settings) == Screen(width, colour)
+    assert Screen.of(io.StringIO(), settings) == Screen() and not is_terminal(io.StringIO(), settings)
+
+
+def test_show_writes_each_part(capsys: pytest.CaptureFixture[str]) -> None:
+    show("a line", SHOWN, "PASS  it")
+    assert capsys.readouterr().out == f"a line\n{SHOWN}\nPASS  it\n"
+
+
+def test_markdown() -> None:
+    assert markdown(Table(("a", number("b")), [["x", "1"]])).splitlines() == [
+        "| a | b |",
+        "|---|---|",
+        "| x | 1 |",
+    ]
+
+
+COMMANDS = {
+    "devices": ["devices"],
+    "inspect": ["inspect", MODEL, "--tensors"],
+    "validate": ["validate", MODEL, "--tokens", "1,2", "-n", "0", "--tiers", "t_cpu"],
+    "assumptions": ["assumptions"],
+    "pm4-test": ["pm4-test", "--list"],
+}
+
+
+@pytest.mark.parametrize("row", COMMANDS)
+def test_a_terminal_of_40_columns_crashes_nothing_and_a_pipe_has_no_escape_code(row: str) -> None:
+    line = [sys.executable, "-m", "zinc_rt.cli", *COMMANDS[row]]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}
+    environment.pop("NO_COLOR", None)
+    piped = subprocess.run(line, capture_output=True, text=True, env=environment)
+    code, shown = on_a_terminal(line, environment)
+    assert piped.returncode == code == 0 and "Traceback" not in shown + piped.stderr
+    assert "\x1b" not in piped.stdout + piped.stderr
+    assert max(map(len, piped.stdout.splitlines())) > 40, "COLUMNS is the terminal's"
+    words = set(re.findall(r"[a-z]{4,8}", piped.stdout))
+    lost = [word for word in words if word not in re.sub(r"\s", "", ESCAPE.sub("", shown))]
+    assert not lost, lost
+
+
+def on_a_terminal(line: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Its exit code and all that it drew."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    drawn = b""
+    while True:
+        try:
+            read = os.read(ours, 65536)
+        except OSError:  # EIO: the last writer is gone
+            break
+        if not read:
+            break
+        drawn += read
+    os.close(ours)
+    return process.wait(), drawn.decode(errors="replace")

@@ -1,0 +1,183 @@
+"""Closed streams, full disks, misspelt settings, bad paths, Ctrl-C: one sentence and its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.golden.embedded import FOLDER
+
+MODEL = str(FOLDER / "qwen3-q.gguf")
+ROWS = {
+    "--help": ["--help"],
+    "assumptions": ["assumptions"],
+    "bisect-env": ["bisect-env", "example"],
+    "--version": ["--version"],
+    "bring-up": ["bring-up", "--help"],
+    "bundle": ["bundle", "--help"],
+    "compare": ["compare", "--model", MODEL, "--peers", "help"],
+    "devices": ["devices"],
+    "doctor": ["doctor", "--help"],
+    "golden": ["golden", "list"],
+    "inspect": ["inspect", "--model", MODEL],
+    "pm4-test": ["pm4-test", "--list"],
+    "tokenize --help": ["tokenize", "--help"],
+    "sim": ["sim", "--list"],
+    "tokenize": ["tokenize", "--model", MODEL, "--text", "hello"],
+}
+
+
+def zinc_rt(*words: str, shell: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
+    """`zinc-rt WORDS` behind a shell that redirects as `shell` says."""
+    line = ["sh", "-c", f'exec "$@" {shell}', "sh", sys.executable, "-m", "zinc_rt.cli", *words]
+    return subprocess.run(
+        line, capture_output=True, text=True, env={**os.environ, "PYTHONUNBUFFERED": "", **settings}, timeout=120
+    )
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_full_disk_behind_stdout(row: str) -> None:
+    done = zinc_rt(*ROWS[row], shell="> /dev/full")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "stdout: cannot write: No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_closed_stdout(row: str) -> None:
+    done = zinc_rt(*ROWS[row], shell=">&-")
+    assert done.returncode == 2
+    assert "stdout is closed\n  next: redirect it" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_reader_that_has_seen_enough_ends_it_in_silence(row: str) -> None:
+    line = '{ "$@"; echo "code $?" >&2; } | true'
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "-m", "zinc_rt.cli", *ROWS[row]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stderr in ("code 141\n", "code 0\n")
+
+
+def test_words_and_errors_into_one_pipe_that_nobody_reads() -> None:
+    line = '{ "$@"; echo "code $?" >&3; } 3>&2 2>&1 | true'
+    words = ["run", "--model", MODEL, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t_cpu"]
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "-m", "zinc_rt.cli", *words],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == "code 141\n"
+
+
+@pytest.mark.parametrize("words", [["run", "--prompt", "-"], ["tokenize", "--text", "-"]])
+def test_a_closed_stdin(words: list[str]) -> None:
+    done = zinc_rt(*words, "--model", MODEL, shell="<&-")
+    assert done.returncode == 2 and "stdin is closed\n  next: " in done.stderr
+
+
+def test_a_closed_stdin_of_pm4() -> None:
+    done = zinc_rt("pm4", "decode", "-", shell="<&-")
+    assert (done.returncode, done.stderr) == (2, "zinc-rt pm4: stdin is closed\n  next: redirect it: < FILE\n")
+
+
+def test_words_for_a_closed_stderr_do_not_reach_stdout() -> None:
+    done = zinc_rt("devices", "--json", "-", shell="2>&-")
+    assert done.returncode == 0 and done.stdout.startswith("{")
+
+
+@pytest.mark.parametrize("row", ["compare", "devices", "golden", "pm4-test", "sim", "tokenize"])
+def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
+    done = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
+    assert done.returncode == 2 and "ZINC_RT_TEIR is not a setting" in done.stderr and not done.stdout
+
+
+def test_an_unknown_command_names_the_nearest_or_the_others() -> None:
+    done = zinc_rt("validat")
+    said = "zinc-rt: no command 'validat': did you mean validate?\n  next: zinc-rt --help\n"
+    assert (done.returncode, done.stderr) == (2, said)
+    done = zinc_rt("qqq")
+    assert done.returncode == 2 and done.stderr.startswith("zinc-rt: no command 'qqq'\n  next: one of asm, ")
+
+
+@pytest.mark.parametrize("row", ["pm4 decode", "golden make"])
+def test_the_usage_names_the_whole_command(row: str) -> None:
+    assert zinc_rt(*row.split(), "--help").stdout.startswith(f"usage: zinc-rt {row} ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["inspect", "--model", ""], "'': not the name of a model"),
+        (["validate", "--model", ""], "'': not the name of a model"),
+        (["golden", "check", str(FOLDER / "qwen3-q.npz"), "--model", ""], "'': not the name of a model"),
+        (["golden", "check", MODEL], "not a readable golden: it begins with b'GGUF'"),
+        (["golden", "check", str(FOLDER)], "not a readable golden: Is a directory"),
+        (["pm4-test", "--device", "sim", "--expect", "/missing"], "/missing: cannot be read: No such file"),
+        (["pm4-test", "--device", "/dev/dri/renderD999"], "renderD999: there is none"),
+        (["pm4-test", "--device", "sim", "--json", "-", "--tap", "-"], "stdout holds one of them"),
+        (["pm4-test", "--device", "sim", "--junit", "/missing/x"], "there is no folder /missing"),
+        (["pm4-test", "--device", "sim", "--bundle", MODEL], "not a folder"),
+        (["bundle", "show", MODEL], "not a bundle"),
+        (["bundle", "-o", MODEL], "wanted a folder, or a file that ends in"),
+        (["bring-up", "--up-to", "hazard-3"], "no such stage"),
+        (["pm4-test", "--list", "--json", "-"], "--json goes with a run"),
+        (["mem-test", "-k", "zzz"], "zinc-rt-mem-test --list names them"),
+        (["sim", "--socket", "/missing/s"], "--socket /missing/s: No such file or directory"),
+        (["sim", "--socket", MODEL], "Address already in use\n  next: choose another path"),
+        (["sim", "--socket", "/tmp/" + "x" * 200], "path too long"),
+        (["sim", "--socket", "s", "--time-scale", "0"], "--time-scale 0.0: wanted more than 0"),
+        (["validate", "--model", MODEL, "--html", "-"], "only the report goes to stdout"),
+        (["pm4", "decode", ""], "'': cannot read: Is a directory"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence_before_any_work(words: list[str], said: str) -> None:
+    done = zinc_rt(*words)
+    assert done.returncode == 2 and said in done.stderr
+    assert "Traceback" not in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize("words", [["validate", "--no-cache"], ["pm4-test", "--device", "sim"]])
+def test_ctrl_c_is_one_line_and_leaves_nothing(words: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    line = [sys.executable, "-m", "zinc_rt.cli", *words, "--json", str(out)]
+    process = subprocess.Popen(
+        line,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # it is under way
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, f"zinc-rt {words[0]}: interrupted\n")
+    assert not list(tmp_path.iterdir())
+    deadline = time.monotonic() + 10
+    while left := group(process.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def group(leader: int) -> list[str]:
+    """Processes of its session that live on."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(status.parent.name)
+    return found

@@ -1,0 +1,96 @@
+"""--tier vulkan where something goes wrong while a model runs: one sentence, and the exit code for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from zinc_rt.backends.vulkan import device, loader, physical_device, self_test, self_test_cases
+from zinc_rt.backends.vulkan.errors import VulkanError
+from zinc_rt.backends.vulkan.physical_device import MemoryHeap, PhysicalDevice
+from zinc_rt.cli.run import main
+
+LINE = ["--tokens", "1,2,3", "--max-tokens", "60"]
+
+
+def ran(model: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+    try:
+        code = main(["--model", model, *LINE, *(more or ("--tier", "vulkan"))])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    seen = capsys.readouterr()
+    said = seen.out + seen.err
+    assert "Traceback" not in said
+    return code, said
+
+
+def test_a_lost_device_is_one_sentence_and_exit_code_1(
+    vulkan_driver: PhysicalDevice, qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = loader._checked
+    submits = 0
+
+    def losing(name: str, function: object) -> object:
+        call = checked(name, function)
+
+        def counted(*arguments: object) -> int:
+            nonlocal submits
+            submits += 1
+            if submits > 30:
+                raise VulkanError(-4, name)
+            result: int = call(*arguments)
+            return result
+
+        return counted if name == "vkQueueSubmit" else call
+
+    monkeypatch.setattr(loader, "_checked", losing)
+    code, said = ran(qwen3, capsys)
+    assert code == 1, said
+    assert re.search(r"zinc-rt run: .*is lost with the device", said), said
+    assert "next: the kernel log says why (dmesg)" in said
+
+
+def test_a_heap_that_is_too_small_is_refused_with_sizes(
+    vulkan_driver: PhysicalDevice, qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask = physical_device.ask
+
+    def small(*arguments: object) -> PhysicalDevice:
+        found = ask(*arguments)  # type: ignore[arg-type]
+        heaps = tuple(MemoryHeap(1 << 20, heap.device_local) for heap in found.heaps)
+        return replace(found, heaps=heaps, extensions=found.extensions - {"VK_EXT_memory_budget"})
+
+    monkeypatch.setattr(device.physical_device, "ask", small)
+    code, said = ran(qwen3, capsys)
+    assert code == 2, said
+    assert re.search(r"zinc-rt run: .* takes .*MiB, .* has .* left; resident: ", said), said
+
+
+def test_a_driver_with_other_bits_is_refused_by_the_operations_name(
+    vulkan_driver: PhysicalDevice, qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operation = self_test_cases.OPERATIONS[4]
+    wrong = self_test_cases.WrongBits(operation, 1, 4096, (0x3F800000, 0x40400000), 0x3EAAAAAB, 0x3EAAAAAA)
+    monkeypatch.setattr(self_test, "differences", lambda backend: (wrong,))
+    monkeypatch.setattr(self_test.ObjectCache, "load", lambda self, key: None)
+    code, said = ran(qwen3, capsys)
+    assert code == 2 and f"its driver computes other bits: {operation.name}: 1 of 4096 wrong" in said, said
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--tier", "vulkan:0"], "--device vulkan:0"),
+        (["--tier", "vulkan", "--ordering", "float32-dequant"], "vulkan computes canonical-1"),
+        (["--device", "vulkan:99"], "--device vulkan:99: there "),
+        (["--device", "vulkan:voodoo"], "the name fits no device"),
+        (["--device", "vulkan:0", "--tier", "t_cpu"], "--device vulkan:0 is a device of vulkan, not of t_cpu"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_loaded(
+    vulkan_driver: PhysicalDevice, qwen3: str, capsys: pytest.CaptureFixture[str], more: list[str], says: str
+) -> None:
+    code, said = ran(qwen3, capsys, *more)
+    assert code == 2 and says in said and "next: " in said, said

@@ -1,0 +1,94 @@
+"""zinc-rt bring-up as a command: from end to end on a simulated device, its status, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.doctor.bringup import command
+from zinc_rt.doctor.bundle import command as bundle_command
+from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.probes.device import amd_gpus
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "state" / "zinc-rt"
+
+
+@pytest.mark.skipif(bool(amd_gpus(LinuxDriver())), reason="this machine has an AMD GPU")
+def test_without_a_gpu_it_says_so_and_how_to_simulate(capsys: Capture) -> None:
+    assert command.main([]) == 77
+    assert "bring-up --device sim" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--up-to", "hazard-3"], "--up-to hazard-3: no such stage"),
+        (["--device", "sim", "--yes", "all"], "--yes all: no such stage"),
+        (["--inject", "no-eop"], "--device sim"),
+        (["--device", "gpu0"], "wanted auto, hw, sim"),
+        (["--device", "sim", "--folder", "/proc/nowhere"], "cannot be written"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(words: list[str], said: str, capsys: Capture) -> None:
+    assert command.main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_faulty_simulated_card_ends_it_at_the_first_cause_and_its_bundle_tells(
+    state: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.json"
+    faulty = ["--device", "sim", "--inject", "no-kfd-node", "--json", str(out)]
+    assert command.main(faulty) == 1
+    said = capfd.readouterr().out
+    assert "first cause" in said and "SIMULATED device: says nothing about hardware" in said.splitlines()[-1]
+    report = json.loads(out.read_text())
+    assert [row["id"] for row in report["results"]] == ["doctor", "hazard-0"]
+    last = report["results"][-1]
+    assert (
+        last["status"] == "fail"
+        and last["reason"].startswith("P0")
+        and last["repro"]
+        and last["measure"]["simulated"]
+    )
+    assert command.main(["--device", "sim", "--status"]) == 1
+    assert "hazard-0      fail" in capfd.readouterr().out
+    assert bundle_command.main(["--device", "sim", "-o", "b.tar.gz"]) == 0
+    said = capfd.readouterr().out
+    assert "bring-up-hazard-0.json: pm4-test FAIL" in said and Path("b.tar.gz").stat().st_size < 2_000_000
+
+
+def test_nothing_ran_yet(capsys: Capture) -> None:
+    assert command.main(["--device", "sim", "--status"]) == 77
+    assert "nothing ran yet on sim" in capsys.readouterr().out
+
+
+def test_two_walks_of_one_device_do_not_mix(state: Path, capsys: Capture) -> None:
+    folder = state / "bring-up" / "sim"
+    with command._alone(folder):
+        assert command.main(["--device", "sim"]) == 2
+    assert "another bring-up is using" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_simulated_card_is_walked_from_doctor_to_gates(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.json"
+    assert command.main(["--device", "sim", "--json", str(out)]) == 0
+    report = json.loads(out.read_text())
+    assert [row["status"] for row in report["results"]] == ["pass"] * 6 + ["blocked"]
+    assert bundle_command.main(["--device", "sim", "-o", "b.tar.gz"]) == 0
+    assert Path("b.tar.gz").stat().st_size < 2_000_000
+    capfd.readouterr()
+    assert command.main(["--device", "sim", "--resume"]) == 0
+    assert capfd.readouterr().out.count("passed already") == 6

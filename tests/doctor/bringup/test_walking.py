@@ -1,0 +1,245 @@
+"""A walk asks before each stage, stops at the first failure, and goes on after a reset without the culprit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.cli.report import Report, Result, to_json
+from zinc_rt.doctor.bringup.earlier_walks import earlier_walks
+from zinc_rt.doctor.bringup.stages import NAMES, STAGES, BringupStage, BringupTarget
+from zinc_rt.doctor.bringup.walk import Walk
+from zinc_rt.doctor.finding import DoctorFinding
+from zinc_rt.probes.device_spec import DeviceSpec
+from zinc_rt.probes.journal import Journal, Suspect
+from zinc_rt.probes.output.passed import NEEDED
+
+CARD = DeviceSpec(render_path="/dev/dri/renderD128")
+
+
+class PowerCut(BaseException):
+    """The machine is gone: nothing behind it runs."""
+
+
+def probes(*failed: str, skipped: tuple[str, ...] = (), tiers: tuple[str, ...] = ("t1", "t2")) -> list[Result]:
+    rows = []
+    for name in [f"{probe}/{tier}" for tier in tiers for probe in (*NEEDED, "P44")]:
+        status = "fail" if name in failed else "skip" if name in skipped else "pass"
+        row = Result(
+            name, "probe", status, tier=name[-2:], reason="it did not", cause="the EOP buffer", advice="map it"
+        )  # type: ignore[arg-type]
+        row.repro = f"zinc-rt-pm4-test -k {name[:3]}"
+        rows.append(row)
+    return rows
+
+
+@dataclass
+class Machine:
+    """What stages find when they run; `ran` remembers them. `dies`: the stage that takes the machine down."""
+
+    folder: Path
+    answers: dict[str, list[Result]] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+    findings: list[DoctorFinding] = field(default_factory=list)
+    consent: Callable[[BringupStage], bool | None] = lambda stage: True
+    dies: str = ""
+    boot: str = "first"
+    setup: str = "kernel 1"
+    suspects: dict[str, Suspect] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    ran: list[str] = field(default_factory=list)
+
+    def run(self, words: list[str], path: Path) -> int:
+        stage = path.stem
+        self.ran.append(stage)
+        if stage == self.dies:
+            raise PowerCut
+        rows = self.answers.get(stage, probes() if stage.startswith("hazard") else [Result("x", "check", "pass")])
+        path.write_text(to_json(Report(words[0], results=rows)))
+        return self.codes.get(stage, int(any(row.status == "fail" for row in rows)))
+
+    def walk(self, **more: object) -> list[Result]:
+        journal = Journal(self.folder / "stages.journal", CARD.option, boot=self.boot)
+        spec = more.pop("spec", CARD)
+        walk = Walk(
+            BringupTarget(spec, lit=more.pop("lit", ())), self.folder, journal, self.setup, self.run, self.consent,
+            lambda: self.findings, self.suspects, say=self.said.append, **more,
+        )  # type: ignore[arg-type]  # fmt: skip
+        end = journal.end
+        journal.end = lambda *a, **k: None if a[1:2] == ("interrupted",) else end(*a, **k)  # type: ignore[method-assign]
+        return list(walk.results())
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def statuses(results: list[Result]) -> dict[str, str]:
+    return {result.id: result.status for result in results}
+
+
+def test_a_good_card_is_walked_to_the_end(machine: Machine) -> None:
+    assert statuses(machine.walk()) == dict.fromkeys(NAMES, "pass")
+    assert machine.ran == list(NAMES[1:])
+
+
+def test_before_each_stage_it_says_what_can_happen_and_what_would_be_lost_and_asks(machine: Machine) -> None:
+    asked: list[str] = []
+
+    def consent(stage: BringupStage) -> bool:
+        asked.append(stage.name)
+        assert any("can happen" in line and stage.can_happen in line for line in machine.said[-2:])
+        assert any("may be lost" in line and stage.lost in line for line in machine.said[-2:])
+        return True
+
+    machine.consent = consent
+    machine.walk(lit=("DP-1",))
+    assert asked == list(NAMES[1:]) and any("This GPU lights DP-1" in line for line in machine.said)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [(None, "nobody to ask: --yes hazard-1 consents"), (False, "declined")]
+)
+def test_without_consent_it_stops_and_names_the_next_command(
+    machine: Machine, answer: bool | None, said: str
+) -> None:
+    machine.consent = lambda stage: answer if stage.name == "hazard-1" else True
+    results = machine.walk()
+    assert statuses(results) == {"doctor": "pass", "hazard-0": "pass", "hazard-1": "skip"}
+    assert results[-1].reason == said and machine.ran == ["hazard-0"]
+    assert results[-1].advice == "zinc-rt bring-up --device /dev/dri/renderD128 --resume --yes hazard-1"
+
+
+def test_hazard_2_is_never_run_unasked_and_holds_nobody_up(machine: Machine) -> None:
+    machine.consent = lambda stage: None if stage.name == "hazard-2" else True
+    results = machine.walk()
+    assert statuses(results)["hazard-2"] == "skip" and results[-1].id == "gates"
+    assert "hazard-2" not in machine.ran
+
+
+def test_on_a_simulated_device_nobody_is_asked(machine: Machine) -> None:
+    machine.consent = lambda stage: pytest.fail("nothing can happen")
+    results = machine.walk(spec=DeviceSpec(simulated=True))
+    assert all(result.measure["simulated"] for result in results) and results[-1].id == "gates"
+    assert any("SIMULATED" in line for line in machine.said)
+
+
+def test_a_failure_ends_it_with_the_first_cause_and_the_next_command(machine: Machine) -> None:
+    machine.answers["hazard-1"] = probes("P20/t1", "P33/t1")
+    results = machine.walk()
+    last = results[-1]
+    assert (last.id, last.status, last.reason) == ("hazard-1", "fail", "P20/t1: it did not")
+    assert (last.cause, last.advice, last.repro) == ("the EOP buffer", "map it", "zinc-rt-pm4-test -k P20")
+    assert machine.ran == ["hazard-0", "hazard-1"]
+
+
+def test_what_doctor_calls_broken_ends_it_before_anything_touches_the_gpu(machine: Machine) -> None:
+    machine.findings = [
+        DoctorFinding("aspm", "warning", "ASPM is on", "", ""),
+        DoctorFinding("no-kfd", "broken", "there is no /dev/kfd", "the module is not loaded", "modprobe amdgpu"),
+    ]
+    [result] = machine.walk()
+    assert result.status == "fail" and result.reason == "no-kfd: there is no /dev/kfd"
+    assert (result.cause, result.advice) == ("the module is not loaded", "modprobe amdgpu") and not machine.ran
+    report = json.loads((machine.folder / "doctor.json").read_text())
+    assert [row["id"] for row in report["results"]] == ["aspm", "no-kfd"]
+
+
+def test_one_tier_is_enough_to_go_on_with(machine: Machine) -> None:
+    machine.findings = [DoctorFinding("userq", "broken", "user queues are off", "", "", ("t2",))]
+    assert machine.walk(up_to="hazard-0")[-1].status == "pass"
+    machine.findings += [DoctorFinding("kfd", "broken", "KFD hides the GPU", "", "", ("t1",))]
+    [result] = machine.walk(up_to="hazard-0")
+    assert result.status == "fail" and result.reason == "userq: user queues are off"
+
+
+def test_only_tiers_that_passed_what_models_need_run_them(machine: Machine) -> None:
+    machine.answers["hazard-1"] = probes(skipped=tuple(f"{name}/t2" for name in NEEDED))
+    lines: list[list[str]] = []
+    run = machine.run
+    machine.run = lambda words, path: (lines.append(words), run(words, path))[1]  # type: ignore[method-assign]
+    machine.walk()
+    assert [line[line.index("--tiers") + 1] for line in lines if line[0] == "validate"] == ["t1", "t1,t_cpu"]
+
+
+def test_no_tier_at_all_is_a_failure_and_so_is_a_stage_that_says_nothing(machine: Machine) -> None:
+    machine.answers["hazard-1"] = probes(skipped=tuple(f"{n}/{t}" for n in NEEDED for t in ("t1", "t2")))
+    assert machine.walk()[-1].reason == "no tier passed what models need"
+    machine.answers = {"first-kernel": []}
+    machine.codes = {"first-kernel": -11}
+    last = machine.walk()[-1]
+    assert (last.id, last.status) == ("first-kernel", "fail") and "exit code -11" in last.reason
+
+
+def test_gates_that_wait_for_evidence_are_no_failure(machine: Machine) -> None:
+    machine.answers["gates"] = [Result("M0/laptop", "gate", "blocked", reason="needs a statement")]
+    machine.codes["gates"] = 77
+    last = machine.walk()[-1]
+    assert (last.status, last.reason) == ("blocked", "M0/laptop: needs a statement")
+
+
+def test_resuming_runs_only_what_has_not_passed_on_this_setup(machine: Machine) -> None:
+    machine.walk(up_to="hazard-1")
+    machine.ran.clear()
+    results = machine.walk(resume=True, up_to="first-kernel")
+    assert machine.ran == ["hazard-2", "first-kernel"]
+    assert "passed already" in results[1].reason and results[1].measure["earlier"]
+    machine.ran.clear()
+    machine.setup = "kernel 2"
+    machine.walk(resume=True, up_to="hazard-1")
+    assert machine.ran == ["hazard-0", "hazard-1"], "another kernel starts anew"
+
+
+def test_a_probe_that_took_the_machine_down_is_blamed_and_not_run_again(machine: Machine) -> None:
+    machine.dies = "hazard-1"
+    with pytest.raises(PowerCut):
+        machine.walk()
+    machine.dies, machine.boot = "", "second"
+    machine.suspects = {"P27/t1": Suspect("P27/t1", "card", "2026-11-22 15:00:00", True)}
+    machine.answers["hazard-1"] = probes(skipped=("P27/t1",))  # as pm4-test's own journal has it
+    last = machine.walk(resume=True)[-1]
+    assert (last.id, last.status) == ("hazard-1", "fail")
+    assert last.reason.startswith("P27/t1: the machine was reset while it ran") and "not run again" in last.reason
+    assert "-k P27 --tiers t1 --hazard 2 --again" in last.advice and "--resume --skip hazard-1" in last.advice
+
+
+def test_a_model_that_took_the_machine_down_is_not_run_again_unasked(machine: Machine) -> None:
+    machine.dies = "first-model"
+    with pytest.raises(PowerCut):
+        machine.walk()
+    machine.dies, machine.boot = "", "second"
+    assert earlier_walks(Journal(machine.folder / "stages.journal", CARD.option, boot="second"))[
+        "first-model"
+    ].reset
+    machine.ran.clear()
+    last = machine.walk(resume=True)[-1]
+    assert last.status == "fail" and "not run again unasked" in last.reason and not machine.ran
+    assert last.advice == "zinc-rt bring-up --device /dev/dri/renderD128 --resume --again"
+    assert machine.walk(resume=True, again=True)[-1].id == "gates"
+
+
+def test_a_walk_that_was_only_interrupted_goes_on(machine: Machine) -> None:
+    machine.dies = "first-kernel"
+    with pytest.raises(PowerCut):
+        machine.walk()
+    machine.dies = ""
+    assert machine.walk(resume=True)[-1].id == "gates"
+
+
+def test_a_stage_may_be_left_out(machine: Machine) -> None:
+    results = machine.walk(skip={"hazard-2"})
+    assert (
+        statuses(results)["hazard-2"] == "skip" and "hazard-2" not in machine.ran and len(results) == len(STAGES)
+    )
+
+
+def test_hazard_2_runs_only_its_own_probes_and_forces_only_where_a_display_is_lit() -> None:
+    stage = STAGES[NAMES.index("hazard-2")]
+    dark, lit = stage.words(BringupTarget(CARD)), stage.words(BringupTarget(CARD, lit=("DP-1",)))
+    assert "P42,P43,P44,P45,P55" in dark and "--force" not in dark and lit[-1] == "--force"
+    assert "--force" not in STAGES[NAMES.index("hazard-1")].words(BringupTarget(CARD, lit=("DP-1",)))

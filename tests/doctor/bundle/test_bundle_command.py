@@ -1,0 +1,100 @@
+"""zinc-rt bundle as a command: made here and of a simulated device, shown, compared, collected."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.doctor.bundle import command
+from zinc_rt.doctor.bundle.format import read
+from zinc_rt.probes import command as pm4_test
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("USER", "marmaduke")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_this_machine_its_hangs_and_what_is_added_go_in_and_names_do_not(folder: Path, capsys: Capture) -> None:
+    hang = folder / "zinc-rt-hangs" / "hang-20261122-1"
+    hang.mkdir(parents=True)
+    (hang / "report.txt").write_text("stuck at P20, said marmaduke\n")
+    (hang / "devcoredump.bin").write_bytes(b"\0secret")
+    (folder / "facts.json").write_text('{"version": 1, "chip": "gfx1201", "facts": {}}')
+    (folder / "my.log").write_text("marmaduke was here\n")
+    state = folder / "state" / "zinc-rt"
+    state.mkdir(parents=True)
+    (state / "pm4-test.journal").write_text('{"what": "begin", "probe": "P20/t1"}\n')
+    assert command.main(["-o", "b.tar.gz", "--add", "facts.json", "my.log"]) == 0
+    said = capsys.readouterr().out
+    assert "wrote     b.tar.gz" in said and "look through it" in said
+    bundle = read(Path("b.tar.gz"))
+    assert {"facts/facts.json", "logs/my.log", "logs/pm4-test.journal", "findings.json"} <= bundle.files.keys()
+    assert bundle.files["logs/my.log"] == b"<user-1> was here\n"
+    assert b"said <user-1>" in bundle.files["hangs/hang-20261122-1/report.txt"]
+    assert not [name for name in bundle.files if "devcoredump" in name]
+    assert any("devcoredump.bin is left out" in note for note in bundle.manifest["notes"])
+
+
+def test_pm4_tests_bundle_is_one_of_the_same_and_all_actions_take_it(folder: Path, capsys: Capture) -> None:
+    line = ["-k", "P20", "--tiers", "t1", "--device"]
+    assert pm4_test.main([*line, "sim", "--bundle", "good.tar.zst"]) == 0
+    assert pm4_test.main([*line, "sim:@6.17", "--inject", "no-eop", "--bundle", "bad"]) == 1
+    capsys.readouterr()
+    assert command.main(["show", "bad"]) == 0
+    said = capsys.readouterr().out
+    assert "SIMULATED" in said and "FAIL    P20/t1" in said and "cause: RELEASE_MEM faulted" in said
+    assert command.main(["diff", "good.tar.zst", "bad"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"kernel +7\.0\.4  →  6\.17\.13", said) and re.search(r"P20/t1 +pass  →  fail", said)
+    assert command.main(["import", "good.tar.zst", "bad", "--store", "s.sqlite"]) == 0
+    assert command.main(["import", "bad", "--store", "s.sqlite"]) == 0
+    assert "known     bad" in capsys.readouterr().out
+    assert command.main(["page", "-o", "p.html", "--store", "s.sqlite"]) == 0
+    assert "2 bundles, 2 combinations, 1 probes, 0 regressions" in capsys.readouterr().out, "the newer one passes"
+    assert "SIMULATED" in Path("p.html").read_text()
+    assert command.main(["export", "--kcidb", "--simulated", "-o", "k.json", "--store", "s.sqlite"]) == 0
+    assert len(json.loads(Path("k.json").read_text())["tests"]) == 2
+    assert command.main(["-o", "again.tar.gz", "--device", "sim", "--add", "bad"]) == 0
+    assert "hangs/P20-t1/report.txt" in read(Path("again.tar.gz")).files
+
+
+def test_one_bad_bundle_of_several_is_refused_and_the_others_are_taken(folder: Path, capsys: Capture) -> None:
+    command.main(["-o", "b.tar.gz"])
+    (folder / "bad.tar.gz").write_bytes((folder / "b.tar.gz").read_bytes()[:-30])
+    assert command.main(["import", "b.tar.gz", "bad.tar.gz"]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "refused   bad.tar.gz: not a bundle: damaged or cut short" in said and "bundles.sqlite: 1 bundles" in said
+    )
+    assert command.main(["import", "bad.tar.gz"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "x.zip"], "wanted a folder, or a file that ends in .tar.gz"),
+        (["-o", "missing/b.tar.gz"], "there is no folder"),
+        (["-o", "."], "holds other files"),
+        (["--add", "missing.json"], "there is no such file"),
+        (["--device", "gpu0"], "wanted auto, hw, sim"),
+        (["show", "missing.tar.gz"], "cannot read: No such file"),
+        (["show", "."], "not a bundle: bundle.json: No such file"),
+        (["diff", "x.txt", "x.txt"], "not a bundle"),
+        (["page", "-o", "p.html"], "there is no store yet"),
+        (["export", "--kcidb", "-o", "k.json"], "there is no store yet"),
+        (["import", "x.txt", "--store", "x.txt"], "not a store of bundles"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(folder: Path, words: list[str], said: str, capsys: Capture) -> None:
+    (folder / "x.txt").write_text("no bundle, and no store either: some text that is long enough")
+    assert command.main(words) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,277 @@
+"""A bundle is small, listed, readable as text, the same in a folder and in an archive, and safe to open."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from plants import Plants, planted
+
+from zinc_rt.cli.report import Report, Result, to_json
+from zinc_rt.doctor.bundle import archive
+from zinc_rt.doctor.bundle.bounds import MOST_BYTES
+from zinc_rt.doctor.bundle.format import MANIFEST, SCHEMA, Bundle, read, write
+from zinc_rt.doctor.bundle.make import Maker
+from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.errors import InputError, OutputError, UsageError, ZincError
+
+
+def made(**files: str) -> Bundle:
+    maker = Maker()
+    maker.add_machine(
+        MachineCapture(
+            {"proc/version": b"Linux version 6.14.0 (x)\n", "kernel.log": b"amdgpu: up\n"},
+            {"firmware.txt": "EACCES"},
+        )
+    )
+    result = Result("P20/t1", "probe", "fail", tier="t1", reason="no fence", cause="no EOP buffer")
+    maker.add("reports/pm4-test.json", to_json(Report("pm4-test", results=[result])), "report")
+    for name, text in files.items():
+        maker.add(f"logs/{name}", text, "log")
+    return maker.make()
+
+
+@pytest.mark.parametrize("name", ["bundle", "b.tar.gz", "b.tgz", "b.tar.zst"])
+def test_folders_and_archives_hold_the_same(name: str, tmp_path: Path) -> None:
+    bundle = made()
+    size_bytes = write(bundle, tmp_path / name)
+    again = read(tmp_path / name)
+    assert again.id == bundle.id and again.files == bundle.files and 0 < size_bytes < MOST_BYTES
+    assert again.capture.files["proc/version"].startswith(b"Linux version 6.14.0")
+    assert again.capture.unreadable == {"firmware.txt": "EACCES"}
+
+
+def test_it_lists_every_file_and_says_itself_what_it_is(tmp_path: Path) -> None:
+    write(made(), tmp_path / "b")
+    manifest = json.loads((tmp_path / "b" / MANIFEST).read_text())
+    assert manifest["schema"] == SCHEMA and manifest["combination"]["kernel"] == "6.14.0"
+    listed = {row["path"]: row["bytes"] for row in manifest["files"]}
+    there = {
+        p.relative_to(tmp_path / "b").as_posix(): p.stat().st_size
+        for p in (tmp_path / "b").rglob("*")
+        if p.is_file()
+    }
+    assert listed == {name: size for name, size in there.items() if name != MANIFEST}
+    text = (tmp_path / "b" / "README.txt").read_text()
+    assert "FAIL    P20/t1: no fence" in text and "cause: no EOP buffer" in text and "kernel    6.14.0" in text
+
+
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [
+        ({"kernel": "6.9.0"}, "kernel 6.9.0"),
+        ({"kernel": "6.14.0", "simulated": True}, "of a simulated device"),
+        ({"firmware": {"MES": 0x70}}, "MES firmware 0x70"),
+    ],
+)
+def test_a_report_of_another_setup_is_kept_apart(device: dict[str, Any], why: str) -> None:
+    firmware = b"MES feature version: 1, firmware version: 0x00000084\n"
+    maker = Maker()
+    maker.add_machine(MachineCapture({"proc/version": b"Linux version 6.14.0 (x)\n", "firmware.txt": firmware}))
+    passed = [Result("P20/t1", "probe", "pass", tier="t1")]
+    maker.add("reports/old.json", to_json(Report("pm4-test", device=device, results=passed)), "report")
+    same = {"kernel": "6.14.0", "firmware": {"MES": 0x84, "PFP": 7}}
+    maker.add("reports/new.json", to_json(Report("pm4-test", device=same, results=passed)), "report")
+    bundle = maker.make()
+    assert list(bundle.reports) == ["reports/new.json"] and "logs/of-another-setup-old.json" in bundle.files
+    assert bundle.manifest["notes"] == [f"old.json is of another setup ({why}): it is in logs/"]
+    assert bundle.combination.firmware == {"mes": "0x84", "pfp": "0x7"}
+
+
+def test_an_archive_names_nobody_and_is_the_same_for_the_same_files(tmp_path: Path) -> None:
+    bundle = made()
+    for name in ("a.tar.gz", "b.tar.gz"):
+        write(bundle, tmp_path / name)
+    first, second = gzip.decompress((tmp_path / "a.tar.gz").read_bytes()), (tmp_path / "a.tar.gz").read_bytes()
+    assert second[4:8] == bytes(4), "no time in gzip's header"
+    with tarfile.open(fileobj=io.BytesIO(first)) as tar:
+        assert {(m.uname, m.gname, m.uid, m.mtime) for m in tar} == {("", "", 0, 0)}
+        assert {m.name.partition("/")[0] for m in tar} == {"a"}, "unpacked, it litters nothing"
+
+
+def test_secrets_are_gone_from_what_is_written(tmp_path: Path) -> None:
+    plants = Plants(seed=5)
+    maker = Maker()
+    for name, content in planted(plants, 5).items():
+        maker.add(name, content, "log")
+    write(maker.make(), tmp_path / "b")
+    everything = b"".join(path.read_bytes() for path in (tmp_path / "b").rglob("*") if path.is_file())
+    names = " ".join(path.as_posix() for path in (tmp_path / "b").rglob("*"))
+    secrets = [each for kind in plants.said.values() for each in kind]
+    assert len(secrets) > 300
+    assert not [each for each in secrets if each.encode() in everything or each in names]
+
+
+def test_however_much_there_is_it_stays_below_its_limit_keeps_the_newest_and_says_what_was_cut(
+    tmp_path: Path,
+) -> None:
+    maker = Maker(most_bytes=450_000)
+    lines = "".join(f"[{n:9}.000000] amdgpu 0000:03:00.0: line {n}\n" for n in range(60_000))
+    maker.add_machine(MachineCapture({"kernel.log": lines.encode()}))
+    for n in range(8):
+        maker.add(f"logs/big{n}.log", lines[: 1_000_000 + n], "log")
+        maker.add(f"hangs/h{n}/ring.bin", os.urandom(1 << 17) + b"\0", "hang")
+        rows = [Result(f"P{i}/t1", "probe", "pass", reason="x" * 300) for i in range(900)]
+        maker.add(
+            f"reports/r{n}.json",
+            to_json(Report("pm4-test", results=rows, details={"log": lines[:400_000]})),
+            "report",
+        )
+    bundle = maker.make()
+    assert 200_000 < write(bundle, tmp_path / "b") < 450_000
+    log = bundle.files["machine/kernel.log"].decode()
+    assert log.endswith("line 59999\n") and "older bytes are cut]" in log.splitlines()[0]
+    cut = {row["path"]: row for row in bundle.manifest["cut"]}
+    assert cut["machine/kernel.log"]["had_bytes"] == len(lines) and "newest" in cut["machine/kernel.log"]["why"]
+    assert "cut       machine/kernel.log" in bundle.files["README.txt"].decode()
+    for name, report in bundle.reports.items():
+        assert report["results"][0]["id"] == "P0/t1", f"{name} is still a report"
+    assert read(tmp_path / "b").id == bundle.id
+
+
+def test_many_tiny_files_are_bounded_too() -> None:
+    maker = Maker(most_bytes=MOST_BYTES)
+    for n in range(2000):
+        maker.add(f"hangs/h{n}/report.txt", "word " * 5, "hang")
+    bundle = maker.make()
+    assert sum(map(len, bundle.files.values())) < MOST_BYTES and len(bundle.files) <= 1502
+    assert sum(row["why"] == "left out" for row in bundle.manifest["cut"]) >= 500
+
+
+def test_the_limit_is_2_mb_whoever_makes_it() -> None:
+    assert MOST_BYTES == Maker().most_bytes == 2_000_000
+
+
+def test_an_older_bundle_is_replaced_and_other_peoples_files_are_not_touched(tmp_path: Path) -> None:
+    write(made(old="x"), tmp_path / "b")
+    write(made(new="y"), tmp_path / "b")
+    assert not (tmp_path / "b/logs/old").exists() and (tmp_path / "b/logs/new").exists() and read(tmp_path / "b")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat").write_text("meow")
+    with pytest.raises(OutputError, match="holds other files"):
+        write(made(), tmp_path / "photos")
+    assert (tmp_path / "photos" / "cat").read_text() == "meow"
+
+
+# --- what a stranger may send ---
+
+
+def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for member, content in members:
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def plain(name: str, content: bytes = b"x") -> tuple[tarfile.TarInfo, bytes]:
+    return tarfile.TarInfo(name), content
+
+
+def link(name: str, to: str, kind: bytes) -> tuple[tarfile.TarInfo, bytes]:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, to
+    return member, b""
+
+
+HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
+    "leads out": (lambda: tar_of(plain("../../etc/passwd")), "would lie outside"),
+    "absolute": (lambda: tar_of(plain("/etc/passwd")), "would lie outside"),
+    "windows": (lambda: tar_of(plain("..\\x")), "would lie outside"),
+    "symlink": (lambda: tar_of(link("b/x", "/etc/passwd", tarfile.SYMTYPE)), "no plain file"),
+    "hard link": (lambda: tar_of(link("b/x", "/etc/passwd", tarfile.LNKTYPE)), "no plain file"),
+    "device": (lambda: tar_of(link("b/x", "", tarfile.CHRTYPE)), "no plain file"),
+    "pipe": (lambda: tar_of(link("b/x", "", tarfile.FIFOTYPE)), "no plain file"),
+    "twice": (lambda: tar_of(plain("b/x"), plain("b/x", b"y")), "there twice"),
+    "control": (lambda: tar_of(plain("b/x\x1b[2J")), "would lie outside"),
+    "crowd": (lambda: tar_of(*(plain(f"b/{n}", b"") for n in range(4001))), "more than 4000 files"),
+    "bomb": (lambda: bytes(archive.MOST_BYTES + 1), "unpacks to more than"),
+    "no manifest": (lambda: tar_of(plain("b/x")), "no bundle.json"),
+    "no tar": (lambda: b"hello" * 1000, "not a bundle"),
+    "empty": (lambda: b"", "not a bundle"),
+}
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_archive_is_refused_in_one_sentence(case: str, suffix: str, tmp_path: Path) -> None:
+    content, said = HOSTILE[case]
+    packed = gzip.compress(content(), 1) if suffix.endswith("gz") else zstandard.compress(content())
+    path = tmp_path / f"b{suffix}"
+    path.write_bytes(packed)
+    with pytest.raises(InputError, match=said) as error:
+        read(path)
+    assert str(error.value).partition("\n  next: ")[0].count("\n") == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == [path.name], "nothing was unpacked"
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
+def test_a_truncated_or_damaged_archive_is_refused_wherever_it_ends(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"b{suffix}"
+    write(made(), path)
+    whole = path.read_bytes()
+    for end in range(0, len(whole) - 9, max(1, len(whole) // 40)):
+        path.write_bytes(whole[:end])
+        with pytest.raises(InputError):
+            read(path)
+    for at in range(12, len(whole) - 9, max(1, len(whole) // 40)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        with suppress(InputError):
+            assert read(path).id == made_id(whole, tmp_path, suffix), "a change was taken for the original"
+
+
+def made_id(whole: bytes, folder: Path, suffix: str) -> str:
+    path = folder / f"whole{suffix}"
+    path.write_bytes(whole)
+    return read(path).id
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda m: m.update(schema="zinc-rt-bundle/2"), "this build reads zinc-rt-bundle/1"),
+        (lambda m: m.pop("files"), "no proper 'files'"),
+        (lambda m: m["files"].pop(), "not listed"),
+        (lambda m: m["files"].append({"path": "../x", "sha256": ""}), "would lie outside"),
+        (lambda m: m["files"].append({"path": "logs/x", "sha256": ""}), "listed and missing"),
+        (lambda m: m["files"].append(7), "lists 7"),
+        (lambda m: m["files"][0].update(sha256="0" * 64), "is not what bundle.json lists"),
+        (lambda m: m["combination"].update(chip={"a": 1}), "no proper 'chip'"),
+        (lambda m: m["combination"].update(firmware=[]), "no proper 'firmware'"),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(change: Callable[[Any], Any], said: str, tmp_path: Path) -> None:
+    bundle = made()
+    manifest = json.loads(json.dumps(bundle.manifest))
+    change(manifest)
+    path = tmp_path / "b.tar.gz"
+    archive.write(path, {MANIFEST: json.dumps(manifest).encode(), **bundle.files})
+    with pytest.raises(InputError, match=said):
+        read(path)
+
+
+def test_a_folder_with_links_shows_nobody_elses_files(tmp_path: Path) -> None:
+    write(made(x="y"), tmp_path / "b")
+    (tmp_path / "secret").write_text("y")
+    (tmp_path / "b/logs/x").unlink()
+    (tmp_path / "b/logs/x").symlink_to(tmp_path / "secret")
+    with pytest.raises(InputError, match="is a link"):
+        read(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["missing.tar.gz", "missing", "file.txt"])
+def test_what_is_no_bundle_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file.txt").write_text("x")
+    with pytest.raises((InputError, UsageError)) as error:
+        read(tmp_path / name)
+    assert isinstance(error.value, ZincError) and error.value.exit_code == 2

@@ -1,0 +1,162 @@
+"""Nothing private is left in what is sent away, and what remains can still be read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from plants import KEPT, Plants, planted
+
+from zinc_rt.doctor.bundle.redact import Redactor
+
+KINDS = ("serial", "card", "host", "user", "path", "mac", "ip", "uuid", "mail", "key", "token")
+
+
+@pytest.fixture(scope="module")
+def plants() -> Plants:
+    return Plants()
+
+
+@pytest.fixture(scope="module")
+def files(plants: Plants) -> dict[str, bytes]:
+    return planted(plants)
+
+
+@pytest.fixture(scope="module")
+def redacted(files: dict[str, bytes]) -> dict[str, bytes]:
+    made, left_out = Redactor().redact(files)
+    assert not left_out
+    return made
+
+
+def found(secret: str, files: dict[str, bytes]) -> list[str]:
+    """Files that still hold it, in any way it may be written."""
+    forms = {secret, secret.lower(), secret.upper(), secret.replace(":", "-"), secret.replace(":", "")}
+    forms |= {secret.encode("unicode_escape").decode(), secret.replace("/", "%2F")}
+    if re.fullmatch(r"[0-9a-f]{16}", secret):
+        forms.add(str(int(secret, 16)))
+    return [
+        name
+        for name, content in files.items()
+        for form in forms
+        if form.encode() in content or form in name or form.encode("utf-16-le") in content
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_every_kind_many_are_planted_and_none_is_found(
+    kind: str, plants: Plants, files: dict[str, bytes], redacted: dict[str, bytes]
+) -> None:
+    secrets = set(plants.said[kind])
+    assert len(secrets) >= 30
+    assert all(found(secret, files) for secret in sorted(secrets)[:5]), "they were there"
+    left = {secret: places for secret in secrets if (places := found(secret, redacted))}
+    assert not left, f"{len(left)} of {len(secrets)}: {dict(list(left.items())[:3])}"
+
+
+def test_what_a_reader_needs_is_still_there(redacted: dict[str, bytes]) -> None:
+    everything = b"\n".join(redacted.values())
+    assert not [text for text in KEPT if text.encode() not in everything]
+
+
+def one(text: str, name: str = "logs/x.log") -> str:
+    return Redactor().redact({name: text.encode()})[0][name].decode()
+
+
+def test_the_same_thing_has_the_same_placeholder_in_every_file_however_it_is_written() -> None:
+    made, _ = Redactor().redact(
+        {
+            "a.log": b"link/ether 3C:7C:3F:11:22:33\nHostname set to <tower7>.\nuid=1000(alice)\n",
+            "b.json": b'{"mac": "3c-7c-3f-11-22-33", "text": "on TOWER7 by Alice", "other": "9c:00:00:11:22:33"}',
+            "c.txt": b"/home/alice/x/y.gguf and /home/alice/x/y.gguf\n"
+            b"unique_id: 68a29a0d347301e7\nunique_id 7539758107676836327\n",
+        }
+    )
+    assert made["a.log"].decode().split() == [
+        "link/ether",
+        "<mac-1>",
+        "Hostname",
+        "set",
+        "to",
+        "<<host-1>>.",
+        "uid=1000(<user-1>)",
+    ]
+    assert (
+        b"<mac-1>" in made["b.json"]
+        and b"on <host-1> by <user-1>" in made["b.json"]
+        and b"<mac-2>" in made["b.json"]
+    )
+    first, second, *ids = made["c.txt"].decode().replace(" and ", "\n").splitlines()
+    assert first == second == "/home/<user-1>/<path-1>.gguf"
+    assert [line.split()[-1] for line in ids] == ["<card-1>", "<card-1>"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "amdgpu 0000:03:00.0: [drm] ring comp_1.0.0 timeout, signaled seq=5, emitted seq=6",
+        "smu fw program = 0, version = 0x00684500 (104.69.0)",
+        "VBIOS version: 113-D7070100-128, xxh 022.001.002.021.000001",
+        "firmware version: 0x00000b22, feature 35; sha256 " + "ab" * 32,
+        "user queues are off: amdgpu.user_queue=-1; host probes touch no GPU",
+        "serial console ttyS0, 8250 driver; Serial: 8250/16550 driver, 32 ports",
+        "24 tokens in 0.24 s; max_abs_diff 1e-3; seq 1:2:3; 14:11:09",
+        "see https://gitlab.freedesktop.org/drm/amd/-/issues/4321 and https://github.com/ROCm/ROCm/issues/6165",
+        "inet 127.0.0.1/8 255.255.255.0 getty@tty1.service user@1000.service std::vector::size",
+        "mesa-vulkan-drivers 25.0.7-0ubuntu0.24.04.2\nlibdrm-amdgpu1 2.4.122-1~ubuntu0.24.04.1\nlinux 6.8.0.31.31",
+        "zinc-rt-pm4-test --device sim -k P20 --tiers t2 --inject no-eop; ~/.local/state/zinc-rt/pm4-test.journal",
+        "libdrm.so.2 kernel.org amdgpu.dc=1 zinc_rt.doctor.bundle.format os.path v1.2 drm_dp_helper.c:12",
+        "node 0x7f3a2c001000 -> t1:gfx1201 at c0ffee00c0ffee00",
+    ],
+)
+def test_what_looks_like_a_secret_and_is_none_stays(text: str) -> None:
+    assert one(text) == text
+
+
+def test_of_a_command_line_drivers_parameters_stay_and_all_else_goes() -> None:
+    line = (
+        "BOOT_IMAGE=/vmlinuz-6.14 root=/dev/mapper/vg-private ro quiet amdgpu.ppfeaturemask=0xffffffff iommu=pt "
+        "pcie_aspm=off cryptdevice=/dev/sda2:vault rd.luks.key=hunter2 bareword nomodeset amdgpu.user_queue=1"
+    )
+    assert one(line, "machine/proc/cmdline") == (
+        "BOOT_IMAGE=/vmlinuz-6.14 root=<token-1> ro quiet amdgpu.ppfeaturemask=0xffffffff iommu=pt "
+        "pcie_aspm=off cryptdevice=<token-2> rd.luks.key=<token-3> <token-4> nomodeset amdgpu.user_queue=1\n"
+    )
+
+
+def test_redacting_twice_changes_nothing(redacted: dict[str, bytes]) -> None:
+    texts = {name: content for name, content in redacted.items() if b"\0" not in content}
+    assert Redactor().redact(texts)[0] == texts
+
+
+def test_a_binary_file_keeps_its_length_and_every_offset(
+    files: dict[str, bytes], redacted: dict[str, bytes]
+) -> None:
+    before, after = files["hangs/P20-t1/ring.bin"], redacted["hangs/P20-t1/ring.bin"]
+    assert len(before) == len(after) and before[:259] == after[:259] and after.endswith(b"\xff\xfe\0")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("machine/sys/class/drm/card0-DP-1/edid", b"\0\xff\xff"),
+        ("logs/messages.gz", b"\x1f\x8b\x08"),
+        ("a/.env", b"TOKEN=1"),
+        ("x/id_ed25519", b"-----"),
+    ],
+)
+def test_what_cannot_be_looked_through_stays_at_home(name: str, content: bytes) -> None:
+    made, left_out = Redactor().redact({name: content})
+    assert not made and left_out[name]
+
+
+def test_a_name_behind_an_escaped_line_end_is_a_name() -> None:
+    text = r'"uid=1000(alice)\nalice said\talice: C:\Users\tom\x" tom'
+    assert one(text) == r'"uid=1000(<user-1>)\n<user-1> said\t<user-1>: C:\Users\<user-2>\<path-1>" <user-2>'
+
+
+def test_names_known_beforehand_are_hidden_wherever_they_stand() -> None:
+    made, _ = Redactor(known={"host": ["pc"], "user": ["max"]}).redact(
+        {"x.log": b"PC is up; max_link_speed is for max, spaceport pc-3 maximal\n"}
+    )
+    assert made["x.log"] == b"<host-1> is up; max_link_speed is for <user-1>, spaceport pc-3 maximal\n"

@@ -1,0 +1,253 @@
+"""Bundles of many machines: what parts good from bad, since when, on a page and in KCIDB's format."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.cli.report import Report, Result, to_json
+from zinc_rt.doctor.bundle.combination import MachineCombination, combination
+from zinc_rt.doctor.bundle.compare import diff, natural, regressions, suspicions
+from zinc_rt.doctor.bundle.format import Bundle
+from zinc_rt.doctor.bundle.kcidb import export
+from zinc_rt.doctor.bundle.kcidb_fields import problems
+from zinc_rt.doctor.bundle.make import Maker
+from zinc_rt.doctor.bundle.page import matrix, render
+from zinc_rt.doctor.bundle.store import BundleStore, StoredMachine
+from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.doctor.finding import DoctorFinding
+from zinc_rt.errors import InputError
+
+DEVICE = "sys/class/drm/card0/device"
+
+
+def bundle(
+    kernel: str = "6.14.0",
+    mes: int = 0x84,
+    *,
+    failed: tuple[str, ...] = (),
+    simulated: bool = False,
+    card: str = "1",
+    mesa: str = "25.0.7",
+    parameter: str = "1",
+    **files: bytes,
+) -> Bundle:
+    told = {
+        "proc/version": f"Linux version {kernel} (x@y)".encode(),
+        f"{DEVICE}/vendor": b"0x1002\n",
+        f"{DEVICE}/device": b"0x7551\n",
+        f"{DEVICE}/unique_id": f"a1b2c3d4e5f6{card:>04}".encode(),
+        f"{DEVICE}/current_link_width": b"16\n",
+        "sys/module/amdgpu/parameters/user_queue": parameter.encode(),
+        "sys/class/kfd/kfd/topology/nodes/1/properties": b"simd_count 128\ngfx_target_version 120001\n",
+        "firmware.txt": f"MES feature version: 1, firmware version: {mes:#010x}\n".encode(),
+        "packages.txt": f"mesa-vulkan-drivers {mesa}\nvim 9.1\n".encode(),
+    }
+    maker = Maker(simulated=simulated)
+    findings = [DoctorFinding("old-mes", "warning", "MES is old", "", "")] if mes < 0x80 else []
+    maker.add_machine(MachineCapture({**told, **files}), findings)
+    rows = [
+        Result(
+            name,
+            "probe",
+            "fail" if name in failed else "pass",
+            tier=name[-2:],
+            reason="no fence" if name in failed else "",
+            measure={"title": "alive", "seconds": 0.5},
+        )
+        for name in ("P20/t1", "P33/t1", "P9/t1")
+    ]
+    maker.add("reports/pm4-test.json", to_json(Report("pm4-test", results=rows)), "report")
+    return maker.make()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BundleStore:
+    return BundleStore(tmp_path / "deep" / "store.sqlite")
+
+
+def machines(*bundles: Bundle) -> list[StoredMachine]:
+    with BundleStore(Path(":memory:")) as memory:
+        for each in bundles:
+            assert memory.add(each)
+        return memory.machines()
+
+
+def test_a_combination_is_read_from_the_machines_files() -> None:
+    found = bundle().combination
+    assert (found.chip, found.kernel, found.pci_id) == ("gfx1201", "6.14.0", "1002:7551")
+    assert found.firmware == {"mes": "0x84"} and found.packages == {"mesa-vulkan-drivers": "25.0.7"}
+    assert found.parameters == {"user_queue": "1"} and len(found.card) == 16
+    assert bundle(card="2").combination.card != found.card == bundle(kernel="6.15").combination.card
+    assert combination({}) == MachineCombination(), "what is absent is unknown"
+
+
+def test_importing_twice_is_once_and_everything_comes_back(store: BundleStore) -> None:
+    one = bundle(failed=("P20/t1",), mes=0x70)
+    assert store.add(one) and not store.add(one)
+    [machine] = store.machines()
+    assert machine.combination == one.combination and machine.findings == (("old-mes", "warning", "MES is old"),)
+    assert machine.probes()["P20/t1"].status == "fail" and machine.probes()["P20/t1"].seconds == 0.5
+    store.close()
+    with BundleStore(store.path, must_exist=True) as again:
+        assert again.machines() == [machine]
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello, this is no database at all, and long enough", b"SQLite format 3\0" + b"x" * 100]
+)
+def test_a_file_that_is_no_store_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="not a store of bundles"):
+        BundleStore(path)
+    assert path.read_bytes() == content
+
+
+def test_a_store_of_another_version_and_another_database_are_refused(store: BundleStore, tmp_path: Path) -> None:
+    store.close()
+    for path, statement, said in (
+        (store.path, "PRAGMA user_version = 2", "version 2, this build reads 1"),
+        (tmp_path / "other.sqlite", "CREATE TABLE t (x)", "another database"),
+    ):
+        with sqlite3.connect(path) as database:
+            database.execute(statement)
+        with pytest.raises(InputError, match=said):
+            BundleStore(path)
+    with pytest.raises(InputError, match="there is no store yet"):
+        BundleStore(tmp_path / "none.sqlite", must_exist=True)
+
+
+def test_two_machines_differ_in_what_makes_them_then_in_how_they_behave() -> None:
+    good = bundle(**{f"{DEVICE}/power_state": b"D0\n"})
+    bad = bundle("6.15.0", 0x70, failed=("P20/t1",), mesa="24.1", parameter="-1", card="7",
+                 **{f"{DEVICE}/power_state": b"D3hot\n", f"{DEVICE}/current_link_width": b"4\n"})  # fmt: skip
+    rows = {(each.kind, each.name): (each.a, each.b) for each in diff(good, bad)}
+    assert list(rows) == [
+        ("card", "kernel"),
+        ("firmware", "mes"),
+        ("parameter", "user_queue"),
+        ("package", "mesa-vulkan-drivers"),
+        ("file", f"{DEVICE}/current_link_width"),
+        ("file", f"{DEVICE}/power_state"),
+        ("finding", "old-mes"),
+        ("result", "P20/t1"),
+    ]
+    assert rows["card", "kernel"] == ("6.14.0", "6.15.0") and rows["firmware", "mes"] == ("0x84", "0x70")
+    assert rows["result", "P20/t1"] == ("pass", "fail: no fence") and rows["finding", "old-mes"] == (
+        "",
+        "MES is old",
+    )
+    assert diff(good, bundle(card="9", **{f"{DEVICE}/power_state": b"D0\n"})) == [], (
+        "another card of the same kind"
+    )
+
+
+def test_a_regression_names_the_neighbouring_versions_and_whether_nothing_else_differs() -> None:
+    found = regressions(
+        machines(
+            bundle("6.9.0", card="1"),
+            bundle("6.14.0", card="2"),
+            bundle("6.15.0", failed=("P20/t1",), card="3"),
+            bundle("6.16.0", 0x90, failed=("P20/t1",), card="4"),
+        )
+    )
+    [kernel, *others] = found
+    assert (kernel.probe, kernel.variable, kernel.good, kernel.bad) == ("P20/t1", "kernel", "6.14.0", "6.15.0")
+    assert kernel.alone and (kernel.passes, kernel.fails) == (1, 1) and kernel.chip == "gfx1201"
+    assert not others, "MES 0x84 both passes and fails: it is not to blame"
+
+
+def test_a_firmware_may_be_the_guilty_one_and_both_being_new_convicts_neither_alone() -> None:
+    one, two = bundle("6.14.0", 0x84), bundle("6.14.0", 0x110, failed=("P33/t1",))
+    assert [(each.variable, each.good, each.bad, each.alone) for each in regressions(machines(one, two))] == [
+        ("mes (firmware)", "0x84", "0x110", True)
+    ]
+    both = machines(one, bundle("6.15.0", 0x110, failed=("P33/t1",)))
+    assert {(each.variable, each.alone) for each in regressions(both)} == {
+        ("kernel", False),
+        ("mes (firmware)", False),
+    }
+
+
+def test_what_parts_good_from_bad_is_every_value_that_no_machine_of_the_other_side_has() -> None:
+    found = suspicions(
+        machines(
+            bundle(parameter="1", card="1"),
+            bundle("6.15.0", parameter="1", card="2"),
+            bundle(parameter="-1", failed=("P9/t1",), card="3"),
+            bundle("6.15.0", parameter="-1", failed=("P9/t1",), card="4"),
+        )
+    )
+    assert [(each.probe, each.variable, each.bad, each.good) for each in found] == [
+        ("P9/t1", "user_queue (parameter)", ("-1",), ("1",))
+    ]
+
+
+def test_simulated_machines_are_never_mixed_with_cards() -> None:
+    mixed = machines(bundle("6.14.0"), bundle("6.15.0", failed=("P20/t1",), simulated=True))
+    assert not regressions(mixed) and not suspicions(mixed)
+    assert len(matrix(mixed).rows) == 2
+
+
+def test_versions_are_in_the_order_of_their_numbers() -> None:
+    assert sorted(["6.14", "6.9", "6.14-rc2", "0x110", "0x84"], key=natural) == [
+        "6.9",
+        "6.14",
+        "6.14-rc2",
+        "0x84",
+        "0x110",
+    ]
+
+
+def test_the_page_shows_every_combination_probe_and_regression_and_runs_nothing() -> None:
+    seen = machines(
+        bundle("6.14.0"),
+        bundle("6.15.0<script>alert(1)</script>", failed=("P20/t1",), mes=0x70),
+        bundle("7.0", simulated=True),
+    )
+    html = render(seen)
+    assert "<script>" not in html and "&lt;script&gt;" in html
+    assert "http" not in html.partition("<body>")[2], "nothing is fetched"
+    for text in ("P20/t1", "6.14.0", "✗", "✓", "SIMULATED", "MES is old", "other things differ too"):
+        assert text in html
+    assert [row.worst("P20/t1") for row in matrix(seen).rows] == ["pass", "fail", "pass"]
+
+
+def test_kcidb_gets_checkouts_builds_and_tests_that_its_schema_takes() -> None:
+    seen = machines(bundle(failed=("P20/t1",)), bundle("6.15.0"), bundle("7.0", simulated=True))
+    report = json.loads(json.dumps(export(seen)))
+    assert report["version"] == {"major": 5, "minor": 3} and not list(problems(report))
+    assert {row["git_commit_name"] for row in report["checkouts"]} == {"6.14.0", "6.15.0"}, "none simulated"
+    tests = {row["id"].partition(":")[2].partition(":")[2]: row for row in report["tests"]}
+    failed = next(row for row in report["tests"] if row["status"] == "FAIL")
+    assert failed["path"] == "zinc_rt.pm4-test.P20.t1" and failed["log_excerpt"] == "no fence"
+    assert failed["environment"]["misc"]["firmware"] == {"mes": "0x84"} and failed["duration"] == 0.5
+    assert len(tests) == 3 and len(report["tests"]) == 6
+    assert len(export(seen, simulated=True)["tests"]) == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r.update(version={"major": 4, "minor": 0}), "version is"),
+        (lambda r: r.update(revisions=[]), "no member of a report"),
+        (lambda r: r["tests"][0].update(status="GREEN"), "is not as FAIL"),
+        (lambda r: r["tests"][0].update(build_id="zinc_rt:none"), "is not in builds"),
+        (lambda r: r["tests"][0].update(duration=None), "duration is None"),
+        (lambda r: r["tests"][0].update(path="a b"), "is not as"),
+        (lambda r: r["tests"][0].update(log_excerpt="x" * 16385), "longer than 16384"),
+        (lambda r: r["tests"][0].update(waived=True), "no member"),
+        (lambda r: r["tests"][0].update(start_time="yesterday"), "no time with its zone"),
+        (lambda r: r["builds"][0].pop("checkout_id"), "is missing"),
+        (lambda r: r["builds"][0].update(id="other:1"), "does not begin with its origin"),
+        (lambda r: r["checkouts"].append(r["checkouts"][0]), "there twice"),
+    ],
+)
+def test_what_kcidb_would_refuse_is_found(change: object, said: str) -> None:
+    report = export(machines(bundle()))
+    change(report)  # type: ignore[operator]
+    assert any(said in each for each in problems(report)), list(problems(report))

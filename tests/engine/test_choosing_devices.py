@@ -1,0 +1,153 @@
+"""Which tier runs, on which device: what was asked for, and what cannot be, in a sentence."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.amd import t1, t2
+from zinc_rt.backends.cpu import native
+from zinc_rt.backends.spec import Host
+from zinc_rt.cli.options import check_taken
+from zinc_rt.engine import devices
+from zinc_rt.engine.devices import ORACLE, choose_tier, probe_tiers
+from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.kernels.sets import SETS
+from zinc_rt.kmd.discover import Gpu, TierAnswer, find_gpus
+from zinc_rt.kmd.topology import TopologyNode, read_topology
+from zinc_rt.sim.in_process import SimDriver
+
+CARD = TopologyNode(1, 7, "", {"gfx_target_version": 120001, "drm_render_minor": 128})
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
+
+
+@pytest.fixture
+def locked_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card that is there, and may not be opened."""
+
+    def refuses(driver: object, gpu: Gpu) -> TierAnswer:
+        return TierAnswer(False, "open /dev/kfd: EACCES", "add yourself to the group render")
+
+    monkeypatch.setattr(devices, "amd_gpus", lambda: (Gpu("/dev/dri/renderD128", node=CARD),))
+    for module, check in ((t1, "check_kfd"), (t2, "check_user_queues")):
+        monkeypatch.setattr(module, check, refuses)
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2", "t1:gfx1201"])
+def test_validate_simulates_only_where_there_is_no_gpu_at_all(no_gpu: None, tier: str) -> None:
+    assert choose_tier(tier, simulate=True).simulated
+    with pytest.raises(UnsupportedError, match="no AMD GPU here"):
+        choose_tier(tier)
+    with pytest.raises(UnsupportedError, match="--device sim"):
+        choose_tier(tier, "hw", simulate=True)
+
+
+@pytest.mark.parametrize("device", ["auto", "hw"])
+@pytest.mark.parametrize("simulate", [False, True])
+def test_a_gpu_that_cannot_be_used_is_an_error_with_cause_and_advice(
+    locked_gpu: None, device: str, simulate: bool
+) -> None:
+    with pytest.raises(UnsupportedError, match="EACCES") as error:
+        choose_tier("t1", device, simulate=simulate)
+    said = str(error.value)
+    assert "renderD128 gfx1201" in said and "group render" in said and "--device sim" in said
+    assert choose_tier("t1", "sim", simulate=simulate).simulated
+
+
+@pytest.mark.parametrize("device", ["auto", "hw", "cpu"])
+def test_auto_never_simulates_and_says_what_it_passed_over(locked_gpu: None, device: str) -> None:
+    choice = choose_tier("auto", device)
+    assert choice.tier == "t_cpu_native" and not choice.simulated
+    assert ("EACCES" in choice.why) is (device != "cpu") and "not t2: " in choice.why
+
+
+def test_without_a_compiler_auto_takes_the_oracle_and_says_why(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: Any, **__: Any) -> None:
+        raise UnsupportedError(
+            "no C compiler: the package ziglang is missing", next="pip install 'zinc-rt[native]'"
+        )
+
+    monkeypatch.setattr(native, "library", none)
+    choice = choose_tier("auto")
+    assert (
+        choice.tier == "t_cpu" and "not t_cpu_native: no C compiler: the package ziglang is missing" in choice.why
+    )
+    with pytest.raises(UnsupportedError, match=r"no C compiler[^\n]*\n  next: pip install 'zinc-rt\[native\]'"):
+        choose_tier("t_cpu_native")
+
+
+def test_auto_passes_over_a_tier_that_lacks_the_ordering(no_gpu: None) -> None:
+    assert choose_tier("auto", ordering="canonical-1-q8").tier == "t_cpu_native"
+    choice = choose_tier("auto", ordering="float32-dequant")
+    assert choice.tier == "t_cpu" and "not t_cpu_native: no float32-dequant" in choice.why
+    assert choose_tier("auto", "sim", ordering="canonical-1-q8").tier == "t2"
+    assert choose_tier("auto", "sim", ordering="float32-dequant").tier == "t_cpu"
+
+
+def test_a_named_device_of_auto_may_be_a_simulated_one(no_gpu: None) -> None:
+    choice = choose_tier("auto", "sim", sanitizer="full")
+    assert (choice.tier, choice.simulated, choice.options) == ("t2", True, {"sanitizer": "full"})
+
+
+def test_every_tier_has_an_answer(no_gpu: None) -> None:
+    answers = {row.tier: found for row, found in probe_tiers()}
+    assert list(answers) == ["t2", "t1", "t_cpu_native", "t_cpu", "vulkan", "t_cuda", "t_metal", "t_intel"]
+    usable = {tier for tier, found in answers.items() if found.usable}
+    assert usable - {"vulkan"} == {"t_cpu_native", "t_cpu"}, "vulkan where a driver is installed"
+    assert all(found.why for found in answers.values())
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_a_probe_asks_the_device_it_is_given(tier: str) -> None:
+    driver = SimDriver()
+    found = registry.spec(tier).probe(Host(1, driver, find_gpus(driver).gpus))
+    assert found.usable and [each.usable for each in found.devices] == [True] and found.gpu is not None
+    driver.close_all()
+
+
+def test_a_card_says_how_fast_its_memory_is_where_that_is_known() -> None:
+    driver = SimDriver()
+    [node] = read_topology(driver).gpus
+    assert node.memory_bytes_per_second == pytest.approx(644e9, rel=1e-3)
+    driver.close_all()
+    assert TopologyNode(1, 7, "", {"gfx_target_version": 90010}, {}, (4096, 1600)).memory_bytes_per_second == 0
+    assert CARD.memory_bytes_per_second == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"threads": 4}, "tier t1 takes no --threads"),
+        ({"sanitizer": "full"}, "--sanitizer is for a simulated device, and t1 runs on none"),
+        ({"facts": "f.json"}, "--facts is for a simulated device, and t1 runs on none"),
+    ],
+)
+def test_an_option_that_nothing_takes_is_an_error(given: dict[str, Any], sentence: str) -> None:
+    asked = argparse.Namespace(**{"threads": None, "sanitizer": None, "facts": None, **given})
+    card = devices.Choice(registry.spec("t1"), "", gpu=Gpu("/dev/dri/renderD128", node=CARD))
+    with pytest.raises(UsageError, match=sentence):
+        check_taken([card], asked)
+    simulated = devices.Choice(registry.spec("t1"), "", True)
+    check_taken([card, ORACLE] if "threads" in given else [card, simulated], asked)
+
+
+def test_the_rows_name_kernel_sets_that_there_are() -> None:
+    for row in registry.built():
+        if row.simulable:
+            assert set(row.kernel_sets) <= set(SETS)
+
+
+@pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native"])
+def test_a_tier_of_the_cpu_takes_no_gpu(tier: str) -> None:
+    with pytest.raises(UsageError, match=f"--device sim runs t2, t1, not {tier}"):
+        choose_tier(tier, "sim")
+    assert not choose_tier(tier, "sim", simulate=True).simulated  # beside others, the device is for those

@@ -1,0 +1,94 @@
+"""A context that cannot fit is refused in a sentence, before anything of its length is made."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from zinc_rt.cli.main import main
+from zinc_rt.engine.context_memory import TABLE_COPIES, check_context_memory
+from zinc_rt.engine.resident import capacity_of
+from zinc_rt.errors import UsageError
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.mem.plan import plan_memory
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.registry import build_model
+
+MODEL = FOLDER / "qwen3-q.gguf"
+GIB = 1 << 30
+LONG = 8192  # tokens
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = None) -> None:
+    memory = SimpleNamespace(total=total, available=total if free is None else free)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+
+
+@pytest.mark.parametrize("ctx", [100_000_000, 2_000_000_000])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "--tokens", "5,6", "--tier", "t_cpu"],
+        ["run", "--tokens", "5,6", "--tier", "t1", "--device", "sim"],
+        ["inspect"],
+        ["perf", "predict"],
+    ],
+    ids=" ".join,
+)
+def test_a_context_of_any_length_ends_in_one_sentence(
+    command: list[str], ctx: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine(monkeypatch, 16 * GIB)
+    assert main([*command, "--model", str(MODEL), "--ctx", str(ctx)]) == 2
+    said = capsys.readouterr().err
+    sentence = rf"--ctx {ctx} needs some [\d,.]+ GiB of memory for this model, this machine has 16.0 GiB"
+    assert len(re.findall(sentence, said)) == 1
+    assert "next: give a smaller --ctx: some " in said and "Traceback" not in said
+
+
+def bytes_of(ctx: int) -> tuple[int, int]:
+    """Of tables of angles, and of caches with their page table."""
+    model = build_model(read_gguf(MODEL), SequenceLimits(ctx=ctx), "decode")
+    plan = plan_memory(model.graph, capacity=capacity_of((1, 1, 1)))
+    kept = [each for name, each in plan.allocations.items() if name.startswith(("state/", "table/"))]
+    return sum(array.nbytes for array in model.constants.values()), sum(each.size_bytes for each in kept)
+
+
+def test_the_estimate_is_that_of_the_memory_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    gguf, limits = read_gguf(MODEL), SequenceLimits(ctx=LONG)
+    tables, caches = bytes_of(LONG)
+    need = TABLE_COPIES * tables + caches
+    machine(monkeypatch, 1.01 * need)
+    check_context_memory(gguf, limits, state=True)
+    machine(monkeypatch, 0.99 * need)
+    with pytest.raises(UsageError, match=rf"some {8100:,} tokens fit"):
+        check_context_memory(gguf, limits, state=True)
+    check_context_memory(gguf, limits, state=False)  # the caches lie on a card
+
+
+def test_tables_need_memory_that_is_free_and_caches_only_what_they_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    gguf, limits = read_gguf(MODEL), SequenceLimits(ctx=LONG)
+    tables, _ = bytes_of(LONG)
+    machine(monkeypatch, GIB, free=1.01 * TABLE_COPIES * tables)
+    check_context_memory(gguf, limits, state=True)
+    machine(monkeypatch, GIB, free=0.99 * TABLE_COPIES * tables)
+    with pytest.raises(UsageError, match=r"needs some .* of it free"):
+        check_context_memory(gguf, limits, state=True)
+
+
+def test_slots_count_and_a_model_without_caches_or_angles_has_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tables, caches = bytes_of(LONG)
+    machine(monkeypatch, 1.01 * (TABLE_COPIES * tables + caches))
+    with pytest.raises(UsageError, match="--ctx 8192"):
+        check_context_memory(read_gguf(MODEL), SequenceLimits(ctx=LONG, slots=2), state=True)
+    write_tiny(tmp_path / "mamba.gguf", "mamba")
+    machine(monkeypatch, 1)
+    check_context_memory(read_gguf(tmp_path / "mamba.gguf"), SequenceLimits(ctx=2_000_000_000), state=True)

@@ -1,0 +1,307 @@
+"""What the engine refuses, and how it says so: one sentence naming the thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.engine import Engine, ctx_warning
+from zinc_rt.errors import InputError, UnsupportedError, UsageError, ZincError
+from zinc_rt.golden.tiny_models.quantize import ggml_type, quantize
+from zinc_rt.golden.tiny_models.writer import tiny, write_tiny
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+
+VOCAB = 512
+
+
+@pytest.fixture(scope="session")
+def qwen35(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
+    path = tmp_path_factory.mktemp("engine") / "qwen35.gguf"
+    write_tiny(path, "qwen35", hidden=32)
+    return read_gguf(path)
+
+
+@pytest.fixture
+def engine(qwen35: GGUFFile) -> Iterator[Engine]:
+    with Engine(qwen35, CpuBackend("canonical-1"), ctx=40, slots=2) as one:
+        yield one
+
+
+# --- requests --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", [-1, VOCAB, 2**31])
+def test_a_token_outside_the_vocabulary_is_named(engine: Engine, token: int) -> None:
+    with pytest.raises(UsageError, match=rf"token id {token} is outside the vocabulary of 512"):
+        engine.forward([1, token, 2])
+    assert engine.forward([1, 2]).shape == (2, VOCAB), "and the engine goes on"
+
+
+def test_a_sequence_may_fill_its_context_and_no_more(engine: Engine) -> None:
+    sequence = engine.open()
+    engine.extend(sequence, [1] * 39, rows="last")
+    with pytest.raises(UsageError, match=r"39 \+ 2 tokens do not fit the context of 40"):
+        engine.extend(sequence, [2, 3])
+    assert engine.extend(sequence, [2]).shape == (1, VOCAB), "a refusal moves nothing"
+    with pytest.raises(UsageError, match=r"40 \+ 1 tokens do not fit the context of 40"):
+        engine.extend(sequence, [3])
+    with pytest.raises(UsageError, match=r"0 \+ 41 tokens"):
+        engine.forward([1] * 41)
+
+
+@pytest.mark.parametrize("ctx", [0, -5])
+def test_a_context_of_no_tokens_is_refused(qwen35: GGUFFile, ctx: int) -> None:
+    with pytest.raises(UsageError, match=rf"--ctx {ctx}: this model's context is 1 to 256 tokens"):
+        Engine(qwen35, CpuBackend("canonical-1"), ctx=ctx)
+
+
+def test_a_context_beyond_the_training_is_allowed_and_warned_of(qwen35: GGUFFile) -> None:
+    with Engine(qwen35, CpuBackend("canonical-1"), ctx=300) as engine:
+        assert np.isfinite(engine.forward([1] * 300, rows="last")).all()
+    assert "--ctx 300 is beyond the 256 tokens" in ctx_warning(qwen35, 300)
+    assert ctx_warning(qwen35, 256) == ctx_warning(qwen35, None) == ""
+
+
+def test_a_step_takes_no_more_tokens_than_the_largest_variant(tmp_path: Path) -> None:
+    write_tiny(tmp_path / "m.gguf", "llama", hidden=32, layers=1, context=1200)
+    with Engine(read_gguf(tmp_path / "m.gguf"), CpuBackend("canonical-1"), ctx=1200) as engine:
+        sequence = engine.open()
+        with pytest.raises(UsageError, match="a step takes 1 to 512 tokens, not 513"):
+            engine.step([(sequence, [1] * 513)], [0])
+        assert sequence.position == 0
+        parts = engine.extend(sequence, [1] * 513, rows="last")
+        assert parts.shape == (1, VOCAB), "extend takes it in parts"
+
+
+def test_nothing_to_run_is_refused(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="no tokens"):
+        engine.forward([])
+    with pytest.raises(UsageError, match="1 to 512 tokens, not 0"):
+        engine.step([(engine.open(), [])], [])
+
+
+def test_slots_run_out_and_come_back(engine: Engine) -> None:
+    first, _ = engine.open(), engine.open()
+    with pytest.raises(UsageError, match="all 2 slots are taken"):
+        engine.open()
+    engine.release(first)
+    assert engine.open().slot == first.slot
+
+
+def test_a_refused_request_gives_its_slot_back(engine: Engine) -> None:
+    for _ in range(3):
+        with pytest.raises(UsageError):
+            engine.forward([VOCAB])
+    assert {engine.open().slot, engine.open().slot} == {0, 1}
+
+
+def test_a_released_sequence_is_not_run_again(engine: Engine) -> None:
+    sequence = engine.open()
+    engine.extend(sequence, [1, 2])
+    engine.release(sequence)
+    newcomer = engine.open()
+    for use in (lambda: engine.extend(sequence, [3]), lambda: engine.release(sequence)):
+        with pytest.raises(UsageError, match="slot 0 may be another's"):
+            use()
+    assert engine.extend(newcomer, [1]).shape == (1, VOCAB)
+
+
+def test_a_sequence_is_in_a_step_once(engine: Engine) -> None:
+    sequence = engine.open()
+    with pytest.raises(UsageError, match="named twice"):
+        engine.step([(sequence, [1]), (sequence, [2])], [0])
+
+
+def test_a_sequence_without_tokens_is_as_good_as_absent(engine: Engine) -> None:
+    busy, idle = engine.open(), engine.open()
+    got = engine.step([(idle, []), (busy, [7])], [0])
+    assert got.tobytes() == engine.step([(idle, [7])], [0]).tobytes()
+    assert (busy.position, idle.position) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"), [([2], "row 2"), ([-1], "row -1"), ([0] * 3, "3 rows of logits"), ([0] * 40, "40 rows")]
+)
+def test_logits_are_of_rows_the_step_has(engine: Engine, rows: list[int], message: str) -> None:
+    with pytest.raises(UsageError, match=rf"{message}.* asked for, the step has 2 tokens"):
+        engine.step([(engine.open(), [1, 2])], rows)
+
+
+@pytest.mark.parametrize("shape", [(2, 31), (1, 32), (3, 32), (64,)])
+def test_a_value_put_in_has_the_shape_of_the_one_it_replaces(engine: Engine, shape: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match=r"inject for l_out-0 has shape .*, wanted \(2, 32\)"):
+        engine.step([(engine.open(), [1, 2])], [0], inject={"l_out-0": np.zeros(shape, np.float32)})
+
+
+def test_a_label_nobody_has_is_refused_with_its_kin(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="no node is labelled 'l_out-9'"):
+        engine.forward([1], inject={"l_out-9": np.zeros((1, 32), np.float32)})
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+Change = Callable[[dict[str, object], dict[str, np.ndarray]], None]
+
+
+def write_changed(
+    path: Path, change: Change, architecture: str = "llama", *, named: str = "", **dtypes: str
+) -> None:
+    """A tiny model after `change(metadata, tensors)`; `dtypes` are by tensor name, with _ for the dots."""
+    content = tiny(architecture, hidden=64, layers=2)
+    metadata, tensors = dict(content.metadata), dict(content.tensors)
+    change(metadata, tensors)
+    name = named or content.architecture
+    writer = gguf.GGUFWriter(None, name)
+    for key, value in metadata.items():
+        full = f"{content.architecture}.{key}"
+        if isinstance(value, bool):
+            writer.add_bool(full, value)
+        elif isinstance(value, int):
+            writer.add_uint32(full, value)
+        elif isinstance(value, float):
+            writer.add_float32(full, value)
+        elif isinstance(value, str):
+            writer.add_string(full, value)
+        else:
+            writer.add_array(full, value)  # type: ignore[arg-type]
+    for tensor, values in tensors.items():
+        dtype = dtypes.get(tensor.replace(".", "_"))
+        data = values if dtype is None else quantize(values, dtype)
+        writer.add_tensor(tensor, data, raw_dtype=None if dtype is None else ggml_type(dtype))
+    writer.write_header_to_file(path)
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def run(path: Path) -> np.ndarray:
+    with Engine(read_gguf(path), CpuBackend("canonical-1"), ctx=32) as engine:
+        return engine.forward([1, 2, 3])
+
+
+def keep(metadata: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
+    """No change."""
+
+
+def without(name: str) -> Change:
+    def change(metadata: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
+        (metadata if name in metadata else tensors).pop(name)  # type: ignore[attr-defined]
+
+    return change
+
+
+def with_key(name: str, value: object) -> Change:
+    return lambda metadata, tensors: metadata.update({name: value})
+
+
+def with_tensor(name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Change:
+    return lambda metadata, tensors: tensors.update({name: edit(tensors[name])})
+
+
+def test_the_file_the_broken_ones_are_made_from_runs(tmp_path: Path) -> None:
+    write_changed(tmp_path / "m.gguf", keep)
+    logits = run(tmp_path / "m.gguf")
+    assert logits.shape == (3, VOCAB)
+    assert np.abs(logits).max() > 0.1
+
+
+def test_an_architecture_without_a_row_is_named(tmp_path: Path) -> None:
+    write_changed(tmp_path / "m.gguf", keep, named="gpt-oss")
+    with pytest.raises(UnsupportedError, match=r"m\.gguf: architecture 'gpt-oss' is not built(.|\n)*qwen3next"):
+        run(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "token_embd.weight",
+        "output_norm.weight",
+        "blk.0.attn_norm.weight",
+        "blk.1.attn_q.weight",
+        "blk.1.ffn_up.weight",
+    ],
+)
+def test_a_missing_tensor_is_named(tmp_path: Path, name: str) -> None:
+    write_changed(tmp_path / "m.gguf", without(name))
+    with pytest.raises(InputError, match=rf"m\.gguf: tensor {name} is missing"):
+        run(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("blk.1.attn_k.weight", lambda w: w[:-1]),
+        ("blk.0.ffn_down.weight", lambda w: w.T.copy()),
+        ("blk.0.ffn_norm.weight", lambda w: w[:32]),
+        ("output_norm.weight", lambda w: np.concatenate([w, w])),
+    ],
+)
+def test_a_tensor_of_another_shape_is_named_with_both(
+    tmp_path: Path, name: str, edit: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    write_changed(tmp_path / "m.gguf", with_tensor(name, edit))
+    with pytest.raises(InputError, match=rf"m\.gguf: {name} has shape \(.*\), the metadata asks for \(.*\)"):
+        run(tmp_path / "m.gguf")
+
+
+def test_a_type_nothing_dequantises_is_named_with_the_tensor(tmp_path: Path) -> None:
+    write_changed(tmp_path / "m.gguf", with_tensor("blk.1.ffn_up.weight", lambda w: w.astype(np.float64)))
+    with pytest.raises(UnsupportedError, match=r"m\.gguf: blk\.1\.ffn_up\.weight is f64(.|\n)*q4_k"):
+        run(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("dtype", ["q8_0", "f16", "bf16", "q4_0"])
+def test_any_projection_may_have_a_type_of_its_own(tmp_path: Path, dtype: str) -> None:
+    write_changed(tmp_path / "plain.gguf", keep)
+    write_changed(tmp_path / "m.gguf", keep, blk_1_ffn_up_weight=dtype)
+    away = np.abs(run(tmp_path / "m.gguf") - run(tmp_path / "plain.gguf")).max()
+    assert 0 < away < 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without("embedding_length"), r"llama\.embedding_length is missing"),
+        (without("block_count"), r"llama\.block_count is missing"),
+        (without("attention.head_count"), r"llama\.attention\.head_count is missing"),
+        (without("attention.layer_norm_rms_epsilon"), r"layer_norm_rms_epsilon is missing"),
+        (with_key("attention.head_count", 0), r"llama\.attention\.head_count is 0, wanted a positive integer"),
+        (with_key("block_count", "two"), r"llama\.block_count is 'two', wanted integer"),
+        (with_key("block_count", 3), r"tensor blk\.2\.attn_norm\.weight is missing"),
+        (
+            with_key("attention.layer_norm_rms_epsilon", float("nan")),
+            r"layer_norm_rms_epsilon is nan, wanted real",
+        ),
+    ],
+)
+def test_metadata_that_says_too_little_or_nonsense_is_named(tmp_path: Path, change: Change, message: str) -> None:
+    write_changed(tmp_path / "m.gguf", change)
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_key("attention.head_count", 3),
+        with_key("attention.head_count_kv", 3),
+        with_key("embedding_length", 2**31),
+        with_key("block_count", 2**31),
+        with_key("rope.dimension_count", 2**20),
+        with_key("rope.dimension_count", 7),
+        with_key("rope.freq_base", 0.0),
+        with_key("rope.freq_base", -1e4),
+        with_key("rope.scaling.original_context_length", 0),
+        with_key("attention.key_length", 9),
+        with_key("expert_count", 4),
+    ],
+)
+def test_metadata_that_contradicts_the_tensors_is_a_zinc_error(tmp_path: Path, change: Change) -> None:
+    write_changed(tmp_path / "m.gguf", change)
+    with pytest.raises(ZincError):
+        run(tmp_path / "m.gguf")

@@ -1,0 +1,104 @@
+"""Pages behind a window are given back while their sequence lives, and what becomes of them changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine, Sequence
+from zinc_rt.engine.runner import StepBlock
+from zinc_rt.exec import copy
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.paged_kv import UNSET
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+
+RUNS = [("gemma4", "t_cpu"), ("gemma4", "t_cpu_native"), ("gemma4", "t1"), ("gemma4", "t2"), ("gemma3", "t_cpu")]
+TOKENS = [(7 * place + place * place) % 101 for place in range(80)]
+PIECES = (25, 1, 1, 20, 1, 16, 7, 9)  # of TOKENS
+Model = Callable[[str], GGUFFile]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """model(architecture): a tiny one, whose window is half a page."""
+
+    def made(architecture: str) -> GGUFFile:
+        path = tmp_path_factory.mktemp("windows") / f"{architecture}.gguf"
+        write_tiny(path, architecture)
+        return read_gguf(path)
+
+    return made
+
+
+def open_engine(gguf: GGUFFile, tier: str) -> Engine:
+    simulated = {"device": "sim", "sanitizer": "full"} if tier in ("t1", "t2") else {}
+    limits = SequenceLimits(ctx=96, slots=2, step_tokens=25)
+    return Engine(gguf, open_backend(choose_tier(tier, **simulated), "canonical-1"), limits=limits)
+
+
+def poison_free_pages(engine: Engine, block: StepBlock) -> int:
+    """NaN in every row of every page that no sequence holds. Gives how many pages that were."""
+    variant, backend, stream = block.variant, engine.backend, engine.runner.stream
+    poisoned = 0
+    for node in variant.graph.nodes:
+        if not node.op.name.startswith("KV_WRITE"):
+            continue
+        kv = engine._kv[int(node.inputs[4] != "state.page_table")]
+        free = [page for page in range(kv.pages) if not kv.users(page)]
+        poisoned += len(free)
+        for name in node.outputs:
+            place = variant.program.plan.placements[name]
+            size_bytes = place.size_bytes // kv.pages
+            nan = backend.alloc(size_bytes, BufferHeap.BAR, "nan")
+            backend.write(nan, 0, memoryview(np.full(size_bytes // 4, np.nan, np.float32)).cast("B"))
+            for page in free:
+                target = variant.buffers[place.allocation]
+                copy(backend, nan, 0, target, place.offset_bytes + page * size_bytes, size_bytes, stream)
+            assert stream.last is not None
+            stream.last.wait(60)
+            backend.free(nan)
+    return poisoned
+
+
+@pytest.mark.parametrize(("architecture", "tier"), RUNS)
+def test_freed_pages_full_of_nan_change_nothing(architecture: str, tier: str, model: Model) -> None:
+    gguf = model(architecture)
+    with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=96) as engine:
+        want = engine.forward(TOKENS)
+    with open_engine(gguf, tier) as engine:
+        other, one = engine.open(), engine.open()
+        engine.extend(other, TOKENS[:40])
+        engine.release(other)
+        got: list[np.ndarray] = []
+        for count in PIECES:
+            block = engine.runner.block("prefill", tokens=1, sequences=1, rows=1)
+            assert poison_free_pages(engine, block)
+            got.append(engine.extend(one, TOKENS[one.position : one.position + count]))
+        assert np.concatenate(got).tobytes() == want.tobytes()
+        if engine.backend.instrument is not None:
+            assert engine.backend.instrument.findings() == []
+
+
+def held(engine: Engine, sequence: Sequence, group: int) -> list[int]:
+    return [place for place, page in enumerate(engine.pages(sequence, group)) if page != UNSET]
+
+
+def test_a_window_holds_the_pages_that_it_sees_and_no_others(model: Model) -> None:
+    with open_engine(model("gemma4"), "t_cpu") as engine:
+        assert [spec.window for spec in engine.page_groups] == [0, 8]
+        assert [kv.pages for kv in engine._kv] == [2 * 6, 2 * 4]
+        sequence = engine.open()
+        for token in TOKENS:
+            engine.extend(sequence, [token])
+            # the next token sees its own position and the seven before it
+            first = max(0, sequence.position - 7) // 16
+            assert held(engine, sequence, 0) == list(range(-(-sequence.position // 16)))
+            assert held(engine, sequence, 1) == list(range(first, -(-sequence.position // 16)))
+        engine.release(sequence)
+        assert all(kv.free_pages == kv.pages for kv in engine._kv)

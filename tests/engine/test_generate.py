@@ -1,0 +1,54 @@
+"""Drawing tokens and knowing when to stop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from zinc_rt.engine.generate import draw
+from zinc_rt.errors import CheckFailed
+from zinc_rt.sched.sampling import Sampling
+
+
+def draws(sampling: Sampling, logits: np.ndarray, count: int = 2000) -> np.ndarray:
+    found = [draw(sampling, logits, position=position) for position in range(count)]
+    return np.bincount(found, minlength=len(logits)) / count
+
+
+def test_greedy_takes_the_first_of_equal_maxima() -> None:
+    assert draw(Sampling(), np.array([0, 3, 3, 1], np.float32), position=9) == 1
+
+
+def test_draws_follow_the_softmax() -> None:
+    logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    np.testing.assert_allclose(draws(Sampling(temperature=1.0), logits), [0.5, 0.3, 0.15, 0.05], atol=0.04)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "kept"),
+    [
+        (Sampling(temperature=1.0, top_k=2), {0, 1}),
+        (Sampling(temperature=1.0, top_p=0.7), {0, 1}),
+        (Sampling(temperature=1.0, min_p=0.2), {0, 1, 2}),
+    ],
+)
+def test_a_filter_leaves_the_likeliest(sampling: Sampling, kept: set[int]) -> None:
+    logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    assert set(np.flatnonzero(draws(sampling, logits, 400)).tolist()) == kept
+
+
+def test_both_halves_of_the_seed_the_choice_and_the_position_matter() -> None:
+    logits = np.zeros(1000, np.float32)
+
+    def drawn(seed: int, choice: int = 0, position: int = 5) -> int:
+        return draw(Sampling(temperature=1.0, seed=seed), logits, choice=choice, position=position)
+
+    base = drawn(1)
+    assert base == drawn(1)
+    others = [drawn(2), drawn(1 + (1 << 32)), drawn((1 << 64) - 1), drawn(1, choice=1), drawn(1, position=6)]
+    assert base not in others and len(set(others)) == len(others)
+
+
+def test_a_logit_that_is_no_number_stops_with_its_index() -> None:
+    with pytest.raises(CheckFailed, match="position 4: logit 1 is not a number"):
+        draw(Sampling(), np.array([0, np.nan, 1], np.float32), position=4)

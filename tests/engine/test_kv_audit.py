@@ -1,0 +1,60 @@
+"""What the device has of slots and pages is read back, and what is not as the host has it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.sample_graph import RECORD_TABLE
+from zinc_rt.sched.sampling import Sampling
+from zinc_rt.validate.isolation.mix import MixedRequest
+from zinc_rt.validate.isolation.server import MixServer
+
+
+@pytest.fixture
+def server() -> Iterator[MixServer]:
+    """Three requests that draw, in the middle of their answers."""
+    limits = SequenceLimits(128, 4, step_tokens=40)
+    with Engine(read_gguf(FOLDER / "gemma4-q.gguf"), CpuBackend("canonical-1"), limits=limits) as engine:
+        made = MixServer(engine, {}, name="gemma4-q")
+        for number in range(1, 4):
+            prompt = tuple(range(number, number + 17))
+            sampling = Sampling(max_tokens=20, temperature=1.0, seed=number, ignore_eos=True)
+            made.submit(MixedRequest(number, number - 1, prompt, sampling, 0))
+        for _ in range(4):
+            made.step()
+        assert made.audit() == []
+        yield made
+
+
+def test_a_record_that_is_another(server: MixServer) -> None:
+    request = next(server.scheduler.running())
+    server.scheduler.records[request.slot]["epoch"] += 1
+    (found,) = server.audit()
+    assert found.startswith(f"slot {request.slot}, request {request.number}: the device's record has epoch ")
+
+
+def test_a_bit_that_flipped_on_the_device(server: MixServer) -> None:
+    variant, _ = next(iter(server.model._sampler._variants.values()))
+    slot = next(server.scheduler.running()).slot
+    variant.write(RECORD_TABLE, np.array([1 << 20], np.int32), offset_bytes=256 * slot + 84)
+    assert server.audit()[0].startswith(f"slot {slot}: the check word of the device's record is wrong")
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_a_page_table_that_is_stale(server: MixServer, group: int) -> None:
+    request = next(server.scheduler.running())
+    assert request.holding is not None
+    table = request.holding.tables[group]
+    table[-1] += 1
+    (found,) = server.audit()
+    name = server.scheduler.cache.groups[group].name
+    told = f"the device has page {table[-1] - 1} at place {len(table) - 1}, the host page {table[-1]}"
+    assert found == f"slot {request.slot}, request {request.number}, group {name}: {told}"

@@ -1,0 +1,378 @@
+"""The model as a Python object: answers that do not depend on who else asks, and a sentence for a mistake."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zinc_rt import LLM, Sampling
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.generate import draw
+from zinc_rt.engine.runner import Runner
+from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError, ZincError
+from zinc_rt.exec import DeadlineMissed
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.usage.database import open_to_read
+from zinc_rt.sched.usage.query import find_usage
+
+PROMPTS = [[5, 6, 7], [8, 9], [1] * 40, [5, 6, 7, 8]]
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM("qwen3-q", tier="t_cpu", slots=3, threads=1) as opened:
+        yield opened
+
+
+def alone(model: str | Path, prompt: list[int], sampling: Sampling, *, choice: int = 0) -> tuple[int, ...]:
+    """The plain way: a sequence of its own, a token at a time, drawn on the host."""
+    path = model if isinstance(model, Path) else FOLDER / f"{model}.gguf"
+    with Engine(read_gguf(path), CpuBackend("canonical-1", threads=1)) as engine:
+        sequence, made, fed = engine.open(), list[int](), list(prompt)
+        while len(made) < sampling.max_tokens:
+            logits = engine.extend(sequence, fed, rows="last")[0]
+            fed = [draw(sampling, logits, choice=choice, position=sequence.position)]
+            made += fed
+    return tuple(made)
+
+
+def drained(llm: LLM) -> bool:
+    return not llm.scheduler.check() and not llm.scheduler.live and not any(llm.scheduler.bound)
+
+
+# --- answers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_many_prompts_on_few_slots_are_answered_as_if_alone(llm: LLM, temperature: float) -> None:
+    sampling = Sampling(max_tokens=9, temperature=temperature, seed=11, ignore_eos=True)
+    answers = llm.generate(PROMPTS, sampling)
+    assert [answer.token_ids for answer in answers] == [alone("qwen3-q", prompt, sampling) for prompt in PROMPTS]
+    assert {(answer.finish_reason, answer.seed, answer.index) for answer in answers} == {("length", 11, 0)}
+    assert drained(llm)
+
+
+@pytest.mark.parametrize("architecture", ["mamba", "deepseek2", "llama"])
+def test_architectures_without_a_cache_or_with_latents_are_answered_too(architecture: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, architecture, hidden=32)
+    sampling = Sampling(max_tokens=5, temperature=0.9, seed=2, n=2, ignore_eos=True)
+    prompts = [[5, 6, 7], [1] * 21]
+    with LLM(path, tier="t_cpu", slots=2, threads=1) as llm:
+        answers = llm.generate(prompts, sampling)
+        assert drained(llm)
+    for answer, prompt in zip(answers, [prompts[0]] * 2 + [prompts[1]] * 2, strict=True):
+        assert answer.token_ids == alone(path, prompt, sampling, choice=answer.index)
+
+
+def test_each_prompt_may_have_a_sampling_of_its_own(llm: LLM) -> None:
+    each = [
+        Sampling(max_tokens=3, ignore_eos=True),
+        Sampling(max_tokens=5, temperature=1.0, seed=2, ignore_eos=True),
+    ]
+    answers = llm.generate(PROMPTS[:2], each)
+    assert [len(answer.token_ids) for answer in answers] == [3, 5]
+    assert answers[1].token_ids == alone("qwen3-q", PROMPTS[1], each[1])
+
+
+def test_choices_follow_each_other_and_are_drawn_apart(llm: LLM) -> None:
+    sampling = Sampling(n=3, max_tokens=6, temperature=1.3, seed=4, ignore_eos=True)
+    answers = llm.generate([[1] * 21, [2, 3]], sampling)
+    assert [answer.index for answer in answers] == [0, 1, 2, 0, 1, 2]
+    for at, prompt in enumerate(([1] * 21, [2, 3])):
+        for choice in range(3):
+            assert answers[3 * at + choice].token_ids == alone("qwen3-q", prompt, sampling, choice=choice)
+    assert drained(llm)
+
+
+def test_a_text_prompt_gives_text_and_is_what_its_tokens_give(llm: LLM) -> None:
+    assert llm.tokenizer is not None
+    (answer,) = llm.generate("the cat", Sampling(max_tokens=6, ignore_eos=True))
+    (same,) = llm.generate([llm.tokenizer.encode("the cat")], Sampling(max_tokens=6, ignore_eos=True))
+    assert answer.text == same.text and answer.token_ids == same.token_ids and answer.text
+
+
+def test_without_a_seed_the_one_that_was_used_makes_the_answer_again(llm: LLM) -> None:
+    sampling = Sampling(max_tokens=8, temperature=1.5)
+    first, second = llm.generate([[5, 6], [5, 6]], sampling)
+    assert first.seed != second.seed
+    (again,) = llm.generate([[5, 6]], Sampling(max_tokens=8, temperature=1.5, seed=first.seed))
+    assert again.token_ids == first.token_ids
+
+
+def test_a_stop_string_ends_it_and_is_not_in_the_text(llm: LLM) -> None:
+    whole = llm.generate(["the"], Sampling(max_tokens=24, ignore_eos=True))[0]
+    stop = whole.text[5:7]
+    (cut,) = llm.generate(["the"], Sampling(max_tokens=24, ignore_eos=True, stop=stop))
+    assert (cut.finish_reason, cut.stop) == ("stop", stop)
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.token_ids == whole.token_ids[: len(cut.token_ids)] and len(cut.token_ids) < 24
+    assert drained(llm)
+
+
+def test_a_nan_fails_its_request_and_no_other(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a broken layer would give; who shares the step has the tokens of before."""
+    collect, seen = Runner.collect, iter(range(100))
+
+    def spoilt(runner: Runner, *handle: Any) -> Any:
+        output = collect(runner, *handle)
+        if next(seen) == 2:
+            output.nonfinite[0] = 7
+            logits = output.logits()
+            monkeypatch.setattr(
+                type(output), "logits", lambda output: np.where(np.eye(2, 512)[:, :1], np.nan, logits)
+            )
+        return output
+
+    sampling = Sampling(max_tokens=6, ignore_eos=True)
+    wanted = llm.generate(PROMPTS[:2], sampling)
+    monkeypatch.setattr(Runner, "collect", spoilt)
+    pairs = list(zip(llm.generate(PROMPTS[:2], sampling), wanted, strict=True))
+    assert sorted(got.finish_reason for got, _ in pairs) == ["length", "logits_not_finite"]
+    for got, alone in pairs:
+        assert got.token_ids == alone.token_ids[: 6 if got.finish_reason == "length" else 2]
+    assert drained(llm)
+
+
+def test_a_stop_token_ends_it(llm: LLM) -> None:
+    whole = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True))[0].token_ids
+    (cut,) = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True, stop_token_ids=[whole[3]]))
+    assert cut.token_ids == whole[: whole.index(whole[3]) + 1] and cut.finish_reason == "stop"
+
+
+def test_it_ends_where_the_context_does(llm: LLM) -> None:
+    (answer,) = llm.generate([[1] * 250], Sampling(max_tokens=100, ignore_eos=True))
+    assert len(answer.token_ids) == 256 + 1 - 250 and answer.finish_reason == "length"
+
+
+def test_the_second_time_a_prompt_comes_from_the_cache(llm: LLM) -> None:
+    prompt = [9, 8, 7] * 20
+    first, second = (llm.generate([prompt], Sampling(max_tokens=4, ignore_eos=True))[0] for _ in range(2))
+    assert first.token_ids == second.token_ids and first.cached_tokens == 0
+    assert second.cached_tokens == 48 and second.prompt_tokens == 60
+
+
+def test_a_step_that_hangs_costs_time_and_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is opened again, and computed again from its tokens."""
+    sampling, steps = (
+        Sampling(max_tokens=8, temperature=0.9, seed=5, presence_penalty=0.5, ignore_eos=True),
+        iter(range(100)),
+    )
+    with LLM("qwen35moe-q", tier="t_cpu", slots=2, threads=1) as llm:
+        wanted = llm.generate(PROMPTS, sampling)
+        first, collect = llm.engine, Runner.collect
+
+        def hangs(runner: Runner, *handle: Any) -> Any:
+            output = collect(runner, *handle)
+            if next(steps) == 5:
+                raise DeadlineMissed("fence 5 not reached")
+            return output
+
+        monkeypatch.setattr(Runner, "collect", hangs)
+        assert [each.token_ids for each in llm.generate(PROMPTS, sampling)] == [each.token_ids for each in wanted]
+        assert llm.engine is not first and llm.scheduler.counts.failed_steps == 1 and drained(llm)
+
+
+def test_logprobs_are_of_the_model_before_anything_changed_them(llm: LLM) -> None:
+    sampling = Sampling(max_tokens=4, temperature=1.0, seed=9, logit_bias={3: 5.0}, logprobs=3, ignore_eos=True)
+    (answer,) = llm.generate([[5, 6, 7]], sampling)
+    assert answer.logprobs is not None and [each.token_id for each in answer.logprobs] == list(answer.token_ids)
+    with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), CpuBackend("canonical-1", threads=1)) as engine:
+        logits = engine.forward([5, 6, 7, *answer.token_ids[:-1]])[2:].astype(np.float64)
+    for row, given in zip(logits - np.log(np.exp(logits).sum(1, keepdims=True)), answer.logprobs, strict=True):
+        assert abs(given.logprob - row[given.token_id]) < 1e-4
+        assert [token for token, _ in given.top] == np.argsort(-row, kind="stable")[:3].tolist()
+        assert max(abs(value - row[token]) for token, value in given.top) < 1e-4
+
+
+def test_end_tokens_are_not_drawn_before_min_tokens(llm: LLM) -> None:
+    assert llm.tokenizer is not None
+    end = min(llm.tokenizer.eog_ids)
+    (early,) = llm.generate([[5]], Sampling(logit_bias={end: 100.0}))
+    (late,) = llm.generate([[5]], Sampling(logit_bias={end: 100.0}, min_tokens=6))
+    assert early.token_ids == (end,) and early.text == ""
+    assert len(late.token_ids) == 7 and late.token_ids[-1] == end and end not in late.token_ids[:-1]
+
+
+# --- as they come -----------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_has_what_each_answer_took_and_every_line_balances() -> None:
+    with LLM("qwen3-q", tier="t_cpu", slots=3, threads=1, tenants=[Tenant("ada"), Tenant("bob")]) as llm:
+        ones = llm.generate(PROMPTS, Sampling(max_tokens=5, seed=3, n=2))
+        (other,) = llm.generate([PROMPTS[2]], Sampling(max_tokens=9, stop=(ones[0].text[:1],)), tenant="bob")
+        usage, theirs = llm.usage(), llm.usage("bob")
+        assert not llm.ledger.problems() and drained(llm)
+    assert usage["requests_accepted"] == 2 * len(PROMPTS) and usage["tokens_recomputed"] == 0
+    computed = usage["prompt_tokens_computed"] + usage["prompt_tokens_cached"]
+    assert computed >= sum(map(len, PROMPTS))
+    assert usage["tokens_generated"] == usage["tokens_delivered"] == sum(len(each.token_ids) for each in ones)
+    assert theirs["tokens_generated"] == theirs["tokens_delivered"] >= len(other.token_ids)
+
+
+def test_usage_is_kept_in_a_file_across_lives(tmp_path: Path) -> None:
+    path = tmp_path / "usage.sqlite"
+    for _ in range(2):
+        with LLM("qwen3-q", tier="t_cpu", slots=2, threads=1, usage=path) as llm:
+            llm.generate(PROMPTS, Sampling(max_tokens=3, ignore_eos=True))
+            with pytest.raises(OutputError, match="writes its usage there"):
+                LLM("qwen3-q", tier="t_cpu", usage=path)
+    with closing(open_to_read(path)) as database:
+        (group,) = (
+            each for each in find_usage(database, group_by=["tenant", "model"]).groups if each.key[0][0] != ":"
+        )
+    assert group.key == ("default", "qwen3-q")
+    assert group.counters["tokens_delivered"] == group.counters["tokens_generated"] == 2 * 3 * len(PROMPTS)
+
+
+def test_a_stream_is_the_answer_in_pieces(llm: LLM) -> None:
+    sampling = Sampling(max_tokens=10, temperature=0.7, seed=3, n=2)
+    whole = llm.generate(["the"], sampling)
+    pieces = list(llm.stream("the", sampling))
+    for answer in whole:
+        mine = [piece for piece in pieces if piece.index == answer.index]
+        assert "".join(piece.text for piece in mine) == answer.text
+        assert sum((piece.token_ids for piece in mine), ()) == answer.token_ids
+        assert [piece.finish_reason for piece in mine] == [None] * (len(mine) - 1) + [answer.finish_reason]
+
+
+def test_two_streams_at_once_do_not_disturb_each_other(llm: LLM) -> None:
+    sampling = Sampling(max_tokens=6, ignore_eos=True)
+    one, other = llm.stream([5, 6, 7], sampling), llm.stream([8, 9], sampling)
+    found: tuple[list[int], list[int]] = ([], [])
+    for first, second in zip_longest(one, other):  # each drives the other, and may find several tokens ready
+        for ids, piece in zip(found, (first, second), strict=True):
+            ids += piece.token_ids if piece is not None else ()
+    assert tuple(found[0]) == alone("qwen3-q", [5, 6, 7], sampling)
+    assert tuple(found[1]) == alone("qwen3-q", [8, 9], sampling)
+
+
+def test_an_abandoned_stream_leaves_nothing_behind(llm: LLM) -> None:
+    pieces = llm.stream([5, 6, 7], Sampling(max_tokens=50, ignore_eos=True, n=2))
+    next(pieces)
+    assert not drained(llm)
+    del pieces
+    gc.collect()
+    assert drained(llm)
+
+
+def test_a_stream_that_nobody_reads_never_begins(llm: LLM) -> None:
+    llm.stream([5, 6, 7])
+    assert drained(llm)
+
+
+def test_ctrl_c_leaves_nothing_behind_and_the_next_answer_is_right(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampling, steps = Sampling(max_tokens=8, ignore_eos=True), iter(range(100))
+    collect = llm.engine.runner.collect
+
+    def interrupted(*handle: Any) -> Any:
+        if next(steps) == 3:
+            raise KeyboardInterrupt
+        return collect(*handle)
+
+    monkeypatch.setattr(llm.engine.runner, "collect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(PROMPTS, sampling)
+    monkeypatch.undo()
+    assert drained(llm)
+    assert llm.generate([PROMPTS[0]], sampling)[0].token_ids == alone("qwen3-q", PROMPTS[0], sampling)
+
+
+def test_a_chat_goes_through_the_template(llm: LLM) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "the cat"}]
+    (answer,) = llm.chat(messages, Sampling(max_tokens=3))
+    tokens = llm.chat_tokens(messages)
+    assert llm.tokenizer is not None and "<|im_start|>user\nthe cat" in llm.tokenizer.decode(tokens)
+    assert answer.token_ids == llm.generate([tokens], Sampling(max_tokens=3))[0].token_ids
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompts", "sampling", "said"),
+    [
+        ([[1] * 257], Sampling(), "the prompt's 257 tokens do not fit the context of 256"),
+        ([[]], Sampling(), "the prompt has no tokens"),
+        ([[1, 999999]], Sampling(), "token id 999999 is outside the vocabulary"),
+        ([[1]], Sampling(logit_bias={999999: 1.0}), "logit_bias: token id 999999 is outside the vocabulary"),
+        ([[1]], Sampling(stop_token_ids=[999999]), "stop_token_ids: token id 999999 is outside the vocabulary"),
+        ([[1, 2.5]], Sampling(), r"token id 2\.5 is outside"),
+        ([None], Sampling(), "prompt None: wanted a text or a list of token ids"),
+        (["the"], [{"max_tokens": 3}], "sampling .*: wanted a Sampling"),
+        ([[1], [2]], [Sampling()], "2 prompts and 1 samplings"),
+        ([[1]], Sampling(n=4), "n 4: each answer needs a slot, and there are 3"),
+        ([[1]], Sampling(top_p=2), "top_p 2: wanted more than 0"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_has_begun(llm: LLM, prompts: Any, sampling: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        llm.generate(prompts, sampling)
+    assert drained(llm)
+
+
+def test_a_tenant_nobody_knows_is_named(llm: LLM) -> None:
+    with pytest.raises(UsageError, match="no tenant is called 'them'"):
+        llm.generate([[1]], tenant="them")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"model": "qwen3-q", "tier": "t9"}, ZincError, "t9"),
+        ({"model": "qwen3-q", "slots": 0}, UsageError, "slots 0: wanted 1 to"),
+        ({"model": "qwen3-q", "timeout": 0}, UsageError, "timeout 0: wanted seconds"),
+        ({"model": "qwen3-q", "ctx": 0}, UsageError, "0"),
+        ({"model": "nowhere.gguf"}, InputError, "nowhere.gguf"),
+        ({"model": "sentencepiece"}, InputError, "a vocabulary only"),
+        ({"model": "qwen3-q", "device": "hw"}, UnsupportedError, "no AMD GPU"),
+        ({"model": "qwen3-q", "slots": 2, "tenants": [Tenant("a", slots_guaranteed=3)]}, UsageError, "guaranteed"),
+    ],
+)
+def test_what_cannot_be_opened_says_why(
+    options: dict[str, Any], error: type[ZincError], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zinc_rt.engine.devices.amd_gpus", tuple)
+    with pytest.raises(error, match=said):
+        LLM(**options)
+
+
+def test_closed_is_closed() -> None:
+    llm = LLM("qwen3-q", tier="t_cpu", slots=1, threads=1)
+    llm.close()
+    llm.close()
+    with pytest.raises(UsageError, match="this LLM is closed"):
+        llm.generate([[1]])
+
+
+def test_without_a_tokenizer_ids_still_work(tmp_path: Path) -> None:
+    data = (FOLDER / "qwen3-q.gguf").read_bytes()
+    path = tmp_path / "mute.gguf"
+    path.write_bytes(data.replace(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx"))
+    with LLM(path, tier="t_cpu", slots=1, threads=1) as llm:
+        (answer,) = llm.generate([[5, 6, 7]], Sampling(max_tokens=3))
+        assert answer.text == "" and answer.token_ids == alone("qwen3-q", [5, 6, 7], Sampling(max_tokens=3))
+        for ask in (lambda: llm.generate("the"), lambda: llm.generate([[1]], Sampling(stop="x"))):
+            with pytest.raises(UsageError, match=r"needs a tokenizer: .*tokenizer\.ggml\.model"):
+                ask()
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    asked = "import sys, zinc_rt; print('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout == "False\n"

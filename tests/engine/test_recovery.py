@@ -1,0 +1,94 @@
+"""A step that does not come back, through a real model: everybody goes on from their tokens, as alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.runner import Runner, StepHandle, StepOutput
+from zinc_rt.exec import DeadlineMissed
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.sched.sampling import Sampling
+from zinc_rt.validate.isolation.alone import answer_alone
+from zinc_rt.validate.isolation.mix import MixedRequest
+from zinc_rt.validate.isolation.server import MixServer
+
+STEM = "qwen35moe-q"
+REQUESTS = [
+    MixedRequest(
+        number,
+        number % 3,
+        tuple(range(number, number + 15 + number)),
+        Sampling(max_tokens=5, temperature=1.0, seed=number, ignore_eos=True),
+        0,
+    )
+    for number in range(1, 5)
+]
+
+
+@pytest.fixture
+def engines() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def engine(stack: ExitStack) -> Engine:
+    limits = SequenceLimits(128, 4, state_rows=13, step_tokens=40)
+    return stack.enter_context(
+        Engine(read_gguf(FOLDER / f"{STEM}.gguf"), CpuBackend("canonical-1"), limits=limits)
+    )
+
+
+def failing(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step of that number is late."""
+    real, steps = Runner.collect, [0]
+
+    def collect(self: Runner, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
+        output = real(self, handle, timeout_seconds)
+        steps[0] += 1
+        if steps[0] == at:
+            raise DeadlineMissed("the step did not come back")
+        return output
+
+    monkeypatch.setattr(Runner, "collect", collect)
+
+
+@pytest.mark.parametrize("at", [1, 6])
+def test_a_late_step_costs_nobody_a_token(engines: ExitStack, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = engine(engines)
+    alone = {(each.number, 0): answer_alone(first, each, 0) for each in REQUESTS}
+    server = MixServer(first, alone, name=STEM)
+    server.model._renew = lambda: engine(engines).runner
+    for request in REQUESTS:
+        server.submit(request)
+    failing(at, monkeypatch)
+    got: dict[int, list[int]] = {}
+    for step in range(200):
+        if step and not server.scheduler.live:
+            break
+        batch = server.step()
+        assert not server.scheduler.check()
+        for number, token in zip(batch.requests.tolist(), batch.tokens.tolist(), strict=True) if batch else ():
+            got.setdefault(number, []).append(token)
+    assert server.scheduler.counts.failed_steps == 1
+    assert got == {number: answer.tokens for (number, _), answer in alone.items()}
+    assert not server.witness.diverged and not server.shadow.findings and not [*server.audit(), *server.left()]
+
+
+def test_a_device_that_stays_away_ends_everybody(engines: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = MixServer(engine(engines), {}, name=STEM)
+    for request in REQUESTS:
+        server.submit(request)
+    failing(3, monkeypatch)
+    with pytest.raises(DeadlineMissed, match="did not come back"):
+        for _ in range(9):
+            server.step()
+    batch = server.step()
+    assert batch is not None and {reason for _, _, reason in batch.ended} == {"device_lost"}
+    assert not server.scheduler.live

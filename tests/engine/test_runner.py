@@ -1,0 +1,385 @@
+"""The runner: one write and one replay a step, tokens from the device, deadlines, memory given back."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.base import Device
+from zinc_rt.backends.cpu.oracle import CpuBackend, NodeFailed
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.generate import generate
+from zinc_rt.engine.runner import Deadlines
+from zinc_rt.errors import CheckFailed, UsageError
+from zinc_rt.exec import Buffer, DeadlineMissed, InFlight, Observer
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.mem.plan import STEP
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.sched.sampling import Sampling
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page
+
+
+@pytest.fixture(scope="module")
+def qwen3() -> GGUFFile:
+    return read_gguf(FOLDER / "qwen3-q.gguf")
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
+    path = tmp_path_factory.mktemp("runner") / "qwen35.gguf"
+    write_tiny(path, "qwen35", hidden=32)
+    return read_gguf(path)
+
+
+class Writes(Observer):
+    """Of step blocks: a slot opened anew also has its state zeroed."""
+
+    def __init__(self) -> None:
+        self.bytes: list[int] = []
+
+    def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        if buffer.name == STEP:
+            assert not offset_bytes
+            self.bytes.append(data.nbytes)
+
+
+@pytest.fixture(params=["qwen3", "hybrid"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    gguf = request.getfixturevalue(request.param)
+    with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=64, slots=3, observers=(Writes(),)) as one:
+        yield one
+
+
+def test_a_step_is_one_write_and_one_replay(engine: Engine) -> None:
+    sequence = engine.open()
+    engine.extend(sequence, PROMPT, rows="last")
+    for token in (5, 6, 7):
+        engine.advance([(sequence, [token])], [0])
+    made = engine.runner.submission
+    assert (made["steps"], made["host_writes"], made["fast"] + made["careful"]) == (4, 4, 4)
+    observer: Any = engine.variants.observers[0]
+    assert len(observer.bytes) == 4
+
+
+def test_tokens_come_from_the_device_and_are_the_likeliest(engine: Engine) -> None:
+    sequence = engine.open()
+    output = engine.advance([(sequence, PROMPT)], [0, len(PROMPT) - 1])
+    assert output.tokens.tolist() == output.logits().argmax(axis=-1).tolist()
+    assert output.nonfinite.tolist() == [-1, -1]
+
+
+def three_at_once(engine: Engine, stage: str) -> bytes:
+    """Logits of one token for each of three sequences of unlike lengths, by that stage's graph."""
+    runner, block = engine.runner, engine.runner.block
+    sequences = [engine.open() for _ in range(3)]
+    for length, sequence in enumerate(sequences, 3):
+        engine.extend(sequence, PROMPT[:length], rows="last")
+    with pytest.MonkeyPatch.context() as patch:
+        if stage == "prefill":
+            patch.setattr(runner, "block", lambda asked, **options: block("prefill", **options))
+        output = engine.advance([(sequence, [7]) for sequence in sequences], [0, 1, 2])
+    assert output.handle.variant.graph.stage == stage
+    logits = output.logits().tobytes()
+    for sequence in sequences:
+        engine.release(sequence)
+    return logits
+
+
+def test_a_step_with_one_token_a_sequence_is_decode_and_has_the_bits_of_prefill(engine: Engine) -> None:
+    assert three_at_once(engine, "decode") == three_at_once(engine, "prefill")
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_both_stages_have_equal_bits_on_a_simulated_card(tier: str, hybrid: GGUFFile) -> None:
+    with Engine(hybrid, CpuBackend("canonical-1", threads=1), ctx=64, slots=3) as engine:
+        want = three_at_once(engine, "decode")
+    backend = open_backend(choose_tier(tier, "sim"), "canonical-1")
+    with Engine(hybrid, backend, ctx=64, slots=3) as engine:
+        assert three_at_once(engine, "decode") == three_at_once(engine, "prefill") == want
+        assert backend.instrument is not None and backend.instrument.findings() == []
+
+
+def test_the_next_block_is_another_one_so_it_can_be_filled_while_a_step_runs(engine: Engine) -> None:
+    runner = engine.runner
+    one = runner.block("decode", tokens=1, sequences=1, rows=1)
+    other = runner.block("decode", tokens=1, sequences=1, rows=1)
+    assert one.variant is other.variant and one.raw is not other.raw
+    assert runner.block("decode", tokens=1, sequences=1, rows=1) is one
+
+
+def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> None:
+    runner = engine.runner
+    block = runner.block("decode", tokens=1, sequences=1, rows=1)
+    block.set(1, 1, 1, [{0: 0}])
+    handle = runner.submit(block)
+    with pytest.raises(InFlight, match="a step is in flight"):
+        runner.submit(runner.block("decode", tokens=1, sequences=1, rows=1))
+    runner.collect(handle)
+    runner.collect(runner.submit(runner.block("decode", tokens=1, sequences=1, rows=1)))
+
+
+def test_a_step_that_ends_badly_does_not_block_the_next(engine: Engine) -> None:
+    runner = engine.runner
+    block = runner.block("decode", tokens=1, sequences=1, rows=1)
+    block.set(1, 1, 1, [{1 << 20: 0}])
+    with pytest.raises(NodeFailed, match="TABLE_STORE: entry 1048576"):
+        runner.collect(runner.submit(block))
+    engine.forward(PROMPT)
+
+
+def test_a_page_goes_to_the_device_once(engine: Engine) -> None:
+    if not any(spec.role == "table" for spec in engine.model.graph.buffers.values()):
+        pytest.skip("no attention, no pages")
+    sequence, counts = engine.open(), []
+    for token in range(35):
+        counts.append(engine.advance([(sequence, [token])], [0]).handle.counts[3])
+    assert [at for at, count in enumerate(counts) if count] == [0, 16, 32]
+    assert max(counts) == 1
+
+
+def test_rows_of_logits_get_no_more_room_than_they_need(qwen3: GGUFFile) -> None:
+    with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=600) as engine:
+        output = engine.advance([(engine.open(), [1] * 512)], [511])
+        plan = output.handle.variant.program.plan
+        assert plan.placements["request[slot].logits"].size_bytes == 4 * engine.model.vocab
+
+
+def test_greedy_generation_reads_no_logits(qwen3: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=64) as engine:
+        sequence, read, emitted = engine.open(), [], []
+        logits = engine.extend(sequence, PROMPT, rows="last")[0]
+        monkeypatch.setattr("zinc_rt.engine.runner.StepOutput.logits", lambda output: read.append(1))
+        generate(engine, sequence, logits, sampling=Sampling(), max_tokens=5, end_ids=(), emit=emitted.append)
+        assert len(emitted) == 5 and not read
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_logit_that_is_no_number_ends_generation_and_an_infinite_one_does_not(
+    qwen3: GGUFFile, value: float
+) -> None:
+    """The device says that one is not finite; what it is, the logits say."""
+
+    class Spoilt(CpuBackend):
+        def build(self, program: Any, buffers: Any) -> Any:
+            built = super().build(program, buffers)
+            if program.graph.stage != "decode":
+                return built
+
+            def spoil(code: Any) -> Any:
+                def run(*operands: Any, **attrs: Any) -> Any:
+                    logits = code(*operands, **attrs)
+                    logits[:, 7] = value
+                    return logits
+
+                return run
+
+            calls = [
+                replace(call, code=spoil(call.code)) if call.node.label == "result_output" else call
+                for call in built.calls
+            ]
+            return replace(built, calls=tuple(calls))
+
+    with Engine(qwen3, Spoilt("canonical-1", threads=1), ctx=64) as engine:
+        sequence, emitted = engine.open(), list[int]()
+        logits = engine.extend(sequence, PROMPT, rows="last")[0]
+        options: dict[str, Any] = {"sampling": Sampling(), "max_tokens": 3, "end_ids": (), "emit": emitted.append}
+        if math.isinf(value):
+            generate(engine, sequence, logits, **options)
+            assert emitted[1:] == [7, 7]
+            return
+        with pytest.raises(CheckFailed, match=f"position {len(PROMPT) + 1}: logit 7 is not a number"):
+            generate(engine, sequence, logits, **options)
+
+
+# --- deadlines ---------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_passes_its_deadline_is_one_sentence(qwen3: GGUFFile) -> None:
+    message = r"t_cpu, stream main: fence \d not reached within 0\.0001 s"
+    with (
+        Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=600, timeout_seconds=1e-4) as engine,
+        pytest.raises(DeadlineMissed, match=message),
+    ):
+        engine.advance([(engine.open(), [1] * 500)], [499])
+
+
+def test_a_slow_step_without_a_deadline_says_that_it_runs(
+    qwen3: GGUFFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zinc_rt.engine.runner.SLOW_SECONDS", 0.01)
+    lines: list[str] = []
+    with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=600, slow=lines.append) as engine:
+        engine.advance([(engine.open(), [1] * 500)], [499])
+    assert lines and lines[0].startswith("step 1 has taken ") and "500 tokens" in lines[0]
+
+
+class _Backend:
+    spec = registry.spec("t1")
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+
+def test_deadlines_follow_the_device(qwen3: GGUFFile) -> None:
+    with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=64) as engine:
+        variant = engine.advance([(engine.open(), PROMPT)], [0]).handle.variant
+        simulated: Any = _Backend(Device("sim", "gfx1201", simulated=True))
+        silicon: Any = _Backend(Device("card", "gfx1201", memory_bytes_per_second=1e3))
+        unknown: Any = _Backend(Device("card", "gfx1201"))
+        some_gpu: Any = _Backend(Device("card", "vulkan"))
+        some_gpu.spec = registry.spec("vulkan")
+        software: Any = _Backend(Device("lavapipe", "vulkan", software=True))
+        counts = (4, 1, 1, 0)
+        assert Deadlines().of(engine.backend, variant, counts) is None
+        assert Deadlines().of(simulated, variant, counts) == 60.0
+        variant.ran = False
+        assert Deadlines().of(simulated, variant, counts) == 600.0
+        assert Deadlines().of(unknown, variant, counts) == 2.0
+        assert Deadlines().of(some_gpu, variant, counts) == 60.0
+        assert Deadlines().of(software, variant, counts) is None
+        weights = sum(
+            each.size_bytes
+            for name, each in variant.program.plan.allocations.items()
+            if name.startswith("weight/")
+        )
+        assert Deadlines().of(silicon, variant, counts) == pytest.approx(50 * 4 * weights / 1e3)
+        assert Deadlines(7.0).of(silicon, variant, counts) == 7.0
+
+
+# --- ownership ---------------------------------------------------------------------------------------------
+
+
+class Counting(CpuBackend):
+    """T-CPU that knows what it has given out."""
+
+    def __init__(self) -> None:
+        super().__init__("canonical-1", threads=1)
+        self.held: dict[int, int] = {}
+        self.built = 0
+
+    def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
+        buffer = super().alloc(size_bytes, heap, name, zeroed=zeroed)
+        self.held[id(buffer)] = size_bytes
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        self.held.pop(id(buffer), None)
+        super().free(buffer)
+
+    def build(self, program: Any, buffers: Any) -> Any:
+        self.built += 1
+        return super().build(program, buffers)
+
+    def unload(self, executable: Any) -> None:
+        self.built -= 1
+        super().unload(executable)
+
+
+def test_a_thousand_evictions_leave_no_memory_behind(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zinc_rt.engine.resident.MAX_VARIANTS", 2)
+    with Engine(hybrid, Counting(), ctx=40) as engine:
+        backend: Any = engine.backend
+        variants = engine.variants
+        keys = [(16, 1, 1), (16, 1, 16), (1, 1, 1)]
+        for key in keys:
+            variants.get("prefill", key)
+        before = sorted(backend.held.values()), backend.built
+        for number in range(1000):
+            variants.get("prefill", keys[number % 3])
+        assert backend.built == before[1] == 2
+        for key in keys[-2:]:
+            variants.get("prefill", key)
+        assert sorted(backend.held.values()) == before[0]
+
+
+def test_whole_graphs_make_room_for_others(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that taps, injects and decodes keeps as many graphs as it is allowed to."""
+    monkeypatch.setattr("zinc_rt.engine.variants.MAX_GRAPHS", 2)
+    with Engine(hybrid, Counting(), ctx=40) as engine:
+        backend: Any = engine.backend
+        want = engine.forward(PROMPT).tobytes()
+        value = {"l_out-0": np.ones((len(PROMPT), 32), np.float32)}
+        for _ in range(3):
+            engine.forward(PROMPT, tap=lambda node, name, array: None)
+            engine.forward(PROMPT, inject=value)
+            engine.forward(PROMPT[:1])
+            assert engine.forward(PROMPT).tobytes() == want
+            assert backend.built == 2
+
+
+def test_a_model_unloads_and_loads_again_with_the_same_bits(hybrid: GGUFFile) -> None:
+    with Engine(hybrid, Counting(), ctx=40) as engine:
+        backend: Any = engine.backend
+        want = engine.forward(PROMPT).tobytes()
+        for _ in range(20):
+            engine.unload()
+            assert not backend.held and not backend.built
+            assert engine.forward(PROMPT).tobytes() == want
+
+
+def test_unloading_with_open_sequences_or_a_step_in_flight_is_refused(engine: Engine) -> None:
+    sequence = engine.open()
+    with pytest.raises(UsageError, match="1 sequences are open"):
+        engine.unload()
+    engine.release(sequence)
+    runner = engine.runner
+    block = runner.block("prefill", tokens=16, sequences=1, rows=1)
+    block.set(16, 1, 1, [{0: 0}])
+    handle = runner.submit(block)
+    if not handle.fence.done():
+        with pytest.raises(InFlight, match=r"cannot unload: a replay of .* is in flight"):
+            engine.unload()
+    runner.collect(handle)
+    engine.unload()
+
+
+class Unfinished(CpuBackend):
+    """What is submitted waits until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__("canonical-1", threads=1)
+        self.go = threading.Event()
+        self.go.set()
+
+    def _run(self, variant: Any) -> None:
+        self.go.wait()
+        super()._run(variant)
+
+
+def test_two_variants_are_never_in_one_arena_at_once(qwen3: GGUFFile) -> None:
+    with Engine(qwen3, Unfinished(), ctx=64) as engine:
+        backend: Any = engine.backend
+        sequence = engine.open()
+        large = engine.advance([(sequence, PROMPT)], [0]).handle.variant
+        small = engine.advance([(sequence, [1])], [0]).handle.variant
+        backend.go.clear()
+        fence = small.submit(engine.runner.stream)
+        with pytest.raises(InFlight, match="another variant runs in the arena that they share"):
+            large.submit(engine.runner.stream)
+        backend.go.set()
+        fence.wait(10.0)
+        large.submit(engine.runner.stream).wait(10.0)
+
+
+def test_variants_of_a_run_share_an_arena_and_those_that_are_looked_at_do_not(qwen3: GGUFFile) -> None:
+    with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=64) as engine:
+        sequence = engine.open()
+        large = engine.advance([(sequence, PROMPT)], [0]).handle.variant
+        small = engine.advance([(sequence, [1])], [0]).handle.variant
+        tapped = engine.advance([(sequence, [1])], [0], tap=lambda node, name, array: None).handle.variant
+        assert large is not small and large.arena is small.arena and large.arena is not None
+        assert tapped.arena is None
+    with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=64, share_arenas=False) as engine:
+        sequence = engine.open()
+        apart = [engine.advance([(sequence, tokens)], [0]).handle.variant for tokens in (PROMPT, [1])]
+        assert [variant.arena for variant in apart] == [None, None]

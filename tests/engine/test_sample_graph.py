@@ -1,0 +1,215 @@
+"""The sample and copy graphs on every tier: the oracle's bits, whatever a row asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from vulkan_driver import required
+
+from zinc_rt.backends.base import Backend
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.resident import Resident, Variant
+from zinc_rt.engine.runner import StepBlock
+from zinc_rt.exec import Stream
+from zinc_rt.ir.dtypes import ACTIVATION
+from zinc_rt.ir.graph import Builder, OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.slot_record import RECORD
+from zinc_rt.kernels.cases import Case
+from zinc_rt.kernels.reference.arithmetic import arithmetic
+from zinc_rt.kernels.reference.table import FUNCTIONS
+from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
+from zinc_rt.model.copy_graph import caches, copy_graph, states
+from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, RING, SampleForm, sample_graph
+
+TIERS = ("t_cpu", "t_cpu_native", "vulkan", "t1", "t2")
+SEEN = {**ROLE_HEAPS, "state": BufferHeap.BAR}  # the test looks at what the device keeps
+VOCAB, SLOTS = 333, 7
+FULL = SampleForm(VOCAB, SLOTS, penalty_rows=4, bias_rows=3, mask_rows=2, top=3, ends=2)
+PLAIN = SampleForm(VOCAB, SLOTS)
+LOGPROB = SampleForm(VOCAB, SLOTS, bias_rows=1, top=0)
+
+
+@contextmanager
+def opened(tier: str) -> Iterator[Backend]:
+    """A simulated one at sanitizer level full, and without a finding in the end."""
+    if tier == "vulkan":
+        required()
+    how: dict[str, Any] = {"sanitizer": "full"} if tier in ("t1", "t2") else {}
+    backend = open_backend(choose_tier(tier, "sim" if how else "auto", **how), "canonical-1")
+    try:
+        yield backend
+        assert backend.instrument is None or backend.instrument.findings() == []
+    finally:
+        backend.close()
+
+
+@dataclass
+class Bench:
+    """A graph that gives the logits it is given, and a sample graph that reads them."""
+
+    forward: Variant
+    sample: Variant
+    stream: Stream
+
+    def draw(self, logits: np.ndarray, filled: dict[str, np.ndarray], bound: int) -> tuple[int, int, int, int]:
+        rows = len(logits)
+        counts = (0, bound, rows, 0)
+        for variant, views in ((self.forward, {"step.x": logits}), (self.sample, filled)):
+            block = StepBlock(variant)
+            block.counts[:4] = counts
+            for name, values in views.items():
+                block.views[name][: len(values)] = values
+            variant.write_step(block.raw)
+            variant.submit(self.stream).wait(600)
+        return counts
+
+
+def bench(resident: Resident, form: SampleForm, rows: int) -> Bench:
+    builder = Builder("forward")
+    builder.buffer("step.counts", (8,), "i32", "step")
+    x = builder.buffer("step.x", ("rows", VOCAB), ACTIVATION, "step")
+    builder.node(
+        Op.SCALE, (x, ""), (builder.buffer(LOGITS, ("rows", VOCAB), ACTIVATION, "output"),), label="x", factor=1.0
+    )
+    key = (1, max(2, SLOTS), rows)
+    forward = built(resident, builder.build(), key)
+    return Bench(
+        forward, built(resident, sample_graph(form), key, given={LOGITS: forward.buffer(LOGITS)}), Stream("one")
+    )
+
+
+def built(resident: Resident, graph: OpGraph, key: tuple[int, ...], **how: Any) -> Variant:
+    return resident.build(graph, key, resident.graph(graph.name, graph), heaps=SEEN, **how)
+
+
+def operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, np.ndarray]:
+    """Of LOGITS_ADJUST, by port."""
+    dims = {"L": rows, "V": VOCAB, "slots": SLOTS, "words": 64, "P": form.penalty_rows, "ends": form.ends}
+    dims |= {"B": max(1, form.bias_rows), "biases": BIASES, "M": max(1, form.mask_rows)}
+    without = ("bias_id", "bias_value") * (not form.bias_rows) + ("mask", "mask_row") * (not form.mask_rows)
+    case = Case(Op.LOGITS_ADJUST, dims, without=without, values=values, seed=seed)
+    names = "logits row_slot position record counts end_id bias_id bias_value mask mask_row"
+    return dict(zip(names.split(), case.operands(), strict=True))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("form", [FULL, PLAIN, LOGPROB], ids=["full", "plain", "logprob"])
+def test_every_row_is_drawn_as_the_oracle_draws_it(tier: str, form: SampleForm) -> None:
+    math = arithmetic("canonical-1")
+    with opened(tier) as backend:
+        resident = Resident(backend, {}, {}, share_arenas=True)
+        made = bench(resident, form, 8)
+        ring, cursor = np.zeros((RING, 2), np.int32), np.zeros(1, np.int32)
+        for seed, (rows, values) in enumerate([(7, "mixed"), (1, "ties"), (5, "edges")]):
+            given = operands(form, rows, values, seed)
+            entry = (7 + seed) << 10 | given["row_slot"]
+            filled = {f"sample.{name}": array for name, array in given.items() if array is not None}
+            del filled["sample.logits"], filled["sample.counts"], filled["sample.record"]
+            filled |= {"sample.entry": entry, "sample.bound_slot": np.arange(SLOTS, dtype=np.int32)}
+            made.sample.write(COUNTS, given["counts"])
+            counts = made.draw(given["logits"], {**filled, "sample.bound_record": given["record"]}, SLOTS)
+
+            with np.errstate(all="ignore"):
+                adjusted = FUNCTIONS[Op.LOGITS_ADJUST](math, *given.values())
+                tallied = given["counts"]
+                token = FUNCTIONS[Op.SAMPLE_SLOTS](
+                    math, adjusted, given["row_slot"], given["position"], given["record"], tallied
+                )
+                wanted = {"token": token}
+                if form.top is not None:
+                    logprobs = FUNCTIONS[Op.LOGPROBS](math, given["logits"], token, top=form.top)
+                    names = ("logprob", "top_id", "top_logprob") if form.top else ("logprob",)
+                    wanted |= dict(zip(names, logprobs, strict=False))
+                FUNCTIONS[Op.STREAM_OUT](math, token, entry, ring, cursor)
+            for name, want in wanted.items():
+                same(made.sample.read(f"sample.{name}", counts), want, name)
+            same(made.sample.read(COUNTS, counts), tallied, "counts")
+            same(made.sample.read(RECORD_TABLE, counts), given["record"], "records")
+            same(made.sample.read("sample.ring", counts)[: cursor[0]], ring[: cursor[0]], "ring")
+        resident.unload()
+
+
+def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
+    equal = got.view(np.int32) == want.view(np.int32)
+    if want.dtype == np.float32:
+        equal |= np.isnan(got) & np.isnan(want)
+    assert got.shape == want.shape and equal.all(), what
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_record_stays_until_it_is_bound_anew(tier: str) -> None:
+    with opened(tier) as backend:
+        resident = Resident(backend, {}, {})
+        made = bench(resident, PLAIN, 8)
+        logits = np.zeros((1, VOCAB), np.float32)
+        given = operands(PLAIN, 1, "plain", 3)
+        step = {"sample.row_slot": np.array([5], np.int32), "sample.position": np.array([9], np.int32)}
+        step |= {"sample.entry": np.array([5], np.int32), "sample.end_id": np.array([-1], np.int32)}
+        record = given["record"]
+        record.view(RECORD)["temperature"] = 1
+        record.view(RECORD)["flags"] = 0
+        bound = {"sample.bound_slot": np.array([5, 2], np.int32), "sample.bound_record": record[[5, 2]]}
+        first = made.sample.read("sample.token", made.draw(logits, {**step, **bound}, 2)).tolist()
+        again = made.sample.read("sample.token", made.draw(logits, step, 0)).tolist()
+        assert first == again
+        table = made.sample.read(RECORD_TABLE, (0, 0, 1, 0)).copy()
+        assert table[[5, 2]].tolist() == record[[5, 2]].tolist() and not table[[0, 1, 3, 4, 6]].any()
+        resident.unload()
+
+
+def paged_model() -> OpGraph:
+    """Two layers with caches, one with a recurrent state: as much of a model as copying looks at."""
+    builder = Builder("paged")
+    builder.buffer("step.counts", (8,), "i32", "step")
+    x = builder.buffer("step.x", ("tokens", 24), ACTIVATION, "step")
+    index = [builder.buffer(f"step.{name}", ("tokens",), "i32", "step") for name in ("position", "slot")]
+    index.append(builder.buffer("state.page_table", (2, 4), "i32", "table"))
+    for layer in (0, 1):
+        kv = [builder.buffer(f"state.kv_{which}[{layer}]", (32, 24), ACTIVATION, "state") for which in "kv"]
+        builder.node(Op.KV_WRITE_BATCHED, (x, x, *index, *kv), tuple(kv), label=f"kv-{layer}", page_tokens=4)
+    rows = [builder.buffer(f"state.rows[{layer}]", (5, 3, 8), ACTIVATION, "state") for layer in (0, 1)]
+    ids = builder.buffer("step.ids", ("sequences",), "i32", "step")
+    for row in rows:
+        value = builder.buffer(f"act.{row}", ("sequences", 3, 8), ACTIVATION, "activation")
+        builder.node(Op.LOAD_REQUEST_STATE, (row, ids), (value,))
+    return builder.build()
+
+
+def test_caches_and_states_are_told_apart() -> None:
+    graph = paged_model()
+    assert caches(graph, "state.page_table") == tuple(f"state.kv_{w}[{n}]" for n in (0, 1) for w in "kv")
+    assert states(graph) == ("state.rows[0]", "state.rows[1]")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_copied_rows_are_the_same_and_no_others_change(tier: str) -> None:
+    with opened(tier) as backend:
+        resident = Resident(backend, {}, {})
+        graph = paged_model()
+        random = np.random.default_rng(1)
+        for names, rows, shape in ((("state.kv_k[1]", "state.kv_v[0]"), 32, (24,)), (states(graph), 5, (3, 8))):
+            copy = built(resident, copy_graph(graph, names, name=f"copy-{rows}"), (1, 6, 1))
+            before = {
+                name: random.normal(size=(rows, *shape)).astype(np.float32)
+                for name in graph.buffers
+                if graph.buffers[name].role == "state" and graph.buffers[name].shape[0] == rows
+            }
+            for name, values in before.items():
+                copy.write(name, values)
+            block = StepBlock(copy)
+            source, target = ([3, 4, 3], [1, 0, 2])
+            block.counts[1] = 3
+            block.views["copy.source"][:3], block.views["copy.target"][:3] = source, target
+            copy.write_step(block.raw)
+            copy.submit(Stream("one")).wait(600)
+            for name, want in before.items():
+                if name in names:
+                    want[target] = want[source]
+                assert copy.read(name, (0, 3, 0, 0)).tobytes() == want.tobytes(), name
+        resident.unload()

@@ -1,0 +1,83 @@
+"""What a request may ask of its answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sched.sampling import Sampling
+
+
+def test_the_defaults_and_the_ends_of_every_range_are_accepted() -> None:
+    Sampling().check()
+    Sampling(
+        max_tokens=1, min_tokens=1, temperature=0, top_k=1, top_p=1e-6, min_p=1, seed=2**64 - 1, n=8,
+        stop=["a"] * 4, stop_token_ids=range(8), presence_penalty=-2, frequency_penalty=2, repetition_penalty=2,
+        logit_bias=dict.fromkeys(range(300), -100), logprobs=20,
+    ).check()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"max_tokens": 0}, "max_tokens 0: wanted 1 or more"),
+        ({"max_tokens": 2.5}, "max_tokens 2.5: wanted 1 or more"),
+        ({"max_tokens": 4, "min_tokens": 5}, "min_tokens 5: wanted 0 to max_tokens"),
+        ({"temperature": float("nan")}, "temperature nan: wanted 0 or more"),
+        ({"temperature": float("inf")}, "temperature inf: wanted 0 or more"),
+        ({"temperature": "1"}, "temperature 1: wanted 0 or more"),
+        ({"top_k": -1}, "top_k -1: wanted 0"),
+        ({"top_k": True}, "top_k True: wanted 0"),
+        ({"top_p": 0}, "top_p 0: wanted more than 0, at most 1"),
+        ({"min_p": 1.5}, "min_p 1.5: wanted 0"),
+        ({"seed": 2**64}, "wanted 0 to 2^64 - 1"),
+        ({"n": 9}, "n 9: wanted 1 to 8"),
+        ({"stop": ["a"] * 5}, "wanted 4 strings or fewer"),
+        ({"stop": ""}, "none empty"),
+        ({"stop": ["é" * 513]}, "together at most 1024 bytes"),
+        ({"stop_token_ids": range(9)}, "stop_token_ids 9: wanted 8 ids or fewer"),
+        ({"presence_penalty": 2.1}, "presence_penalty 2.1: wanted -2 to 2"),
+        ({"frequency_penalty": -2.1}, "frequency_penalty -2.1: wanted -2 to 2"),
+        ({"repetition_penalty": 0}, "repetition_penalty 0: wanted 1e-06 to 2"),
+        ({"logit_bias": {3: 101}}, "wanted 300 ids or fewer, each -100 to 100"),
+        ({"logit_bias": {-3: 1}}, "wanted 300 ids or fewer"),
+        ({"logprobs": 21}, "logprobs 21: wanted 0 to 20"),
+    ],
+)
+def test_a_value_outside_its_range_is_named_with_the_range(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        Sampling(**given).check()
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("stop", 5), ("stop_token_ids", 5), ("logit_bias", [1, 2])])
+def test_what_is_no_list_or_mapping_is_refused_at_once(name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{name} .*: wanted a "):
+        Sampling(**{name: value})
+
+
+def test_a_command_spells_a_parameter_its_own_way() -> None:
+    with pytest.raises(UsageError, match="--top-k -1: wanted"):
+        Sampling(top_k=-1).check(lambda name: f"--{name.replace('_', '-')}")
+
+
+def test_one_stop_string_need_not_be_in_a_list() -> None:
+    assert Sampling(stop="end").stop == ("end",)
+
+
+def test_it_is_a_value_that_others_cannot_change() -> None:
+    bias = {1: 2.0}
+    asked = Sampling(logit_bias=bias)
+    bias[1] = 3.0
+    assert asked.logit_bias == {1: 2.0} and asked == Sampling(logit_bias={1: 2.0}) and hash(asked)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        asked.top_k = 3  # type: ignore[misc]
+
+
+def test_without_a_seed_it_gets_one_and_a_given_one_stays() -> None:
+    first, second = Sampling().seeded().seed, Sampling().seeded().seed
+    assert first is not None and first != second and 0 <= first < 2**64
+    assert Sampling(seed=0).seeded().seed == 0

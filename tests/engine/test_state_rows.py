@@ -1,0 +1,138 @@
+"""Rows of recurrent state: a fresh sequence begins at the zero row, a snapshot and a restore copy nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.runner import Runner
+from zinc_rt.engine.variants import Variants
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.ir.graph import OpGraph
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+
+CTX, SLOTS, ROWS = 64, 3, 6
+PREFIX = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3]  # one page
+FIRST, SECOND = [2, 7, 1, 8, 2, 8], [1, 6, 1, 8]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GGUFFile]:
+    def made(architecture: str) -> GGUFFile:
+        path = tmp_path_factory.mktemp("rows") / f"{architecture}.gguf"
+        write_tiny(path, architecture, hidden=32)
+        return read_gguf(path)
+
+    return made
+
+
+@dataclass(frozen=True)
+class Part:
+    """A sequence's part of a step: tokens from `start` on in a slot, whose pages are `pages`."""
+
+    slot: int
+    tokens: list[int]
+    start: int
+    source: int
+    target: int
+    pages: tuple[int, ...]
+
+
+class Steps:
+    """Steps as a scheduler would order them, each row of logits read back."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+
+    def run(self, *parts: Part) -> list[np.ndarray]:
+        """Logits of every token of each part."""
+        limits = self.runner.variants.limits
+        lengths = [len(part.tokens) for part in parts]
+        total = sum(lengths)
+        block = self.runner.block("prefill", tokens=total, sequences=len(parts), rows=total, entries=8)
+        changes = {
+            part.slot * limits.pages_per_slot + place: page
+            for part in parts
+            for place, page in enumerate(part.pages)
+        }
+        block.set(
+            total,
+            len(parts),
+            total,
+            [changes],
+            token_id=np.array([token for part in parts for token in part.tokens], np.int32),
+            position=np.concatenate([part.start + np.arange(len(part.tokens)) for part in parts]),
+            slot=np.repeat([part.slot for part in parts], lengths),
+            sequence=np.repeat(np.arange(len(parts)), lengths),
+            state_source=np.array([part.source for part in parts], np.int32),
+            state_target=np.array([part.target for part in parts], np.int32),
+            logit_row=np.arange(total, dtype=np.int32),
+        )
+        logits = self.runner.collect(self.runner.submit(block)).logits().copy()
+        return np.split(logits, np.cumsum(lengths)[:-1])
+
+
+@contextmanager
+def steps_on(gguf: GGUFFile, tier: str, *, disjoint: bool = True) -> Iterator[Steps]:
+    def together(graph: OpGraph) -> OpGraph:
+        """The same graph, where the rows of sequences may meet."""
+        nodes = (
+            replace(node, attrs={k: v for k, v in node.attrs.items() if k != "disjoint"}) for node in graph.nodes
+        )
+        return replace(graph, nodes=tuple(nodes))
+
+    simulated = {"device": "sim", "sanitizer": "full"} if tier in ("t1", "t2") else {}
+    backend = open_backend(choose_tier(tier, **simulated), "canonical-1")
+    limits = SequenceLimits(ctx=CTX, slots=SLOTS, state_rows=ROWS, rows=32)
+    try:
+        yield Steps(Runner(Variants(gguf, backend, limits, transform=None if disjoint else together)))
+        if backend.instrument is not None:
+            assert backend.instrument.findings() == []
+    finally:
+        backend.close()
+
+
+def alone(gguf: GGUFFile, tokens: list[int]) -> np.ndarray:
+    with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=CTX) as engine:
+        return engine.forward(tokens)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "tier", "disjoint"),
+    [
+        *(("qwen35moe", tier, True) for tier in ("t_cpu", "t_cpu_native", "t1", "t2")),
+        *(("qwen35moe", tier, False) for tier in ("t_cpu", "t_cpu_native", "t1")),  # by a temporary
+        *(("mamba", tier, True) for tier in ("t_cpu", "t_cpu_native")),  # loads and stores its rows
+    ],
+)
+def test_a_checkpoint_restored_is_the_prefix_computed_again(
+    architecture: str, tier: str, disjoint: bool, model: Callable[[str], GGUFFile]
+) -> None:
+    gguf = model(architecture)
+    first, second = (alone(gguf, PREFIX + tail)[len(PREFIX) :] for tail in (FIRST, SECOND))
+    with steps_on(gguf, tier, disjoint=disjoint) as steps:
+        # slot 0 begins at the zero row, and goes on into another row than the prefix's: row 1 is the checkpoint
+        steps.run(Part(0, PREFIX, 0, source=0, target=1, pages=(0,)))
+        (got,) = steps.run(Part(0, FIRST, 16, source=1, target=2, pages=(0, 1)))
+        assert got.tobytes() == first.tobytes()
+        # two others restore it in one step, beside a fresh one and slot 0's next token
+        again, other, fresh = steps.run(
+            Part(0, FIRST, 16, source=1, target=3, pages=(0, 2)),
+            Part(1, SECOND, 16, source=1, target=4, pages=(0, 3)),
+            Part(2, PREFIX, 0, source=0, target=5, pages=(4,)),
+        )
+        assert again.tobytes() == first.tobytes() and other.tobytes() == second.tobytes()
+        assert fresh.tobytes() == alone(gguf, PREFIX).tobytes()
+        # nothing wrote the checkpoint or the zero row: both serve once more
+        (once_more,) = steps.run(Part(1, FIRST, 16, source=1, target=4, pages=(0, 3)))
+        assert once_more.tobytes() == first.tobytes()
+        (fresh,) = steps.run(Part(2, PREFIX, 0, source=0, target=5, pages=(4,)))
+        assert fresh.tobytes() == alone(gguf, PREFIX).tobytes()

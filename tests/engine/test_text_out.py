@@ -1,0 +1,69 @@
+"""Text as it may be delivered: the same however it is cut into tokens, and never a part of a stop."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zinc_rt.engine.text_out import TextOut
+from zinc_rt.model.tokenizer import StreamDecoder
+
+ALPHABET = "ab<é漢"  # one, two and three bytes, and few enough to meet stops
+TEXTS = st.text(ALPHABET, max_size=24)
+STOPS = st.lists(st.text(ALPHABET, min_size=1, max_size=4), max_size=4)
+
+
+def cut(text: bytes, places: list[int]) -> list[bytes]:
+    """The bytes in pieces, cut anywhere, also inside a character."""
+    ends = [*sorted({place % (len(text) + 1) for place in places}), len(text)]
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def fed(pieces: list[bytes], stops: list[str]) -> tuple[list[str], str | None]:
+    out = TextOut(StreamDecoder(pieces.__getitem__), stops)
+    delivered = [out.feed(token) for token in range(len(pieces))]
+    return [*delivered, out.close()], out.stopped
+
+
+def plain(text: str, stops: list[str]) -> tuple[str, str | None]:
+    """Character by character: the first moment at which the text ends with a stop."""
+    for end in range(len(text) + 1):
+        ending = [stop for stop in stops if text[:end].endswith(stop)]
+        if ending:
+            longest = max(ending, key=len)
+            return text[: end - len(longest)], longest
+    return text, None
+
+
+@given(TEXTS, STOPS, st.lists(st.integers(0, 80), max_size=12))
+def test_any_cut_of_any_text_gives_the_text_before_its_first_stop(
+    text: str, stops: list[str], places: list[int]
+) -> None:
+    delivered, stopped = fed(cut(text.encode(), places), stops)
+    assert ("".join(delivered), stopped) == plain(text, stops)
+
+
+@given(TEXTS, STOPS, st.lists(st.integers(0, 80), max_size=12))
+def test_nothing_is_held_back_that_no_stop_could_begin_with(
+    text: str, stops: list[str], places: list[int]
+) -> None:
+    pieces = cut(text.encode(), places)
+    delivered, stopped = fed(pieces, stops)
+    for count in range(1, len(pieces) + 1):
+        so_far, sure = b"".join(pieces[:count]).decode(errors="ignore"), "".join(delivered[:count])
+        if stopped is None:
+            held = so_far[len(sure) :]
+            assert not held or any(stop.startswith(held) for stop in stops)
+
+
+def test_the_stop_that_is_complete_first_ends_it() -> None:
+    assert fed([b"xabcd"], ["abcd", "c"]) == (["xab", ""], "c")
+    assert fed([b"xa", b"bc", b"d"], ["abcd", "c"]) == (["x", "ab", "", ""], "c")
+
+
+def test_what_only_looked_like_a_stop_comes_at_the_end() -> None:
+    assert fed([b"one<", b"/"], ["</s>"]) == (["one", "", "</"], None)
+
+
+def test_half_a_character_at_the_end_is_shown_as_one_that_is_none() -> None:
+    assert fed(["é".encode()[:1]], []) == (["", "\ufffd"], None)

@@ -1,0 +1,133 @@
+"""T1 and T2, on the simulated device, give T-CPU's bits: every value of every layer, prompt and decoded tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Counts
+
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.ir.graph import Node
+from zinc_rt.model.gguf import read_gguf
+
+MODELS = (
+    *(f"{name}-{kind}" for name in ("llama", "mistral", "mistral3", "mixtral", "phi3") for kind in ("f32", "q")),
+    *(f"{name}-{kind}" for name in ("qwen2", "qwen3", "qwen3moe", "qwen3next") for kind in ("f32", "q")),
+    *(f"{name}-{kind}" for name in ("qwen35", "qwen35moe", "gemma3", "gemma4") for kind in ("f32", "q")),
+    *(f"{name}-{kind}" for name in ("gemma4moe", "deepseek2", "deepseek2lite", "mamba") for kind in ("f32", "q")),
+    "phi3long-f32",
+)
+FAMILIES = ("deepseek2", "mamba", "gemma4", "qwen3next")  # what the embedded ones of the tests below have not
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page, and no power of two
+
+
+def everything(
+    model: Path, tier: str, steps: int, ordering: str
+) -> tuple[dict[str, np.ndarray], list[int], list[str]]:
+    """Every value by step and buffer, the greedy tokens, and what the device found wrong."""
+    values: dict[str, np.ndarray] = {}
+    choice = choose_tier(tier, "sim" if tier != "t_cpu" else "auto")
+    with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
+        before = found(engine)  # by others that share the device
+        sequence, tokens = engine.open(), list(PROMPT)
+        generated: list[int] = []
+        for step in range(steps + 1):
+
+            def tap(node: Node, name: str, array: np.ndarray, step: int = step) -> None:
+                values[f"{step} {node.op.name} {name}"] = array.copy()
+
+            logits = engine.extend(sequence, tokens, tap=tap)
+            values[f"{step} logits"] = logits
+            tokens = [int(logits[-1].argmax())]
+            generated += tokens
+        return values, generated, [each for each in found(engine) if each not in before]
+
+
+def looked_at_by_nobody(model: Path, tier: str, steps: int, ordering: str, **device: Any) -> list[np.ndarray]:
+    """The logits of each step as the graph runs in production: fused where the tier's kernels fuse. `device`: what
+    is asked of the simulated one."""
+    choice = choose_tier(tier, "sim", **device)
+    with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
+        before = found(engine)
+        sequence, tokens, logits = engine.open(), list(PROMPT), []
+        for _ in range(steps + 1):
+            logits.append(engine.extend(sequence, tokens))
+            tokens = [int(logits[-1][-1].argmax())]
+        assert [each for each in found(engine) if each not in before] == []
+        return logits
+
+
+def found(engine: Engine) -> list[str]:
+    """What a simulated device found wrong so far."""
+    instrument = engine.backend.instrument
+    return [each.text for each in instrument.findings()] if instrument is not None else []
+
+
+def assert_the_same(model: Path, tier: str, steps: int, ordering: str = "canonical-1") -> None:
+    want, tokens, _ = everything(model, "t_cpu", steps, ordering)
+    got, same_tokens, findings = everything(model, tier, steps, ordering)
+    assert findings == []
+    assert got.keys() == want.keys() and len(got) > 20 * (steps + 1)
+    different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
+    assert not different, f"first of {len(different)}: {different[0]}"
+    assert same_tokens == tokens
+    for step, logits in enumerate(looked_at_by_nobody(model, tier, steps, ordering)):
+        assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"fused, step {step}"
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_an_embedded_model(tier: str, slow_counts: Counts) -> None:
+    assert_the_same(FOLDER / "qwen3-q.gguf", tier, slow_counts(2, 32))
+
+
+def test_an_embedded_model_with_recurrent_state_and_experts(slow_counts: Counts) -> None:
+    assert_the_same(FOLDER / "qwen35moe-q.gguf", "t1", slow_counts(2, 32))
+
+
+@pytest.mark.parametrize(("tier", "model"), [("t1", "qwen35moe-q"), ("t2", "qwen3-q")])
+def test_an_embedded_model_with_activations_in_8_bits(tier: str, model: str, slow_counts: Counts) -> None:
+    assert_the_same(FOLDER / f"{model}.gguf", tier, slow_counts(1, 32), "canonical-1-q8")
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_one_model_of_each_other_family(architecture: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, architecture, hidden=32)
+    assert_the_same(path, "t1", 1)
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_whatever_lines_caches_keep_the_bits_are_the_same(tier: str, slow_counts: Counts) -> None:
+    """A stale line that a step loaded would show: no invalidation is missing."""
+    model = FOLDER / "qwen3-q.gguf"
+    want, _, _ = everything(model, "t_cpu", 2, "canonical-1")
+    for seed in range(slow_counts(1, 3)):
+        got = looked_at_by_nobody(model, tier, 2, "canonical-1", coherence="caches", reorder=seed)
+        for step, logits in enumerate(got):
+            assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"seed {seed}, step {step}"
+
+
+def test_a_navi_44_runs_the_kernels_of_a_navi_48() -> None:
+    model = FOLDER / "qwen3-q.gguf"
+    want, _, _ = everything(model, "t_cpu", 1, "canonical-1")
+    for step, logits in enumerate(looked_at_by_nobody(model, "t1", 1, "canonical-1", chip="gfx1200")):
+        assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"step {step}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_tiny_models(model: str, tier: str, data_dir: Path) -> None:
+    assert_the_same(data_dir / "goldens" / f"{model}.gguf", tier, 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [name for name in MODELS if name.endswith("-q")])
+def test_the_tiny_models_with_activations_in_8_bits(model: str, data_dir: Path) -> None:
+    assert_the_same(data_dir / "goldens" / f"{model}.gguf", "t1", 8, "canonical-1-q8")

@@ -1,0 +1,81 @@
+"""Which variant a step gets: capacities are few, follow from the limits, and hold no more rows than are wanted."""
+
+from __future__ import annotations
+
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.variants import Variants, token_capacities
+from zinc_rt.errors import UsageError
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import read_gguf
+
+
+def variants(**limits: int) -> Variants:
+    gguf = read_gguf(FOLDER / "qwen3-q.gguf")
+    return Variants(gguf, CpuBackend("canonical-1", threads=1), SequenceLimits(**limits))
+
+
+@pytest.mark.parametrize(
+    ("limits", "tokens"),
+    [
+        ({}, (1, 16, 128, 512)),
+        ({"step_tokens": 100}, (1, 16, 100)),
+        ({"slots": 8, "rows": 8}, (1, 16, 512)),
+        ({"slots": 33, "rows": 33}, (1, 16, 48, 512)),
+        ({"slots": 64, "rows": 64, "step_tokens": 64}, (1, 16, 64)),
+        ({"slots": 4, "rows": 4, "step_tokens": 8}, (1, 8)),
+    ],
+)
+def test_few_capacities_hold_every_step(limits: dict[str, int], tokens: tuple[int, ...]) -> None:
+    assert token_capacities(SequenceLimits(ctx=64, **limits)) == tokens
+
+
+def test_a_scheduler_has_as_many_rows_of_logits_as_slots_and_no_more() -> None:
+    made = variants(ctx=64, slots=3, rows=3)
+    assert made.fitting("prefill", 400, 2, 1).key == (512, 3, 3)
+    assert made.fitting("decode", 3, 3, 3).key == (16, 3, 3)
+    assert made.fitting("decode", 1, 1, 1).key == (1, 1, 1)
+    with pytest.raises(UsageError, match="logits of at most 3 tokens, not 4"):
+        made.fitting("prefill", 400, 2, 4)
+    with pytest.raises(UsageError, match="a step takes 1 to 512 tokens, not 513"):
+        made.fitting("prefill", 513, 2, 1)
+
+
+def test_a_cached_prefix_is_bound_by_a_step_of_one_token() -> None:
+    made = variants(ctx=160, slots=2, rows=2)
+    assert made.fitting("decode", 1, 1, 1, entries=2) is made.fitting("decode", 1, 1, 1)
+    large = made.fitting("decode", 1, 1, 1, entries=10)
+    assert large.key == (1, 1, 1, 2 * 10)
+    assert large is made.fitting("decode", 1, 1, 1, entries=20)
+    plan = large.program.plan
+    assert plan.placements["step.table_entry"].size_bytes == 4 * 20
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"slots": 0}, "slots is at least 1, not 0"),
+        ({"pages": (4, 0)}, r"pages\[1\] is at least 1, not 0"),
+        ({"state_rows": 1}, "state_rows is at least 2, not 1"),
+        ({"step_tokens": 0}, "step_tokens is at least 1, not 0"),
+        ({"rows": 0}, "rows is at least 1, not 0"),
+        ({"page_tokens": 4}, "page_tokens is at least 8, not 4"),
+    ],
+)
+def test_limits_that_make_no_sense_are_one_sentence(limits: dict[str, int], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        SequenceLimits(ctx=64, **limits)
+
+
+@pytest.mark.parametrize(
+    ("ctx", "tokens"), [(1, 16), (131_072, 16), (131_073, 32), (262_144, 32), (1 << 21, 256), (1 << 30, 256)]
+)
+def test_pages_are_larger_where_a_table_would_have_long_rows(ctx: int, tokens: int) -> None:
+    assert SequenceLimits(ctx=ctx).page_tokens == tokens
+    assert SequenceLimits(ctx=ctx, page_tokens=64).page_tokens == 64
+
+
+def test_limits_come_back_from_a_log_whose_lists_are_no_tuples() -> None:
+    assert SequenceLimits(ctx=64, pages=[7, 3]) == SequenceLimits(ctx=64, pages=(7, 3))  # type: ignore[arg-type]

@@ -1,0 +1,62 @@
+"""Whether a model fits: what is named as the most that does fits, and one more does not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from zinc_rt.cli.inspect import main as inspect
+from zinc_rt.engine.vram_fit import fit, steps_of
+from zinc_rt.errors import InputError
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.kernels.gfx1201.table import KERNELS
+from zinc_rt.mem.residency import Residency
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.registry import build_model
+
+MODEL = FOLDER / "qwen3-q.gguf"
+MEMORY_BYTES = 24 << 20
+
+
+def placed(ctx: int, slots: int) -> Residency:
+    limits = SequenceLimits(ctx=ctx, slots=slots)
+    return fit(build_model(read_gguf(MODEL), limits, "prefill"), KERNELS, MEMORY_BYTES, tokens=16, rows=1)
+
+
+def test_the_longest_context_and_the_most_slots_that_fit_are_named() -> None:
+    with pytest.raises(InputError, match="have to lie in VRAM") as refused:
+        placed(1024, 32)
+    found = re.fullmatch(r"(?:--ctx (\d+) fits)?(?:, or )?(?:--slots (\d+) fits)?", refused.value.next)
+    assert found is not None, refused.value.next
+    ctx, slots = (int(each) for each in found.groups())
+    assert 16 <= ctx < 1024 and 1 <= slots < 32
+    assert placed(ctx, 32).host == placed(1024, slots).host == frozenset()
+    for more in ((ctx + 16, 32), (1024, slots + 1)):
+        with pytest.raises(InputError):
+            placed(*more)
+
+
+def test_what_no_context_helps_says_so() -> None:
+    model = build_model(read_gguf(MODEL), SequenceLimits(ctx=64), "prefill")
+    with pytest.raises(InputError) as refused:
+        fit(model, KERNELS, 1 << 20, tokens=16, rows=1)
+    assert "fewer bits a weight" in refused.value.next
+
+
+def test_guesses_are_tokens_of_a_step() -> None:
+    gguf = read_gguf(MODEL)
+    assert steps_of(gguf, SequenceLimits(ctx=64, slots=4), 3) == 16
+    with pytest.raises(InputError, match="a step has 512") as refused:
+        steps_of(gguf, SequenceLimits(ctx=64, slots=64), 9)
+    assert refused.value.next.startswith("--lookahead 7 fits")
+
+
+def test_inspect_says_what_lies_where(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--model", str(FOLDER / "qwen35moe-q.gguf"), "--vram", "16", "--slots", "2", "--lookahead", "3"]
+    assert inspect([*argv, "--experts", "gtt"]) == 0
+    told = capsys.readouterr().out
+    assert "slots: 2, tokens in a step: 8" in told and "in host memory: the experts of 4 layers (0 to 3)" in told
+    assert inspect([*argv, "--vram", "0.001"]) == 2
+    assert "have to lie in VRAM" in capsys.readouterr().err

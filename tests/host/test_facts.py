@@ -1,0 +1,312 @@
+"""zinc_rt/host/facts.yaml holds a row for all the simulated device keeps, and none for anything else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import fields
+from fnmatch import filter as filter_names
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.facts import FILE, Fact, fact, leaned_on, leaning, read_table, table
+from zinc_rt.isa.lint import RULES as LINT
+from zinc_rt.isa.rows import SEGMENTS, rows
+from zinc_rt.perf.predict.devices import table as devices
+from zinc_rt.probes.learning.learn import PROBES as LEARN
+from zinc_rt.probes.registry import PROBES
+from zinc_rt.sim import flip
+from zinc_rt.sim.chips import CHIPS, Chip
+from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.cp.execute import EXECUTE
+from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
+from zinc_rt.sim.facts import DEFAULT, SWITCHES
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
+from zinc_rt.sim.tables import sdma_packets
+from zinc_rt.sim.tables.aql import AqlType
+from zinc_rt.sim.tables.packets import ROWS
+
+SIM = Path(FILE).parent / "sim"
+CALLS = {"finding", "unverified", "report", "report_if", "_report_once", "stop", "Refused", "Site"}
+CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
+LISTS = {
+    "sim.shader.memory.scratch_access",
+    "sim.shader.memory.lds_access",
+    "sim.shader.checks.lane_checks",
+    "sim.shader.checks.finding_text",
+}
+NOT_RULES = {"shared", "sdma"}
+HANDLERS = (*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values())
+# Files that refuse with an errno and are no ioctl's: the row that speaks for each.
+REFUSE = {
+    "driver/ioctl_call": "file/user-memory",
+    "chips": "file/open",
+    "driver/event_table": "ioctl/AMDKFD_IOC_WAIT_EVENTS",
+    "driver/files": "ioctl/DRM_IOCTL_GEM_CLOSE",
+    "gpu": "file/open",
+    "driver/process": "file/open",
+    "driver/kfd_state": "ioctl/AMDKFD_IOC_ACQUIRE_VM",
+    "machine": "file/open",
+    "driver/host_mappings": "file/mmap",
+    "memory/buffers": "ioctl/DRM_IOCTL_AMDGPU_GEM_CREATE",
+    "driver/sysfs": "file/sysfs",
+    "driver/client_memory": "file/user-memory",
+    "driver/userq_state": "ioctl/DRM_IOCTL_AMDGPU_USERQ",
+    "memory/vm": "ioctl/DRM_IOCTL_AMDGPU_GEM_VA",
+}
+TRANSPORT = {  # no rule of any kernel
+    "file_layer",
+    *(f"serve/{name}" for name in ("client", "operations", "process_memory", "remote_memory", "shared_pages")),
+}
+
+
+@cache
+def calls() -> tuple[tuple[str, ast.Call], ...]:
+    """Every call in the simulated device's code, with its file."""
+    return tuple(
+        (path.relative_to(SIM).with_suffix("").as_posix(), node)
+        for path in sorted(SIM.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    )
+
+
+@cache
+def finding_rules() -> set[str]:
+    """Every rule that a finding of the simulated device can have."""
+    found = set(CHOSEN) | set(LINT)
+    for _, node in calls():
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in CALLS or name.endswith("Finding"):
+            words = [word.value for word in node.args[:3] if isinstance(word, ast.Constant)]
+            found |= {str(each) for each in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", str(each))}
+    for name in LISTS:
+        found |= set(import_module(f"zinc_rt.{name}").RULES)
+    return found - NOT_RULES
+
+
+@cache
+def noted_marks() -> set[str]:
+    """Marks that are words in the code, not made of a name."""
+    return {
+        node.args[0].value
+        for _, node in calls()
+        if getattr(node.func, "attr", "") == "mark"
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    }
+
+
+def mnemonics() -> set[str]:
+    found = set()
+    for path in (Path(FILE).parent / "isa" / "tables").glob("*.py"):
+        for encoding in getattr(import_module(f"zinc_rt.isa.tables.{path.stem}"), "ROWS", {}):
+            for generation in (11, 12):
+                segments = SEGMENTS if encoding == "VMEM" else (encoding,)
+                found |= {row.mnemonic for s in segments for row in rows(path.stem, s, generation).values()}
+    return found
+
+
+def ids(kind: str) -> set[str]:
+    return {row.id.partition("/")[2] for row in table().values() if row.kind == kind}
+
+
+def test_every_finding_has_its_row_and_every_row_its_finding() -> None:
+    asked = {probe.title for probe in LEARN} | set(devices().assumptions)
+    assert ids("rule") == {""}
+    assert {row.id for row in table().values() if row.kind == "rule"} - asked == finding_rules()
+
+
+def test_every_fact_that_a_card_can_be_asked_for_has_its_row() -> None:
+    assert {probe.title for probe in LEARN} <= set(table())
+
+
+def test_every_ioctl_has_its_row_and_every_row_its_ioctl() -> None:
+    assert ids("ioctl") == {handler.ioctl.name for handler in HANDLERS}
+
+
+def test_every_packet_has_its_row_and_every_row_its_packet() -> None:
+    assert ids("packet") == {row.name for row in ROWS if row.opcode in EXECUTE}
+    assert ids("sdma") == {row.name for row in sdma_packets.PACKETS.values()}
+
+
+def test_whatever_refuses_with_an_errno_is_an_ioctl_s_or_has_a_row_of_its_own() -> None:
+    refusing = {name for name, node in calls() if getattr(node.func, "id", "") == "OSError" and len(node.args) > 1}
+    of_ioctls = {handler.run.__module__.partition("zinc_rt.sim.")[2].replace(".", "/") for handler in HANDLERS}
+    assert refusing - of_ioctls - TRANSPORT <= set(REFUSE)
+    assert set(REFUSE.values()) <= set(table())
+
+
+def test_every_constant_of_a_chip_has_its_row_and_every_row_its_constant() -> None:
+    names = {field.name for field in fields(Chip)}
+    assert not [
+        f"chip/{key}/{name}"
+        for key in CHIPS
+        for name in names
+        if f"chip/{key}/{name}" not in table() and f"chip/*/{name}" not in table()
+    ]
+    for row in ids("chip"):
+        chip, name = row.split("/")
+        assert chip in (*CHIPS, "*") and name in names, row
+
+
+def test_every_difference_between_kernels_has_its_row() -> None:
+    names = {field.name for field in fields(LinuxProfile)}
+    rows = [row.split("/") for row in ids("kernel")]
+    assert names <= {row[0] for row in rows if len(row) == 1}
+    for row in rows:
+        assert row[0] in names or (row[0] in LINUX_VERSIONS and (len(row) == 1 or row[1] in names)), row
+
+
+@pytest.mark.parametrize("row", [row for row in table().values() if row.code], ids=lambda row: row.id)
+def test_the_constant_that_a_row_names_is_there(row: Fact) -> None:
+    module, _, name = row.code.partition(":")
+    assert isinstance(getattr(import_module(module), name), int | float)
+
+
+@pytest.mark.parametrize("row", [row for row in table().values() if row.settled_by], ids=lambda row: row.id)
+def test_what_would_settle_a_row_exists(row: Fact) -> None:
+    probes, asked = {probe.id for probe in PROBES}, {probe.title for probe in LEARN}
+    for each in row.settled_by:
+        assert " " in each or each in probes or each in asked, each
+        assert not set(re.findall(r"\bP\d\d\b", each)) - probes
+
+
+def test_marks_are_such_as_the_device_notes() -> None:
+    known = {
+        *(f"finding {rule}" for rule in finding_rules()),
+        *(f"ioctl {handler.ioctl.name}" for handler in HANDLERS),
+        *(f"packet {row.name}" for row in ROWS if row.opcode in EXECUTE),
+        *(f"sdma {row.name}" for row in sdma_packets.PACKETS.values()),
+        *(f"aql {each.name}" for each in AqlType),
+        *(f"chip {key}" for key in CHIPS),
+        *(f"kernel {key}" for key in LINUX_VERSIONS),
+        *(f"op {name}{form}" for name in mnemonics() for form in ("", "_dpp", "_e64")),
+        *noted_marks(),
+        "nothing",
+        "prediction",
+    }
+    asked = {probe.title for probe in LEARN}
+    for row in table().values():
+        for pattern in row.marks:
+            for part in pattern.split(" + "):
+                assert part in known or filter_names(known, part) or row.id in asked, row.id
+    used = {part for row in table().values() for pattern in row.marks for part in pattern.split(" + ")}
+    assert noted_marks() <= used, "a mark that no row has"
+
+
+def test_every_row_says_what_and_where_from() -> None:
+    for row in table().values():
+        assert row.says and row.where, row.id
+        assert bool(row.settled_by) or not row.assumed, row.id
+
+
+def test_the_device_does_by_default_what_the_table_says() -> None:
+    for name in SWITCHES:
+        row = fact(name)
+        assert row.assumed and (name == "wmma_f16_order" or getattr(DEFAULT, name) == row.value)
+
+
+# --- what a session leaned on ---
+
+
+def test_a_device_that_did_nothing_leans_on_nothing() -> None:
+    device = SimDriver()
+    marks = device.consulted()[1]
+    device.close_all()
+    assert marks == ["chip r9700", "kernel 7.0"] and leaned_on(marks) == ()
+
+
+def test_periods_end_when_somebody_asks() -> None:
+    noted = Consulted("chip r9700")
+    noted.mark("packet NOP")
+    period, marks = noted.since()
+    assert marks == ["chip r9700", "packet NOP"]
+    assert noted.since(period)[1] == ["chip r9700"]
+    noted.mark("packet WRITE_DATA")
+    assert noted.since(period)[1] == ["chip r9700", "packet WRITE_DATA"]
+
+
+def test_instructions_of_kernels_are_marks() -> None:
+    noted = Consulted()
+    noted.ran(bytes.fromhex("0000b0bf"), 32)
+    assert "op s_endpgm" in noted.since()[1]
+
+
+def test_a_row_may_need_two_marks() -> None:
+    both = ["kernel 7.0", "ioctl DRM_IOCTL_AMDGPU_USERQ"]
+    wanted = fact("kernel/7.0/userq_hardened")
+    assert wanted in leaned_on(both) and wanted not in leaned_on(both[:1])
+
+
+def test_only_assumed_rows_are_leaned_on() -> None:
+    assert all(row.assumed for row in leaned_on(f"{row.marks[0]}" for row in table().values()))
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["a"], ", leaning on 1 assumption: a"),
+        (list("abcde"), ", leaning on 5 assumptions: a, b, c, d and 1 more"),
+    ],
+)
+def test_what_follows_a_verdict(names: list[str], text: str) -> None:
+    assert leaning(names) == text
+
+
+# --- rows at their other value ---
+
+
+@pytest.mark.parametrize("row", flip.flippable(), ids=lambda row: row.id)
+def test_a_flipped_row_changes_the_device(row: Fact) -> None:
+    kernel = "7.0" if not row.id.startswith("kernel/") else row.id.split("/")[1]
+    usual, other = SimDriver(linux=kernel), SimDriver(linux=kernel, flip=[row.id])
+    try:
+        assert other.machine.model.described()["flip"] == [row.id]
+        assert seen(usual) != seen(other)
+    finally:
+        usual.close_all()
+        other.close_all()
+
+
+def seen(device: SimDriver) -> tuple[Any, ...]:
+    gpu, machine = device.machine.gpus[0], device.machine
+    return gpu.chip, machine.linux, gpu.cp.device.behaviour, gpu.cp.engine.checks.perturb  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("id", "said"), [("nothing", "no fact 'nothing'"), ("counter", "has no other value")])
+def test_what_cannot_be_flipped_is_said(id: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        SimDriver(flip=[id])
+
+
+# --- the file ---
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("schema: other", "wanted schema"),
+        ("{", "not YAML"),
+        ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b}}}]", "wanted says, from and where"),
+        ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: c, where: d}}}]", "from 'c'"),
+        ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: assumed, where: d}}}]", "what would settle"),
+        ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: source, where: d, on: e}}}]", "unknown"),
+        (
+            "schema: zinc-rt-facts/1\nfacts: [{from: source, where: d, rows: {a: {says: b}}}, "
+            "{from: source, where: d, rows: {a: {says: b}}}]",
+            "a second row a",
+        ),
+    ],
+)
+def test_a_wrong_row_is_named(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_table(tmp_path / "f.yaml")

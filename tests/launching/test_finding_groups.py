@@ -1,0 +1,48 @@
+"""Findings by rule, kernel and instruction; what has no place in code by its sentence without its numbers."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from zinc_rt.cli.sim import SHOWN_OF_RULE, show
+from zinc_rt.launching.finding_groups import grouped, times_of_rules
+from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, Severity
+
+
+def told(rule: str, sentence: str, pc: int | None = None, *, error: bool = False) -> DeviceFinding:
+    place = None if pc is None else CodePlace("scale", pc, "global_load_b32 v0, v1, s[0:1]", (0, 0, 0), 1)
+    return DeviceFinding(Severity.ERROR if error else Severity.FINDING, rule, 0, 0, sentence, place=place)
+
+
+def test_one_line_for_each_rule_kernel_and_instruction() -> None:
+    loads = [told("out-of-bounds", f"scale: out-of-bounds at pc 0x10 `…`, wave {wave}", 0x10) for wave in range(4)]
+    more = told("out-of-bounds", "scale: out-of-bounds 60 times more at pc 0x10 `…`", 0x10)
+    other = told("out-of-bounds", "scale: out-of-bounds at pc 0x18 `…`", 0x18)
+    groups = grouped([*loads, other, more])
+    assert [(each.pc, each.count) for each in groups] == [(0x10, 64), (0x18, 1)]
+    assert groups[0].first == loads[0].sentence and groups[0].kernel == "scale"
+
+
+def test_hazards_are_alike_but_for_their_numbers() -> None:
+    hazards = [told("missing-barrier", f"dispatch {n} reads 0x{n * 64:x} of out") for n in range(900)]
+    stops = told("missing-barrier", "DMA_DATA 3 reads 0x40 of out", error=True)
+    groups = grouped([*hazards, stops])
+    assert [(each.count, each.error) for each in groups] == [(900, False), (1, True)]
+    assert groups[0].pc is None and groups[0].first == hazards[0].sentence
+
+
+def test_nothing_is_no_group() -> None:
+    assert grouped([]) == ()
+
+
+def test_a_program_of_many_kernels_is_told_the_first_places_of_each_rule() -> None:
+    found = grouped(
+        [told("sgpr-read", f"sgpr-read at pc {pc:#x}", pc) for pc in range(0, 2000, 4) for _ in range(3)]
+    )
+    out = StringIO()
+    show(found + grouped([told("missing-barrier", "dispatch 3")]), out)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == SHOWN_OF_RULE + 2
+    assert lines[0].startswith("zinc-rt sim: 3 x sgpr-read: sgpr-read at pc 0x0")
+    assert lines[-1] == f"zinc-rt sim: {3 * 492} x sgpr-read more, in 492 other places; --json F has them all"
+    assert times_of_rules(found) == {"sgpr-read": 1500}

@@ -1,0 +1,314 @@
+"""compare: every engine in one table, whatever some of them do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import compare_fakes as fakes
+import numpy as np
+import psutil
+import pytest
+
+from zinc_rt.backends import registry
+from zinc_rt.cli.logits import main as logits
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.validate.compare import llama_programs, own_tiers
+from zinc_rt.validate.compare.child import run
+from zinc_rt.validate.compare.command import main, parser, result_of
+from zinc_rt.validate.compare.eval_callback import samples
+from zinc_rt.validate.compare.judge import distance
+from zinc_rt.validate.compare.peer import PeerOutcome, PeerTask, Sample
+
+MODEL = str(FOLDER / "qwen3-q.gguf")
+TEXT = "The quick brown fox"
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What T-CPU computes for TEXT."""
+    path = tmp_path_factory.mktemp("right") / "right.npz"
+    assert logits(["--model", MODEL, "--prompt", TEXT, "--tier", "t_cpu", "--out", str(path)]) == 0
+    return path
+
+
+def compared(tmp_path: Path, *words: str, prompt: str = TEXT) -> tuple[int, dict[str, dict[str, Any]]]:
+    path = tmp_path / "report.json"
+    code = main(["--model", MODEL, "--prompt", prompt, "--json", str(path), *words])
+    return code, fakes.report(path)
+
+
+# --- all of it ----------------------------------------------------------------------------------------------
+
+
+def test_every_peer_is_a_row(
+    tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """T-CPU for real; the others answer with its values, moved, printed, or unchanged."""
+    for name, value in {**fakes.packages(tmp_path), "RIGHT": str(right)}.items():
+        monkeypatch.setenv(name, value)
+    with np.load(right) as arrays:
+        layers = [fakes.printed(f"l_out-{n}", each) for n, each in enumerate(arrays["l_out"])]
+        text = "\n".join([*layers, fakes.printed("result_output", arrays["logits"][-1:])])
+    (tmp_path / "text").write_text(text)
+    build = tmp_path / "hip" / "build" / "bin"
+    fakes.program(build, "llama-bench", f"print({fakes.BENCH!r})")
+    fakes.program(build, "llama-eval-callback", f"print(open({str(tmp_path / 'text')!r}).read(), file=sys.stderr)")
+    words = ["--llama-dir", f"rocm={tmp_path / 'hip'}", "--peers", "llama.cpp,llama-cpp-python,tinygrad"]
+    pythons = [f"--python={name}={sys.executable}" for name in ("llama-cpp-python", "tinygrad")]
+    speed = ["--prompt-tokens", "4", "--new-tokens", "3", "--runs", "1"]
+    code, rows = compared(tmp_path, *words, *pythons, *speed)
+    said = capsys.readouterr().out
+    assert code == 0, said
+    assert set(rows) == {"t_cpu", "llama.cpp rocm", "llama-cpp-python", "tinygrad"}, "the reference runs too"
+
+    llama = rows["llama.cpp rocm"]["measure"]
+    assert (llama["version"], llama["backend"]) == ("b5163 (8cf427ff)", "ROCm, AMD Radeon R9700")
+    assert (llama["prefill_tokens_per_second"], llama["decode_tokens_per_second"]) == (7382.25, 119.84)
+    assert llama["max_abs"] < 1e-4 and llama["sampled_values"] > 6 and max(llama["layers_rel_rms"].values()) < 1e-3
+    assert [Path(each["command"].split()[0]).name for each in llama["commands"]] == [
+        "llama-bench",
+        "llama-eval-callback",
+    ]
+
+    assert rows["llama-cpp-python"]["measure"]["max_abs"] == pytest.approx(0.25, abs=1e-4)
+    assert rows["llama-cpp-python"]["measure"]["version"] == "0.3.16"
+    assert rows["llama-cpp-python"]["measure"]["decode_tokens_per_second"] > 0
+    assert rows["tinygrad"]["measure"]["same_bits"] and rows["tinygrad"]["measure"]["backend"] == "AMD"
+    assert set(rows["tinygrad"]["measure"]["layers_rel_rms"].values()) == {0.0}
+    assert rows["t_cpu"]["measure"]["decode_tokens_per_second"] > 0
+    assert "llama.cpp rocm" in said and "reference" in said and "PASS      4 peers ran" in said
+
+
+@pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
+def test_a_simulated_tier_has_the_references_bits_and_says_what_it_is(tmp_path: Path) -> None:
+    code, rows = compared(tmp_path, "--peers", "t1", "--device", "sim", "--no-speed")
+    assert code == 0 and set(rows) == {"t1", "t_cpu"}
+    assert rows["t1"]["measure"]["same_bits"] and rows["t1"]["measure"]["simulated"]
+    assert rows["t1"]["measure"]["top1"] == rows["t1"]["measure"]["positions"] > 1
+    assert "simulated" in json.loads((tmp_path / "report.json").read_text())["shortcuts"][0]
+
+
+def test_a_hang_and_a_crash_are_rows_and_the_rest_goes_on(
+    tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {**fakes.packages(tmp_path), "RIGHT": str(right), "FAKE": "crash"}.items():
+        monkeypatch.setenv(name, value)
+    fakes.program(tmp_path / "a", "llama-bench", "time.sleep(600)")
+    fakes.program(tmp_path / "b", "llama-bench", "os.kill(os.getpid(), 11)")
+    words = ["--llama-dir", f"hangs={tmp_path / 'a'}", "--llama-dir", f"crashes={tmp_path / 'b'}"]
+    words += ["--python", f"llama-cpp-python={sys.executable}", "--peers", "llama.cpp,llama-cpp-python"]
+    code, rows = compared(tmp_path, *words, "--reference", "llama-cpp-python", "--timeout", "2")
+    said = capsys.readouterr().out
+    assert code == 1 and "HANGS" in said and "FAILS" in said
+    assert rows["llama.cpp hangs"]["reason"] == "llama-bench: did not end within 2 s"
+    assert rows["llama.cpp hangs"]["measure"]["hung"] and rows["llama.cpp hangs"]["status"] == "fail"
+    assert "SIGSEGV" in rows["llama.cpp crashes"]["reason"]
+    assert "RuntimeError: cannot load" in rows["llama-cpp-python"]["reason"]
+    assert rows["llama.cpp hangs"]["repro"].endswith("-o json")
+
+
+def test_what_is_not_here_is_skipped_with_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ["--peers", "llama.cpp", "--reference", "llama.cpp", "--no-speed"]
+    code, rows = compared(tmp_path, *words)
+    assert code == 77 and rows["llama.cpp"]["status"] == "skip"
+    assert "--llama-dir" in rows["llama.cpp"]["advice"] and "NOTHING RAN" in capsys.readouterr().out
+
+
+def test_the_list_of_peers_is_the_registrys_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", MODEL, "--peers", "help"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"{row.tier} " in listed for row in registry.built()) and "tinygrad" in listed
+    assert {peer.name for peer in own_tiers.peers("auto")} == {row.tier for row in registry.built()}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--peers", "nobody"], "no peer is called nobody"),
+        (["--no-speed", "--no-values"], "nothing is left to compare"),
+        (["--llama-dir", "/missing"], "there is no llama-bench nor llama-eval-callback"),
+        (["--python", "tinygrad"], "wanted PEER=FILE"),
+        (["--python", "tinygrad=/missing"], "there is no such file"),
+        (["--timeout", "0"], "wanted seconds"),
+        (["--new-tokens", "0"], "wanted 1 or more"),
+        (["--json", "/missing/r.json"], "there is no folder /missing"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", MODEL, *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+# --- its parts ----------------------------------------------------------------------------------------------
+
+
+def test_a_child_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    body = "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
+    done = run([str(fakes.program(tmp_path, "parent", body))], 2.0)
+    assert done.timed_out and done.code is None and "did not end within" in done.why
+    grandchild = int(done.stdout)
+    for _ in range(100):  # it is nobody's child now: init has to reap it
+        if not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE:
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("what it started still runs")
+
+
+def test_an_interrupt_ends_the_peer_that_runs(tmp_path: Path) -> None:
+    body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    fakes.program(tmp_path / "build", "llama-bench", body)
+    words = [
+        "--llama-dir",
+        str(tmp_path / "build"),
+        "--peers",
+        "llama.cpp",
+        "--reference",
+        "llama.cpp",
+        "--no-values",
+    ]
+    command = [sys.executable, "-m", "zinc_rt.cli", "compare", "--model", MODEL, *words]
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's & ignores it
+    )
+    try:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.02)
+        peer = int((tmp_path / "pid").read_text())
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=30)
+    finally:
+        child.kill()
+    assert child.returncode == 130 and said.endswith("zinc-rt compare: interrupted\n")
+    assert not psutil.pid_exists(peer)
+
+
+def test_a_child_that_cannot_start_says_why() -> None:
+    assert run(["/missing/program"], 1.0).why == "cannot be started: No such file or directory"
+    assert run([sys.executable, "-c", "import sys; sys.exit('no weights')"], 20.0).why == "exit code 1: no weights"
+
+
+@pytest.mark.parametrize("head", ["common_debug_cb_eval", "ggml_debug"])
+def test_printed_tensors_are_read_where_they_are_shown(head: str) -> None:
+    array = np.arange(9 * 8, dtype=np.float32).reshape(9, 8) / 8 - 3
+    small = np.array([[1.5, float("nan"), -2.0]], np.float32)
+    text = "\n".join(
+        [
+            "noise",
+            fakes.printed("l_out-0", array, head),
+            fakes.printed("result_output", small, head),
+            "llama_perf: 3 ms",
+        ]
+    )
+    found = samples(text)
+    assert set(found) == {"l_out-0", "result_output"}
+    sample = found["l_out-0"]
+    assert sample.rows == 9 and len(sample.values) == 36 and sample.at[-1].tolist() == [8, 7]
+    np.testing.assert_allclose(sample.values, array[sample.at[:, 0], sample.at[:, 1]], atol=6e-5)
+    assert np.isnan(found["result_output"].values[1])
+
+
+def test_a_torn_print_gives_what_is_whole() -> None:
+    array = np.ones((4, 5), np.float32)
+    text = fakes.printed("l_out-0", array) + "\n" + "\n".join(fakes.printed("l_out-1", array).splitlines()[:5])
+    assert set(samples(text)) == {"l_out-0"}
+    assert samples("") == {} and samples("nothing: of = the kind") == {}
+
+
+def test_of_a_name_that_comes_again_the_first_counts() -> None:
+    one, two = np.ones((1, 3), np.float32), np.full((1, 3), 2, np.float32)
+    assert samples(fakes.printed("x", one) + "\n" + fakes.printed("x", two))["x"].values.tolist() == [1, 1, 1]
+
+
+def outcome(values: np.ndarray, **more: Any) -> PeerOutcome:
+    return PeerOutcome("peer", logits=values.astype(np.float32), **more)
+
+
+def test_the_distance_is_over_what_both_have() -> None:
+    want = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    right = outcome(want, layers={0: want, 1: want})
+    found = distance(outcome(want + 0.5, layers={0: want * 1.01}), right)
+    assert found.logits == pytest.approx(0.5, abs=1e-6) and found.top1 == 3 and not found.same_bits
+    assert set(found.layers) == {0} and found.worst_layer == (0, pytest.approx(0.01, rel=1e-3))
+    assert distance(right, right).same_bits
+    assert "shape [2, 7]" in distance(outcome(want[:2]), right).problem
+    broken = want.copy()
+    broken[1, 2] = np.nan
+    assert distance(outcome(broken), right).nonfinite == 1 and distance(outcome(broken), right).logits == np.inf
+
+
+def test_a_sample_of_the_last_token_alone_is_compared_with_the_last() -> None:
+    want = np.arange(12, dtype=np.float32).reshape(3, 4)
+    sample = Sample(np.array([[0, 0], [0, 3]]), np.array([8.0, 11.5]), rows=1, digits=4)
+    peer = PeerOutcome("peer", sampled_logits=sample, sampled_layers={0: sample})
+    found = distance(peer, outcome(want, layers={0: want}))
+    assert found.logits == 0.5 and found.samples == 4 and found.layers[0] > 0
+
+
+def test_a_tier_with_other_bits_fails_with_the_next_command() -> None:
+    arguments = parser().parse_args(["--model", MODEL])
+    want = np.ones((2, 5), np.float32)
+    task = PeerTask(Path(MODEL), (1, 2), "", Path())
+    moved = PeerOutcome("t1", logits=np.nextafter(want, np.float32(2)))
+    for tier, ordering, status in (
+        ("t1", "canonical-1", "fail"),
+        ("t1", "float32-dequant", "pass"),
+        ("x", "canonical-1", "pass"),
+    ):
+        arguments.ordering, moved.peer = ordering, tier
+        result = result_of(moved, distance(moved, outcome(want)), arguments, task)
+        assert result.status == status
+        if status == "fail":
+            assert result.reason == "other bits than t_cpu in canonical-1"
+            assert result.advice == f"zinc-rt validate --model {MODEL} --tokens 1,2 --tiers t1,t_cpu"
+
+
+def test_several_builds_of_one_checkout_are_peers_of_their_own(tmp_path: Path) -> None:
+    for name in ("build-hip", "build-vulkan"):
+        fakes.program(tmp_path / name / "bin", "llama-bench", "")
+    assert [peer.name for peer in llama_programs.peers([str(tmp_path)])] == [
+        "llama.cpp build-hip",
+        "llama.cpp build-vulkan",
+    ]
+
+
+def test_a_dump_goes_before_a_print(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dumper beside llama-bench: every value, ids as they are."""
+    body = (
+        "import shutil, numpy as np\n"
+        "a = dict(np.load(os.environ['RIGHT']))\n"
+        "l = a.pop('l_out')\n"
+        "np.savez(sys.argv[sys.argv.index('-o') + 1], **a, **{f'l_out-{n}': l[n] for n in range(len(l))})"
+    )
+    monkeypatch.setenv("RIGHT", str(right))
+    fakes.program(tmp_path / "build", "llama-bench", "")
+    fakes.program(tmp_path / "build", "zinc-llama-dump", body)
+    ids = ",".join(map(str, np.load(right)["ids"]))
+    path = tmp_path / "report.json"
+    words = ["--llama-dir", str(tmp_path / "build"), "--peers", "llama.cpp", "--no-speed", "--json", str(path)]
+    assert main(["--model", MODEL, "--tokens", ids, *words]) == 0
+    assert fakes.report(path)["llama.cpp"]["measure"]["same_bits"]
+
+
+def test_what_a_peer_cannot_do_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fakes.program(tmp_path / "build", "llama-bench", "print('[]')")
+    fakes.program(tmp_path / "build", "llama-eval-callback", "")
+    words = ["--llama-dir", str(tmp_path / "build"), "--peers", "llama.cpp", "--reference", "llama.cpp"]
+    assert main(["--model", MODEL, "--tokens", "1,2", "--no-speed", *words]) == 0
+    assert "takes text only" in capsys.readouterr().out
+    assert main(["--model", MODEL, "--no-values", *words]) == 1
+    assert "its JSON is not understood" in capsys.readouterr().out

@@ -1,0 +1,117 @@
+"""The sources of a replay's weights: the log itself, or the model file, every byte of it checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+
+from zinc_rt.engine.engine import overrides_of
+from zinc_rt.errors import InputError, ZincError
+from zinc_rt.host.settings import Settings
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import PLAIN_DTYPES, GGUFFile, read_gguf
+from zinc_rt.model.registry import build_model
+from zinc_rt.trace import records
+from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.tape import Tape
+from zinc_rt.trace.weights import weight_digests
+
+Sources = tuple[dict[str, Weight], dict[str, np.ndarray]]  # weights, constants
+
+
+def sources_of(log: LogReader, tape: Tape, model: str | Path | None = None) -> Sources:
+    """Weights and constants by their name in the IR. `model` instead of the path the log names.
+
+    Raises InputError where the file is gone, is no such model, or holds other bytes.
+    """
+    weights: dict[str, Weight] = {}
+    constants: dict[str, np.ndarray] = {}
+    absent: list[records.WeightRecord] = []
+    for name, record in tape.weights.items():
+        if not record.blob:
+            absent.append(record)
+            continue
+        weight = _embedded(log, record)
+        if tape.role(name) == "constant":
+            constants[name] = weight.raw
+        else:
+            weights[name] = weight
+    if absent:
+        weights |= _from_file(log, tape, model, absent)
+    return weights, constants
+
+
+def _embedded(log: LogReader, record: records.WeightRecord) -> Weight:
+    content = np.frombuffer(log.blob(record.blob), np.uint8)
+    try:
+        if record.dtype in PLAIN_DTYPES:
+            raw = content.view(PLAIN_DTYPES[record.dtype]).reshape(record.shape)
+        else:
+            raw = content.reshape(*record.shape[:-1], -1)
+    except ValueError as error:
+        raise InputError(
+            f"{log.path}: {record.name}: {content.nbytes} bytes are no {record.dtype} {list(record.shape)}"
+        ) from error
+    return Weight(record.dtype, record.shape, raw)
+
+
+def _from_file(
+    log: LogReader, tape: Tape, model: str | Path | None, wanted: list[records.WeightRecord]
+) -> dict[str, Weight]:
+    gguf = _open(log, tape, model)
+    have = _weights(gguf, tape)
+    missing = next((record.name for record in wanted if record.name not in have), None)
+    if missing is not None:
+        raise InputError(f"{gguf.path}: it has no weight {missing}, the recorded model had", next=_AGAIN)
+    digests = weight_digests(gguf, {record.name: have[record.name] for record in wanted})
+    for record in wanted:
+        weight = have[record.name]
+        if (weight.dtype, weight.shape) != (record.dtype, record.shape):
+            raise InputError(
+                f"{gguf.path}: {record.name} is {weight.dtype} {list(weight.shape)}, recorded was {record.dtype} "
+                f"{list(record.shape)}",
+                next=_AGAIN,
+            )
+        if digests[record.name] != record.sha256:
+            raise InputError(
+                f"{gguf.path}: {record.name} has other bytes: sha256 {digests[record.name]}, recorded was "
+                f"{record.sha256}",
+                next=_AGAIN,
+            )
+    return {record.name: have[record.name] for record in wanted}
+
+
+_AGAIN = "name the file of the recorded run: --model FILE"
+
+
+def _open(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
+    path = model or tape.header.get("model", {}).get("path")
+    if not path:
+        raise InputError(f"{log.path}: it names no model and does not hold its weights", next=_AGAIN)
+    if model is None and not Path(path).exists():
+        raise InputError(f"{path}: the recorded model is not there any more", next="where is it now? --model FILE")
+    return read_gguf(path)
+
+
+def _weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
+    """The weights of every stage the log runs, by the names this build gives them."""
+    header = tape.header
+    try:
+        known = {each.name for each in fields(Settings)}
+        settings = Settings(**{key: value for key, value in header["settings"].items() if key in known})
+        limits = SequenceLimits(**header["limits"])
+        delta_form = header["delta_form"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the log's header lacks what its model was built for: {error}") from error
+    found: dict[str, Weight] = {}
+    for stage in {recorded.graph.stage for recorded in tape.graphs.values()}:
+        try:
+            built = build_model(gguf, limits, stage, delta_form=delta_form, overrides=overrides_of(settings))
+        except ZincError as error:
+            raise InputError(f"{gguf.path}: not the recorded model: {error}", next=_AGAIN) from error
+        found |= built.weights
+    return found

@@ -1,0 +1,306 @@
+"""Run one model on every tier and every other engine of this machine: values, speed and hangs in one table."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, TextIO
+
+from zinc_rt.cli import options
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable, simulated_note
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser, add_models
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.validate.compare.judge import Distance
+    from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask
+
+DEFAULT_PROMPT = "The quick brown fox jumps over the lazy dog while the other dogs are asleep."
+EXAMPLES = """\
+Peers are programs of their own, run one after the other as child processes: every built tier of this runtime,
+each build of llama.cpp that is found, llama-cpp-python, tinygrad. One that is not here is skipped, with how to get
+it; one that crashes or does not end in time is a row like the others. docs/compare.md says what the figures mean.
+
+examples:
+  zinc-rt compare --model M.gguf
+  zinc-rt compare --model M.gguf --llama-dir rocm=~/llama.cpp/build-hip --llama-dir vulkan=~/llama.cpp/build-vulkan
+  zinc-rt compare --model M.gguf --python tinygrad=~/tinygrad/venv/bin/python --peers t1,tinygrad,t_cpu
+  zinc-rt compare --model M.gguf --peers t1,t2,t_cpu --device sim --no-speed --json compare.json
+
+Exit code: 0 every peer that ran ended well, 1 one crashed, hung, gave no finite numbers, or a tier of this runtime
+has other bits than the reference tier, 2 unusable input, 77 no peer could run.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(description=__doc__, epilog=EXAMPLES)
+    add_models(made, several=True)
+    which = made.add_mutually_exclusive_group()
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="for the values (default: a sentence of 20 words)")
+    which.add_argument(
+        "--tokens", type=options.token_list, metavar="1,2,3", help="ids instead; not every peer takes them"
+    )
+    who = made.add_argument_group("who")
+    who.add_argument("--peers", metavar="A,B", help="these only (default: all); --peers help lists them")
+    who.add_argument(
+        "--llama-dir", action="append", default=[], metavar="[NAME=]DIR",
+        help="a build of llama.cpp, or a checkout with several; may come again (default: what is on PATH)",
+    )  # fmt: skip
+    who.add_argument(
+        "--python", action="append", default=[], metavar="PEER=FILE",
+        help="the interpreter where llama-cpp-python or tinygrad is installed",
+    )  # fmt: skip
+    who.add_argument(
+        "--device", type=options.device_name, metavar="WHICH", default="auto",
+        help="behind this runtime's tiers; sim: a simulated R9700, says nothing about hardware (default auto)",
+    )  # fmt: skip
+    who.add_argument("--reference", default="t_cpu", metavar="PEER", help="whose values are right (default t_cpu)")
+    who.add_argument(
+        "--ordering",
+        choices=options.ORDERING_CHOICES,
+        metavar="NAME",
+        default="canonical-1",
+        help=f"of this runtime's tiers: {', '.join(options.ORDERING_CHOICES)} (default the first)",
+    )
+    what = made.add_argument_group("what")
+    what.add_argument("--no-values", action="store_true", help="speed only")
+    what.add_argument("--no-speed", action="store_true", help="values only")
+    what.add_argument(
+        "--prompt-tokens", type=int, default=128, metavar="N", help="of the speed's prompt (default 128)"
+    )
+    what.add_argument(
+        "-n", "--new-tokens", type=int, default=64, metavar="N", help="generated after it (default 64)"
+    )
+    what.add_argument("--runs", type=int, default=3, metavar="N", help="measured, after a warm-up (default 3)")
+    what.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: each peer's own)")
+    what.add_argument("--timeout", type=float, default=600.0, metavar="S", help="for each program (default 600)")
+    add_json(made)
+    return made
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import joined
+    from zinc_rt.engine.devices import require_gpu
+    from zinc_rt.host.files import check_writable
+
+    check_writable(report=arguments.json)
+    require_gpu(arguments.device)
+    _check(arguments)
+    out = output_stream(arguments)
+    peers = _peers(arguments)
+    if arguments.peers == "help":
+        for peer in peers:
+            terminal.show(f"{peer.name:<24} {'ready' if peer.absent is None else peer.absent[0]}", out=out)
+        return 0
+    chosen = _chosen(peers, arguments.peers, arguments.reference)
+    reports = [_one(arguments, model, chosen, out) for model in arguments.models]
+    whole = joined(reports)
+    if len(reports) > 1:
+        terminal.show(f"\n{_verdict(whole)}, {len(reports)} models", out=out)
+    return finish(whole, arguments)
+
+
+def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], out: TextIO) -> Report:
+    """One model on every peer."""
+    import tempfile
+    from pathlib import Path
+
+    from zinc_rt.cli.describe import describe_model
+    from zinc_rt.cli.report import Report
+    from zinc_rt.engine.devices import IN_SOFTWARE
+    from zinc_rt.validate.compare.peer import skipped
+
+    gguf = options.read_model(model)
+    report = begin(
+        Report("compare", ordering=arguments.ordering, model=describe_model(gguf), ctx=arguments.ctx or 0),
+        arguments,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        task = _task(arguments, gguf, Path(folder))
+        outcomes = []
+        for peer in chosen:
+            if peer.absent is None:
+                terminal.show(f"running {peer.name} ...", out=_progress())
+            outcomes.append(skipped(peer) if peer.absent is not None else peer.run(task))
+    rows = _judged(outcomes, arguments.reference)
+    report.details |= {
+        "task": {
+            "tokens": list(task.tokens), "text": task.text, "prompt_tokens": task.prompt_tokens,
+            "new_tokens": task.new_tokens, "runs": task.runs, "reference": arguments.reference,
+        },
+    }  # fmt: skip
+    report.results = [result_of(outcome, found, arguments, task) for outcome, found in rows]
+    report.shortcuts += [
+        f"{o.peer}: simulated device: says nothing about hardware" for o, _ in rows if o.simulated
+    ]
+    report.shortcuts += [f"{o.peer}: {IN_SOFTWARE}" for o, _ in rows if o.software]
+    _show(rows, report, arguments, out)
+    return report
+
+
+def _progress() -> TextIO:
+    import sys
+
+    return sys.stderr
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from zinc_rt.errors import UsageError
+
+    if arguments.no_values and arguments.no_speed:
+        raise UsageError("--no-values and --no-speed: nothing is left to compare")
+    for name in ("prompt_tokens", "new_tokens", "runs"):
+        if getattr(arguments, name) < 1:
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: wanted 1 or more")
+    if not 0 < arguments.timeout < float("inf"):
+        raise UsageError(f"--timeout {arguments.timeout:g}: wanted seconds, more than 0")
+
+
+def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
+    from pathlib import Path
+
+    from zinc_rt.errors import UsageError
+    from zinc_rt.validate.compare import llama_programs, own_tiers, python_peers
+
+    pythons = {}
+    for text in arguments.python:
+        name, equals, file = text.partition("=")
+        if name not in python_peers.SCRIPTS or not equals:
+            raise UsageError(f"--python {text}: wanted PEER=FILE, PEER one of {', '.join(python_peers.SCRIPTS)}")
+        if not Path(file).expanduser().is_file():
+            raise UsageError(f"--python {text}: there is no such file")
+        pythons[name] = str(Path(file).expanduser())
+    folders = []
+    for text in arguments.llama_dir:
+        name, equals, folder = text.rpartition("=")
+        folders.append(f"{name}{equals}{Path(folder).expanduser()}")
+    return [*own_tiers.peers(arguments.device), *llama_programs.peers(folders), *python_peers.peers(pythons)]
+
+
+def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:
+    """The peers to run, in the table's order; a family's name ("llama.cpp") stands for every build. The reference
+    is among them where it is there at all."""
+    from zinc_rt.errors import UsageError
+
+    if asked is None:
+        return peers
+    wanted = [name.strip() for name in asked.split(",") if name.strip()]
+    known = {peer.name for peer in peers} | {peer.name.split()[0] for peer in peers}
+    if not wanted or (unknown := next((name for name in wanted if name not in known), None)):
+        raise UsageError(
+            f"--peers {asked}: no peer is called {unknown if wanted else repr(asked)}", next="--peers help"
+        )
+    names = {*wanted, reference}
+    return [peer for peer in peers if peer.name in names or peer.name.split()[0] in names]
+
+
+def _task(arguments: argparse.Namespace, gguf: object, folder: object) -> PeerTask:
+    from zinc_rt.validate.compare.peer import PeerTask
+
+    text = "" if arguments.tokens is not None else arguments.prompt or DEFAULT_PROMPT
+    tokens = options.model_tokens(gguf, arguments.tokens, text or None)  # type: ignore[arg-type]
+    return PeerTask(
+        model=gguf.path, tokens=tuple(tokens), text=text, folder=folder,  # type: ignore[attr-defined, arg-type]
+        values=not arguments.no_values, speed=not arguments.no_speed, prompt_tokens=arguments.prompt_tokens,
+        new_tokens=arguments.new_tokens, runs=arguments.runs, ctx=arguments.ctx, device=arguments.device,
+        ordering=arguments.ordering, timeout_seconds=arguments.timeout,
+    )  # fmt: skip
+
+
+def _judged(outcomes: list[PeerOutcome], reference: str) -> list[tuple[PeerOutcome, Distance]]:
+    from zinc_rt.validate.compare.judge import Distance, distance
+
+    right = next((each for each in outcomes if each.peer == reference and each.logits is not None), None)
+    return [(each, Distance() if right is None else distance(each, right)) for each in outcomes]
+
+
+def result_of(outcome: PeerOutcome, found: Distance, arguments: argparse.Namespace, task: PeerTask) -> Result:
+    from zinc_rt.backends import registry
+    from zinc_rt.cli.report import Result
+
+    ours = outcome.peer in registry.names()
+    other_bits = (
+        ours and arguments.reference in registry.names() and found.logits is not None and not found.same_bits
+    )
+    problem = outcome.problem or found.problem
+    if found.nonfinite:
+        problem = problem or f"{found.nonfinite} logits are no finite numbers"
+    if other_bits and arguments.ordering.startswith("canonical"):
+        problem = problem or f"other bits than {arguments.reference} in {arguments.ordering}"
+    broken = outcome.failed or found.nonfinite or (other_bits and arguments.ordering.startswith("canonical"))
+    measure = {
+        "prefill_tokens_per_second": outcome.prefill_tokens_per_second,
+        "decode_tokens_per_second": outcome.decode_tokens_per_second,
+        "hung": outcome.hung,
+        "version": outcome.version,
+        "backend": outcome.backend,
+        "simulated": outcome.simulated,
+        "software": outcome.software,
+        "notes": outcome.notes,
+        "commands": [
+            {"command": each.command, "seconds": each.seconds, "exit_code": each.code, "timed_out": each.timed_out}
+            for each in outcome.ran
+        ],
+        **(found.as_dict() if found.logits is not None else {}),
+    }
+    repro = next((each.command for each in outcome.ran if not each.ok), "")
+    repro = repro.replace(f"{task.folder}/", "")  # that folder is gone
+    return Result(
+        outcome.peer,
+        "compare",
+        "skip" if outcome.skipped else "fail" if broken else "pass",
+        tier=outcome.peer if ours else "",
+        reference=arguments.reference,
+        reason=problem,
+        measure=measure,
+        limit={"same_bits": True} if ours else {},
+        advice=outcome.next or (_advice(arguments, task, outcome) if other_bits else ""),
+        repro=repro,
+    )
+
+
+def _advice(arguments: argparse.Namespace, task: PeerTask, outcome: PeerOutcome) -> str:
+    return f"zinc-rt validate --model {task.model} --tokens {task.ids} --tiers {outcome.peer},t_cpu"
+
+
+def _show(
+    rows: list[tuple[PeerOutcome, Distance]], report: Report, arguments: argparse.Namespace, out: TextIO
+) -> None:
+    from zinc_rt.validate.compare.table import table
+
+    task = report.details["task"]
+    said = [] if arguments.no_values else [f"{len(task['tokens'])} tokens compared"]
+    if not arguments.no_speed:
+        said.append(f"speed: prompt {task['prompt_tokens']}, then {task['new_tokens']}, {task['runs']} runs")
+    terminal.show(f"{report.model.get('path', arguments.model)}  {'; '.join(said)}", out=out)
+    terminal.show(table(rows, arguments.reference), out=out)
+    if not arguments.no_values and not any(found.logits is not None for _, found in rows):
+        terminal.show(f"note      no values compared: the reference {arguments.reference} has none", out=out)
+    for outcome, _ in rows:
+        for note in outcome.notes:
+            terminal.show(f"note      {outcome.peer}: {printable(note)}", out=out)
+        if outcome.backend:
+            terminal.show(f"device    {outcome.peer}: {printable(outcome.backend, 160)}", out=out)
+    for result in report.results:
+        if result.reason:
+            terminal.show(f"{result.status:<9} {result.id}: {printable(result.reason)}", out=out)
+        if result.repro:
+            terminal.show(f"  repro   {result.repro}", out=out)
+        if result.advice:
+            terminal.show(f"  next    {result.advice}", out=out)
+    for shortcut in report.shortcuts:
+        terminal.show(f"shortcut  {shortcut}", out=out)
+    terminal.show(_verdict(report), out=out)
+
+
+def _verdict(report: Report) -> str:
+    counts = report.counts()
+    ran = counts.get("pass", 0) + counts.get("fail", 0)
+    return (
+        f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
+        f"{counts.get('skip', 0)} skipped{simulated_note(report)}"
+    )
+
+
+main = Command("compare", parser, _body)

@@ -1,0 +1,155 @@
+"""The peers that are llama.cpp's own programs, one peer a build: llama-bench for the speed; for the values
+zinc-llama-dump where somebody has built it (`zinc-rt golden dumper llama-cpp`), else what llama-eval-callback
+prints."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.errors import UsageError
+from zinc_rt.validate.compare.child import run
+from zinc_rt.validate.compare.eval_callback import samples
+from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask
+
+BENCH, EVAL, DUMP = "llama-bench", "llama-eval-callback", "zinc-llama-dump"
+PLACES = ("", "bin", "build/bin", "build-*/bin", "build*/bin")
+GET = "build it (cmake -B build -DGGML_HIP=ON, -DGGML_VULKAN=ON or neither) and name its folder: --llama-dir DIR"
+ALL_LAYERS = "999"
+
+
+def peers(named: Sequence[str]) -> list[ComparedPeer]:
+    """One peer a build. `named`: folders as the user gave them, DIR or NAME=DIR, each with one build or several.
+    Raises UsageError for one without any."""
+    builds: dict[Path, str] = {}
+    for text in named:
+        name, equals, folder = text.rpartition("=")
+        found = list(_builds(Path(folder)))
+        if not found:
+            raise UsageError(f"--llama-dir {text}: there is no {BENCH} nor {EVAL}", next=GET)
+        for build in found:
+            several = f"{name} {build.parent.name}".strip() if len(found) > 1 else name
+            builds.setdefault(build, several if equals or len(found) > 1 else "")
+    on_path = shutil.which(BENCH) or shutil.which(EVAL)
+    if on_path and not named:
+        builds.setdefault(Path(on_path).resolve().parent, "")
+    if not builds:
+        return [ComparedPeer("llama.cpp", _never, (f"no {BENCH} on PATH", GET))]
+    return [
+        ComparedPeer(f"llama.cpp {name}".strip(), partial(_run, build, name)) for build, name in builds.items()
+    ]
+
+
+def _never(task: PeerTask) -> PeerOutcome:
+    raise AssertionError("an absent peer does not run")
+
+
+def _builds(folder: Path) -> Iterator[Path]:
+    seen = set()
+    for place in PLACES:
+        for found in sorted(folder.glob(place)) if place else [folder]:
+            if found.resolve() not in seen and any((found / name).is_file() for name in (BENCH, EVAL)):
+                seen.add(found.resolve())
+                yield found
+
+
+def _run(build: Path, name: str, task: PeerTask) -> PeerOutcome:
+    outcome = PeerOutcome(f"llama.cpp {name}".strip())
+    if task.speed:
+        _speed(outcome, build, task)
+    if task.values and not outcome.hung:
+        _values(outcome, build, task)
+    return outcome
+
+
+def _speed(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
+    program = build / BENCH
+    if not program.is_file():
+        outcome.notes.append(f"no speed: {program} is not there")
+        return
+    load = ["-p", str(task.prompt_tokens), "-n", str(task.new_tokens), "-r", str(task.runs)]
+    ran = run([str(program), "-m", str(task.model), *load, "-o", "json"], task.timeout_seconds)
+    if not outcome.take(ran, BENCH):
+        return
+    try:
+        rows = json.loads(ran.stdout)
+        _take_rows(outcome, rows)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        outcome.failed = True
+        outcome.problem = f"{BENCH}: its JSON is not understood ({error!r})"
+        outcome.next = "send what it prints with -o json: its format may have changed"
+
+
+def _take_rows(outcome: PeerOutcome, rows: list[dict[str, Any]]) -> None:
+    """One object a test: n_prompt or n_gen says which, avg_ts is tokens a second."""
+    first = rows[0]
+    outcome.version = f"b{first['build_number']} ({first['build_commit']})"
+    hardware = first.get("gpu_info") or first.get("cpu_info") or ""
+    outcome.backend = ", ".join(part for part in (first.get("backends") or "", hardware) if part)
+    for row in rows:
+        if row["n_prompt"] and not row["n_gen"]:
+            outcome.prefill_tokens_per_second = float(row["avg_ts"])
+        elif row["n_gen"] and not row["n_prompt"]:
+            outcome.decode_tokens_per_second = float(row["avg_ts"])
+
+
+def _values(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
+    dumper = next((path for path in (build / DUMP, shutil.which(DUMP)) if path and Path(path).is_file()), None)
+    context = str(task.ctx or max(256, len(task.tokens)))
+    if dumper is not None:
+        path = task.folder / f"{outcome.peer.replace(' ', '-')}.npz"
+        words = [str(dumper), "-m", str(task.model), "-t", task.ids, "-c", context, "-o", str(path)]
+        if outcome.take(run(words, task.timeout_seconds), DUMP):
+            _take_dump(outcome, path)
+        return
+    program = build / EVAL
+    if not program.is_file():
+        outcome.notes.append(f"no values: neither {DUMP} nor {EVAL} in {build}")
+    elif not task.text:
+        outcome.notes.append(f"no values: {EVAL} takes text only: give --prompt, or build {DUMP}")
+    else:
+        words = [
+            str(program),
+            "-m",
+            str(task.model),
+            "-p",
+            task.text,
+            "-c",
+            context,
+            "-n",
+            "1",
+            "-ngl",
+            ALL_LAYERS,
+        ]
+        ran = run(words, task.timeout_seconds)
+        if outcome.take(ran, EVAL):
+            _take_print(outcome, ran.stdout + "\n" + ran.stderr, len(task.tokens))
+
+
+def _take_dump(outcome: PeerOutcome, path: Path) -> None:
+    with np.load(path) as arrays:
+        outcome.logits = arrays["logits"]
+        names = [name for name in arrays if name.startswith("l_out-")]
+        outcome.layers = {int(name.removeprefix("l_out-")): arrays[name] for name in names}
+
+
+def _take_print(outcome: PeerOutcome, text: str, tokens: int) -> None:
+    found = samples(text)
+    layers = {int(name.removeprefix("l_out-")): each for name, each in found.items() if name.startswith("l_out-")}
+    if not layers or "result_output" not in found:
+        outcome.failed = True
+        outcome.problem = f"{EVAL}: no l_out-N and result_output in what it printed"
+        outcome.next = (
+            f"its format may have changed; {DUMP} does not depend on it: zinc-rt golden dumper llama-cpp"
+        )
+        return
+    if (made := max(each.rows for each in layers.values())) != tokens:
+        outcome.notes.append(f"no values: its tokenizer makes {made} tokens of the prompt, ours {tokens}")
+        return
+    outcome.sampled_layers, outcome.sampled_logits = layers, found["result_output"]

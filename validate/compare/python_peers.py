@@ -1,0 +1,68 @@
+"""Engines that are Python packages: a script beside this file runs in their environment, which may not be ours."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.validate.compare.child import run
+from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask
+
+SCRIPTS = {  # peer -> the package it needs, the script
+    "llama-cpp-python": ("llama_cpp", "llama_cpp_python_child.py"),
+    "tinygrad": ("tinygrad", "tinygrad_child.py"),
+}
+
+
+def peers(pythons: Mapping[str, str]) -> list[ComparedPeer]:
+    """One peer a package. `pythons`: by peer, the interpreter of an environment that has it; else this one, if it
+    is here."""
+    found = []
+    for name, (package, script) in SCRIPTS.items():
+        python = pythons.get(name)
+        absent = None
+        if python is None and find_spec(package) is None:
+            absent = f"{package} is not installed here", f"--python {name}=/path/to/venv/bin/python"
+        found.append(ComparedPeer(name, partial(_run, name, script, python or sys.executable), absent))
+    return found
+
+
+def _run(name: str, script: str, python: str, task: PeerTask) -> PeerOutcome:
+    """Values and speed in a process each: what goes wrong with one leaves the other."""
+    outcome = PeerOutcome(name)
+    context = task.ctx or max(256, len(task.tokens), task.prompt_tokens + task.new_tokens + 1)
+    words = [python, str(Path(__file__).with_name(script)), "--model", str(task.model), "--tokens", task.ids]
+    words += ["--context", str(context)]
+    path = task.folder / f"{name}.npz"
+    if task.values and _said(outcome, [*words, "--out", str(path)], task, f"{name}, values") is not None:
+        with np.load(path) as arrays:
+            outcome.logits = arrays["logits"]
+            outcome.layers = dict(enumerate(arrays["l_out"])) if "l_out" in arrays else {}
+    if task.speed and not outcome.hung:
+        load = ["--prompt-tokens", str(task.prompt_tokens), "--new-tokens", str(task.new_tokens)]
+        said = _said(outcome, [*words, *load], task, f"{name}, speed") or {}
+        outcome.prefill_tokens_per_second = said.get("prefill_tokens_per_second")
+        outcome.decode_tokens_per_second = said.get("decode_tokens_per_second")
+    return outcome
+
+
+def _said(outcome: PeerOutcome, words: list[str], task: PeerTask, what: str) -> dict[str, Any] | None:
+    """The line of JSON at the end of what it printed; None where there is none."""
+    ran = run(words, task.timeout_seconds)
+    if not outcome.take(ran, what):
+        return None
+    try:
+        said: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+        outcome.version, outcome.backend = str(said["version"]), str(said["backend"])
+    except (ValueError, LookupError, TypeError):
+        outcome.failed = True
+        outcome.problem = outcome.problem or f"{what}: no line of JSON at the end of what it printed"
+        return None
+    return said

@@ -1,0 +1,52 @@
+"""One row a peer."""
+
+from __future__ import annotations
+
+from zinc_rt.host.terminal import Column, Table, number
+from zinc_rt.validate.compare.judge import Distance
+from zinc_rt.validate.compare.peer import PeerOutcome
+
+_FIGURES = ("logits", "KL", "top-1", "worst layer", "prefill t/s", "decode t/s")
+COLUMNS: tuple[str | Column, ...] = ("peer", "version", *map(number, _FIGURES), "")
+
+
+def table(rows: list[tuple[PeerOutcome, Distance]], reference: str) -> Table:
+    return Table(COLUMNS, [_cells(outcome, found, reference) for outcome, found in rows])
+
+
+def _cells(outcome: PeerOutcome, found: Distance, reference: str) -> list[str]:
+    what = " (simulated)" * outcome.simulated + " (software)" * outcome.software
+    return [
+        outcome.peer + what,
+        outcome.version,
+        *_values(outcome, found, reference),
+        _speed(outcome.prefill_tokens_per_second),
+        _speed(outcome.decode_tokens_per_second),
+        state(outcome),
+    ]
+
+
+def _values(outcome: PeerOutcome, found: Distance, reference: str) -> list[str]:
+    if outcome.peer == reference and found.logits is not None:
+        return ["reference", "", "", ""]
+    if found.logits is None:
+        return [""] * 4
+    about = "~" if found.samples else ""
+    logits = "bit-exact" if found.same_bits else f"{about}{found.logits:.1e}"
+    kl = "" if found.kl is None else f"{found.kl:.1e}"
+    top1 = "" if found.top1 is None else f"{found.top1}/{found.positions}"
+    worst = found.worst_layer
+    layer = "" if worst is None else "equal" if worst[1] == 0 else f"{about}{worst[1]:.1e} ({worst[0]})"
+    return [logits, kl, top1, layer]
+
+
+def _speed(tokens_per_second: float | None) -> str:
+    if tokens_per_second is None:
+        return ""
+    return f"{tokens_per_second:.1f}" if tokens_per_second < 1000 else f"{tokens_per_second:.0f}"
+
+
+def state(outcome: PeerOutcome) -> str:
+    if outcome.skipped:
+        return "skipped"
+    return "HANGS" if outcome.hung else "FAILS" if outcome.failed else ""

@@ -1,0 +1,164 @@
+"""Whether a golden still holds: for the model it names, and in the arithmetic it was computed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from zinc_rt.cli.observer import CommandObserver
+from zinc_rt.cli.options import read_model
+from zinc_rt.engine.engine import default_ctx
+from zinc_rt.errors import InputError
+from zinc_rt.golden.capture import Selection
+from zinc_rt.golden.format import Golden
+from zinc_rt.host.settings import Settings
+from zinc_rt.host.version import code_version
+from zinc_rt.model.gguf import GGUFFile, digest
+from zinc_rt.validate.check_result import CheckResult, ReportFigures
+from zinc_rt.validate.layers import parse_layers
+from zinc_rt.validate.prepare import layer_count
+from zinc_rt.validate.run import validate
+from zinc_rt.validate.runner import ValidationJob, ValidationRunner
+from zinc_rt.validate.tiers import parse_tiers
+
+PLAIN = ("f32", "i32")  # what llama.cpp multiplies without touching the activations
+ORDERINGS = ("canonical-1", "canonical-1-q8", "float32-dequant")
+
+
+def model_of(golden: Golden, named: str | None) -> GGUFFile:
+    """The model asked for, else the one the golden names, else the one of its own name, beside it."""
+    if named is not None:
+        return read_model(named)
+    beside = [golden.path.with_suffix(".gguf")]
+    if name := str(golden.meta.get("model", "")):
+        beside.insert(0, golden.path.with_name(Path(name).name))
+    for path in beside:
+        if path.exists():
+            return read_model(str(path))
+    raise InputError(f"{golden.path}: its model, {beside[0].name}, is not beside it", next="--model M.gguf")
+
+
+def again(golden: Golden) -> str:
+    """The command that makes it again; of another engine's, none of ours does."""
+    if golden.foreign:
+        return f"have {golden.source} compute it again and import that: zinc-rt golden import --help"
+    return str(golden.meta.get("command") or f"zinc-rt golden make --model M.gguf -o {golden.path.name}")
+
+
+def belonging(golden: Golden) -> str:
+    """The model it was made for, as far as it records one."""
+    named = str(golden.meta.get("model") or "a model it does not name")
+    facts = [
+        str(golden.meta[key])[:length]
+        for key, length in (("arch", 40), ("model_digest", 12))
+        if golden.meta.get(key)
+    ]
+    return f"{named} ({', '.join(facts)})" if facts else named
+
+
+def other_model(golden: Golden) -> str:
+    """What to do where the model at hand is another than the golden's: a golden is not remade for a wrong file."""
+    theirs = f"give it its own model, {belonging(golden)}: zinc-rt golden check {golden.path} --model M.gguf"
+    return theirs if golden.foreign else f"{theirs}; if the model was meant to change: {again(golden)}"
+
+
+def check_golden(
+    golden: Golden,
+    gguf: GGUFFile,
+    *,
+    settings: Settings,
+    observer: CommandObserver,
+    threads: int = 0,
+    say: Callable[[str], None],
+) -> Iterator[CheckResult]:
+    """The model's identity, then everything recorded against a fresh computation."""
+    name = golden.path.name
+    identity = _identity(golden, gguf)
+    yield identity
+    if identity.status == "fail":
+        return
+    if golden.ordering and golden.ordering not in ORDERINGS:
+        yield CheckResult(
+            f"{name}/ordering",
+            "expired",
+            "fail",
+            reason=f"made in {golden.ordering}, which this build does not compute",
+            advice=again(golden),
+            repro=_repro(golden, gguf),
+        )
+        return
+    cause = _cause(golden, gguf)
+    with ValidationRunner(_job(golden, gguf, settings, observer, threads), say) as runner:
+        results = list(validate(runner))
+    for result in results:
+        if result.status == "fail":
+            result.cause, result.advice = cause, _advice(golden, gguf)
+        yield result
+
+
+def _advice(golden: Golden, gguf: GGUFFile) -> str:
+    """Another engine's values are no less true for ours being others: where they diverge is what is wanted."""
+    if golden.foreign:
+        return f"zinc-rt validate --model {gguf.path} --golden {golden.path} --resync"
+    return again(golden)
+
+
+def _cause(golden: Golden, gguf: GGUFFile) -> str:
+    """Why it may not hold, where that can be known."""
+    if golden.ordering:
+        same = golden.meta.get("code") == code_version()
+        return "" if same else "the arithmetic or the model code has changed since"
+    quantised = any(tensor.dtype not in PLAIN for tensor in gguf.tensors.values())
+    if golden.meta.get("llama_cpp") and golden.variant != "_deq" and quantised:
+        return "llama.cpp re-quantises activations: import with --dequantised"
+    return ""
+
+
+def _identity(golden: Golden, gguf: GGUFFile) -> CheckResult:
+    id_, repro = f"{golden.path.name}/model", _repro(golden, gguf)
+    architecture, recorded = golden.meta.get("arch"), golden.meta.get("model_digest")
+    found = digest(gguf)
+    if architecture in (None, gguf.architecture):
+        if recorded is None:
+            return CheckResult(id_, "model", "skip", reason="the golden records no digest of its model")
+        if found == recorded:
+            return CheckResult(id_, "model", "pass", measure=ReportFigures(digest=found))
+    return CheckResult(
+        id_,
+        "model",
+        "fail",
+        reason=f"made for another model: {belonging(golden)}; "
+        f"{gguf.path.name} is {gguf.architecture}, {found[:12]}",
+        measure=ReportFigures(digest=found, architecture=gguf.architecture),
+        limit=ReportFigures(digest=recorded, architecture=architecture),
+        advice=other_model(golden),
+        repro=repro,
+    )
+
+
+def _job(
+    golden: Golden, gguf: GGUFFile, settings: Settings, observer: CommandObserver, threads: int
+) -> ValidationJob:
+    ordering = golden.ordering or "canonical-1"
+    longest = default_ctx(gguf, None)
+    return ValidationJob(
+        gguf=gguf,
+        name=golden.path.name,
+        tiers=tuple(parse_tiers(f"t_cpu:{ordering}", ordering, ORDERINGS)),
+        tokens=[int(token) for token in golden.ids],
+        steps=0 if golden.greedy_tokens is None else len(golden.greedy_tokens),
+        ctx=min(golden.ctx or longest, longest),
+        layers=parse_layers("all", layer_count(gguf)),
+        selection=Selection(("l_out-*", "ffn_moe_topk-*", *(golden.nodes if golden.rows is None else ()))),
+        golden=golden,
+        threads=threads,
+        settings=settings,
+        observer=observer,
+        use_cache=False,
+        alone=False,
+        repro=_repro(golden, gguf),
+    )
+
+
+def _repro(golden: Golden, gguf: GGUFFile) -> str:
+    return f"zinc-rt golden check {golden.path} --model {gguf.path}"

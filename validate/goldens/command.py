@@ -1,0 +1,385 @@
+"""Golden values: make them, check that they still hold, list them, import them from another engine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli import options
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.observer import observer_of
+from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.errors import InputError, OutputError, UsageError
+from zinc_rt.host import terminal
+from zinc_rt.host.terminal import Part, Table
+from zinc_rt.validate.goldens.parser import DEFAULT_STEPS, DUMPERS, SIZES, parser
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.golden.format import Golden
+    from zinc_rt.validate.check_result import CheckResult
+
+DEFAULT_CONTEXT = 256
+# Options of golden make that say how a model runs
+FOR_A_MODEL = (
+    *("tokens", "prompt", "nodes", "steps", "digests", "tier", "ctx", "threads"),
+    *("timeout", "sanitizer", "unchecked", "facts", "coherence", "reorder"),
+)
+Show = Callable[[Part], None]
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.host.files import check_writable
+
+    check_writable(report=arguments.json)
+    match arguments.what:
+        case "make":
+            return _tiny(arguments) if arguments.tiny else _make(arguments)
+        case "check":
+            return _check(arguments)
+        case "diff":
+            return _diff(arguments)
+        case "list":
+            return _list(arguments)
+        case "dumper":
+            return _dumper(arguments)
+        case _:
+            return _import(arguments)
+
+
+def _out(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
+    from pathlib import Path
+
+    from zinc_rt.host.files import check_writable
+
+    if not arguments.out:
+        raise UsageError("nowhere to write", next="-o FOLDER" if folder else "-o FILE")
+    path = Path(arguments.out)
+    if folder:
+        return path
+    if path.exists() and not arguments.force:
+        raise OutputError(f"{path}: already there", next="--force replaces it, or choose another name")
+    check_writable(arguments.out)
+    return path
+
+
+def _forbid(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+    """Options that would have no effect are refused."""
+    for name in names:
+        if getattr(arguments, name) not in (None, False, []):
+            raise UsageError(f"--{name.replace('_', '-')} {why}")
+
+
+def _make(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.engine.devices import ORACLE, choose_tier
+    from zinc_rt.engine.engine import default_ctx
+    from zinc_rt.golden.make import make_golden
+
+    _forbid(arguments, ("seed", "quant", *SIZES), "goes with --tiny")
+    out = _out(arguments)
+    settings = options.settings()
+    gguf = options.read_model(arguments.model)
+    choice = choose_tier(
+        arguments.tier or ORACLE.tier,
+        arguments.device,
+        ordering=arguments.ordering,
+        unchecked=arguments.unchecked,
+        **options.simulated_device(arguments),
+    )
+    options.check_taken([choice], arguments)
+    tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
+    steps = arguments.steps
+    if steps is None:
+        steps = max(0, min(DEFAULT_STEPS, default_ctx(gguf, arguments.ctx) - len(tokens)))
+    arrays = make_golden(
+        gguf,
+        tokens,
+        out,
+        ordering=arguments.ordering,
+        steps=steps,
+        ctx=arguments.ctx,
+        nodes=arguments.nodes,
+        choice=choice,
+        digests=arguments.digests,
+        settings=settings,
+        threads=options.threads(arguments, settings),
+        timeout_seconds=options.timeout(arguments),
+        command=arguments.line,
+        observer=observer_of(arguments),
+    )
+    show = _show(arguments)
+    report = begin(Report("golden make", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
+    for clamp in report.shortcuts:
+        show(f"shortcut  {clamp}")
+    report.ctx = default_ctx(gguf, arguments.ctx)
+    what = f"{len(tokens)} tokens + {steps} steps in {arguments.ordering} on {choice.tier}, {len(arrays)} arrays"
+    report.results.append(_wrote(out, what, show))
+    return finish(report, arguments)
+
+
+def _wrote(path: Path, what: str, show: Show) -> Result:
+    from zinc_rt.cli.report import Result
+
+    show(f"wrote {path}, {path.stat().st_size / 1024:.0f} KiB: {what}")
+    return Result(
+        path.name, "golden", "pass", reason=what, measure={"bytes": path.stat().st_size}, artifacts=[str(path)]
+    )
+
+
+def _tiny(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+    from zinc_rt.golden.tiny_models.writer import write_tiny
+    from zinc_rt.host.files import check_writable
+
+    if arguments.tiny == "help":
+        _forbid(arguments, ("json",), "goes with a model that is made")
+        terminal.show("\n".join(ARCHITECTURES))
+        return 0
+    _forbid(arguments, FOR_A_MODEL, "goes with --model")
+    sizes = {size: getattr(arguments, size) for size in SIZES if getattr(arguments, size) is not None}
+    quant, seed = arguments.quant or "f32", arguments.seed or 0
+    if seed < 0:
+        raise UsageError(f"--seed {seed}: wanted 0 or more")
+    if arguments.tiny != "all":
+        targets = {arguments.tiny: _out(arguments)}
+    else:
+        folder = _out(arguments, folder=True)
+        if folder.exists() and not folder.is_dir():
+            raise OutputError(f"{folder}: not a folder", next="-o FOLDER")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot make the folder: {error.strerror}") from error
+        targets = {name: folder / f"tiny-{name}-{quant}.gguf" for name in ARCHITECTURES}
+        there = [path for path in targets.values() if path.exists()]
+        if there and not arguments.force:
+            raise OutputError(f"{there[0]}: already there", next="--force replaces it, or choose another folder")
+        check_writable(*map(str, targets.values()))
+    report = begin(Report("golden make"), arguments)
+    for name, path in targets.items():
+        write_tiny(path, name, seed=seed, quant=quant, **sizes)
+        report.results.append(_wrote(path, f"{name}, {quant}, seed {seed}", _show(arguments)))
+    return finish(report, arguments)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.golden.embedded import embedded, embedded_of_vulkan
+    from zinc_rt.golden.format import read_golden
+    from zinc_rt.validate.goldens.check import check_golden, model_of
+
+    settings = options.settings()
+    threads = options.threads(arguments, settings)
+    report = begin(Report("golden check", shortcuts=settings.clamps()), arguments)
+    show = _show(arguments)
+    named = [(path, arguments.model) for path in arguments.goldens]
+    if arguments.model and not named:
+        raise UsageError("--model goes with a golden", next="zinc-rt golden check G.npz --model M.gguf")
+    ours = [(str(pair.golden), str(pair.model)) for pair in (*embedded(), *embedded_of_vulkan())]
+    for path, model in named or ours:
+        golden = read_golden(path)
+        checks = check_golden(
+            golden,
+            model_of(golden, model),
+            settings=settings,
+            observer=observer_of(arguments),
+            threads=threads,
+            say=lambda text: None,
+        )
+        results = list(checks)
+        report.results += [each.reported() for each in results]
+        _show_golden(golden, results, show)
+    for clamp in settings.clamps():
+        show(f"shortcut  {clamp}")
+    show(_verdict(report, len(named or ours)))
+    return finish(report, arguments)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.golden.format import read_golden
+    from zinc_rt.validate.goldens.diff import diff_goldens
+    from zinc_rt.validate.histograms import text as histogram_text
+    from zinc_rt.validate.table import sections
+
+    got, want = read_golden(arguments.got), read_golden(arguments.want)
+    report = begin(Report("golden diff"), arguments)
+    show = _show(arguments)
+    for golden in (got, want):
+        show(f"{golden.path.name}  {golden.source}{f', {golden.ordering}' if golden.ordering else ''}")
+    found = diff_goldens(got, want, repro=arguments.line)
+    report.results = [each.reported() for each in found.results]
+    report.details["histograms"] = found.matrix.as_dict()
+    for page in sections(found.results, verbose=arguments.verbose):
+        show(page)
+    for page in histogram_text.pages(found.matrix, verbose=arguments.verbose):
+        show(page)
+    show(f"{report.verdict()['status']}  {found.verdict}")
+    return finish(report, arguments)
+
+
+def _dumper(arguments: argparse.Namespace) -> int:
+    from importlib.resources import files
+
+    from zinc_rt.cli.report import Report
+    from zinc_rt.host.files import write_whole
+
+    name = DUMPERS[arguments.engine]
+    text = files("zinc_rt.golden").joinpath(name).read_bytes()
+    report = begin(Report("golden dumper"), arguments)
+    if not arguments.out:
+        _forbid(arguments, ("json",), "goes with -o FILE: the program goes to stdout")
+        print(text.decode(), end="")
+        return 0
+    out = _out(arguments)
+    write_whole(out, lambda file: file.write(text))
+    report.results.append(
+        _wrote(out, f"for {arguments.engine}; its first lines say how to run it", _show(arguments))
+    )
+    return finish(report, arguments)
+
+
+def _verdict(report: Report, goldens: int) -> str:
+    counts = report.counts()
+    parts = [f"{counts.get('pass', 0)} checks passed"]
+    if counts.get("fail"):
+        parts.insert(0, f"{counts['fail']} failed")
+    parts += sorted({f"skipped: {result.reason}" for result in report.results if result.status == "skip"})
+    return f"{report.verdict()['status']}  {goldens} golden{'s' * (goldens != 1)}: {', '.join(parts)}"
+
+
+def _show_golden(golden: Golden, results: list[CheckResult], show: Show) -> None:
+    from zinc_rt.validate.table import table
+
+    failed = [result for result in results if result.status == "fail"]
+    passed = sum(result.status == "pass" for result in results)
+    outputs = (result.distance for result in results if result.kind in ("logits", "decode"))
+    worst = max((distance.max_abs for distance in outputs if distance is not None), default=0.0)
+    state = "FAIL" if failed else "pass"
+    show(f"{state}  {golden.path.name}  {golden.source}, {passed} checks passed, logits within {worst:.1e}")
+    compared = [result for result in failed if result.first_bad]
+    for result in failed:
+        if not result.first_bad:
+            show(f"  {result.reason}")
+    if compared:
+        show(table(compared))
+    if failed:
+        for text in dict.fromkeys(result.cause for result in failed if result.cause):
+            show(f"  cause  {text}")
+        show(f"  repro  {failed[0].repro}")
+        for text in dict.fromkeys(result.advice for result in failed if result.advice):
+            show(f"  next  {text}")
+
+
+def _show(arguments: argparse.Namespace) -> Show:
+    stream = output_stream(arguments)
+    return lambda text: terminal.show(text, out=stream)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.golden.embedded import FOLDER
+    from zinc_rt.validate.goldens.listing import HEADERS, golden_row
+
+    folder = Path(arguments.folder) if arguments.folder else FOLDER
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder", next="zinc-rt golden list FOLDER")
+    rows = [golden_row(path) for path in sorted(folder.glob("*.npz"))]
+    report = begin(
+        Report("golden list", details={"folder": str(folder), "goldens": [item.as_dict() for item in rows]}),
+        arguments,
+    )
+    report.results = [
+        Result(
+            item.path,
+            "golden",
+            "skip" if item.problem else "fail" if item.state == "expired" else "pass",
+            reason=item.problem or item.why,
+            advice=item.next,
+        )
+        for item in rows
+    ]
+    show = _show(arguments)
+    show(Table(HEADERS, [item.cells() for item in rows]))
+    for item in rows:
+        if item.next:
+            show(f"  {Path(item.path).stem} {item.state}, next: {item.next}")
+    good = sum(not item.problem for item in rows)
+    others = f", {len(rows) - good} other files" if good < len(rows) else ""
+    show(f"{good} goldens in {folder}{others}")
+    return finish(report, arguments)
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report
+
+    out = _out(arguments)
+    report = begin(Report("golden import"), arguments)
+    show = _show(arguments)
+    gguf = options.read_model(arguments.model)
+    if arguments.origin == "npz":
+        from zinc_rt.golden.npz_import import import_npz, parse_names
+
+        _forbid(
+            arguments,
+            ("tokens", "prompt", "steps", "dequantised", "rows", "only_rows"),
+            "goes with --from llama-cpp",
+        )
+        if not arguments.dump:
+            raise UsageError(
+                "no dump named", next="zinc-rt golden import --from npz DUMP.npz --model M.gguf -o G.npz"
+            )
+        arrays = import_npz(
+            arguments.dump,
+            gguf,
+            out,
+            names=parse_names(arguments.map),
+            source=arguments.source or "a dump",
+            ctx=arguments.ctx,
+            command=arguments.line,
+        )
+        report.results.append(_wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show))
+        return finish(report, arguments)
+    from zinc_rt.golden.llama_cpp.importing import import_llama_cpp
+    from zinc_rt.validate.goldens.check import PLAIN
+
+    if arguments.dump:
+        raise UsageError(f"{arguments.dump}: a dump goes with --from npz")
+    _forbid(arguments, ("map", "source"), "goes with --from npz")
+    tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
+    steps = DEFAULT_STEPS if arguments.steps is None else arguments.steps
+    if arguments.ctx is not None and arguments.ctx < 1:
+        raise UsageError(f"--ctx {arguments.ctx}: wanted 1 or more")
+    terminal.show(f"running {len(tokens)} tokens + {steps} steps through llama.cpp ...", out=sys.stderr)
+    arrays = import_llama_cpp(
+        arguments.model,
+        tokens,
+        out,
+        steps=steps,
+        context=arguments.ctx or max(DEFAULT_CONTEXT, len(tokens) + steps),
+        dequantised=arguments.dequantised,
+        rows=arguments.rows or (),
+        whole=not arguments.only_rows,
+        command=arguments.line,
+    )
+    report.results.append(_wrote(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays", show))
+    plain = all(tensor.dtype in PLAIN for tensor in gguf.tensors.values())
+    if not plain and not arguments.dequantised:
+        show("note  these weights are quantised; only a golden with --dequantised compares tightly")
+    return finish(report, arguments)
+
+
+main = Command("golden", partial(parser, __doc__), _body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

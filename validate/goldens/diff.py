@@ -1,0 +1,186 @@
+"""Where two goldens differ: their models, their prompts, then each array that both hold, by value or by digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.golden.digests import array_digests
+from zinc_rt.golden.format import Golden
+from zinc_rt.validate.check_result import CheckResult, ReportFigures, ValueMeasure
+from zinc_rt.validate.checks import CheckedPair, digests_check, reference_from_golden
+from zinc_rt.validate.histograms.matrix import LogitMatrix, matrix
+from zinc_rt.validate.histograms.sources import source_of_golden
+from zinc_rt.validate.limits import GOLDEN, against_golden, at_scale, between
+from zinc_rt.validate.measure import Limit, agreement, compare
+
+SAME_CHOICE = Limit(bits=True, why="the same choices in the same order")
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenDifference:
+    """What was compared, in the order of the graph as far as layers go, and the logits' matrix of the two."""
+
+    results: list[CheckResult]
+    matrix: LogitMatrix
+    bits: bool  # whether they must be equal to the bit
+
+    @property
+    def verdict(self) -> str:
+        """A sentence."""
+        failed = [result for result in self.results if result.status == "fail"]
+        if failed:
+            return f"{len(failed)} of {len(self.results)} differ, first {failed[0].name}"
+        compared = sum(result.status == "pass" for result in self.results)
+        how = "each to the bit" if self.bits else "each within its limit"
+        return f"{compared} compared, {how}" if compared else "nothing in common"
+
+
+@dataclass(frozen=True, slots=True)
+class PositionedArray:
+    """An array of a golden: `values` [R, ...] of `positions` i64 [R], counted from the prompt's first token."""
+
+    positions: np.ndarray
+    values: np.ndarray
+
+
+def diff_goldens(got: Golden, want: Golden, *, repro: str = "") -> GoldenDifference:
+    """Everything the two have in common, `got` held against `want`. Of two models or prompts nothing more is
+    compared."""
+    limit = limit_of(got, want)
+    subject = CheckedPair(str(want.meta.get("model") or want.path.stem), _name(got), _name(want), limit, repro)
+    results = [_model(subject, got, want), _prompt(subject, got, want)]
+    if any(result.status == "fail" for result in results):
+        return GoldenDifference(results, matrix(subject.model, []), limit.bits)
+    results += _arrays(subject, got, want)
+    if limit.bits:
+        mine = digests_of(got)
+        in_order = {label: mine[label] for label in sorted(mine, key=_depth)}
+        results.append(digests_check(subject, in_order, digests_of(want)))
+    both = matrix(subject.model, [source_of_golden(got), source_of_golden(want)])
+    return GoldenDifference(results, both, limit.bits)
+
+
+def limit_of(got: Golden, want: Golden) -> Limit:
+    """How close the two must be: to the bit in one canonical ordering."""
+    if got.ordering and want.ordering:
+        same_blas = got.ordering == want.ordering == "float32-dequant"
+        return (
+            against_golden("", got.ordering, want.ordering) if same_blas else between(got.ordering, want.ordering)
+        )
+    ours = got.ordering or want.ordering
+    return against_golden(str(want.meta.get("arch", "")), ours) if ours else GOLDEN
+
+
+def _name(golden: Golden) -> str:
+    return golden.path.name + golden.variant
+
+
+def _model(subject: CheckedPair, got: Golden, want: Golden) -> CheckResult:
+    mine, theirs = (str(golden.meta.get("model_digest") or "") for golden in (got, want))
+    if not mine or not theirs:
+        nameless = got if not mine else want
+        return subject.skip("model", "model", f"{nameless.path.name} records no digest of its model")
+    figures = ReportFigures(got=mine, want=theirs)
+    cause = "" if mine == theirs else f"two models: {mine[:12]} and {theirs[:12]}; nothing more is compared"
+    return subject.result(
+        "model", "model", passed=mine == theirs, measure=figures, limit=ReportFigures(), cause=cause
+    )
+
+
+def _prompt(subject: CheckedPair, got: Golden, want: Golden) -> CheckResult:
+    same = np.array_equal(got.ids, want.ids)
+    bad: dict[str, object] = {}
+    if not same:
+        at = next((at for at, (a, b) in enumerate(zip(got.ids, want.ids, strict=False)) if a != b), None)
+        bad = {"token": min(len(got.ids), len(want.ids)) if at is None else at}
+    return subject.result(
+        "ids",
+        "prompt",
+        passed=same,
+        measure=ReportFigures(got=len(got.ids), want=len(want.ids)),
+        limit=ReportFigures(),
+        first_bad=bad,
+        cause="" if same else "two prompts; nothing more is compared",
+    )
+
+
+def _arrays(subject: CheckedPair, got: Golden, want: Golden) -> Iterator[CheckResult]:
+    mine, theirs = _values(got), _values(want)
+    for label in sorted({**theirs, **mine}, key=_depth):
+        kind = _kind(label)
+        if label not in mine or label not in theirs:
+            lacks = got if label not in mine else want
+            yield subject.skip(label, kind, f"{lacks.path.name} does not hold it")
+            continue
+        a, b = mine[label], theirs[label]
+        at = np.intersect1d(a.positions, b.positions)
+        if label == "greedy_logits":
+            at = at[: _common(got, want)]
+        if not len(at):
+            yield subject.skip(label, kind, "no position in common")
+            continue
+        x, y = (each.values[np.searchsorted(each.positions, at)].reshape(len(at), -1) for each in (a, b))
+        limit = SAME_CHOICE if kind == "experts" else subject.limit
+        limit = at_scale(limit, y) if kind in ("layer", "node") else limit
+        measured = compare(x, y, limit)
+        if not limit.gates:
+            yield subject.skip(label, kind, limit.why)
+            continue
+        bad = dict(measured.first_bad)
+        if "token" in bad:
+            bad["token"] = int(at[bad["token"]])
+        agreed = agreement(x, y) if kind in ("logits", "decode") and x.shape == y.shape else None
+        yield subject.result(
+            label, kind, passed=measured.within, measure=ValueMeasure(measured, agreed), limit=limit, first_bad=bad
+        )
+
+
+def digests_of(golden: Golden) -> Mapping[str, str]:
+    """The digests it records; without those, of the arrays it holds whole."""
+    return golden.digests or array_digests({
+        label: rows.values
+        for label, rows in _values(golden).items()
+        if label == "greedy_logits" or len(rows.values) == len(golden.ids)
+    })  # fmt: skip
+
+
+def _values(golden: Golden) -> dict[str, PositionedArray]:
+    """Every array by its label, with the positions it holds."""
+    prompt = np.arange(len(golden.ids))
+    kept = golden.rows
+
+    def rows(array: np.ndarray) -> PositionedArray:
+        return PositionedArray(prompt if kept is None or len(array) == len(prompt) else kept, array)
+
+    found = {label: rows(array) for label, array in reference_from_golden(golden).values.items()}
+    found["logits"] = rows(golden.logits)
+    after = golden.greedy_logits
+    if after is not None and len(after):
+        found["greedy_logits"] = PositionedArray(len(prompt) + np.arange(len(after)), after)
+    return found
+
+
+def _common(a: Golden, b: Golden) -> int:
+    """How many greedy tokens the two begin with alike."""
+    pairs = list(zip(*([] if each is None else each for each in (a.greedy_tokens, b.greedy_tokens)), strict=False))
+    return next((at for at, (x, y) in enumerate(pairs) if x != y), len(pairs))
+
+
+def _depth(label: str) -> tuple[int, bool]:
+    """By layer, its output behind its other values; what has no layer in front, what follows the layers last."""
+    stem, _, layer = label.rpartition("-")
+    if layer.isdigit():
+        return int(layer), stem == "l_out"
+    return (
+        (1 << 30, label == "greedy_logits") if label in ("result_norm", "logits", "greedy_logits") else (-1, False)
+    )
+
+
+def _kind(label: str) -> str:
+    named = {"logits": "logits", "greedy_logits": "decode"}
+    return named.get(label) or (
+        "experts" if label.startswith("ffn_moe_topk") else "layer" if label.startswith("l_out") else "node"
+    )

@@ -1,0 +1,91 @@
+"""What a folder of goldens holds, one row a file."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import InputError, first_line
+from zinc_rt.golden.format import read_arrays, read_golden
+from zinc_rt.model.gguf import digest
+from zinc_rt.validate.goldens.check import model_of
+from zinc_rt.validate.goldens.validity import validity
+
+HEADERS = ("golden", "architecture", "source", "state", "arrays", "tokens", "size", "model sha256", "")
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenRow:
+    """One golden of a folder. `problem` is empty for a golden, else why the file is none."""
+
+    path: str
+    architecture: str = ""
+    source: str = ""
+    arrays: tuple[str, ...] = ()
+    prompt_tokens: int = 0
+    greedy_tokens: int = 0
+    size_bytes: int = 0
+    sha256: str = ""
+    model_digest: str = ""
+    problem: str = ""
+    state: str = ""  # zinc_rt.validate.goldens.validity
+    why: str = ""
+    next: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def cells(self) -> list[str]:
+        tokens = f"{self.prompt_tokens} + {self.greedy_tokens}" if self.prompt_tokens else ""
+        return [
+            Path(self.path).stem,
+            self.architecture,
+            self.source,
+            self.state,
+            shortened(self.arrays),
+            tokens,
+            f"{self.size_bytes / 1024:.0f} KiB",
+            self.model_digest[:12],
+            self.problem or ("" if self.state == "current" else self.why),
+        ]
+
+
+def golden_row(path: Path) -> GoldenRow:
+    """Never raises for what is in the file."""
+    raw = path.read_bytes()
+    size, sha = len(raw), hashlib.sha256(raw).hexdigest()
+    try:
+        golden = read_golden(path)
+        names = tuple(sorted(set(read_arrays(path)) - {"meta"}))
+    except InputError as error:
+        problem = first_line(error).removeprefix(f"{path}: ")
+        return GoldenRow(str(path), size_bytes=size, sha256=sha, problem=problem)
+    try:
+        beside = digest(model_of(golden, None))
+    except InputError:
+        beside = ""
+    kept = validity(golden, beside)
+    return GoldenRow(
+        path=str(path),
+        architecture=str(golden.meta.get("arch", "")),
+        source=golden.source,
+        arrays=names,
+        prompt_tokens=len(golden.ids),
+        greedy_tokens=0 if golden.greedy_tokens is None else len(golden.greedy_tokens),
+        size_bytes=size,
+        sha256=sha,
+        model_digest=str(golden.meta.get("model_digest", "")) or beside,
+        state=kept.state,
+        why=kept.why,
+        next=kept.next,
+    )
+
+
+def shortened(names: tuple[str, ...]) -> str:
+    """The value arrays' stems: `ids, logits, l_out, ffn_moe_topk-*`."""
+    stems = dict.fromkeys(f"{n.rpartition('-')[0]}-*" if n.rpartition("-")[2].isdigit() else n for n in names)
+    main = [stem for stem in stems if not stem.endswith(("_deq", "_exactgelu")) and not stem.startswith("greedy_")]
+    variants = sorted({suffix for stem in stems for suffix in ("_deq", "_exactgelu") if stem.endswith(suffix)})
+    return ", ".join([*main, *(f"*{variant}" for variant in variants)])

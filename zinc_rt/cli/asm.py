@@ -1,0 +1,130 @@
+"""Assemble gfx12 kernels to .zrt files, or check that the committed ones are what their sources give."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli.command import Command
+from zinc_rt.errors import InputError, OutputError, UsageError, ZincError
+from zinc_rt.host.arguments import Parser
+
+if TYPE_CHECKING:
+    from zinc_rt.kernels.assemble import Source
+
+EXAMPLES = """\
+A source begins with .include "zrt.inc", which is found wherever the source is. docs/zrt.md describes it. A family
+(.macro zrt_of_weight) gives a kernel for each weight type.
+
+examples:
+  zinc-rt asm kernel.s -o kernel.zrt
+  zinc-rt asm --all
+  zinc-rt asm --check
+
+exit codes: 0, or 1 where a committed .zrt is stale, or 2 for a source that cannot be assembled, or 77 without the
+assembler (extra "asm").
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        description="Assemble gfx12 kernels to .zrt files.",
+        epilog=EXAMPLES,
+    )
+    made.add_argument("source", nargs="?", metavar="FILE.s", help="the source of one kernel")
+    made.add_argument("-o", "--output", metavar="FILE.zrt", help="default: the source's name with .zrt")
+    made.add_argument("--all", action="store_true", help="assemble every kernel of this package in place")
+    made.add_argument("--check", action="store_true", help="assemble every kernel and compare, write nothing")
+    return made
+
+
+def _asm(arguments: argparse.Namespace) -> int:
+    from zinc_rt.kernels.assemble import assemble, sources, sources_of
+
+    if (arguments.source is not None) + arguments.all + arguments.check != 1:
+        raise UsageError("wanted one of FILE.s, --all and --check", next="zinc-rt asm --help")
+    if arguments.source is None:
+        return _check(sources()) if arguments.check else _all(sources())
+    path = Path(arguments.source)
+    found = sources_of(path)
+    if arguments.output and len(found) > 1:
+        raise UsageError(f"{path} gives {len(found)} kernels: -o names one file", next="leave -o out")
+    for source in found:
+        data = assemble(source)
+        output = Path(arguments.output or source.container)
+        _write(output, data)
+        print(f"PASS  {output}: {len(data)} bytes")
+    return 0
+
+
+def _all(found: list[Source]) -> int:
+    made, refused = _assembled(found)
+    changed = [(source, data) for source, data in made if _stale(source, data)]
+    for source, data in changed:
+        _write(source.container, data)
+    _say(refused)
+    good = f"{len(made)} kernels, {len(changed)} changed"
+    print(f"FAIL  {good}, {len(refused)} refused" if refused else f"PASS  {good}")
+    return ZincError.exit_code if refused else 0
+
+
+def _check(found: list[Source]) -> int:
+    made, refused = _assembled(found)
+    stale = [source for source, data in made if _stale(source, data)]
+    folders = {source.container.parent for source in found}
+    containers = {source.container for source in found}
+    orphans = [path for folder in folders for path in sorted(folder.glob("*.zrt")) if path not in containers]
+    for source in stale:
+        print(f"stale   {source.container.name}: not what {source.path.name} gives")
+    for path in orphans:
+        print(f"orphan  {path.name}: no source")
+    _say(refused)
+    bad = len(stale) + len(orphans) + len(refused)
+    if stale:
+        print("repro   zinc-rt asm --all && git diff --stat")
+    print(f"{'FAIL' if bad else 'PASS'}  {len(made) - len(stale)} of {len(found)} kernels are up to date")
+    return 1 if bad else 0
+
+
+def _say(refused: list[ZincError]) -> None:
+    for error in refused:
+        print(error, file=sys.stderr)
+
+
+def _assembled(found: list[Source]) -> tuple[list[tuple[Source, bytes]], list[ZincError]]:
+    """What each source gives, and why some give nothing. Raises NothingRan without the assembler."""
+    from zinc_rt.kernels.assemble import assemble
+
+    def one(source: Source) -> bytes | ZincError:
+        try:
+            return assemble(source)
+        except InputError as error:
+            return error
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a process of its own
+        done = list(zip(found, pool.map(one, found), strict=True))
+    made = [(source, data) for source, data in done if isinstance(data, bytes)]
+    return made, [error for _, error in done if isinstance(error, ZincError)]
+
+
+def _stale(source: Source, data: bytes) -> bool:
+    committed = source.container
+    return not committed.is_file() or committed.read_bytes() != data
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write: {error.strerror}") from None
+
+
+main = Command("asm", parser, _asm)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Machine code as the isa commands are given it: hex text, a code object, a .zrt kernel."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.cli.output import printable
+from zinc_rt.errors import InputError, UnsupportedError
+
+Place = tuple[str, int]
+
+
+def _no_line(pc: int) -> Place | None:
+    return None
+
+
+def _no_place(pc: int) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSection:
+    """`code` at `address`; `symbols` are (address, name); line_at answers for a byte offset in `code`."""
+
+    name: str
+    address: int
+    code: bytes
+    symbols: tuple[tuple[int, str], ...] = ()
+    line_at: Callable[[int], Place | None] = _no_line
+    place_at: Callable[[int], str] = _no_place  # the line in words, with the one that called a macro
+    marks: tuple[tuple[int, str], ...] = ()  # byte offset, what is there
+
+
+@dataclass(frozen=True, slots=True)
+class CodeInput:
+    """`header` is what to show first; `details` go into the report; `given` is the flag and file again."""
+
+    arch: str
+    wave: int
+    sections: tuple[CodeSection, ...]
+    given: str
+    header: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def read_code(arguments: argparse.Namespace, source: str) -> CodeInput:
+    """What --hex, --elf or --zrt names, with --arch and --wave applied. `source` is its name for messages."""
+    if arguments.hex:
+        return _hex(arguments, source)
+    return _zrt(arguments, source) if arguments.zrt else _elf(arguments, source)
+
+
+def _hex(arguments: argparse.Namespace, source: str) -> CodeInput:
+    text = _read(arguments.hex, source).decode("utf-8", "replace").splitlines()
+    code = b"".join(hex_bytes(line, f"{source}, line {number}") for number, line in enumerate(text, 1))
+    if not code:
+        raise InputError(f"{source}: no code")
+    section = CodeSection("", 0, code)
+    return CodeInput(arguments.arch or "gfx1201", arguments.wave or 32, (section,), f"--hex {arguments.hex}")
+
+
+def _elf(arguments: argparse.Namespace, source: str) -> CodeInput:
+    from zinc_rt.isa.elf import read_elf
+
+    found = read_elf(_read(arguments.elf, source), source)
+    if not found.sections:
+        raise InputError(f"{source}: no executable section")
+    arch = arguments.arch or found.arch
+    if arch is None:
+        raise UnsupportedError(
+            f"{source}: its chip is not built in this version", next="--arch NAME, if you know better"
+        )
+    sections = tuple(CodeSection(s.name, s.address, s.code, s.symbols) for s in found.sections)
+    return CodeInput(arch, arguments.wave or 32, sections, f"--elf {arguments.elf}")
+
+
+def _zrt(arguments: argparse.Namespace, source: str) -> CodeInput:
+    from zinc_rt.kernels.zrt import read_zrt
+
+    zrt = read_zrt(_read(arguments.zrt, source), source)
+    marks = tuple((slot.offset, f"slot {slot.name}") for slot in zrt.slots)
+    section = CodeSection("", 0, zrt.code, ((zrt.entry_offset, zrt.name),), zrt.line_at, zrt.place_at, marks)
+    slots = ", ".join(f"{slot.name}={slot.default:#x}" for slot in zrt.slots) or "none"
+    header = (
+        f"kernel {zrt.name}, {zrt.target}, wave{zrt.wave}, {len(zrt.code)} bytes of code",
+        f"buffers {zrt.buffers}, constants {zrt.constant_bytes // 4}, kernarg {zrt.kernarg_bytes} bytes",
+        f"threads {'x'.join(map(str, zrt.workgroup))}, VGPRs {zrt.vgprs}, SGPRs {zrt.sgprs}, LDS {zrt.lds_bytes}, "
+        f"scratch {zrt.scratch_bytes}, {zrt.occupancy} waves a SIMD",
+        f"RSRC1 {zrt.rsrc1:#010x}, RSRC2 {zrt.rsrc2:#010x}, RSRC3 {zrt.rsrc3:#010x}",
+        f"slots {slots}",
+        f"source {', '.join(zrt.files) or 'unknown'}, hash {zrt.source_hash.hex()}",
+        *([f"compiler {zrt.compiler}"] if zrt.compiler else []),
+    )
+    details = {
+        "name": zrt.name,
+        "buffers": zrt.buffers,
+        "constant_bytes": zrt.constant_bytes,
+        "kernarg_bytes": zrt.kernarg_bytes,
+        "workgroup": list(zrt.workgroup),
+        "vgprs": zrt.vgprs,
+        "sgprs": zrt.sgprs,
+        "lds_bytes": zrt.lds_bytes,
+        "scratch_bytes": zrt.scratch_bytes,
+        "occupancy": zrt.occupancy,
+        "rsrc": [zrt.rsrc1, zrt.rsrc2, zrt.rsrc3],
+        "slots": [{"name": slot.name, "offset": slot.offset, "default": slot.default} for slot in zrt.slots],
+        "files": list(zrt.files),
+        "source_hash": zrt.source_hash.hex(),
+        "compiler": zrt.compiler,
+    }
+    arch, wave = arguments.arch or zrt.target, arguments.wave or zrt.wave
+    return CodeInput(arch, wave, (section,), f"--zrt {arguments.zrt}", tuple(map(printable, header)), details)
+
+
+def _read(name: str, source: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(f"{source}: cannot read: {error.strerror}") from None
+
+
+def hex_bytes(line: str, source: str) -> bytes:
+    """The bytes of a line of hex text; # starts a comment."""
+    line = line.partition("#")[0].strip()
+    try:
+        return bytes.fromhex(line)
+    except ValueError:
+        raise InputError(
+            f"{source}: {printable(line, 40)!r} is no hex bytes", next="wanted hex like 050003d501050200"
+        ) from None

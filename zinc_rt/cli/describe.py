@@ -1,0 +1,86 @@
+"""What a report says of the model, the device and what did the arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.progress import progress
+from zinc_rt.host.machine import host
+from zinc_rt.host.version import runtime_version
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rows.expand import ExpandedType, expanded_types
+from zinc_rt.model.gguf import digest
+from zinc_rt.model.identity import identity
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.engine.engine import Engine
+    from zinc_rt.engine.generate import DrawCounts
+    from zinc_rt.engine.resident import Variant
+    from zinc_rt.model.gguf import GGUFFile
+
+
+def describe_model(gguf: GGUFFile) -> dict[str, Any]:
+    """What the file is, by its bytes and its shape. Reads the whole file once, for its digest."""
+    with progress(gguf.file_bytes, "digest", "B") as advance:
+        sha256 = digest(gguf, advance=advance)
+    return {"path": str(gguf.path), "digest": sha256, **identity(gguf).as_dict()}
+
+
+def describe_run(report: Report, engine: Engine) -> None:
+    """Fill in the device, its host, the ordering, the context, the settings with their clamps, the code, and what
+    computed the model so far: `describe_ran` says it again once all has run."""
+    tier = engine.backend.spec.tier
+    report.device = {"tier": tier, **asdict(engine.backend.device)}
+    report.ordering = engine.backend.ordering
+    report.ctx = engine.limits.ctx
+    report.details |= {"code": runtime_version(), "settings": asdict(engine.settings), "host": host()}
+    unchecked = engine.backend.device.unchecked
+    report.shortcuts = [*engine.settings.clamps(), *([unchecked] if unchecked else [])]
+    report.direct_compute_kind = engine.backend.kernels.target
+    if residency := engine.variants.residency:
+        report.details["weights"] = residency.as_dict()
+    if expanded := expanded_weights(engine):
+        report.details["expanded"] = [asdict(each) for each in expanded]
+    describe_ran(report, engine)
+
+
+def expanded_weights(engine: Engine) -> tuple[ExpandedType, ...]:
+    """By type, the model's weights that the tier's kernels read as another."""
+    return expanded_types(engine.backend.kernels.expansions, engine.model.weights.values())
+
+
+def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None) -> None:
+    """Fill in how much of the model the tier has run, counted from the programs that were replayed to their end,
+    and where tokens were drawn."""
+    tier = engine.backend.spec.tier
+    programs = [_program(variant) for variant in engine.variants.ran()]
+    decode = [each for each in programs if each.stage == "decode"]
+    most = max(decode or programs, key=lambda each: each.nodes, default=None)
+    report.direct_compute_ops = 0 if most is None else most.nodes
+    report.model_execution = (
+        f"{tier}: nothing has run here, whatever is told of it was kept from an earlier run"
+        if most is None
+        else f"{tier}: {most.nodes} of {most.of} nodes of {most.graph}, in {engine.backend.ordering}"
+    )
+    report.details["programs"] = [asdict(each) for each in programs]
+    if drawn is not None:
+        report.details["sampled"] = asdict(drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class _RanProgram:
+    """A program that was replayed to its end: `nodes` of the graph's were computed by the tier, `of` in all."""
+
+    graph: str
+    stage: str
+    key: tuple[int, ...]
+    nodes: int
+    of: int
+
+
+def _program(variant: Variant) -> _RanProgram:
+    graph = variant.graph
+    of = sum(node.op is not Op.BARRIER for node in graph.nodes)
+    return _RanProgram(graph.name, graph.stage, variant.key, len(variant.built.nodes), of)

@@ -1,0 +1,162 @@
+"""Show what this machine can run on: each GPU and tier, usable or not, why, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser
+from zinc_rt.host.terminal import Table
+
+if TYPE_CHECKING:
+    from zinc_rt.backends.spec import OnDevice
+    from zinc_rt.kmd.discover import GpuInventory
+    from zinc_rt.kmd.driver import Driver
+
+EXAMPLES = """\
+t1 goes through /dev/kfd, t2 through amdgpu's user queues, vulkan through any Vulkan driver, t_cpu needs nothing.
+Nothing is allocated: it only asks. --device vulkan:N takes the N of its line.
+On a new card this comes first, zinc-rt bring-up second: stage by stage, from reading to the first model.
+
+examples:
+  zinc-rt devices
+  zinc-rt devices --json -
+"""
+
+
+SIMULATED = "zinc-rt pm4-test --device sim brings up a simulated GPU, which says nothing about hardware"
+
+
+@dataclass(frozen=True, slots=True)
+class TierRow:
+    device: str
+    tier: str
+    usable: bool
+    why: str
+    next: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        description="Show what this machine can run on: each GPU and tier, usable or not, why, and what to do.",
+        epilog=EXAMPLES,
+    )
+    add_json(made)
+    return made
+
+
+def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
+    """Print the table and write the report. `driver` None: no Linux, so no GPU tier."""
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.kmd.discover import GpuInventory, find_gpus
+
+    check_writable(report=arguments.json)
+    machine = find_gpus(driver) if driver else GpuInventory((), (f"GPU tiers need Linux, this is {sys.platform}",))
+    rows = survey(machine, driver)
+    out = output_stream(arguments)
+    terminal.show(_table(rows), out=out)
+    for note in machine.notes:
+        terminal.show(f"note      {note}", out=out)
+    beside = [row for row in rows if row.usable and row.facts.get("software") is False]
+    if beside:
+        terminal.show(f"note      Vulkan runs on {beside[0].device}: --tier vulkan", out=out)
+    if not machine.gpus:
+        terminal.show("note      no AMD GPU found: the CPU runs what names no device", out=out)
+        terminal.show(f"next      {SIMULATED}", out=out)
+    for row in rows:
+        if row.next:
+            terminal.show(f"next      {row.device} {row.tier}: {row.next}", out=out)
+    usable = [f"{row.tier} on {row.device}" for row in rows if row.usable]
+    terminal.show(f"usable    {', '.join(usable) or 'nothing'}", out=out)
+
+    report = begin(Report("devices"), arguments)
+    for row in rows:
+        report.results.append(
+            Result(
+                f"{row.device}/{row.tier}",
+                "tier",
+                "pass" if row.usable else "skip",
+                tier=row.tier,
+                reason=row.why,
+                advice=row.next,
+                measure=row.facts,
+            )
+        )
+    report.device = {"kernel": platform.release(), "simulated": bool(driver and driver.simulated)}
+    report.details = {
+        "gpus": [
+            {
+                "render_node": gpu.render_path,
+                "arch": gpu.arch,
+                "pci": gpu.pci_address,
+                "device_id": gpu.device_id,
+                "driver": gpu.kmd_name,
+                "properties": dict(gpu.node.properties) if gpu.node else {},
+            }
+            for gpu in machine.gpus
+        ],
+        "notes": list(machine.notes),
+        "simulated_device": SIMULATED,
+    }
+    return finish(report, arguments)
+
+
+def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
+    """A row for each GPU and tier, then what runs elsewhere."""
+    from zinc_rt.backends import registry
+    from zinc_rt.backends.spec import Host, OnDevice
+    from zinc_rt.host.machine import available_cores
+
+    host = Host(available_cores(), driver, machine.gpus)
+    rows: list[TierRow] = []
+    for spec in registry.built():
+        found = spec.probe(host)
+        if driver is not None and spec.simulable:
+            found = replace(found, devices=tuple(_brought_up(driver, spec.tier, each) for each in found.devices))
+        told = found.usable or spec.lists_devices  # that none has a driver is worth a row
+        alone = [OnDevice("host", found.usable, found.why, found.next)] if told else []
+        rows += [
+            TierRow(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
+            for each in found.devices or alone
+        ]
+    order = list(dict.fromkeys(f"{gpu.name} {gpu.arch}".strip() for gpu in machine.gpus))
+    return sorted(rows, key=lambda row: order.index(row.device) if row.device in order else len(order))
+
+
+def _brought_up(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
+    """A row with what pm4-test has shown of it: a driver that is ready is not yet a card that was seen to work."""
+    from zinc_rt.engine import checked
+
+    if driver.simulated or not device.usable or device.gpu is None:
+        return device
+    found = checked.verdict(checked.identify(driver, device.gpu), tier)
+    if found.passed:
+        return replace(device, why=f"{device.why}; {found.why}")
+    next_ = (
+        f"zinc-rt bring-up --device {device.gpu.render_path}: until then models start on it with --unchecked only"
+    )
+    return replace(device, why=f"{device.why}; {found.why}", next=next_)
+
+
+def _table(rows: list[TierRow]) -> Table:
+    body = [(row.device, row.tier, "yes" if row.usable else "no", row.why) for row in rows]
+    return Table(("device", "tier", "usable", "why"), body)
+
+
+def _linux() -> Driver | None:
+    if sys.platform != "linux":
+        return None
+    from zinc_rt.kmd.linux import LinuxDriver
+
+    return LinuxDriver()
+
+
+main = Command("devices", parser, lambda arguments: show(arguments, _linux()))

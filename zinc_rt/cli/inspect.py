@@ -1,0 +1,458 @@
+"""Show what is in a GGUF file, what it needs in memory, and what a decoded token reads."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, TextIO, get_args
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.options import settings
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable, readable_size
+from zinc_rt.errors import InputError, UsageError, ZincError
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.settings import Experts
+from zinc_rt.host.terminal import Column, Table
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report, Result, Status
+    from zinc_rt.host.settings import Settings
+    from zinc_rt.ir.graph import OpGraph
+    from zinc_rt.mem.context_bytes import PageGroupSpec
+    from zinc_rt.mem.plan import MemoryPlan
+    from zinc_rt.mem.residency import Residency
+    from zinc_rt.mem.traffic import Traffic
+    from zinc_rt.model.builder import Model, SequenceLimits
+    from zinc_rt.model.gguf import GGUFFile, Tensor
+
+EXAMPLES = """\
+A file with a vocabulary and no tensors is fine: what needs tensors is left out, and said so. So is a model that
+this version cannot run.
+
+examples:
+  zinc-rt inspect --model M.gguf
+  zinc-rt inspect --model M.gguf --tensors
+  zinc-rt inspect --model M.gguf --check                 NaN and infinity among the weights and their scales
+  zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --step-tokens 512 --plan-json plan.json
+  zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --lookahead 4 --vram 32     does it fit, and what lies where
+  zinc-rt inspect --model M.gguf --graph > M.ir
+"""
+WIDTH = 72  # of a metadata value
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        description="Show what is in a GGUF file, what it needs in memory, and what a decoded token reads.",
+        epilog=EXAMPLES,
+    )
+    add_models(made, several=True)
+    made.add_argument("--tensors", action="store_true", help="list every tensor, not only their classes")
+    made.add_argument("--graph", action="store_true", help="print the model's IR graph as text, and nothing else")
+    made.add_argument(
+        "--check", action="store_true", help="read every weight; NaN or infinity, in a block's scale too, fails"
+    )
+    plan = made.add_argument_group("the memory plan")
+    plan.add_argument(
+        "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
+    )
+    plan.add_argument("--slots", type=int, metavar="N", default=1, help="requests alive at once (default 1)")
+    plan.add_argument(
+        "--step-tokens",
+        type=int,
+        metavar="N",
+        default=1,
+        help="tokens a step holds: 1 is decode, more is prefill (default 1)",
+    )
+    plan.add_argument(
+        "--position", type=int, metavar="P", help="the decoded token's position (default: the context's last)"
+    )
+    plan.add_argument(
+        "--lookahead",
+        type=int,
+        metavar="N",
+        default=0,
+        help="tokens that each request may guess ahead: a step has slots x (1 + N) tokens and rows of logits",
+    )
+    plan.add_argument(
+        "--vram", type=float, metavar="GB", help="what lies where on a GPU of so much memory, in 10^9 bytes"
+    )
+    plan.add_argument("--experts", choices=get_args(Experts), help="with --vram: as ZINC_RT_EXPERTS has it")
+    plan.add_argument("--plan-json", metavar="FILE", help="write the plan, buffer by buffer")
+    add_json(made)
+    return made
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import joined
+    from zinc_rt.host.files import check_writable
+
+    for name, value in (("--slots", arguments.slots), ("--step-tokens", arguments.step_tokens)):
+        if value < 1:
+            raise UsageError(f"{name} {value}: wanted 1 or more")
+    if arguments.lookahead < 0:
+        raise UsageError(f"--lookahead {arguments.lookahead}: wanted 0 or more")
+    if arguments.vram is not None and not 0 < arguments.vram < float("inf"):
+        raise UsageError(f"--vram {arguments.vram:g}: wanted gigabytes, more than 0")
+    if arguments.check and arguments.graph:
+        raise UsageError("--graph prints the graph and nothing else", next="leave one of --graph and --check out")
+    if len(arguments.models) > 1 and (arguments.plan_json or arguments.graph):
+        raise UsageError("--plan-json and --graph are of one model", next="name one model alone")
+    check_writable(arguments.plan_json, report=arguments.json)
+    reports = []
+    for at, model in enumerate(arguments.models):
+        if at:
+            terminal.show("", out=output_stream(arguments))
+        reports.append(_one(model, arguments))
+    return finish(joined(reports), arguments)
+
+
+def _one(path: str, arguments: argparse.Namespace) -> Report:
+    from zinc_rt.cli.describe import describe_model
+    from zinc_rt.cli.report import Report, Result, write_text
+    from zinc_rt.model.gguf import read_gguf
+
+    knobs = settings()
+    report = begin(Report("inspect", shortcuts=knobs.clamps()), arguments)
+    gguf = read_gguf(path)
+    out = output_stream(arguments)
+    needs, reason = None, ""
+    try:
+        needs = _Needs.of(gguf, arguments, knobs)
+    except UsageError:
+        raise
+    except ZincError as error:
+        if arguments.graph or arguments.plan_json or arguments.vram is not None or arguments.lookahead:
+            raise
+        reason = str(error)
+    if needs is not None and arguments.graph:
+        from zinc_rt.ir.text import to_text
+
+        print(to_text(needs.graph), end="", file=out)
+    else:
+        _print_file(gguf, arguments, out)
+        if needs is not None:
+            needs.print(out)
+        else:
+            terminal.show(f"\nmemory plan: none. {reason}", out=out)
+    for clamp in knobs.clamps():
+        terminal.show(f"shortcut  {clamp}", out=out)
+    if needs is not None and arguments.plan_json:
+        write_text(arguments.plan_json, needs.plan.to_json() + "\n")
+    report.results.append(Result("file", "inspect", "pass", measure={"tensors": len(gguf.tensors)}))
+    status: Status = "skip" if needs is None else "pass"
+    report.results.append(Result("plan", "inspect", status, reason=reason.partition("\n")[0]))
+    if arguments.check:
+        report.results += _check(gguf, out)
+    if arguments.json:
+        report.model = describe_model(gguf)
+        report.ctx = 0 if needs is None else needs.limits.ctx
+        needed = {"plan": None, "reason": reason} if needs is None else needs.details()
+        report.details = {**_file_details(gguf), **needed}
+    return report
+
+
+def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
+    """A result for every tensor with a number that is none, and for every type that nothing is known of."""
+    from zinc_rt.cli.report import Result
+    from zinc_rt.model.scales import knows, not_finite
+
+    results = [
+        Result(
+            f"weights/{found.tensor}",
+            "weights",
+            "fail",
+            measure={"blocks": found.count},
+            first_bad={"tensor": found.tensor, "block": found.block, "got": found.value},
+            cause=found.text,
+            advice="the file is damaged, or was quantised from a damaged one: fetch it again",
+        )
+        for found in not_finite(gguf)
+    ]
+    for dtype in sorted({tensor.dtype for tensor in gguf.tensors.values() if not knows(tensor.dtype)}):
+        results.append(Result(f"weights/{dtype}", "weights", "skip", reason=f"no scales are known of {dtype}"))
+    if not results:
+        results.append(Result("weights", "weights", "pass", measure={"tensors": len(gguf.tensors)}))
+    terminal.show("\nweights", out=out)
+    for result in results:
+        terminal.show(
+            f"  {result.status}  {result.cause or result.reason or 'every float and every scale is finite'}",
+            out=out,
+        )
+    return results
+
+
+# --- the file ----------------------------------------------------------------------------------------------
+
+
+def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> None:
+    tensors = gguf.tensors.values()
+    architecture = gguf.metadata.get("general.architecture", "no architecture named")
+    terminal.show(f"{gguf.path}: {printable(str(architecture))}, {readable_size(gguf.file_bytes)}", out=out)
+    terminal.show("\nmetadata", out=out)
+    _table(out, (), ((printable(key), _value(value)) for key, value in gguf.metadata.items()))
+    if not gguf.tensors:
+        terminal.show("\nno tensors: a vocabulary only", out=out)
+        return
+    terminal.show(
+        f"\ntensors: {len(tensors)}, {sum(_elements(t) for t in tensors):,} parameters, "
+        f"{readable_size(sum(t.nbytes for t in tensors))}",
+        out=out,
+    )
+    rows = [(each.name, each.dtype, each.count, each.shape, f"{each.size_bytes:,}") for each in _classes(gguf)]
+    _table(out, ("class", "type", "count", "shape (rows, columns)", "bytes"), rows)
+    if arguments.tensors:
+        terminal.show("", out=out)
+        each = ((printable(t.name), t.dtype, _shape(t.shape), f"{t.nbytes:,}") for t in tensors)
+        _table(out, ("tensor", "type", "shape (rows, columns)", "bytes"), each)
+
+
+@dataclass(frozen=True, slots=True)
+class _TensorClass:
+    """Tensors of the same name in all layers and of the same type, together."""
+
+    name: str
+    dtype: str
+    count: int
+    shape: str
+    size_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "class": self.name,
+            "dtype": self.dtype,
+            "count": self.count,
+            "shape": self.shape,
+            "bytes": self.size_bytes,
+        }
+
+
+def _classes(gguf: GGUFFile) -> list[_TensorClass]:
+    groups: dict[tuple[str, str], list[Tensor]] = {}
+    for tensor in gguf.tensors.values():
+        parts = tensor.name.split(".")
+        name = ".".join("*" if part.isdecimal() else part for part in parts)
+        groups.setdefault((name, tensor.dtype), []).append(tensor)
+    return [
+        _TensorClass(
+            printable(name),
+            dtype,
+            len(group),
+            " or ".join(dict.fromkeys(_shape(each.shape) for each in group)),
+            sum(each.nbytes for each in group),
+        )
+        for (name, dtype), group in groups.items()
+    ]
+
+
+def _elements(tensor: Tensor) -> int:
+    return math.prod(tensor.shape)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _value(value: object) -> str:
+    """A metadata value on one line, long arrays by their first items."""
+    if isinstance(value, str):
+        return printable(value, WIDTH)
+    if isinstance(value, bool | int | float):
+        return str(value)
+    items: list[Any] = list(value[:6])  # type: ignore[index]
+    shown = ", ".join(printable(str(item), 24) for item in items)
+    count = len(value)  # type: ignore[arg-type]
+    return f"[{shown}]" if count <= len(items) else f"[{shown}, … {count:,} in all]"
+
+
+def _file_details(gguf: GGUFFile) -> dict[str, Any]:
+    def metadata(value: Any) -> Any:
+        if isinstance(value, str | bool | int | float) or len(value) <= 64:
+            return value
+        return {"count": len(value), "first": list(value[:6])}
+
+    return {
+        "file_bytes": gguf.file_bytes,
+        "metadata": {key: metadata(value) for key, value in gguf.metadata.items()},
+        "parameters": sum(map(_elements, gguf.tensors.values())),
+        "tensor_classes": [each.as_dict() for each in _classes(gguf)],
+        "tensors": [
+            {"name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.nbytes} for t in gguf.tensors.values()
+        ],
+    }
+
+
+# --- what it needs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What a model needs: its graph, the memory plan of one step, what a context takes, and what a decoded token
+    moves."""
+
+    graph: OpGraph
+    page_groups: tuple[PageGroupSpec, ...]
+    state_layers: int
+    state_row_bytes: int
+    plan: MemoryPlan
+    traffic: tuple[Traffic, ...]
+    limits: SequenceLimits
+    position: int
+    residency: Residency | None = None  # on a GPU of the memory that was named
+
+    @staticmethod
+    def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _Needs:
+        """Raises ZincError where there is nothing to plan, UsageError for a wrong option."""
+        from zinc_rt.cli.options import say
+        from zinc_rt.engine.context_memory import check_context_memory
+        from zinc_rt.engine.engine import ctx_warning, default_ctx, overrides_of
+        from zinc_rt.engine.resident import capacity_of
+        from zinc_rt.engine.vram_fit import steps_of
+        from zinc_rt.mem.context_bytes import groups_of, recurrent_layers, state_row_bytes
+        from zinc_rt.mem.plan import plan_memory
+        from zinc_rt.mem.traffic import decode_traffic
+        from zinc_rt.model.builder import SequenceLimits
+        from zinc_rt.model.registry import build_model
+
+        if not gguf.tensors:
+            raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
+        limits = SequenceLimits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
+        if warning := ctx_warning(gguf, arguments.ctx):
+            say(f"warning   {warning}")
+        overrides = overrides_of(knobs)
+        check_context_memory(gguf, limits, overrides=overrides, state=False)
+        ahead = steps_of(gguf, limits, arguments.lookahead) if arguments.lookahead else 1
+        tokens = max(arguments.step_tokens, ahead)
+        decode = build_model(gguf, limits, "decode", overrides=overrides)
+        model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)
+        plan = plan_memory(model.graph, capacity=capacity_of((tokens, min(limits.slots, tokens), ahead)))
+        position = limits.ctx - 1 if arguments.position is None else arguments.position
+        if not 0 <= position < limits.ctx:
+            raise UsageError(f"--position {position}: wanted 0 to {limits.ctx - 1}, inside the context")
+        return _Needs(
+            model.graph,
+            groups_of(decode.graph),
+            recurrent_layers(decode.graph),
+            state_row_bytes(decode.graph),
+            plan,
+            decode_traffic(decode.graph, position=position),
+            limits,
+            position,
+            _residency(model, tokens, ahead, arguments, knobs),
+        )
+
+    def print(self, out: TextIO) -> None:
+        terminal.show(f"\nmemory plan: {readable_size(self.plan.total_bytes)}", out=out)
+        tokens = self.plan.capacity["tokens"]
+        terminal.show(
+            f"for a context of {self.limits.ctx}, slots: {self.limits.slots}, tokens in a step: {tokens}", out=out
+        )
+        rows = [
+            (heap, role, f"{payload:,}", f"{total - payload:,}", f"{total:,}")
+            for heap, role, payload, total in self._heaps()
+        ]
+        _table(out, ("heap", "what", "bytes", "padding", "total"), rows)
+        if self.residency is not None:
+            terminal.show(f"\n{self.residency.text}", out=out)
+        terminal.show("\nwhat a context takes, F32", out=out)
+        held = f"a sequence of {self.limits.ctx}"
+        _table(out, ("", "layers", "a token", f"a page of {self.limits.page_tokens}", held), self._context())
+        read, written = (sum(getattr(row, f"{way}_bytes") for row in self.traffic) for way in ("read", "written"))
+        terminal.show(
+            f"\none decoded token at position {self.position} reads {readable_size(read)}, "
+            f"writes {readable_size(written)}",
+            out=out,
+        )
+        moved = [
+            (row.kind, row.name, row.dtype, f"{row.read_bytes:,}", f"{row.written_bytes:,}")
+            for row in self.traffic
+        ]
+        _table(out, ("kind", "class", "type", "read", "written"), moved)
+
+    def _heaps(self) -> list[tuple[str, str, int, int]]:
+        """(heap, role, payload bytes, total bytes), one row for each role in each heap."""
+        sums: dict[tuple[str, str], list[int]] = {}
+        for name, allocation in self.plan.allocations.items():
+            row = sums.setdefault((allocation.heap.value, name.partition("/")[0]), [0, 0])
+            row[0] += allocation.payload_bytes
+            row[1] += allocation.size_bytes
+        return [(heap, role, payload, total) for (heap, role), (payload, total) in sorted(sums.items())]
+
+    def _context(self) -> list[tuple[str, ...]]:
+        """A row for each page group, then one for the recurrent state."""
+        one = replace(self.limits, slots=1)
+        rows: list[tuple[str, ...]] = [
+            (
+                f"pages, {group.name}",
+                str(group.layers),
+                f"{group.bytes_per_token:,}",
+                f"{group.page_bytes(self.limits.page_tokens):,}",
+                f"{one.group_pages(number, group.window) * group.page_bytes(one.page_tokens):,}",
+            )
+            for number, group in enumerate(self.page_groups)
+        ]
+        if self.state_row_bytes:
+            rows.append(("state row", str(self.state_layers), "-", "-", f"{self.state_row_bytes:,}"))
+        return rows
+
+    def details(self) -> dict[str, Any]:
+        return {
+            "context": {
+                "page_tokens": self.limits.page_tokens,
+                "page_groups": [
+                    {**asdict(group), "page_bytes": group.page_bytes(self.limits.page_tokens)}
+                    for group in self.page_groups
+                ],
+                "state_row_bytes": self.state_row_bytes,
+            },
+            "plan": {
+                "slots": self.limits.slots,
+                "capacity": dict(self.plan.capacity),
+                "total_bytes": self.plan.total_bytes,
+                "heaps": [
+                    {"heap": heap, "what": role, "payload_bytes": payload, "total_bytes": total}
+                    for heap, role, payload, total in self._heaps()
+                ],
+            },
+            **({"weights": self.residency.as_dict()} if self.residency is not None else {}),
+            "traffic": {
+                "position": self.position,
+                "read_bytes": sum(row.read_bytes for row in self.traffic),
+                "written_bytes": sum(row.written_bytes for row in self.traffic),
+                "classes": [asdict(row) for row in self.traffic],
+            },
+        }
+
+
+def _residency(
+    model: Model, tokens: int, rows: int, arguments: argparse.Namespace, knobs: Settings
+) -> Residency | None:
+    """Where the weights lie on a GPU of --vram bytes, as gfx1201 packs them. Raises InputError where they do not
+    fit."""
+    from zinc_rt.engine.engine import overrides_of
+    from zinc_rt.engine.vram_fit import fit
+    from zinc_rt.kernels.sets import kernel_set
+
+    kernels = kernel_set("gfx1201")
+    if arguments.vram is None or kernels is None:
+        return None
+    experts = arguments.experts or knobs.experts
+    memory_bytes = int(arguments.vram * 1e9)
+    return fit(
+        model, kernels, memory_bytes, tokens=tokens, rows=rows, experts=experts, overrides=overrides_of(knobs)
+    )
+
+
+def _table(out: TextIO, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    body = [[str(cell) for cell in row] for row in rows]
+    first = body[0] if body and headers else ["", ""]
+    columns = [
+        Column(name, right=cell.replace(",", "").isdecimal())
+        for name, cell in zip(headers or first, first, strict=True)
+    ]
+    terminal.show(Table(columns, body, headings=bool(headers)), out=out)
+
+
+main = Command("inspect", parser, _inspect)

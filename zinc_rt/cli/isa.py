@@ -1,0 +1,168 @@
+"""Look at machine code of gfx11 and gfx12: disassemble it, find faults in it, report on its speed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli import isa_lint, isa_report
+from zinc_rt.cli.code_input import hex_bytes, read_code
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.host.arguments import Parser
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.instruction import Instruction
+    from zinc_rt.isa.target import Target
+
+EXAMPLES = """\
+--hex reads lines of hex bytes in memory order, with or without spaces; # starts a comment. A file's lines are one
+stream, shown with offsets. With --hex - each line of stdin is one instruction by itself and gives a line of text,
+INVALID where there is none; what follows the first instruction of a line is not looked at.
+
+examples:
+  zinc-rt isa disasm --elf kernel.co
+  echo 050003d501050200 | zinc-rt isa disasm --hex - --arch gfx1201
+
+exit codes: 0, or 1 where a file holds code that is no instruction, or 2 for input that cannot be read.
+"""
+
+
+_TEXT_COLUMNS = 96  # where a source line is put behind the text
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser("zinc-rt isa", description="Look at gfx11 and gfx12 machine code.")
+    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    disasm = actions.add_parser(
+        "disasm",
+        help="show code instruction by instruction, in LLVM's syntax",
+        description="Show code instruction by instruction, in LLVM's syntax.",
+        epilog=EXAMPLES,
+    )
+    given = disasm.add_mutually_exclusive_group(required=True)
+    given.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction a line")
+    given.add_argument("--elf", metavar="FILE", help="a code object: its executable sections")
+    given.add_argument(
+        "--zrt", metavar="FILE", help="a .zrt kernel: its header, constant slots, code with source lines"
+    )
+    disasm.add_argument("--arch", metavar="NAME", help="the chip (default: the code object's, else gfx1201)")
+    disasm.add_argument(
+        "--wave", type=int, choices=(32, 64), help="the wave's lanes (default: the .zrt's, else 32)"
+    )
+    add_json(disasm)
+    disasm.set_defaults(body=_disasm)
+    isa_lint.add(actions)
+    isa_report.add(actions)
+    return made
+
+
+def _disasm(arguments: argparse.Namespace) -> int:
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.isa.target import target_of
+
+    check_writable(report=arguments.json)
+    if arguments.hex == "-":
+        return _lines(arguments, target_of(arguments.arch or "gfx1201", arguments.wave or 32))
+    return _listing(arguments)
+
+
+def _lines(arguments: argparse.Namespace, target: Target) -> int:
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.isa.decode import decode
+    from zinc_rt.isa.disassemble import INVALID
+
+    out = output_stream(arguments)
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        code = hex_bytes(line.decode("utf-8", "replace"), f"stdin, line {number}")
+        if not code:
+            print(file=out)
+            continue
+        instruction = decode(code, 0, target)
+        print(INVALID if instruction is None else instruction.text, file=out)
+        if arguments.json:
+            rows.append(_row(0, code, instruction))
+    if arguments.json:
+        report = begin(Report("isa"), arguments)
+        report.details = {"arch": arguments.arch or "gfx1201", "wave": arguments.wave or 32, "instructions": rows}
+        report.results.append(Result("disasm", "isa-disasm", "pass", measure={"lines": len(rows)}))
+        finish(report, arguments)
+    return 0
+
+
+def _listing(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.isa.disassemble import lines
+    from zinc_rt.isa.target import target_of
+
+    source = printable(arguments.hex or arguments.elf or arguments.zrt)
+    code = read_code(arguments, source)
+    target = target_of(code.arch, code.wave)
+    out = output_stream(arguments)
+    rows: list[dict[str, Any]] = []
+    first_bad: dict[str, Any] = {}
+    for line in code.header:
+        print(line, file=out)
+    for section in code.sections:
+        if section.name:
+            print(f"section {printable(section.name)}", file=out)
+        before = ""
+        for item, text in lines(section.code, target, address=section.address):
+            here = section.address + item.at
+            for name in (name for value, name in section.symbols if value == here):
+                print(f"{printable(name)}:", file=out)
+            place = section.line_at(item.at)
+            words_of_place = section.place_at(item.at)
+            notes = [printable(words_of_place)] if words_of_place not in ("", before) else []
+            notes += [mark for at, mark in section.marks if item.at <= at < item.at + item.size_bytes]
+            print(f"{text:<{_TEXT_COLUMNS}} // {', '.join(notes)}" if notes else text, file=out)
+            before = words_of_place
+            row = _row(here, section.code[item.at : item.at + item.size_bytes], item.instruction)
+            rows.append(row if place is None else row | {"file": place[0], "line": place[1]})
+            if item.instruction is None and not first_bad:
+                first_bad = {"section": section.name, "address": here}
+    bad = sum(row["text"] is None for row in rows)
+    report = begin(Report("isa"), arguments)
+    report.details = {"arch": code.arch, "wave": code.wave, **code.details, "instructions": rows}
+    again = f"zinc-rt isa disasm {code.given} --arch {code.arch} --wave {code.wave}"
+    report.results.append(
+        Result(
+            "disasm",
+            "isa-disasm",
+            "fail" if bad else "pass",
+            reason=f"{bad} places hold no instruction" if bad else "",
+            measure={"instructions": len(rows) - bad, "invalid": bad},
+            first_bad=first_bad,
+            repro=again if bad else "",
+        )
+    )
+    code_ = finish(report, arguments)
+    invalid = f", {bad} INVALID" if bad else ""
+    print(f"{'FAIL' if bad else 'PASS':<5} {len(rows) - bad} instructions{invalid}, {code.arch}", file=out)
+    return code_
+
+
+def _row(address: int, code: bytes, instruction: Instruction | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"address": address, "bytes": code.hex()}
+    if instruction is None:
+        return row | {"text": None}
+    return row | {
+        "text": instruction.text,
+        "encoding": instruction.encoding,
+        "opcode": instruction.opcode,
+        "mnemonic": instruction.mnemonic,
+        "size_bytes": instruction.size_bytes,
+        "operands": [_operand(operand) for operand in instruction.operands],
+        "modifiers": {modifier.name: modifier.value for modifier in instruction.modifiers},
+        "second": None if instruction.second is None else instruction.second.mnemonic,
+    }
+
+
+def _operand(operand: Any) -> dict[str, Any]:
+    row = {"kind": str(operand.kind), "text": operand.text, "index": operand.index, "width": operand.width}
+    return row if operand.value is None else row | {"value": operand.value}
+
+
+main = Command("isa", parser, lambda arguments: arguments.body(arguments))

@@ -1,0 +1,108 @@
+"""`zinc-rt isa report --beside SET`: a chip's own kernels and another set's for the same chip, row under row."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.terminal import Column, Table
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.report import KernelReport, LoopReport
+    from zinc_rt.kernels.sets import BinaryKernelSet
+
+_HEAD = ("VGPRs", "waves", "LDS", "bytes", "instr.", "vopd %", "loops", "loop", "loaded B", "B/load", "B/instr.")
+
+
+def report_beside(arguments: argparse.Namespace) -> int:
+    """Always 0: figures are no verdict."""
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.host.files import check_writable
+
+    check_writable(report=arguments.json)
+    out = output_stream(arguments)
+    whole = begin(Report("isa"), arguments)
+    rows = []
+    sets = _sets(arguments.beside)
+    for name in _names(arguments.files, list(sets.values())):
+        for title, kernels in sets.items():
+            if name in kernels.names():
+                made = _made(kernels, name)
+                rows.append([name, title, *_figures(made)])
+                whole.results.append(Result(f"{title}:{name}", "isa-report", "pass", measure=asdict(made)))
+    terminal.show(Table(["kernel", "set", *(Column(each, right=True) for each in _HEAD)], rows), out=out)
+    terminal.show(
+        "\nloop: instructions of the innermost loop that loads most; its bytes are of all lanes", out=out
+    )
+    terminal.show(f"PASS  {len(rows)} kernels of sets {' and '.join(sets)}", out=out)
+    return finish(whole, arguments)
+
+
+def _sets(beside: str) -> dict[str, BinaryKernelSet]:
+    """The set of that name behind the own one of the chip that runs it. Raises UsageError."""
+    from zinc_rt.errors import UsageError
+    from zinc_rt.kernels.sets import SETS, BinaryKernelSet, kernel_set
+
+    known = {name: kernel_set(name) for name in SETS}
+    others = {name: each for name, each in known.items() if isinstance(each, BinaryKernelSet)}
+    found = others.get(beside)
+    if found is None or beside == found.target:
+        fit = ", ".join(name for name, each in others.items() if name != each.target)
+        raise UsageError(f"--beside {beside}: no second kernel set of a chip", next=f"--beside {fit}")
+    return {found.target: others[found.target], beside: found}
+
+
+def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
+    """Those that both sets have; those asked for by name or pattern also where one has them alone. Raises
+    UsageError for a name that none has."""
+    from fnmatch import filter as matching
+
+    from zinc_rt.errors import UsageError
+
+    either = sorted({name for each in sets for name in each.names()})
+    found = []
+    for pattern in asked:
+        some = matching(either, pattern)
+        if not some:
+            raise UsageError(
+                f"no kernel is called {pattern}", next=f"--beside takes names: {', '.join(either[:6])}"
+            )
+        found += some
+    return found or [name for name in either if all(name in each.names() for each in sets)]
+
+
+def _made(kernels: BinaryKernelSet, name: str) -> KernelReport:
+    from zinc_rt.isa.report import report
+    from zinc_rt.isa.target import target_of
+
+    zrt = kernels.load(name)
+    x, y, z = zrt.workgroup
+    return report(
+        zrt.code,
+        target_of(zrt.target, zrt.wave),
+        entry=zrt.entry_offset,
+        vgprs=zrt.vgprs,
+        sgprs=zrt.sgprs,
+        lds_bytes=zrt.lds_bytes,
+        scratch_bytes=zrt.scratch_bytes,
+        threads=x * y * z,
+    )
+
+
+def _figures(made: KernelReport) -> list[Any]:
+    whole = [made.vgprs, made.waves, made.lds_bytes or "", made.code_bytes, made.instructions]
+    whole += [f"{100 * made.vopd_rate:.0f}", len(made.loops) or ""]
+    loop = max(made.loops, key=_loaded, default=None)
+    if loop is None or not _loaded(loop):
+        return [*whole, "", "", "", ""]
+    loads = loop.mix["load"] + loop.mix["smem"]
+    rates = [f"{_loaded(loop) / loads:.0f}", f"{loop.bytes_per_instruction:.1f}"]
+    return [*whole, loop.instructions, _loaded(loop), *rates]
+
+
+def _loaded(loop: LoopReport) -> int:
+    return loop.load_bytes + loop.scalar_bytes

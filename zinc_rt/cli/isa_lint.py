@@ -1,0 +1,120 @@
+"""`zinc-rt isa lint`: the static sanitizer over kernels."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.kernel_input import KernelInput, add_files, read_kernels
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.host import terminal
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.isa.lint import LintFinding
+
+EXAMPLES = """\
+Every path through each kernel is looked at, nothing is run. A finding names the instruction, what is wrong with it
+and what to do, in brackets the instruction it depends on, and the source line where the file has one. docs/isa.md
+lists the rules. A rule that another compiler's code breaks throughout is a remark there and no finding
+(docs/radv.md): their number is shown, with --remarks each of them.
+
+examples:
+  zinc-rt isa lint kernel.zrt
+  zinc-rt isa lint kernel.co --json findings.json
+  zinc-rt isa lint --hex code.txt --vgprs 32
+
+exit codes: 0 no finding, 1 findings, 2 a file that cannot be read.
+"""
+
+
+def add(actions: argparse._SubParsersAction) -> None:
+    parser = actions.add_parser(
+        "lint",
+        help="find hazards and faults without running anything",
+        description="Find hazards and faults in kernels without running them.",
+        epilog=EXAMPLES,
+    )
+    add_files(parser)
+    parser.add_argument(
+        "--remarks", action="store_true", help="also what is only a remark in this compiler's code"
+    )
+    add_json(parser)
+    parser.set_defaults(body=_lint)
+
+
+def _lint(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.errors import InputError
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.isa.lint import RULES, lint
+    from zinc_rt.kernels.remarks import is_remark
+
+    check_writable(report=arguments.json)
+    out = output_stream(arguments)
+    report = begin(Report("isa"), arguments)
+    report.details = {"rules": RULES}
+    bad = findings = remarks = 0
+    for kernel in read_kernels(arguments):
+        said = lint(kernel.section.code, kernel.target, kernel.limits, entry=kernel.entry, kernel=kernel.kernel)
+        remarked = [each for each in said if is_remark(each.rule, kernel.compiler)]
+        found = [each for each in said if each not in remarked]
+        for finding in said if arguments.remarks else found:
+            words = f"{'remark: ' if finding in remarked else ''}{printable(finding.sentence())}"
+            terminal.show(f"{printable(kernel.name)} {words}{_place(kernel, finding.pc)}", out=out)
+        _add_result(report, kernel, found, remarked)
+        bad, findings, remarks = bad + bool(found), findings + len(found), remarks + len(remarked)
+    if not report.results:
+        raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
+    kernels = len(report.results)
+    also = f", {_count(remarks, 'remark')}" if remarks else ""
+    if bad:
+        terminal.show(f"repro {report.results[[r.status for r in report.results].index('fail')].repro}", out=out)
+        terminal.show(
+            f"FAIL  {_count(findings, 'finding')} in {bad} of {_count(kernels, 'kernel')}{also}", out=out
+        )
+    else:
+        terminal.show(f"PASS  {_count(kernels, 'kernel')}, no finding{also}", out=out)
+    return finish(report, arguments)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _place(kernel: KernelInput, pc: int) -> str:
+    place = kernel.section.place_at(pc)
+    return f"  {printable(place)}" if place else ""
+
+
+def _row(kernel: KernelInput, finding: LintFinding) -> dict[str, Any]:
+    place = kernel.section.line_at(finding.pc)
+    row = {
+        "rule": finding.rule,
+        "pc": finding.pc,
+        "text": finding.text,
+        "message": finding.message,
+        "producer_pc": finding.producer_pc,
+        "producer_text": finding.producer_text,
+    }
+    return row if place is None else row | {"file": place[0], "line": place[1]}
+
+
+def _add_result(
+    report: Report, kernel: KernelInput, found: list[LintFinding], remarked: list[LintFinding]
+) -> None:
+    from zinc_rt.cli.report import Result
+
+    rows = [_row(kernel, finding) for finding in found]
+    report.results.append(
+        Result(
+            f"{kernel.file}:{kernel.name}",
+            "isa-lint",
+            "fail" if found else "pass",
+            reason=f"{len(found)} findings" if found else "",
+            measure={"findings": rows, "remarks": [_row(kernel, finding) for finding in remarked]},
+            limit={"findings": 0},
+            first_bad=rows[0] if rows else {},
+            repro=f"zinc-rt isa lint {'' if kernel.section.symbols else '--hex '}{kernel.file}" if found else "",
+        )
+    )

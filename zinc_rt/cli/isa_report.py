@@ -1,0 +1,129 @@
+"""`zinc-rt isa report`: registers, occupancy, instruction mix and inner loops of kernels."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.isa_beside import report_beside
+from zinc_rt.cli.kernel_input import KernelInput, add_files, read_kernels
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.host import terminal
+from zinc_rt.host.terminal import Column, Table
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.in_flight import PendingLoads
+    from zinc_rt.isa.report import KernelReport, LoopReport
+
+EXAMPLES = """\
+Nothing is run. waves: how many a SIMD holds, by vector registers and LDS. vopd: the share of plain vector
+operations that run in pairs. pending: the most vector loads that a wave has in flight before it waits, and their
+bytes of all lanes. Of each kernel the innermost loops follow: instructions an iteration, bytes that a
+wave loads in it, both as a ratio, and what they are. All blocks of a loop count, also those a branch may skip.
+--beside SET has a row for each kernel that the chip's own set and SET both have, without files.
+
+examples:
+  zinc-rt isa report kernel.zrt
+  zinc-rt isa report kernel.co --json report.json
+  zinc-rt isa report --beside radv 'matvec_*'
+
+exit codes: 0, or 2 for a file that cannot be read.
+"""
+_COLUMNS = ("valu", "vopd", "trans", "matrix", "salu", "smem", "load", "store", "lds", "wait", "branch")
+_PENDING = ("pending", "pending B")
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "report",
+        help="registers, occupancy, instruction mix, inner loops",
+        description="What the code of kernels says about their speed.",
+        epilog=EXAMPLES,
+    )
+    add_files(parser)
+    parser.add_argument(
+        "--beside", metavar="SET", help="kernels by NAME instead, the chip's own and this set's: radv"
+    )
+    add_json(parser)
+    parser.set_defaults(body=_report)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.errors import InputError
+    from zinc_rt.host.files import check_writable
+
+    if arguments.beside:
+        return report_beside(arguments)
+    check_writable(report=arguments.json)
+    out = output_stream(arguments)
+    whole = begin(Report("isa"), arguments)
+    rows: list[list[Any]] = []
+    loops: list[list[Any]] = []
+    for kernel in read_kernels(arguments):
+        made = _made(kernel)
+        name = printable(kernel.name)
+        rows.append(_row(name, made))
+        loops += [_loop_row(name, kernel, loop) for loop in made.loops]
+        measure = asdict(made) | {"vopd_rate": made.vopd_rate}
+        for row, loop in zip(measure["loops"], made.loops, strict=True):
+            row["bytes_per_instruction"] = loop.bytes_per_instruction
+        whole.results.append(Result(f"{kernel.file}:{kernel.name}", "isa-report", "pass", measure=measure))
+    if not rows:
+        raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
+    head = ["kernel", "VGPRs", "SGPRs", "LDS", "waves", "bytes", "instr.", "vopd %", *_PENDING, *_COLUMNS]
+    terminal.show(Table(_figures(head), rows), out=out)
+    if loops:
+        sizes = ["loaded B", "scalar B", "LDS B", "B/instr."]
+        head = ["inner loop", "code", "depth", "instr.", *sizes, *_PENDING, *_COLUMNS]
+        terminal.show("", Table(_figures(head), loops), out=out)
+    terminal.show(f"PASS  {len(rows)} kernel{'' if len(rows) == 1 else 's'}", out=out)
+    return finish(whole, arguments)
+
+
+def _figures(names: Sequence[str]) -> list[Column]:
+    """All but the first are numbers."""
+    return [Column(name, right=at > 0) for at, name in enumerate(names)]
+
+
+def _made(kernel: KernelInput) -> KernelReport:
+    from zinc_rt.isa.report import report
+
+    limits = kernel.limits
+    return report(
+        kernel.section.code,
+        kernel.target,
+        entry=kernel.entry,
+        vgprs=limits.vgprs,
+        sgprs=limits.sgprs,
+        lds_bytes=limits.lds_bytes or 0,
+        scratch_bytes=limits.scratch_bytes or 0,
+        threads=kernel.workgroup_threads,
+    )
+
+
+def _row(name: str, made: KernelReport) -> list[Any]:
+    registers = [_of(made.vgprs_used, made.vgprs), _of(made.sgprs_used, made.sgprs)]
+    sizes = [made.lds_bytes, made.waves, made.code_bytes, made.instructions, f"{100 * made.vopd_rate:.0f}"]
+    sizes += _pending(made.in_flight)
+    return [name, *registers, *sizes, *(made.mix[unit] or "" for unit in _COLUMNS)]
+
+
+def _pending(found: PendingLoads) -> list[Any]:
+    return [found.loads or "", found.bytes or ""]
+
+
+def _of(used: int, declared: int) -> str:
+    return str(used) if used == declared else f"{used}/{declared}"
+
+
+def _loop_row(name: str, kernel: KernelInput, loop: LoopReport) -> list[Any]:
+    place = kernel.section.place_at(loop.begin)
+    where = f"{loop.begin - kernel.entry:#x}-{loop.end - kernel.entry:#x}"
+    moved = [loop.load_bytes or "", loop.scalar_bytes or "", loop.lds_bytes or ""]
+    title = f"{name} {printable(place)}".rstrip()
+    counts = (loop.mix[unit] or "" for unit in _COLUMNS)
+    rates = [f"{loop.bytes_per_instruction:.1f}", *_pending(loop.in_flight)]
+    return [title, where, loop.depth, loop.instructions, *moved, *rates, *counts]

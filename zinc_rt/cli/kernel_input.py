@@ -1,0 +1,165 @@
+"""Kernels as `isa lint` and `isa report` are given them: files of any of the three forms, one kernel at a time."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.code_input import CodeSection, read_code
+from zinc_rt.cli.output import printable
+from zinc_rt.errors import UsageError
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.lint.operands import Limits
+    from zinc_rt.isa.lint.origins import Pointers
+    from zinc_rt.isa.target import Target
+
+_MAGIC = {b"ZRT\0": "zrt", b"\x7fELF": "elf"}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInput:
+    """`section.code` from byte `entry` on. `kernel` False: a function that others call. `compiler`: as a container
+    names it, or a code object's comments."""
+
+    name: str
+    section: CodeSection
+    entry: int
+    target: Target
+    limits: Limits
+    file: str
+    kernel: bool = True
+    workgroup_threads: int | None = None
+    compiler: str = ""
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help=".zrt kernels and code objects, told by their content"
+    )
+    parser.add_argument("--hex", metavar="FILE", help="hex bytes of one kernel instead")
+    parser.add_argument("--arch", metavar="NAME", help="the chip (default: the file's, else gfx1201)")
+    parser.add_argument(
+        "--wave", type=int, choices=(32, 64), help="the wave's lanes (default: the file's, else 32)"
+    )
+    parser.add_argument("--vgprs", type=int, metavar="N", help="vector registers declared, in place of the file's")
+    parser.add_argument("--sgprs", type=int, metavar="N", help="scalar registers declared, in place of the file's")
+
+
+def read_kernels(arguments: argparse.Namespace) -> Iterator[KernelInput]:
+    """Every kernel and function of the files. Raises UsageError without any, InputError where one is damaged."""
+    if bool(arguments.files) == bool(arguments.hex):
+        raise UsageError("wanted files, or --hex FILE")
+    if arguments.hex:
+        yield from _of_file(arguments, "hex", arguments.hex)
+    for name in arguments.files:
+        yield from _of_file(arguments, _form(name), name)
+
+
+def _form(name: str) -> str:
+    try:
+        with Path(name).open("rb") as file:
+            return _MAGIC.get(file.read(4), "zrt")
+    except OSError:
+        return "zrt"  # whose reader says what is wrong
+
+
+def _of_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[KernelInput]:
+    from zinc_rt.isa.target import target_of
+
+    source = printable(name)
+    given = argparse.Namespace(**{"hex": None, "elf": None, "zrt": None, form: name})
+    given.arch, given.wave = arguments.arch, arguments.wave
+    code = read_code(given, source)
+    made = _of_elf if form == "elf" else _of_whole
+    for kernel in made(code.sections, name, source, code.details, target_of(code.arch, code.wave)):
+        if arguments.wave is None or arguments.wave == kernel.target.wave:
+            limits = kernel.limits
+            limits = limits if arguments.vgprs is None else replace(limits, vgprs=arguments.vgprs)
+            limits = limits if arguments.sgprs is None else replace(limits, sgprs=arguments.sgprs)
+            yield replace(kernel, limits=limits)
+
+
+def _of_whole(
+    sections: tuple[CodeSection, ...], name: str, source: str, details: dict[str, Any], target: Target
+) -> Iterator[KernelInput]:
+    """A .zrt, or hex: one kernel."""
+    from zinc_rt.isa.lint.operands import Limits
+
+    (section,) = sections
+    if not details:
+        yield KernelInput(source, section, 0, target, Limits(), name)
+        return
+    limits = Limits(
+        vgprs=details["vgprs"],
+        sgprs=details["sgprs"],
+        lds_bytes=details["lds_bytes"],
+        scratch_bytes=details["scratch_bytes"],
+        entry_sgprs=2,
+        kernarg_bytes=details["kernarg_bytes"],
+    )
+    threads = details["workgroup"][0] * details["workgroup"][1] * details["workgroup"][2]
+    yield KernelInput(
+        details["name"],
+        section,
+        section.symbols[0][0],
+        target,
+        limits,
+        name,
+        workgroup_threads=threads,
+        compiler=details["compiler"],
+    )
+
+
+def _of_elf(
+    sections: tuple[CodeSection, ...], name: str, source: str, details: dict[str, Any], target: Target
+) -> Iterator[KernelInput]:
+    """A code object: its functions, of which those with a descriptor are kernels. The others have the wave size of
+    the kernels beside them, which call them."""
+    from zinc_rt.isa.elf import descriptors, section_contents
+    from zinc_rt.isa.lint.operands import Limits
+    from zinc_rt.isa.target import Target
+
+    data = Path(name).read_bytes()
+    declared = descriptors(data, source)
+    compiler = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace")
+    buffers = _pointers(data, source)
+    waves = {each.wave for each in declared.values()}
+    beside = Target(target.generation, waves.pop()) if len(waves) == 1 else target
+    for section in sections:
+        for address, symbol in section.symbols:
+            known = declared.get(symbol)
+            entry = address - section.address
+            if known is None:
+                yield KernelInput(symbol, section, entry, beside, Limits(), name, kernel=False, compiler=compiler)
+                continue
+            limits = Limits(
+                vgprs=known.vgprs,
+                lds_bytes=known.lds_bytes or None,  # none may mean that the launch says how much
+                scratch_bytes=known.scratch_bytes or None,
+                entry_sgprs=known.user_sgprs,
+                pointers=buffers.get(symbol),
+            )
+            wave = Target(target.generation, known.wave)
+            yield KernelInput(symbol, section, entry, wave, limits, name, compiler=compiler)
+
+
+def _pointers(data: bytes, source: str) -> dict[str, Pointers]:
+    """Where each kernel's metadata has addresses of buffers; nothing for an object that is not linked."""
+    from zinc_rt.errors import InputError
+    from zinc_rt.isa.lint.origins import Pointers
+    from zinc_rt.launching.code_object import read_code_object
+
+    try:
+        kernels = read_code_object(data, source).kernels
+    except InputError:
+        return {}
+    found = {}
+    for name, kernel in kernels.items():
+        before = sum(size for bit, size in ((0, 4), (1, 2), (2, 2)) if kernel.properties >> bit & 1)
+        offsets = frozenset(each.offset for each in kernel.arguments if each.kind == "global_buffer")
+        found[name] = Pointers(before, offsets)
+    return found

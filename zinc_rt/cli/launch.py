@@ -1,0 +1,212 @@
+"""Run one kernel of a code object, on a simulated GPU or a card: outputs, findings, time."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, TextIO
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser
+from zinc_rt.host.terminal import Table
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Result
+    from zinc_rt.launching.expect import ExpectedOutput
+    from zinc_rt.launching.finding_groups import FindingGroup
+    from zinc_rt.launching.launch import Launched
+
+ARG_HELP = (
+    "an argument: a number, TYPE:VALUE (n=i32:1024); a buffer, in|out|inout:TYPE[SHAPE] and perhaps :FILL "
+    "(x=in:f32[4,256]:random:7), FILL random:SEED, range, zeros, ones, fill:VALUE or file:F.npy, TYPE f16 f32 f64 "
+    "i8 to i64 u8 to u64; a __local pointer, lds:BYTES"
+)
+EXAMPLES = """\
+Outputs begin as bytes 0xff. Where the metadata has no names of arguments, they
+are taken in order.
+
+examples:
+  zinc-rt launch k.co --list
+  zinc-rt launch saxpy.co --kernel saxpy --grid 4 --block 256 \\
+      --arg y=inout:f32[1024]:ones --arg x=in:f32[1024]:random:7 \\
+      --arg a=f32:2 --arg n=i32:1024
+  zinc-rt launch k.co --kernel k --grid 8,8 --block 16,16 \\
+      --arg out=out:f32[128,128] --expect want.npz --ulps 1
+
+exit codes: 0 it ended, nothing was found, and --expect holds; 1 findings, a
+mismatch, or it did not end; 2 a file or argument that does not fit, or no GPU
+where --device hw wants one.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(prog="zinc-rt launch", description="Run one kernel of an ELF code object.", epilog=EXAMPLES)
+    made.add_argument("code", metavar="KERNEL.co", help="a linked AMDGPU code object, version 5")
+    made.add_argument("--kernel", metavar="NAME", help="which of its kernels (default: the only one)")
+    made.add_argument("--list", action="store_true", help="its kernels and their arguments; nothing runs")
+    made.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="workgroups")
+    made.add_argument("--block", type=_axes, default=(64,), metavar="X[,Y[,Z]]", help="work-items of a workgroup")
+    made.add_argument("--arg", action="append", default=[], metavar="NAME=...", help=ARG_HELP)
+    made.add_argument("--expect", metavar="F.npz", help="what outputs have to be, by name")
+    made.add_argument("--ulps", type=int, default=0, metavar="N", help="how far floats may be from it (default 0)")
+    made.add_argument("--npz", metavar="OUT", help="write the outputs")
+    made.add_argument("--time", type=int, default=0, metavar="N", help="launch it N times more and tell how long")
+    made.add_argument(
+        "--device",
+        choices=("auto", "hw", "sim"),
+        default="auto",
+        help="auto (default): this machine's AMD GPU, or a simulated one where there is none",
+    )
+    made.add_argument(
+        "--queue",
+        choices=("pm4", "aql"),
+        default="pm4",
+        help="pm4 packets (default), or one AQL dispatch packet with a completion signal",
+    )
+    made.add_argument(
+        "--sanitizer", choices=("off", "fast", "full"), default="full", help="of a simulated GPU (default full)"
+    )
+    made.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="of a launch (default 60)")
+    add_json(made)
+    return made
+
+
+def _axes(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part, 0) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not 1 <= len(found) <= 3 or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: one to three numbers from 1 on, like 8 or 8,4")
+    return found
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.engine.devices import require_gpu
+    from zinc_rt.errors import UsageError
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.launching.code_object import read_code_object
+    from zinc_rt.launching.expect import compare, read_expected
+    from zinc_rt.launching.launch import LaunchStopped, launch, read_code
+    from zinc_rt.launching.values import parse
+
+    check_writable(arguments.npz, report=arguments.json)
+    require_gpu(arguments.device)
+    source, data = read_code(arguments.code)
+    kernels = read_code_object(data, source).kernels
+    if arguments.list:
+        for each in kernels.values():
+            terminal.show(f"{each.name}  wave{each.wave}", *[f"  {argument}" for argument in each.shown])
+        return 0
+    if arguments.kernel is None and len(kernels) != 1:
+        raise UsageError(f"--kernel: one of {', '.join(kernels) or 'none'}")
+    name = arguments.kernel or next(iter(kernels))
+    given = [parse(text) for text in arguments.arg]
+    if len(dict(given)) < len(given):
+        raise UsageError("--arg: a name was given twice")
+    expected = read_expected(arguments.expect) if arguments.expect else {}
+    report = begin(Report("launch"), arguments)
+    out = output_stream(arguments)
+    try:
+        done = launch(
+            data,
+            name,
+            grid=arguments.grid,
+            block=arguments.block,
+            args=dict(given),
+            device=arguments.device,
+            sanitizer=arguments.sanitizer,
+            timeout_seconds=arguments.timeout,
+            times=1 + arguments.time,
+            queue=arguments.queue,
+        )
+    except LaunchStopped as stop:
+        _show_findings(stop.findings, out)
+        told = {"findings": [asdict(each) for each in stop.findings]}
+        report.results.append(Result(name, "launch", "fail", reason=str(stop), measure=told))
+        terminal.show(f"FAIL  {stop}", out=out)
+        return finish(report, arguments)
+    report.device = done.device
+    compared = compare(done.outputs, expected, arguments.ulps)
+    if arguments.npz:
+        import numpy as np
+
+        np.savez(arguments.npz, allow_pickle=False, **done.outputs)
+    report.results.append(_result(name, done, compared, arguments.ulps))
+    _show(name, done, compared, out)
+    return finish(report, arguments)
+
+
+def _result(name: str, done: Launched, compared: list[ExpectedOutput], ulps: int) -> Result:
+    from zinc_rt.cli.report import Result
+
+    bad = [each for each in compared if each.mismatches]
+    reason = "; ".join(
+        [f"{each.count} x {each.rule}" for each in done.findings]
+        + [f"{each.name}: {each.mismatches} of {each.count} differ" for each in bad]
+    )
+    measure = {
+        "findings": [asdict(each) for each in done.findings],
+        "remarks": [asdict(each) for each in done.remarks],
+        "outputs": {key: _summary(array) for key, array in done.outputs.items()},
+        "expected": [asdict(each) for each in compared],
+        "seconds": list(done.seconds),
+    }
+    return Result(
+        name, "launch", "fail" if reason else "pass", reason=reason, measure=measure, limit={"ulps": ulps}
+    )
+
+
+def _summary(array: object) -> dict[str, object]:
+    import numpy as np
+
+    assert isinstance(array, np.ndarray)
+    numbers = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    return {
+        "type": f"{array.dtype}{list(array.shape)}",
+        "first": [str(each) for each in array.reshape(-1)[:4]],
+        "least": str(numbers.min()) if numbers.size else "",
+        "most": str(numbers.max()) if numbers.size else "",
+        "not_finite": int(array.size - numbers.size),
+    }
+
+
+def _show(name: str, done: Launched, compared: list[ExpectedOutput], out: TextIO) -> None:
+    rows = []
+    for key, array in done.outputs.items():
+        each = _summary(array)
+        first = ", ".join(each["first"])  # type: ignore[arg-type]
+        rows.append((key, each["type"], first, each["least"], each["most"], each["not_finite"]))
+    if rows:
+        terminal.show(Table(("output", "type", "first", "least", "most", "not finite"), rows), out=out)
+    _show_findings(done.findings, out)
+    _show_findings(done.remarks, out, "remark: its compiler knows no such wait")
+    for line in compared:
+        ulps = "" if line.most_ulps is None else f", at most {line.most_ulps} ULPs apart"
+        where = (
+            f"; first at {list(line.first)}: {line.got}, wanted {line.wanted}" if line.first is not None else ""
+        )
+        terminal.show(f"{line.name}: {line.mismatches} of {line.count} differ{ulps}{where}", out=out)
+    if len(done.seconds) > 1:
+        ordered = sorted(done.seconds[1:])
+        middle = ordered[len(ordered) // 2]
+        terminal.show(
+            f"time: {middle * 1e6:.1f} us in the middle of {len(ordered)}, {ordered[0] * 1e6:.1f} to "
+            f"{ordered[-1] * 1e6:.1f}, doorbell to fence; the first took {done.seconds[0] * 1e3:.1f} ms",
+            out=out,
+        )
+    failed = bool(done.findings) or any(line.mismatches for line in compared)
+    simulated = " on a SIMULATED device: says nothing about hardware" if done.device["simulated"] else ""
+    terminal.show(f"{'FAIL' if failed else 'PASS'}  {name} on {done.device['arch']}{simulated}", out=out)
+
+
+def _show_findings(findings: tuple[FindingGroup, ...], out: TextIO, said: str = "") -> None:
+    if findings:
+        rows = [(each.rule, each.count, "error" if each.error else said, each.first) for each in findings]
+        terminal.show(Table(("finding", "times", "", "the first"), rows), out=out)
+
+
+main = Command("launch", parser, _body)

@@ -1,0 +1,144 @@
+"""Write a model's logits, and every layer's output, to a NumPy file."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.options import (
+    add_engine,
+    model_tokens,
+    open_engine,
+    read_model,
+    settings,
+    token_list,
+)
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, readable_size
+from zinc_rt.cli.progress import progress
+from zinc_rt.errors import InputError
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser, add_models
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from zinc_rt.engine.engine import Engine, Prefill, Rows
+    from zinc_rt.ir.graph import Node
+
+EXAMPLES = """\
+The file holds `ids` i32 [T], `logits` f32 [T, V] (--rows last: [1, V]) and, with --layers all, `l_out`
+f32 [L, T, D]: what each layer hands to the next.
+
+examples:
+  zinc-rt logits --model M.gguf --tokens 1,2,3 --out M.npz
+  zinc-rt logits --model M.gguf --prompt "Hello" --prefill stepwise --layers none --rows last --out last.npz
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        description="Write a model's logits, and every layer's output, to a NumPy file.",
+        epilog=EXAMPLES,
+    )
+    add_models(made)
+    which = made.add_mutually_exclusive_group(required=True)
+    which.add_argument("--tokens", type=token_list, metavar="IDS", help="token ids, like 1,2,3")
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="text, through the file's tokenizer")
+    made.add_argument("--out", metavar="FILE", required=True, help="the .npz to write, whole or not at all")
+    made.add_argument(
+        "--prefill",
+        choices=("batched", "stepwise"),
+        default="batched",
+        help="all tokens in one pass, or one after the other (default batched)",
+    )
+    made.add_argument(
+        "--layers", choices=("all", "none"), default="all", help="whether to write l_out (default all)"
+    )
+    made.add_argument(
+        "--rows", choices=("all", "last"), default="all", help="logits of every token or the last (default all)"
+    )
+    add_engine(made)
+    add_json(made)
+    return made
+
+
+def _logits(arguments: argparse.Namespace) -> int:
+    import numpy as np
+
+    from zinc_rt.cli.describe import describe_model, describe_run
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.host.files import check_writable, write_whole
+
+    check_writable(arguments.out, report=arguments.json)
+    report = begin(Report("logits"), arguments)
+    knobs = settings()
+    gguf = read_model(arguments.model)
+    tokens = model_tokens(gguf, arguments.tokens, arguments.prompt)
+    with open_engine(gguf, arguments, knobs) as engine:
+        logits, layers = compute(
+            engine,
+            tokens,
+            prefill=arguments.prefill,
+            rows=arguments.rows,
+            layers=arguments.layers == "all",
+        )
+        describe_run(report, engine)
+    arrays = {"ids": np.array(tokens, np.int32), "logits": logits}
+    if layers is not None:
+        arrays["l_out"] = layers
+    write_whole(arguments.out, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    out = output_stream(arguments)
+    for name, array in arrays.items():
+        terminal.show(f"{name:<7} {array.dtype}  {list(array.shape)}", out=out)
+    for clamp in report.shortcuts:
+        terminal.show(f"shortcut {clamp}", out=out)
+    total = sum(array.nbytes for array in arrays.values())
+    terminal.show(
+        f"wrote {arguments.out}, {readable_size(total)}, {report.ordering} on {report.device['tier']}", out=out
+    )
+    report.results.append(
+        Result(
+            "logits",
+            "logits",
+            "pass",
+            tier=str(report.device["tier"]),
+            measure={"tokens": len(tokens), "not_finite": int((~np.isfinite(logits)).sum())},
+            artifacts=[str(arguments.out)],
+        )
+    )
+    if arguments.json:
+        report.model = describe_model(gguf)
+        report.details |= {
+            "ids": tokens,
+            "prefill": arguments.prefill,
+            "rows": arguments.rows,
+            "arrays": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
+        }
+    return finish(report, arguments)
+
+
+def compute(
+    engine: Engine, tokens: list[int], *, prefill: Prefill, rows: Rows, layers: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The logits, f32 [T, V] or [1, V], and l_out f32 [L, T, D] where asked for."""
+    import numpy as np
+
+    outputs: dict[int, list[np.ndarray]] = {}
+
+    def tap(node: Node, name: str, array: np.ndarray) -> None:
+        if node.label == f"l_out-{node.layer}":
+            assert node.layer is not None
+            outputs.setdefault(node.layer, []).append(array.copy())
+
+    with progress(len(tokens), "tokens") as advance:
+        logits = engine.extend(
+            engine.open(), tokens, tap=tap if layers else None, prefill=prefill, rows=rows, advance=advance
+        )
+    found = [np.concatenate(outputs[layer]) for layer in sorted(outputs)]
+    if layers and len(found) != engine.model.layers:
+        raise InputError(f"{len(found)} of {engine.model.layers} layers have an l_out: use --layers none")
+    return logits, np.stack(found) if layers else None
+
+
+main = Command("logits", parser, _logits)

@@ -1,0 +1,299 @@
+"""Options that several commands share, and the engine they describe."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.backends import registry
+from zinc_rt.cli.command import environment_settings
+from zinc_rt.cli.observer import observer_of
+from zinc_rt.cli.progress import stages
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import meant
+
+if TYPE_CHECKING:
+    from zinc_rt.engine.devices import Choice
+    from zinc_rt.engine.engine import Engine
+    from zinc_rt.engine.variants import Transform
+    from zinc_rt.host.settings import Settings
+    from zinc_rt.model.gguf import GGUFFile
+
+DEFAULT_SANITIZER = "fast"
+COHERENCE_CHOICES = ("bar", "direct", "caches")  # sim.machine_options.COHERENCE, without importing it for --help
+ORDER = ("coherence", "reorder")
+SIMULATED_ARCH = "gfx1201"  # of --device sim
+DEVICES = ("auto", "hw", "cpu", "sim")  # of --device, beside those that a tier lists
+ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
+
+
+def device_name(text: str) -> str:
+    """The argparse type of --device. Which of a tier's devices there are is asked later."""
+    tiers = [row.tier for row in registry.built() if row.lists_devices]
+    if text in DEVICES or text.partition(":")[0] in tiers:
+        return text
+    if text.startswith("sim:"):
+        from zinc_rt.sim.chips import chip
+
+        try:
+            chip(text[4:])
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
+    near = meant(text, [*DEVICES, *tiers])
+    listed = ", ".join([*DEVICES, *(f"{tier}[:N|:NAME]" for tier in tiers)])
+    raise argparse.ArgumentTypeError(f"no {text!r}{near or ':'} {f'({listed})' if near else f'one of {listed}'}")
+
+
+class _DeviceAction(argparse.Action):
+    """sim:CHIP is the device sim, and which chip it simulates."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        device, _, chip = str(values).partition(":")
+        namespace.chip = chip or None
+        namespace.device = "sim" if device == "sim" else values
+
+
+def add_device(group: argparse._ArgumentGroup, text: str) -> None:
+    """Add --device, with `text` as its help, --sanitizer and --unchecked."""
+    group.add_argument(
+        "--device", type=device_name, action=_DeviceAction, metavar="WHICH", default="auto", help=text
+    )
+    group.add_argument(
+        "--sanitizer",
+        choices=("off", "fast", "full"),
+        help="what the simulated device checks in shaders (default fast: bounds, alignment, initialisation)",
+    )
+    group.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="use a GPU even where pm4-test has not passed on it with this Linux kernel and driver; the report "
+        "says so",
+    )
+
+
+def add_coherence(group: argparse._ArgumentGroup) -> None:
+    """Add --coherence and --reorder."""
+    group.add_argument(
+        "--coherence",
+        choices=COHERENCE_CHOICES,
+        help="of the simulated device: bar (two copies of VRAM), direct (one), caches (those of waves go stale; "
+        "slow; default bar)",
+    )
+    group.add_argument(
+        "--reorder",
+        type=int,
+        metavar="SEED",
+        help="the simulated device finishes concurrent work in any order, and keeps any cached lines, seeded",
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
+    group = parser.add_argument_group("where and how it runs")
+    if tier:
+        group.add_argument(
+            "--tier",
+            metavar="TIER",
+            help=f"{', '.join(row.tier for row in registry.built())} or auto (default: ZINC_RT_TIER, else auto)",
+        )
+    add_device(
+        group,
+        "the device behind the tier: auto, hw (never a simulated one), cpu, sim[:CHIP] (a simulated R9700, or "
+        "that chip, which says nothing about hardware), or vulkan[:N|:NAME] (zinc-rt devices lists them; default "
+        "auto)",
+    )
+    add_coherence(group)
+    group.add_argument(
+        "--facts", metavar="F", help="the simulated device behaves as the card that pm4-test --learn F was run on"
+    )
+    group.add_argument(
+        "--ordering",
+        choices=ORDERING_CHOICES,
+        metavar="NAME",
+        default="canonical-1",
+        help=f"the arithmetic: {', '.join(ORDERING_CHOICES)} (fast); docs/canonical-1.md (default the first)",
+    )
+    group.add_argument(
+        "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
+    )
+    add_timeout(group)
+    group.add_argument(
+        "--threads", type=int, metavar="N", help="T-CPU threads (default: every core); results do not depend on it"
+    )
+
+
+def add_timeout(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--timeout",
+        type=float,
+        metavar="S",
+        help="seconds that one step may take (default: 2 or more on a card, 60 on another GPU or a simulated "
+        "card, where the first has 600; on t_cpu and drivers in software as long as it takes)",
+    )
+
+
+def token_list(text: str) -> list[int]:
+    """The argparse type of token ids like `1,2,3`. An empty text is an empty list."""
+    try:
+        return [int(part) for part in text.split(",")] if text.strip() else []
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of token ids like 1,2,3") from error
+
+
+def settings() -> Settings:
+    return environment_settings()
+
+
+def threads(arguments: argparse.Namespace, settings: Settings) -> int:
+    if arguments.threads is not None and arguments.threads < 1:
+        raise UsageError(f"--threads {arguments.threads}: wanted 1 or more")
+    return arguments.threads or settings.cpu_workers
+
+
+def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What --sanitizer, --coherence, --reorder and --facts ask of a simulated device. Raises InputError and
+    UsageError for a facts file that is none, or is another chip's."""
+    asked: dict[str, Any] = {"sanitizer": arguments.sanitizer or DEFAULT_SANITIZER}
+    asked |= {
+        name: getattr(arguments, name) for name in ("chip", *ORDER) if getattr(arguments, name, None) is not None
+    }
+    if getattr(arguments, "facts", None):
+        from zinc_rt.sim.chips import chip
+        from zinc_rt.sim.facts import load
+
+        load(Path(arguments.facts), chip=chip(asked.get("chip", SIMULATED_ARCH)).gfx)
+        asked["facts"] = arguments.facts
+    return asked
+
+
+def simulated_name(asked: Mapping[str, Any]) -> str:
+    """The simulated device as --device takes it."""
+    return f"sim:{asked['chip']}" if asked.get("chip") else "sim"
+
+
+def order_words(asked: Mapping[str, Any]) -> list[str]:
+    """The options of a command that asks the same again of --coherence and --reorder."""
+    return [word for name in ORDER if asked.get(name) is not None for word in (f"--{name}", str(asked[name]))]
+
+
+def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
+    """Check every option that was given: UsageError for one that none of the tiers takes, nor their device."""
+    tiers = ", ".join(dict.fromkeys(choice.tier for choice in choices))
+    takes = "take" if "," in tiers else "takes"
+    if arguments.threads and not any("threads" in choice.spec.options for choice in choices):
+        takers = ", ".join(row.tier for row in registry.built() if "threads" in row.options)
+        raise UsageError(f"tier {tiers} {takes} no --threads", next=f"leave it out, or use {takers}")
+    if getattr(arguments, "unchecked", False) and not any(choice.gpu is not None for choice in choices):
+        raise UsageError(
+            f"--unchecked is for a GPU of this machine, and {tiers} {'run' if ',' in tiers else 'runs'} on none",
+            next="leave it out",
+        )
+    of = str(getattr(arguments, "device", "auto")).partition(":")[0]
+    if any(row.tier == of for row in registry.built()) and not any(choice.tier == of for choice in choices):
+        raise UsageError(
+            f"--device {arguments.device} is for {of}, which is not among {tiers}", next="leave it out"
+        )
+    for name in ("sanitizer", *ORDER, "facts"):
+        if getattr(arguments, name, None) is not None and not any(choice.simulated for choice in choices):
+            raise UsageError(
+                f"--{name} is for a simulated device, and {tiers} {'run' if ',' in tiers else 'runs'} on none",
+                next=f"add --device sim, or leave out --{name}",
+            )
+
+
+def open_engine(
+    gguf: GGUFFile,
+    arguments: argparse.Namespace,
+    settings: Settings,
+    *,
+    slots: int = 1,
+    transform: Transform | None = None,
+    stored: bool = False,
+) -> Engine:
+    """The engine that --tier, --device, --ordering, --ctx and --threads describe; `transform` as it takes it.
+    `stored`: it may start from graphs that an earlier one planned."""
+    from zinc_rt.engine.devices import choose_tier, open_backend
+    from zinc_rt.engine.engine import Engine, ctx_warning
+    from zinc_rt.engine.graph_store import GraphStore
+    from zinc_rt.host.version import planning_version
+
+    choice = choose_tier(
+        arguments.tier or settings.tier,
+        arguments.device,
+        ordering=arguments.ordering,
+        unchecked=arguments.unchecked,
+        **simulated_device(arguments),
+    )
+    check_taken([choice], arguments)
+    if warning := ctx_warning(gguf, arguments.ctx):
+        say(f"warning   {warning}")
+    with stages() as stage:
+        stage.say(f"loading {Path(gguf.path).name} on {choice.tier}")
+        backend = open_backend(
+            choice, arguments.ordering, threads=threads(arguments, settings), affinity=settings.cpu_affinity
+        )
+        try:
+            return Engine(
+                gguf,
+                backend,
+                ctx=arguments.ctx,
+                slots=slots,
+                settings=settings,
+                transform=transform,
+                timeout_seconds=timeout(arguments),
+                slow=lambda line: say(f"waiting   {line}"),
+                around=observer_of(arguments).around_engine,
+                store=GraphStore(planning_version()) if stored and settings.graph_cache == "on" else None,
+            )
+        except BaseException:
+            backend.close()
+            raise
+
+
+def say(line: str) -> None:
+    terminal.show(line, out=sys.stderr)
+
+
+def timeout(arguments: argparse.Namespace) -> float | None:
+    """The seconds of --timeout, None where it is not given. Raises UsageError."""
+    seconds: float | None = arguments.timeout
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise UsageError(f"--timeout {seconds:g}: wanted seconds, more than 0")
+    return seconds
+
+
+def read_model(path: str) -> GGUFFile:
+    """The model file, if it can be computed with. Raises InputError for a vocabulary alone."""
+    from zinc_rt.model.gguf import read_gguf
+
+    gguf = read_gguf(path)
+    if not gguf.tensors:
+        raise InputError(
+            f"{path}: a vocabulary only, without tensors to compute with",
+            next="use a whole model; zinc-rt tokenize and inspect take this one",
+        )
+    return gguf
+
+
+def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | None) -> list[int]:
+    """The ids of --tokens as given, or of --prompt by the model's own tokenizer."""
+    if tokens:
+        return list(tokens)
+    if prompt is None:
+        raise UsageError("nothing to run", next="give --tokens 1,2,3 or --prompt TEXT")
+    from zinc_rt.model.tokenizer import Tokenizer
+
+    ids = Tokenizer.from_metadata(gguf.metadata).encode(prompt)
+    if not ids:
+        raise UsageError("the prompt has no tokens", next="give a longer --prompt, or --tokens 1,2,3")
+    return ids

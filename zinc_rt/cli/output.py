@@ -1,0 +1,70 @@
+"""Where a command's words and its report go."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from zinc_rt.cli.observer import observer_of
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the report there (schema zinc-rt-report/1); - writes it to stdout, all else then to stderr",
+    )
+
+
+def output_stream(arguments: argparse.Namespace) -> TextIO:
+    """Where tables and text go: stdout, unless the report has it for itself."""
+    return sys.stderr if arguments.json == "-" else sys.stdout
+
+
+def begin(report: Report, arguments: argparse.Namespace) -> Report:
+    """Begin a command's report: whoever follows the command knows of it from now on. `finish` writes it."""
+    observer_of(arguments).report_begun(report)
+    return report
+
+
+def finish(report: Report, arguments: argparse.Namespace) -> int:
+    """Write the report where --json asks for it; the exit code it stands for."""
+    from zinc_rt.cli.report import to_json, write_text
+
+    if arguments.json == "-":
+        print(to_json(report))
+    elif arguments.json:
+        write_text(arguments.json, to_json(report) + "\n")
+    return report.exit_code()
+
+
+def simulated_note(report: Report) -> str:
+    """The words behind a verdict in which a simulated device had a part, with its tiers; nothing where none
+    had."""
+    if not report.simulated:
+        return ""
+    whole = report.device.get("simulated") and "devices" not in report.details  # the one device there was
+    tiers = "" if whole else ", ".join(report.simulated_tiers())
+    return f" on a SIMULATED device{f' ({tiers})' if tiers else ''}: says nothing about hardware"
+
+
+def printable(text: str, width: int = 0) -> str:
+    """Text from a file, safe for a terminal: control characters as escapes, cut to `width` where given."""
+    if width and len(text) > width:
+        text = text[: width - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def readable_size(size_bytes: int) -> str:
+    """`1,234,567 B (1.18 MiB)`: exact, then readable."""
+    value, unit = float(size_bytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    exact = f"{size_bytes:,} B"
+    return exact if unit == "B" else f"{exact} ({value:.2f} {unit})"

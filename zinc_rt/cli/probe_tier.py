@@ -1,0 +1,51 @@
+"""What `zinc-rt run --probe-tier` prints: for every tier whether it is usable here, why, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+
+from zinc_rt.backends import registry
+from zinc_rt.cli.options import settings
+from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.host import terminal
+
+
+def probe(arguments: argparse.Namespace) -> int:
+    """Print a line for each tier. Exit code 0 where one of those asked for is usable, else 77."""
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.engine.devices import probe_tiers, require_gpu
+    from zinc_rt.host.files import check_writable
+
+    check_writable(report=arguments.json)
+    require_gpu(arguments.device)
+    asked = arguments.tier or settings().tier
+    if asked != "auto":
+        registry.spec(asked)
+    states = [
+        (row.tier, state)
+        for row, state in probe_tiers(arguments.device, unchecked=arguments.unchecked)
+        if asked in ("auto", row.tier)
+    ]
+    report = begin(Report("run"), arguments)
+    out = output_stream(arguments)
+    rows = []
+    for tier, state in states:
+        rows.append((tier, "usable" if state.usable else "no", state.why))
+        if state.next:
+            rows.append(("", "", f"next: {state.next}"))
+        report.results.append(
+            Result(
+                tier,
+                "probe-tier",
+                "pass" if state.usable else "blocked",
+                tier=tier,
+                reason=state.why,
+                advice=state.next,
+            )
+        )
+    terminal.show(terminal.Table(("", "", ""), rows, headings=False), out=out)
+    first = next((tier for tier, state in states if state.usable), None)
+    terminal.show(
+        f"auto takes {first}" if first and asked == "auto" else f"{first or 'no tier'} is usable", out=out
+    )
+    return finish(report, arguments)

@@ -1,0 +1,212 @@
+"""Progress on stderr, for what takes longer than two seconds, and only where somebody watches.
+
+One display at a time: what begins inside something else is a line below it.
+
+    model 2 of 3: qwen3-q, t1  0:00:31
+    prompt  ━━━━━━━━━╸━━━━━━━━━━  412/1024 token  0:00:12, 0:00:18 left
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from zinc_rt.backends.precompile import on_compile
+from zinc_rt.host.terminal import is_terminal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+SHOWN_AFTER_SECONDS = 2.0
+REFRESH_SECONDS = 0.5
+BAR_CELLS = 20
+LEAST_TEXT = 12  # cells, on a narrow terminal
+
+
+@dataclass(slots=True)
+class ProgressLine:
+    """One thing under way: `total` None where nobody knows how much of it there is."""
+
+    text: str
+    total: int | None = None
+    unit: str = ""
+    done: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def count(self) -> str:
+        if self.total is None:
+            return ""
+        if self.unit == "B":
+            from rich.filesize import decimal
+
+            return f"{decimal(self.done)} of {decimal(self.total)}"
+        return f"{self.done}/{self.total} {self.unit}"
+
+    def clock(self) -> str:
+        seconds = time.monotonic() - self.started
+        said = str(timedelta(seconds=int(seconds)))
+        if not self.total or not 0 < self.done < self.total:
+            return said
+        return f"{said}, {timedelta(seconds=int(seconds * (self.total - self.done) / self.done))} left"
+
+
+class Display:
+    """Lines on stderr, drawn by a thread so that the clock goes on through one long step. They appear after a
+    while, and are gone while the command says something."""
+
+    def __init__(self) -> None:
+        self.lines: list[ProgressLine] = []
+        self.hidden = False
+        self._lock = threading.Lock()
+        self._finished = threading.Event()
+        self._compiling = ProgressLine("")
+        self._live: Live | None = None
+        self._width = 80
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def compiling(self, done: int, total: int) -> None:
+        """Show a line of its own while a simulated device compiles kernels."""
+        if not done:
+            self._compiling = ProgressLine("")
+            self.lines.append(self._compiling)
+        self._compiling.text = f"compiling kernel {done + 1} of {total}"
+        if done == total and self._compiling in self.lines:
+            self.lines.remove(self._compiling)
+
+    def hide(self) -> None:
+        with self._lock:
+            self.hidden = True
+            self._stop()
+
+    def end(self) -> None:
+        self._finished.set()
+        self._thread.join()
+        self._stop()
+
+    def _run(self) -> None:
+        wait = SHOWN_AFTER_SECONDS
+        while not self._finished.wait(wait):
+            wait = REFRESH_SECONDS
+            with self._lock:
+                if not self.hidden:
+                    self._draw()
+
+    def _draw(self) -> None:
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            both = sys.stdout.isatty()  # words of the command's own go above; a pipe keeps its own
+            console = Console(file=sys.stderr, force_terminal=True)
+            self._live = Live(
+                console=console,
+                auto_refresh=False,
+                transient=True,
+                get_renderable=self._drawn,
+                redirect_stdout=both,
+            )
+            self._live.start()
+        self._width = self._live.console.width
+        self._live.refresh()
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _drawn(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        shown = [line for line in self.lines if line.text]
+        counted = [line for line in shown if line.total is not None]
+        figures = max((len(line.count()) + len(line.clock()) for line in counted), default=0)
+        bars = Table.grid(padding=(0, 2, 0, 0))
+        bars.add_column(max_width=max(self._width - figures - BAR_CELLS - 7, LEAST_TEXT), no_wrap=True)
+        for _ in range(3):
+            bars.add_column(no_wrap=True)
+        for line in counted:
+            bar = ProgressBar(line.total, line.done, width=BAR_CELLS)
+            bars.add_row(Text(line.text), bar, line.count(), Text(line.clock(), "dim"))
+        said = [
+            Text.assemble(line.text, "  ", (line.clock(), "dim"), no_wrap=True, overflow="ellipsis")
+            for line in shown
+            if line.total is None
+        ]
+        return Group(*said, *([bars] if counted else []))
+
+
+_display: ContextVar[Display | None] = ContextVar("display", default=None)
+
+
+@contextmanager
+def progress(total: int, label: str, unit: str = "token") -> Iterator[Callable[[int], None]]:
+    """`advance(count)` while the body runs, towards `total`; nothing is drawn where stderr is no terminal."""
+    line = ProgressLine(label, total, unit)
+
+    def advance(count: int) -> None:
+        line.done += count
+
+    with _shown(line):
+        yield advance
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressStage:
+    """What is being done, in words that change."""
+
+    line: ProgressLine
+    display: Display | None
+
+    def say(self, text: str) -> None:
+        self.line.text = text
+        if self.display is not None:
+            self.display.hidden = False
+
+    def clear(self) -> None:
+        """Take it off the terminal, before the command says something."""
+        if self.display is not None:
+            self.display.hide()
+
+
+@contextmanager
+def stages() -> Iterator[ProgressStage]:
+    """`stage.say("model 2 of 3: ...")` while the body runs; nothing is drawn where stderr is no terminal."""
+    line = ProgressLine("")
+    with _shown(line) as display:
+        yield ProgressStage(line, display)
+
+
+@contextmanager
+def _shown(line: ProgressLine) -> Iterator[Display | None]:
+    if not is_terminal(sys.stderr):
+        yield None
+        return
+    outer = _display.get()
+    display = outer or Display()
+    display.lines.append(line)
+    display.hidden = False
+    token, told = _display.set(display), on_compile.set(display.compiling)
+    if outer is None:
+        display.start()
+    try:
+        yield display
+    finally:
+        _display.reset(token)
+        on_compile.reset(told)
+        display.lines.remove(line)
+        if outer is None:
+            display.end()

@@ -1,0 +1,453 @@
+"""Run a model: a prompt in, tokens out as they are drawn."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.options import add_engine, open_engine, read_model, say, settings, token_list
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.progress import progress, stages
+from zinc_rt.errors import CheckFailed, UsageError
+from zinc_rt.host.arguments import Parser, add_models
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.engine.completion import Answer
+    from zinc_rt.engine.engine import Engine
+    from zinc_rt.engine.generate import DrawCounts
+    from zinc_rt.engine.prefill import PrefillCheck
+    from zinc_rt.host.settings import Settings
+    from zinc_rt.model.gguf import GGUFFile
+    from zinc_rt.model.tokenizer import Tokenizer
+    from zinc_rt.sched.sampling import Sampling
+
+DEFAULT_MAX_TOKENS = 128
+EXAMPLES = """\
+examples:
+  zinc-rt run --model M.gguf --prompt "The capital of France is"
+  zinc-rt run --model M.gguf --chat --system "Answer briefly." --prompt "Why is the sky blue?"
+  zinc-rt run --model M.gguf --prompt - --temperature 0.8 --top-p 0.95 --seed 7 < prompt.txt
+  zinc-rt run --model M.gguf --tokens 1,2,3 --max-tokens 16
+  zinc-rt run --probe-tier
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        description="Run a model: the generated text goes to stdout as it comes, everything else to stderr.",
+        epilog=EXAMPLES,
+    )
+    add_models(made, required=False)  # --probe-tier needs none
+    prompt = made.add_argument_group("the prompt")
+    which = prompt.add_mutually_exclusive_group()
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="text to go on from; - reads it from stdin")
+    which.add_argument(
+        "--tokens", type=token_list, metavar="IDS", help="token ids instead, like 1,2,3: no tokenizer is needed"
+    )
+    prompt.add_argument("--chat", action="store_true", help="put the prompt through the file's chat template")
+    prompt.add_argument("--system", metavar="TEXT", help="with --chat: a system message before it")
+    stop = made.add_argument_group("when to stop")
+    stop.add_argument(
+        "-n",
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        default=DEFAULT_MAX_TOKENS,
+        help=f"tokens to generate at most (default {DEFAULT_MAX_TOKENS})",
+    )
+    stop.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-generation token")
+    sampling = made.add_argument_group(
+        "sampling", "Greedy unless --temperature is given, so that the same prompt gives the same text."
+    )
+    sampling.add_argument("--temperature", type=float, metavar="T", default=0.0, help="0 is greedy (default 0)")
+    sampling.add_argument(
+        "--top-k", type=int, metavar="K", default=0, help="the K likeliest; 0 is off (default 0)"
+    )
+    sampling.add_argument(
+        "--top-p", type=float, metavar="P", default=1.0, help="the likeliest that sum to P; 1 is off (default 1)"
+    )
+    sampling.add_argument(
+        "--min-p", type=float, metavar="P", default=0.0, help="P times the likeliest's; 0 is off (default 0)"
+    )
+    sampling.add_argument(
+        "--seed", type=int, metavar="N", default=0, help="the draw follows from it alone (default 0)"
+    )
+    add_engine(made)
+    made.add_argument("--chrome", metavar="FILE", help="the steps as a timeline for Chrome or Perfetto")
+    made.add_argument(
+        "--probe-tier", action="store_true", help="say for every tier whether it is usable here, why, what to do"
+    )
+    add_json(made)
+    return made
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.probe_tier:
+        from zinc_rt.cli.probe_tier import probe
+
+        return probe(arguments)
+    if arguments.model is None:
+        raise UsageError("no model is given", next="--model FILE.gguf, or --probe-tier")
+    if arguments.max_tokens < 1:
+        raise UsageError(f"--max-tokens {arguments.max_tokens}: wanted 1 or more")
+    if arguments.chat and arguments.prompt is None:
+        raise UsageError("--chat needs --prompt TEXT", next="--tokens are taken as they are, without a template")
+    if arguments.system is not None and not arguments.chat:
+        raise UsageError("--system needs --chat", next="put the text into --prompt, or add --chat")
+    if arguments.prompt is None and not arguments.tokens:
+        raise UsageError("nothing to run", next="give --prompt TEXT or --tokens 1,2,3")
+    return _generate(arguments, settings())
+
+
+@dataclass(slots=True)
+class _Made:
+    """How an answer came about. `stopped`: end, context or max_tokens; `check`: of both ways to compute a
+    prompt."""
+
+    stopped: str
+    load_seconds: float
+    prompt_seconds: float
+    seconds: float
+    drawn: DrawCounts
+    check: PrefillCheck | None = None
+
+
+def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, expanded_weights
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.engine.devices import choose_tier
+    from zinc_rt.host.facts import leaned_on, leaning, told
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.host.machine import process_memory
+    from zinc_rt.sched.sampling import Sampling
+
+    max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
+    sampling = Sampling(
+        max_tokens=max_tokens,
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        top_p=arguments.top_p,
+        min_p=arguments.min_p,
+        seed=arguments.seed,
+        ignore_eos=arguments.ignore_eos,
+    )
+    sampling.check(lambda name: f"--{name.replace('_', '-')}")
+    both = knobs.batched_prefill == "validate"
+    if both and arguments.chrome:
+        raise UsageError("--chrome: ZINC_BATCHED_PREFILL=validate has no scheduler to show", next="leave out one")
+    check_writable(arguments.chrome, report=arguments.json)
+    why = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
+    report = begin(Report("run"), arguments)
+    gguf = read_model(arguments.model)
+    tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
+    tokens = _prompt_ids(arguments, gguf, tokenizer)
+    text = _Stream(tokenizer, output_stream(arguments))
+    started = time.monotonic()
+    with open_engine(gguf, arguments, knobs, slots=2 if both else 1, stored=True) as engine:
+        say(f"tier      {why}")
+        for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
+            if clamp:
+                say(f"shortcut  {clamp}")
+        for expanded in expanded_weights(engine):
+            say(f"expanded  {expanded}")
+        if both:
+            made = _validate_prefill(engine, tokenizer, tokens, sampling, text, started)
+        else:
+            one_by_one = knobs.batched_prefill == "off"
+            made = _ask(engine, tokens, sampling, text, started, one_by_one=one_by_one, chrome=arguments.chrome)
+        submission = engine.runner.submission
+        instrument = engine.backend.instrument
+        leans = leaned_on(instrument.consulted()) if instrument is not None else ()
+        findings = instrument.findings() if instrument is not None else []
+        graphs = engine.variants.stored
+        describe_run(report, engine)
+        describe_ran(report, engine, made.drawn)
+    stopped, load_seconds, prompt_seconds, seconds = (
+        made.stopped,
+        made.load_seconds,
+        made.prompt_seconds,
+        made.seconds,
+    )
+    drawn, check = made.drawn, made.check
+    reason = _reason(stopped, arguments, max_tokens, report.ctx)
+    tier, memory = str(report.device["tier"]), process_memory()
+    steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
+    say(f"load      {load_seconds:.2f} s until weights and graphs were ready, in neither speed")
+    if engine.variants.residency is not None:
+        say(f"memory    {engine.variants.residency.text}")
+    if graphs is not None:
+        say(f"graphs    {graphs.starts.text}")
+    say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
+    say(f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} ({_where(report, engine)})")
+    say(f"sampled   {drawn.text}")
+    say(f"stopped   {reason}")
+    if leans:
+        say(f"device    simulated{leaning([each.id for each in leans])}")
+    if findings:
+        say(f"found     {len(findings)} by the simulated device, first {findings[0].text}")
+        say(f"next      zinc-rt validate --model {arguments.model} --tiers {tier}")
+    report.results.append(
+        Result(
+            "generate",
+            "generate",
+            "pass",
+            tier=tier,
+            reason=reason,
+            measure={
+                "load_seconds": load_seconds,
+                "prompt_seconds": prompt_seconds,
+                "prompt_tokens": len(tokens),
+                "prompt_tokens_per_second": len(tokens) / max(prompt_seconds, 1e-9),
+                "generate_seconds": seconds,
+                "tokens": len(text.ids),
+                "steps": steps,
+                "tokens_per_second": steps / max(seconds, 1e-9),
+            },
+            limit={"max_tokens": max_tokens},
+        )
+    )
+    if check is not None:
+        report.results.append(_prefill_result(check, tier))
+    if arguments.json:
+        report.model = describe_model(gguf)
+        report.details |= {
+            "tier_choice": why,
+            "submission": submission,
+            "prompt_ids": tokens,
+            "generated_ids": text.ids,
+            "text": text.text,
+            "stopped": stopped,
+            "batched_prefill": knobs.batched_prefill,
+            "memory": asdict(memory),
+            "sampling": asdict(sampling),
+            **({"graphs": asdict(graphs.starts)} if graphs is not None else {}),
+            **({"assumptions": told(leans)} if leans else {}),
+            **({"findings": [each.text for each in findings]} if findings else {}),
+        }
+    return finish(report, arguments)
+
+
+def _ask(
+    engine: Engine,
+    tokens: list[int],
+    sampling: Sampling,
+    text: _Stream,
+    started: float,
+    *,
+    one_by_one: bool,
+    chrome: str | None,
+) -> _Made:
+    """The answer by way of the scheduler: one request of one tenant."""
+    from zinc_rt.engine.answering import Answering
+    from zinc_rt.engine.generate import DrawCounts
+
+    asking = Answering(engine, step_tokens=1 if one_by_one else 0)
+    with stages() as stage:
+        stage.say("building graphs")
+        asking.build(len(tokens), sampling)
+    ready = time.monotonic()
+    asked = asking.submit(tokens, sampling)
+    (answer,) = asked.answers
+    with progress(len(tokens), "prompt") as advance:
+        computed = 0
+        while not (answer.token_ids or answer.ended):
+            asking.step()
+            done = len(tokens) if answer.token_ids else asked.computed
+            advance(done - computed)
+            computed = done
+    prompted = time.monotonic()
+    try:
+        text.show(answer)
+        while not answer.ended:
+            asking.step()
+            text.show(answer)
+    finally:
+        asking.cancel(asked)
+        text.show(answer)
+        text.close()
+    ended = time.monotonic()
+    if answer.ended == "logits_not_finite":
+        raise CheckFailed(
+            f"position {len(tokens) + len(answer.token_ids)}: a logit is not a number",
+            next="zinc-rt validate says in which layer it starts",
+        )
+    if chrome:
+        asking.trace(chrome)
+        say(f"wrote     {chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
+    full = len(answer.token_ids) < sampling.max_tokens
+    stopped = "end" if answer.ended == "stop" else "context" if full else "max_tokens"
+    drawn = DrawCounts(device=len(answer.token_ids))
+    return _Made(stopped, ready - started, prompted - ready, ended - prompted, drawn)
+
+
+def _validate_prefill(
+    engine: Engine,
+    tokenizer: Tokenizer | None,
+    tokens: list[int],
+    sampling: Sampling,
+    text: _Stream,
+    started: float,
+) -> _Made:
+    """The answer after a prompt that is computed in both ways, which no scheduler does."""
+    from zinc_rt.engine.generate import DrawCounts, generate
+    from zinc_rt.engine.prefill import prefill, prepare
+
+    end_ids = tokenizer.eog_ids if tokenizer is not None and not sampling.ignore_eos else frozenset()
+    sequence = engine.open()
+    with stages() as stage:
+        stage.say("building graphs")
+        prepare(engine, sequence, tokens, "validate", decode=sampling.max_tokens > 1)
+    ready = time.monotonic()
+    with progress(len(tokens), "prompt") as advance:
+        logits, check = prefill(engine, sequence, tokens, "validate", advance=advance)
+    prompted = time.monotonic()
+    if check is not None:
+        say(check.line())
+    drawn = DrawCounts()
+    try:
+        stopped = generate(
+            engine,
+            sequence,
+            logits,
+            sampling=sampling,
+            max_tokens=sampling.max_tokens,
+            end_ids=end_ids,
+            emit=lambda token: text.feed(token, end=token in end_ids),
+            drawn=drawn,
+        )
+    finally:
+        text.close()
+    return _Made(stopped, ready - started, prompted - ready, time.monotonic() - prompted, drawn, check)
+
+
+def _speed(steps: int, seconds: float) -> str:
+    return f", {steps / max(seconds, 1e-9):.2f} tokens/s" if steps else ""
+
+
+def _where(report: Report, engine: Engine) -> str:
+    """What ran it: a speed says nothing without. The oracle's, and a simulated device's, say nothing with it."""
+    from zinc_rt.backends import registry
+
+    tier, name = report.device["tier"], report.device["name"]
+    if report.device["simulated"]:
+        return f"wall time of this machine, {tier} on a simulated device, not a performance figure"
+    if report.device["software"]:
+        return f"{tier} in software, {name}, {report.ordering}: no GPU's speed"
+    if tier == registry.ORACLE:
+        return f"wall time of this machine, {engine.backend.spec.title}, not a performance figure"
+    return f"{tier}, {name}, {report.ordering}"
+
+
+def _prefill_result(check: PrefillCheck, tier: str) -> Result:
+    from zinc_rt.cli.report import Result
+
+    place = {"index": check.index, "reference": check.reference, "batched": check.batched}
+    return Result(
+        "prefill",
+        "prefill-validate",
+        "pass" if check.ok else "fail",
+        tier=tier,
+        reference="token by token",
+        measure={"max_abs_diff": check.max_abs_diff, "prompt_tokens": check.prompt_tokens, **place},
+        limit={"max_abs_diff": check.tolerance},
+        first_bad={} if check.ok else place,
+    )
+
+
+def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: int) -> str:
+    if stopped == "end":
+        return "at an end-of-generation token"
+    if stopped == "context":
+        return f"the context of {ctx} tokens is full (a larger --ctx holds more, up to the model's own)"
+    if max_tokens < arguments.max_tokens:
+        return f"after {max_tokens} tokens: ZINC_RT_MAX_DECODE_TOKENS clamps --max-tokens {arguments.max_tokens}"
+    return f"after --max-tokens {max_tokens}"
+
+
+def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
+    """The file's tokenizer; None where this build cannot read it, unless it is needed."""
+    from zinc_rt.errors import ZincError
+    from zinc_rt.model.tokenizer import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_metadata(gguf.metadata)
+    except ZincError as error:
+        if needed:
+            raise
+        say(f"tokenizer none, ids are printed: {str(error).splitlines()[0]}")
+        return None
+    for warning in tokenizer.warnings:
+        say(f"tokenizer {warning}")
+    return tokenizer
+
+
+def _prompt_ids(arguments: argparse.Namespace, gguf: GGUFFile, tokenizer: Tokenizer | None) -> list[int]:
+    from zinc_rt.cli.text_input import read_text
+
+    if tokenizer is None or arguments.prompt is None:
+        return list(arguments.tokens)
+    prompt = read_text(arguments.prompt)
+    if not arguments.chat:
+        ids = tokenizer.encode(prompt)
+    else:
+        from zinc_rt.model.chat import chat_template, render_chat
+
+        bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
+        system = [] if arguments.system is None else [{"role": "system", "content": arguments.system}]
+        rendered = render_chat(
+            chat_template(gguf.metadata),
+            [*system, {"role": "user", "content": prompt}],
+            bos_text=bos,
+            eos_text=eos,
+        )
+        ids = tokenizer.encode(rendered, add_special=not (bos and rendered.startswith(bos)))
+    if not ids:
+        raise UsageError("the prompt has no tokens", next="give a longer --prompt, or --tokens 1,2,3")
+    return ids
+
+
+class _Stream:
+    """Tokens as text in whole characters, or as ids where there is no tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer | None, out: TextIO) -> None:
+        self.ids: list[int] = []
+        self.text = ""
+        self._decoder = None if tokenizer is None else tokenizer.stream_decoder()
+        self._out = out
+
+    def feed(self, token: int, *, end: bool) -> None:
+        """Show one token; an end token counts but is not shown."""
+        self.ids.append(token)
+        if self._decoder is None:
+            self._write(f"{',' if len(self.ids) > 1 else ''}{token}")
+        elif not end:
+            self._write(self._decoder.feed(token))
+
+    def show(self, answer: Answer) -> None:
+        """Show what is new of an answer."""
+        piece = answer.piece()
+        if piece is None:
+            return
+        if self._decoder is None:
+            for token in piece.token_ids:
+                self.feed(token, end=False)
+        else:
+            self.ids += piece.token_ids
+            self._write(piece.text)
+
+    def close(self) -> None:
+        """End the text, also after Ctrl-C: what was generated stays, on a line of its own."""
+        self._write(self._decoder.flush() if self._decoder is not None else "")
+        if self.ids and not self.text.endswith("\n"):
+            print(file=self._out, flush=True)
+
+    def _write(self, text: str) -> None:
+        self.text += text
+        print(text, end="", file=self._out, flush=True)
+
+
+main = Command("run", parser, _run)

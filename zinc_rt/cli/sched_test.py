@@ -1,0 +1,353 @@
+"""Simulate traffic on the scheduler, with its promises as assertions."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TextIO
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.cli.progress import progress
+from zinc_rt.errors import UsageError
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser, meant
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.sched.simulation.schedule_checks import CheckOutcome
+    from zinc_rt.sched.simulation.simulate import SimulatedRun, SimulationSettings
+    from zinc_rt.sched.simulation.workloads import Workload
+
+POLICIES = ("fair", "fcfs")
+EXAMPLES = """\
+The real scheduler, its pages, prefix cache and quotas, in virtual time: no model computes, a step takes as long as
+`zinc-rt perf predict` says of a card. The times are predicted, not measured; the steps, and what is promised in
+them, are what they are. docs/sched-test.md says what each check is.
+
+A file has a request a line, seconds and tokens:
+  {"arrival": 0.5, "tenant": "desk", "class": "interactive", "prompt": 100, "output": 20, "prefix": "chat-7"}
+
+examples:
+  zinc-rt sched-test --list
+  zinc-rt sched-test --workload chat
+  zinc-rt sched-test --workload flood --seed 7 --trace flood.json
+  zinc-rt sched-test --export chat > mine.jsonl
+  zinc-rt sched-test --workload mine.jsonl --slots 8 --pages 500 --tenants tenants.yaml
+
+exit codes: 0 every check passed, 1 one failed, 2 a file or an option that cannot be used.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        description="Simulate traffic on the scheduler, with its promises as assertions.", epilog=EXAMPLES
+    )
+    what = made.add_argument_group("what comes")
+    what.add_argument(
+        "--workload",
+        metavar="NAME",
+        action="append",
+        help="a name of --list or a .jsonl file; default: all of --list",
+    )
+    what.add_argument("--tenants", metavar="FILE", help="the tenants, YAML or JSON (default: the workload's own)")
+    what.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of what is random in a workload (default 1)"
+    )
+    where = made.add_argument_group("what it meets")
+    where.add_argument("--slots", type=int, metavar="N", help="requests at once (default: the workload's, 16)")
+    where.add_argument("--pages", type=int, metavar="N", help="of 16 tokens (default: the workload's)")
+    where.add_argument("-c", "--ctx", type=int, default=32_768, metavar="N", help="context length (default 32768)")
+    where.add_argument(
+        "--policy", choices=POLICIES, default="fair", help="fcfs: everybody is one tenant of one class"
+    )
+    where.add_argument("--step-tokens", type=int, default=512, metavar="N", help="most in a step (default 512)")
+    where.add_argument(
+        "--interactive-step-tokens",
+        type=int,
+        metavar="N",
+        help="most in a step in which an interactive request decodes (default: what keeps its gaps within 1.3)",
+    )
+    how = made.add_argument_group("how long, how closely")
+    how.add_argument("--steps", type=int, metavar="N", help="end after so many steps; what is left is cancelled")
+    how.add_argument("--seconds", type=float, metavar="S", help="end after so much virtual time")
+    how.add_argument("--check", type=int, default=32, metavar="N", help="look at the invariants every N steps")
+    how.add_argument(
+        "--trace", metavar="FILE", help="one workload's last 4096 steps as a timeline for Chrome or Perfetto"
+    )
+    how.add_argument("--list", action="store_true", help="the workloads, with a line each")
+    how.add_argument("--export", metavar="NAME", help="write a workload to stdout as a file has it")
+    add_json(made)
+    return made
+
+
+def _sched_test(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.sched.simulation.workloads import WORKLOADS
+
+    out = output_stream(arguments)
+    if arguments.export:
+        return _export(arguments)
+    check_writable(arguments.trace, report=arguments.json)
+    _check_numbers(arguments)
+    report = begin(Report("sched-test"), arguments)
+    if arguments.list:
+        return _list(report, arguments, out)
+    names = arguments.workload or list(WORKLOADS)
+    if arguments.trace and len(names) > 1:
+        raise UsageError(f"--trace shows one workload, not {len(names)}", next="name it: --workload NAME")
+    workloads = [_workload(name) for name in names]
+    report.shortcuts = ["predicted, not measured: no card, no model"]
+    report.details["cost"] = _cost()
+    terminal.show(f"steps as predicted for a {_card()}: not measured", out=out)
+    for name, workload in zip(names, workloads, strict=True):
+        _run(name, workload, arguments, report, out)
+    _show_verdict(report, out)
+    return finish(report, arguments)
+
+
+def _show_verdict(report: Report, out: TextIO) -> None:
+    counts = report.counts()
+    skipped = f", {counts['skip']} skipped" if counts.get("skip") else ""
+    failed = [result for result in report.results if result.status == "fail"]
+    if failed:
+        terminal.show(f"repro {failed[0].repro}", out=out)
+        terminal.show(f"FAIL  {len(failed)} of {len(report.results)} checks{skipped}", out=out)
+    else:
+        terminal.show(f"PASS  {counts.get('pass', 0)} checks{skipped}; times are predicted", out=out)
+
+
+def _check_numbers(arguments: argparse.Namespace) -> None:
+    for name in ("slots", "pages", "ctx", "step_tokens", "interactive_step_tokens", "steps", "seconds", "check"):
+        value = getattr(arguments, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"--{name.replace('_', '-')} {value:g}: wanted more than 0")
+    if arguments.seed < 0:
+        raise UsageError(f"--seed {arguments.seed}: wanted 0 or more")
+
+
+def _list(report: Report, arguments: argparse.Namespace, out: TextIO) -> int:
+    from zinc_rt.cli.report import Result
+    from zinc_rt.sched.simulation.workloads import WORKLOADS
+
+    terminal.show(
+        terminal.Table(
+            ("workload", "tenants", "what it is"), [(w.name, len(w.tenants), w.says) for w in WORKLOADS.values()]
+        ),
+        out=out,
+    )
+    report.results = [
+        Result(
+            f"workload/{w.name}",
+            "workload",
+            "pass",
+            reason=w.says,
+            measure={"tenants": len(w.tenants), "slots": w.slots},
+        )
+        for w in WORKLOADS.values()
+    ]
+    return finish(report, arguments)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    import numpy as np
+
+    from zinc_rt.sched.simulation.workload_file import write_workload
+
+    if arguments.json == "-":
+        raise UsageError("--export writes to stdout, and so does --json -", next="name a file: --json FILE")
+    workload = _workload(arguments.export)
+    arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
+    print(write_workload(arrivals, workload.tenants), end="")
+    return 0
+
+
+def _workload(name: str) -> Workload:
+    """A built-in one by its name, or a file's."""
+    from zinc_rt.sched.simulation.workload_file import read_workload, tenants_of
+    from zinc_rt.sched.simulation.workloads import WORKLOADS, Workload
+
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    if "/" not in name and "." not in name:
+        near = meant(name, WORKLOADS)
+        raise UsageError(f"no workload {name!r}{near}", next="zinc-rt sched-test --list, or a .jsonl file")
+    arrivals = read_workload(name)
+    return Workload(name, f"{len(arrivals)} requests", tenants_of(arrivals), lambda random: arrivals)
+
+
+def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
+    import numpy as np
+
+    from zinc_rt.sched.simulation.schedule_checks import judged, of_every_run
+    from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
+    from zinc_rt.sched.simulation.step_cost import PREDICTED
+    from zinc_rt.sched.step_timeline import write_chrome
+
+    arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
+    settings = SimulationSettings(
+        slots=arguments.slots or workload.slots,
+        ctx=arguments.ctx,
+        pages=arguments.pages or workload.pages,
+        step_tokens=arguments.step_tokens,
+        interactive_step_tokens=arguments.interactive_step_tokens,
+        policy=arguments.policy,
+        seed=arguments.seed,
+        check_every=arguments.check,
+        most_steps=arguments.steps,
+        most_seconds=arguments.seconds,
+    )
+    tenants = _tenants(workload, arguments, settings)
+    fair = arguments.policy == "fair"
+    compared = fair and not arguments.tenants and any(each.needs_baseline for each in workload.checks)
+    with progress(len(arrivals) * (1 + compared), printable(name), "request") as advance:
+        traced = bool(arguments.trace)
+        seen = simulate(arrivals, tenants, settings, PREDICTED, advance=advance, traced=traced)
+        plain = replace(settings, policy="fcfs", check_every=1 << 30)
+        compared = compared and seen.broken is None
+        baseline = simulate(arrivals, tenants, plain, PREDICTED, advance=advance) if compared else None
+    found = of_every_run(seen)
+    if fair and not arguments.tenants:
+        found += judged(workload.checks, seen, baseline)
+    again = _again(name, arguments, seen)
+    results = [_result(name, finding, again) for finding in found]
+    report.results += results
+    report.details.setdefault("workloads", {})[name] = _figures(workload, seen)
+    _show(name, workload, seen, results, out)
+    if seen.trace is not None:
+        write_chrome(seen.trace, arguments.trace)
+        terminal.show(
+            f"  wrote {arguments.trace}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
+        )
+
+
+def _tenants(workload: Workload, arguments: argparse.Namespace, settings: SimulationSettings) -> Sequence[Any]:
+    from zinc_rt.cli.tenant_file import read_tenants
+    from zinc_rt.sched.simulation.simulate import pages_of
+
+    if not arguments.tenants:
+        return workload.tenants
+    return read_tenants(arguments.tenants, pages=pages_of(settings))
+
+
+def _again(name: str, arguments: argparse.Namespace, seen: SimulatedRun) -> str:
+    """The command that shows a failure again: up to the step that broke, looking after each."""
+    words = ["zinc-rt", "sched-test", "--workload", name, "--seed", str(arguments.seed)]
+    for option in ("slots", "pages", "tenants", "interactive_step_tokens", "seconds"):
+        value = getattr(arguments, option)
+        if value is not None:
+            words += [f"--{option.replace('_', '-')}", f"{value}"]
+    for option, default in (("ctx", 32_768), ("policy", "fair"), ("step_tokens", 512)):
+        if (value := getattr(arguments, option)) != default:
+            words += [f"--{option.replace('_', '-')}", f"{value}"]
+    if seen.broken is not None:
+        words += ["--check", "1"]
+    elif arguments.steps is not None:
+        words += ["--steps", str(arguments.steps)]
+    return shlex.join(words)
+
+
+def _result(name: str, finding: CheckOutcome, again: str) -> Result:
+    from zinc_rt.cli.report import Result
+
+    return Result(
+        f"{name}/{finding.id}",
+        "schedule",
+        finding.status,
+        reason=finding.reason,
+        measure=finding.measure,
+        limit=finding.limit,
+        first_bad=finding.first_bad,
+        repro=again if finding.status == "fail" else "",
+    )
+
+
+def _figures(workload: Workload, seen: SimulatedRun) -> dict[str, Any]:
+    """What is reported and not judged."""
+    from zinc_rt.sched.simulation.simulation_log import percentiles
+    from zinc_rt.sched.tenant import Priority
+
+    log = seen.log
+    classes = {}
+    for priority in Priority:
+        requests = log.of_class(priority)
+        if len(requests):
+            first, gaps = percentiles(log.first_token_seconds(requests)), percentiles(log.gap_seconds(priority))
+            classes[priority.name.lower()] = {
+                "requests": len(requests),
+                "first_token_p50_seconds": first[0],
+                "first_token_p99_seconds": first[1],
+                "gap_p50_seconds": gaps[0],
+                "gap_p99_seconds": gaps[1],
+            }
+    slots, tokens = log.jain_indices()
+    return {
+        "says": workload.says,
+        "settings": {name: getattr(seen.settings, name) for name in seen.settings.__slots__},
+        "virtual_seconds": seen.seconds,
+        "steps": seen.steps,
+        "tokens_per_second": log.delivered_tokens() / seen.seconds if seen.seconds else 0.0,
+        "prefix_hit_share": log.hit_share(),
+        "parked": seen.parked,
+        "evicted": seen.evicted,
+        "jain": {"slots": _mean(slots), "tokens": _mean(tokens), "windows": len(slots)},
+        "classes": classes,
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[Result], out: TextIO) -> None:
+    made = _figures(workload, seen)
+    terminal.show(
+        f"\n{printable(name)}: {printable(workload.says)}",
+        f"  {len(seen.log.prompt)} requests, {seen.steps} steps, {seen.seconds:.0f} s of virtual time, "
+        f"{made['tokens_per_second']:.0f} tok/s, {100 * made['prefix_hit_share']:.0f} % of prompt tokens cached, "
+        f"{seen.parked} parked, {seen.evicted} evicted",
+        out=out,
+    )
+    for each, row in made["classes"].items():
+        terminal.show(
+            f"  {each:<12}first token p50 {1e3 * row['first_token_p50_seconds']:.0f} ms, "
+            f"p99 {1e3 * row['first_token_p99_seconds']:.0f} ms; "
+            f"gap p50 {1e3 * row['gap_p50_seconds']:.1f} ms, p99 {1e3 * row['gap_p99_seconds']:.1f} ms",
+            out=out,
+        )
+    for result in results:
+        what = result.reason or ", ".join(_said(result.measure, result.limit))
+        terminal.show(f"  {result.status}  {result.id.rpartition(name + '/')[2]:<30}{printable(what)}", out=out)
+        if result.status == "fail" and result.first_bad:
+            bad = ", ".join(f"{key} {value}" for key, value in result.first_bad.items() if key != "traceback")
+            terminal.show(f"        first bad: {printable(bad)}", out=out)
+
+
+def _said(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:
+    """`steps_most 2 (limit 4)`."""
+    return [
+        f"{key} {value:.3g}{f' (limit {limit[key]:.3g})' if key in limit else ''}"
+        if isinstance(value, float)
+        else f"{key} {value}{f' (limit {limit[key]})' if key in limit else ''}"
+        for key, value in measure.items()
+    ]
+
+
+def _cost() -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from zinc_rt.sched.simulation.step_cost import PREDICTED
+
+    return asdict(PREDICTED)
+
+
+def _card() -> str:
+    from zinc_rt.sched.simulation.step_cost import PREDICTED
+
+    return f"{PREDICTED.card} and {PREDICTED.model}"
+
+
+main = Command("sched-test", parser, _sched_test)

@@ -1,0 +1,196 @@
+"""Serve models over HTTP, as OpenAI's API has it, to one tenant or many."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.options import (
+    add_device,
+    add_timeout,
+    check_taken,
+    say,
+    settings,
+    simulated_device,
+    threads,
+    timeout,
+)
+from zinc_rt.cli.serve_plan import show_new_key, show_plan
+from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.arguments import Parser, add_models
+
+if TYPE_CHECKING:
+    from zinc_rt.serve.config.settings import Config
+    from zinc_rt.serve.engine.server import InferenceServer
+
+EMBEDDED = "qwen3-q"  # where no model is given: a small one that ships with the package
+HOST, PORT, SLOTS = "127.0.0.1", 8080, 8
+SWITCH_SECONDS = 0.0005  # threads take turns as often: a step's end is not to wait for an event loop's turn
+EXAMPLES = """\
+Without --config there is one tenant, no key, and only this machine can ask. docs/serving.md has everything else.
+
+examples:
+  zinc-rt serve M.gguf
+  zinc-rt serve --model M.gguf --port 8000 --ctx 32768 --slots 16
+  zinc-rt serve --config serve.yaml
+  zinc-rt serve --config serve.yaml --check           its memory, and what each tenant is sure of
+  zinc-rt serve --new-key alice                       a key for the configuration's file
+  curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{"model": "M", "messages": [{"role": "user", "content": "Hello"}]}'
+
+exit codes: 0 after SIGTERM or Ctrl-C, once what ran has ended; 130 where a second one cut that short; 1 the device
+was lost; 2 a file, an option or an address that cannot be used.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(description="Serve models over HTTP, as OpenAI's API has it.", epilog=EXAMPLES)
+    add_models(made, required=False)
+    where = made.add_argument_group("what is served, and where")
+    where.add_argument("--config", metavar="F.yaml", help="models, tenants, keys and limits (docs/serving.md)")
+    where.add_argument("--host", metavar="ADDRESS", help=f"the address to listen at (default {HOST})")
+    where.add_argument("--port", type=int, metavar="N", help=f"its port, 0: any that is free (default {PORT})")
+    where.add_argument(
+        "--ledger",
+        metavar="F.sqlite",
+        help="keep what is used in this database, for zinc-rt usage (default: none)",
+    )
+    where.add_argument("--insecure", action="store_true", help="without keys at an address that others reach, too")
+    first = made.add_argument_group("before it serves")
+    first.add_argument("--plan", action="store_true", help="show what the models take of the memory, and end")
+    first.add_argument("--check", action="store_true", help="the same, and what each tenant is sure of")
+    first.add_argument("--new-key", metavar="TENANT", help="make a key, show it once, and end")
+    first.add_argument(
+        "--scopes", metavar="WORDS", default="inference,usage", help="of a new key: inference, usage, admin"
+    )
+    runs = made.add_argument_group("how the model runs")
+    runs.add_argument("--slots", type=int, metavar="N", help=f"requests at once (default {SLOTS})")
+    runs.add_argument(
+        "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
+    )
+    runs.add_argument("--tier", metavar="TIER", help="as zinc-rt run has it (default: ZINC_RT_TIER, else auto)")
+    add_device(runs, "as zinc-rt run has it: auto, hw, cpu, sim or vulkan[:N|:NAME] (default auto)")
+    runs.add_argument("--facts", metavar="F", help="the simulated device behaves as this card")
+    runs.add_argument("--ordering", metavar="NAME", help="the arithmetic (default canonical-1)")
+    add_timeout(runs)
+    runs.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
+    return made
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    _check_installed()
+    from zinc_rt.serve.app import app
+    from zinc_rt.serve.engine.server import InferenceServer
+    from zinc_rt.serve.http.listening import bind, listen, url_of
+    from zinc_rt.serve.observe.logs import ServerLog
+
+    began = time.monotonic()
+    if arguments.new_key is not None:
+        return show_new_key(arguments)
+    config = _config(arguments)
+    if arguments.plan or arguments.check:
+        return show_plan(config, tenants=arguments.check)
+    with bind(config.server.host, config.server.port) as bound, closing(ServerLog(config.log.level)):
+        server = InferenceServer(config)
+        sys.setswitchinterval(SWITCH_SECONDS)
+
+        def ready() -> None:
+            _describe(server)
+            print(f"ready     {url_of(bound)} after {time.monotonic() - began:.1f} s", flush=True)
+
+        return listen(server, app(server), bound, ready=ready, say=say)
+
+
+def _check_installed() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(
+            f"the server needs {error.name}, which is not installed", next="pip install 'zinc-rt[serve]'"
+        ) from error
+
+
+def _config(arguments: argparse.Namespace) -> Config:
+    from zinc_rt.engine.devices import choose_tier
+    from zinc_rt.serve.config.checks import check_exposure
+    from zinc_rt.serve.config.settings import Config, DeviceSettings, LedgerSettings, ServerSettings
+
+    if arguments.port is not None and not 0 <= arguments.port <= 65535:
+        raise UsageError(f"--port {arguments.port}: wanted 0 to 65535")
+    if arguments.config is not None:
+        return _from_file(arguments)
+    knobs = settings()
+    tier, simulated = arguments.tier or knobs.tier, simulated_device(arguments)
+    ordering = arguments.ordering or "canonical-1"
+    check_taken(
+        [choose_tier(tier, arguments.device, ordering=ordering, unchecked=arguments.unchecked, **simulated)],
+        arguments,
+    )
+    model = arguments.model
+    if model is None:
+        model = EMBEDDED
+        say(f"model     {EMBEDDED}, which ships with the package: its weights are random, and so is what it says")
+    asked = {name: getattr(arguments, name) for name in ("ctx", "slots") if getattr(arguments, name) is not None}
+    config = Config.for_model(
+        model,
+        model=asked,
+        server=ServerSettings(
+            host=arguments.host or HOST,
+            port=PORT if arguments.port is None else arguments.port,
+            insecure=arguments.insecure,
+        ),
+        device=DeviceSettings(
+            tier=tier,
+            device=arguments.device,
+            ordering=ordering,
+            threads=threads(arguments, knobs),
+            step_timeout_s=timeout(arguments),
+            unchecked=arguments.unchecked,
+            graph_cache=knobs.graph_cache == "on",
+            experts=knobs.experts,
+            **simulated,
+        ),
+        ledger=LedgerSettings(path=arguments.ledger),
+    )
+    check_exposure(config)
+    return config
+
+
+def _from_file(arguments: argparse.Namespace) -> Config:
+    """Where it listens and keeps its books may be said beside the file, and nothing else."""
+    from zinc_rt.serve.config.checks import check_exposure
+    from zinc_rt.serve.config.file import read_config
+
+    made = parser()
+    for name in ("model", "slots", "ctx", "tier", "device", "facts", "ordering", "timeout", "threads"):
+        if getattr(arguments, name) != made.get_default(name):
+            raise UsageError(f"--{name} beside --config: the file says it", next=f"say it in {arguments.config}")
+    config = read_config(arguments.config)
+    server, ledger = config.server, config.ledger
+    if arguments.host is not None:
+        server = replace(server, host=arguments.host)
+    if arguments.port is not None:
+        server = replace(server, port=arguments.port)
+    if arguments.ledger is not None:
+        ledger = replace(ledger, path=arguments.ledger)
+    config = replace(config, server=replace(server, insecure=server.insecure or arguments.insecure), ledger=ledger)
+    check_exposure(config)
+    return config
+
+
+def _describe(server: InferenceServer) -> None:
+    for model in server.models.values():
+        choice, limits = model.opener.choice, model.core.engine.limits
+        say(f"tier      {choice.why}")
+        if choice.shortcut:
+            say(f"shortcut  {choice.shortcut}")
+        say(f"serves    {model.id}: {limits.slots} requests at once, context {limits.ctx:,}")
+
+
+main = Command("serve", parser, _serve)

@@ -1,0 +1,73 @@
+"""What zinc-rt serve shows without serving: a configuration's memory, what its tenants are sure of, a new key."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli.output import readable_size
+from zinc_rt.errors import UsageError
+from zinc_rt.host import terminal
+
+if TYPE_CHECKING:
+    from zinc_rt.serve.config.settings import Config
+
+
+def show_plan(config: Config, *, tenants: bool) -> int:
+    """What each model takes, and with `tenants` what each tenant is sure of. Raises ZincErrors of what cannot be
+    served as it is said, InputError where it does not fit the device."""
+    from zinc_rt.serve.config.memory_plan import check_fits, plan_of, tenant_shares
+
+    plans = [plan_of(model, config.device) for model in config.models if model.loaded]
+    models, memories = [plan for plan, _ in plans], [memory for _, memory in plans]
+    number = terminal.number
+    for model in models:
+        terminal.show(f"{model.id} on {model.tier}: {model.slots} requests at once, context {model.ctx:,}")
+        rows = [(name, f"{size:,}") for name, size in model.parts.items() if size]
+        terminal.table(["what", number("bytes")], [*rows, ("together", f"{model.total_bytes:,}")])
+        pools = [
+            (pool.name, f"{pool.pages:,}", f"{pool.page_bytes:,}", f"{pool.pages * model.page_tokens:,}")
+            for pool in model.pools
+        ]
+        terminal.table(
+            ["pages", number("count"), number(f"bytes of one ({model.page_tokens} tokens)"), number("tokens")],
+            pools,
+        )
+        terminal.show(f"{model.contexts} of {model.slots} requests may be as long as the context at once\n")
+    check_fits(models, memories[0])
+    if tenants:
+        named = {tenant.id: tenant for tenant in config.tenants}
+        terminal.table(
+            ["tenant", "class", "model", number("slots, sure"), number("at most"), number("tokens kept, sure"),
+             number("at most"), number("keys")],
+            [
+                (each.tenant, named[each.tenant].priority.name.lower(), each.model, each.slots, each.most_slots,
+                 f"{each.tokens:,}", f"{each.most_tokens:,}", len(named[each.tenant].keys))
+                for each in tenant_shares(config, models)
+            ],
+        )  # fmt: skip
+    wanted, memory = sum(model.total_bytes for model in models), memories[0]
+    of = f" of {readable_size(memory.total_bytes)}" if memory.total_bytes else ""
+    names = ", ".join(model.id for model in models)
+    print(f"PASS  {names}: {readable_size(wanted)}{of}, {memory.where}", flush=True)
+    return 0
+
+
+def show_new_key(arguments: argparse.Namespace) -> int:
+    """A key, and what of it goes into the configuration's file. It is kept nowhere."""
+    from typing import get_args
+
+    from zinc_rt.serve.config.settings import Scope
+    from zinc_rt.serve.tenants.keys import new_key
+
+    scopes = tuple(arguments.scopes.split(","))
+    if unknown := [scope for scope in scopes if scope not in get_args(Scope)]:
+        raise UsageError(
+            f"--scopes: no scope {unknown[0]!r}", next=f"any of {', '.join(get_args(Scope))}, with commas"
+        )
+    key, kept = new_key(scopes=scopes)
+    print(key, flush=True)
+    terminal.show("", "the key is shown once; of it the configuration's file has, below its tenant:", "")
+    terminal.show(f"  - id: {arguments.new_key}")
+    terminal.show(f"    keys: [{{id: '{kept.id}', sha256: '{kept.sha256}', scopes: [{', '.join(scopes)}]}}]")
+    return 0

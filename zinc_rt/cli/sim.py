@@ -1,0 +1,91 @@
+"""Serve a simulated AMD GPU over a local socket; with `-- PROGRAM ARGS`, to that program as /dev/kfd."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, TextIO
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.sim.serve import server
+
+if TYPE_CHECKING:
+    from zinc_rt.launching.finding_groups import FindingGroup
+
+
+def parser() -> argparse.ArgumentParser:
+    made = server.parser()
+    add_json(made)
+    return made
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.errors import UsageError
+
+    wrapped: list[str] | None = arguments.wrapped
+    if wrapped is not None:
+        return _program(arguments, wrapped)
+    if arguments.json:
+        raise UsageError("--json: of a program, wanted behind --", next="zinc-rt sim --json F -- PROGRAM")
+    return server.run(arguments)
+
+
+def _program(arguments: argparse.Namespace, words: list[str]) -> int:
+    import os
+    import sys
+    from dataclasses import asdict, fields
+
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.errors import UsageError
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.launching.finding_groups import grouped, times_of_rules
+    from zinc_rt.sim.machine_options import MachineOptions
+    from zinc_rt.sim.serve.client import SimClient
+    from zinc_rt.sim.serve.program import run_program
+
+    if not words:
+        raise UsageError("--: no program behind it")
+    check_writable(None, report=arguments.json)
+    usual = {each.dest: each.default for each in server.parser()._actions}
+    names = {each.name for each in fields(MachineOptions)}
+    options = {name: value for name, value in vars(arguments).items() if name in names and value != usual[name]}
+    report = begin(Report("sim"), arguments)
+    client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
+    try:
+        code = run_program(words, client, stdout=output_stream(arguments))
+        found = grouped(client.findings())
+        report.device = {"simulated": True, **client.device}
+        report.details = {"exit_code": code, "findings": [asdict(each) for each in found], "dmesg": client.dmesg()}
+        reason = "; ".join(f"{count} x {rule}" for rule, count in times_of_rules(found).items())
+        report.results.append(Result(words[0], "program", "fail" if code else "pass", reason=reason))
+        show(found, sys.stderr)
+        finish(report, arguments)
+        return code
+    finally:
+        client.close_all()
+
+
+SHOWN_OF_RULE = 8  # places
+
+
+def show(found: tuple[FindingGroup, ...], out: TextIO) -> None:
+    """The first places of each rule, in the order in which the device met them; of the others, how many."""
+    from zinc_rt.launching.finding_groups import times_of_rules
+
+    left: dict[str, list[FindingGroup]] = {}
+    for each in found:
+        of_rule = left.setdefault(each.rule, [])
+        of_rule.append(each)
+        if len(of_rule) <= SHOWN_OF_RULE:
+            terminal.show(f"zinc-rt sim: {each.count} x {each.rule}: {each.first}", out=out)
+    for rule, groups in left.items():
+        more = groups[SHOWN_OF_RULE:]
+        if more:
+            times = times_of_rules(more)[rule]
+            terminal.show(
+                f"zinc-rt sim: {times} x {rule} more, in {len(more)} other places; --json F has them all", out=out
+            )
+
+
+main = Command("sim", parser, _body, before_another=("--",))

@@ -1,0 +1,87 @@
+"""Turn text into token ids with a model file's own tokenizer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.host.arguments import Parser, add_models
+
+EXAMPLES = """\
+By default the tokens that the file's metadata ask for are added (a beginning, an end), and the names of control
+tokens in the text are text like any other. A file with a vocabulary and no tensors is enough.
+
+examples:
+  zinc-rt tokenize --model M.gguf --text "Hello world"
+  zinc-rt tokenize --model M.gguf --text "<|im_start|>user" --parse-special
+  zinc-rt tokenize --model M.gguf --text - --ids --no-special < text.txt
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        description="Turn text into token ids with a model file's own tokenizer.",
+        epilog=EXAMPLES,
+    )
+    add_models(made)
+    made.add_argument(
+        "--text", metavar="TEXT", required=True, help="the text; - reads stdin, UTF-8, every byte of it"
+    )
+    special = made.add_mutually_exclusive_group()
+    special.add_argument("--no-special", action="store_true", help="neither add nor parse special tokens")
+    special.add_argument(
+        "--parse-special", action="store_true", help="read control tokens by their name where the text has them"
+    )
+    made.add_argument(
+        "--ids", action="store_true", help="only the ids, comma-separated on one line, as --tokens takes them"
+    )
+    add_json(made)
+    return made
+
+
+def _tokenize(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.describe import describe_model
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.cli.text_input import read_text
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.model.tokenizer import Tokenizer
+
+    check_writable(report=arguments.json)
+    report = begin(Report("tokenize"), arguments)
+    gguf = read_gguf(arguments.model)
+    tokenizer = Tokenizer.from_metadata(gguf.metadata)
+    for warning in tokenizer.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    text = read_text(arguments.text)
+    ids = tokenizer.encode(text, add_special=not arguments.no_special, parse_special=arguments.parse_special)
+    out = output_stream(arguments)
+    if arguments.ids:
+        print(",".join(map(str, ids)), file=out)
+    else:
+        print(f"{'id':>8}  piece", file=out)
+        for id in ids:
+            mark = "  (special)" if tokenizer.is_special(id) else ""
+            print(f"{id:>8}  {_shown(tokenizer.piece_bytes(id))}{mark}", file=out)
+        print(f"{len(ids)} tokens", file=out)
+    report.results.append(Result("tokenize", "tokenize", "pass", measure={"tokens": len(ids)}))
+    if arguments.json:
+        report.model = describe_model(gguf)
+        report.details = {
+            "ids": ids,
+            "pieces": [tokenizer.piece(id) for id in ids],
+            "add_special": not arguments.no_special,
+            "parse_special": arguments.parse_special,
+            "tokenizer": tokenizer.model,
+        }
+    return finish(report, arguments)
+
+
+def _shown(piece: bytes) -> str:
+    """A piece in quotes, so that spaces show; bytes that are only part of a character as \\xNN."""
+    return f"'{printable(piece.decode('utf-8', 'backslashreplace'))}'"
+
+
+main = Command("tokenize", parser, _tokenize)

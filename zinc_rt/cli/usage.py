@@ -1,0 +1,146 @@
+"""Show what tenants used, from the database that a ledger is kept in, and whether its books balance."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.errors import UsageError
+from zinc_rt.host.arguments import Parser
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.report import Result
+    from zinc_rt.sched.usage.balance import Sums
+    from zinc_rt.sched.usage.query import UsageFound
+
+EXAMPLES = """\
+Times are UTC, a day or a minute of one; a range ends before --to. The file may be in use: what is shown is one
+moment of it. Each of L1 to L5 compares the tenants' sum with what the device counted by itself (docs/ledger.md).
+
+examples:
+  zinc-rt usage usage.sqlite
+  zinc-rt usage usage.sqlite --from 2026-11-01 --to 2026-12-01 --group-by tenant,day
+  zinc-rt usage usage.sqlite --from 2026-11-23T14:30 --json -
+"""
+COLUMNS: dict[str, Callable[[Sums], int | str]] = {
+    "requests": lambda c: c.get("requests_accepted", 0),
+    "prompt": lambda c: c.get("prompt_tokens_computed", 0),
+    "cached": lambda c: c.get("prompt_tokens_cached", 0),
+    "generated": lambda c: c.get("tokens_generated", 0),
+    "recomputed": lambda c: c.get("tokens_recomputed", 0),
+    "parks": lambda c: c.get("parks", 0),
+    "evictions": lambda c: c.get("evictions", 0),
+    "slot steps": lambda c: c.get("slot_steps", 0),
+    "device s": lambda c: f"{c.get('device_ns', 0) / 1e9:.3f}",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        description="Show what tenants used, from the database that a ledger is kept in.",
+        epilog=EXAMPLES,
+    )
+    made.add_argument("database", metavar="DB.sqlite", help="the file a ledger was kept in; it is only read")
+    made.add_argument("--from", dest="first", metavar="TIME", help="from this day or minute on")
+    made.add_argument("--to", dest="before", metavar="TIME", help="up to this day or minute, without it")
+    made.add_argument(
+        "--group-by", metavar="WORDS", default="tenant", help="tenant, model, day, minute, with commas (tenant)"
+    )
+    add_json(made)
+    return made
+
+
+def _usage(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.report import Report
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.host.terminal import number, table
+    from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
+    from zinc_rt.sched.usage.query import END, find_usage
+
+    check_writable(report=arguments.json)
+    report = begin(Report("usage"), arguments)
+    first = _minute(arguments.first, "--from", 0)
+    before = _minute(arguments.before, "--to", END)
+    if first >= before:
+        raise UsageError(f"--from {arguments.first} is not before --to {arguments.before}")
+    words = arguments.group_by.split(",")
+    path = Path(arguments.database)
+    with closing(open_to_read(path)) as database:
+        try:
+            found = find_usage(database, first_minute=first, before_minute=before, group_by=words)
+        except UNREADABLE as error:
+            raise as_input_error(path, error) from error
+    out = output_stream(arguments)
+    rows = [
+        [*(printable(word) for word in group.key), *(column(group.counters) for column in COLUMNS.values())]
+        for group in found.groups
+        if not all(counter.startswith("page_steps.") for counter in group.counters)
+    ]
+    table([*words, *map(number, COLUMNS)], rows, out)
+    report.results = _balance(found, whole=not (arguments.first or arguments.before))
+    report.details = {
+        "database": str(arguments.database),
+        "from": _time(found.first),
+        "to": _time(found.last),
+        "group_by": words,
+        "groups": [{**dict(zip(words, group.key, strict=True)), **group.counters} for group in found.groups],
+        "usage": found.usage,
+        "device": found.device,
+    }
+    print(_verdict(found, report.results), file=out)
+    return finish(report, arguments)
+
+
+def _balance(found: UsageFound, *, whole: bool) -> list[Result]:
+    """A result for each line. Tokens may be delivered minutes after they were made, so L6 is of all times only."""
+    from zinc_rt.cli.report import Result
+    from zinc_rt.sched.usage.balance import LINES, l6_delivered
+
+    if found.first is None:
+        return []
+    results = []
+    for line in LINES:
+        if line is not l6_delivered or whole:
+            why = line(found.usage, found.device)
+            name = line.__name__.partition("_")[0].upper()
+            results.append(Result(name, "ledger", "fail" if why else "pass", reason=why or ""))
+    return results
+
+
+def _verdict(found: UsageFound, results: list[Result]) -> str:
+    if not results:
+        return "NOTHING RAN  no step was counted in this range"
+    wrong = [f"{result.id}: {result.reason}" for result in results if result.status == "fail"]
+    if wrong:
+        return f"FAIL  {'; '.join(wrong)}"
+    device = found.device
+    sums = (
+        f"{device.get('input_tokens', 0):,} tokens and {device.get('logit_rows', 0):,} draws "
+        f"in {device.get('steps', 0):,} steps"
+    )
+    return f"PASS  {_time(found.first)} to {_time(found.last)}: {sums} are all accounted for"
+
+
+def _minute(text: str | None, option: str, default: int) -> int:
+    if text is None:
+        return default
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option}: {text!r} is no time", next="2026-11-23, or 2026-11-23T14:30, in UTC"
+        ) from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() // 60)
+
+
+def _time(minute: int | None) -> str:
+    return "" if minute is None else datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+main = Command("usage", parser, _usage)

@@ -1,0 +1,152 @@
+"""Compile the kernels of Vulkan to SPIR-V, or check that the committed ones are what their sources give."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO
+
+from zinc_rt.cli import vulkan_radv
+from zinc_rt.cli.command import Command
+from zinc_rt.errors import InputError, UsageError, ZincError
+from zinc_rt.host.arguments import Parser
+
+if TYPE_CHECKING:
+    from zinc_rt.kernels.spirv.compile import GlslSource
+
+EXAMPLES = """\
+Without a NAME every kernel whose committed file is missing or of another source is compiled, linted and written.
+docs/spirv.md says how a kernel is written and what lint refuses.
+
+examples:
+  zinc-rt vulkan compile
+  zinc-rt vulkan compile add matvec_q8_0
+  zinc-rt vulkan compile --check
+  zinc-rt vulkan compile --radv gfx1201
+  zinc-rt vulkan compile --radv gfx1201 -o /tmp kernel.spv
+
+With --radv the committed modules, or files named .spv, become .zrt containers: Mesa's RADV compiles them for that
+chip without a card, lint and figures follow (docs/radv.md).
+
+exit codes: 0, or 1 where a committed file is stale or lint refuses it, or 2 for a source that cannot be
+compiled, or 77 without the compiler (extra "glsl"; RADV); --check without it compares the hashes of sources alone.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser("zinc-rt vulkan", description="Compile the kernels of Vulkan.")
+    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    compile = actions.add_parser(
+        "compile",
+        help="GLSL to the committed SPIR-V",
+        description="Compile kernels to SPIR-V in place.",
+        epilog=EXAMPLES,
+    )
+    compile.add_argument(
+        "name", nargs="*", metavar="NAME", help="kernels (default: those that are not up to date)"
+    )
+    compile.add_argument("--check", action="store_true", help="lint and compare, write nothing")
+    vulkan_radv.add_options(compile)
+    compile.set_defaults(body=_compile)
+    return made
+
+
+def _compile(arguments: argparse.Namespace) -> int:
+    if arguments.radv:
+        return vulkan_radv.compile_radv(arguments)
+    if arguments.output or arguments.driver:
+        raise UsageError("-o and --driver go with --radv CHIP", next="zinc-rt vulkan compile --help")
+    from zinc_rt.kernels.spirv.compile import PROBES, sources, stale
+
+    every = {source.name: source for source in (*sources(), *sources(PROBES))}
+    for name in arguments.name:
+        if name not in every:
+            raise UsageError(f"no kernel {name}", next=f"one of {', '.join(every)}")
+    named = [every[name] for name in arguments.name]
+    if arguments.check:
+        return _check(named or list(every.values()), orphans=not named)
+    return _write(named or [source for source in every.values() if stale(source)])
+
+
+def _write(wanted: list[GlslSource]) -> int:
+    from zinc_rt.host.files import write_whole
+    from zinc_rt.kernels.spirv.compile import compile_source
+
+    made, refused = _compiled(wanted, compile_source)
+    for source, data in made:
+        write_whole(source.built, partial(_put, data))
+        print(f"wrote  {source.built.name}: {len(data)} bytes")
+    _say(refused)
+    good = f"{len(made)} of {len(wanted)} kernels compiled"
+    print(f"FAIL  {good}" if refused else f"PASS  {good}")
+    return ZincError.exit_code if refused else 0
+
+
+def _put(data: bytes, file: BinaryIO) -> None:
+    file.write(data)
+
+
+def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
+    from zinc_rt.kernels.spirv.compile import BUILT, PROBES, available, build, stale
+    from zinc_rt.spirv.lint import lint
+    from zinc_rt.spirv.module import read
+
+    bad = 0
+    there = [source for source in wanted if source.built.is_file()]
+    for source in (each for each in there if each.linted):
+        for remark in lint(read(source.built.read_bytes(), source.built.name)):
+            bad += 1
+            print(f"{source.built.name}: {remark}")
+    old = [source for source in wanted if stale(source)]
+    if available():
+        made, refused = _compiled([source for source in there if source not in old], build)
+        _say(refused)
+        old += [source for source, data in made if source.built.read_bytes() != data]
+        bad += len(refused)
+    for source in old:
+        print(f"stale   {source.built.name}: not what {source.path.name} gives")
+    if old:
+        print(f"repro   zinc-rt vulkan compile {' '.join(source.name for source in old)} && git diff --stat")
+    if orphans:
+        for path in sorted(
+            {*BUILT.glob("*.spv"), *PROBES.glob("built/*.spv")} - {source.built for source in wanted}
+        ):
+            bad += 1
+            print(f"orphan  {path.name}: no source")
+    bad += len(old)
+    how = "" if available() else ', by the hashes of their sources: no compiler (extra "glsl")'
+    print(f"{'FAIL' if bad else 'PASS'}  {len(wanted) - len(old)} of {len(wanted)} kernels are up to date{how}")
+    return 1 if bad else 0
+
+
+def _say(refused: list[ZincError]) -> None:
+    for error in refused:
+        print(error, file=sys.stderr)
+
+
+def _compiled(
+    wanted: list[GlslSource], how: Callable[[GlslSource], bytes]
+) -> tuple[list[tuple[GlslSource, bytes]], list[ZincError]]:
+    """What each source gives, and why some give nothing. Raises NothingRan without the compiler."""
+
+    def one(source: GlslSource) -> bytes | ZincError:
+        try:
+            return how(source)
+        except InputError as error:
+            return error
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for processes of its own
+        done = list(zip(wanted, pool.map(one, wanted), strict=True))
+    made = [(source, data) for source, data in done if isinstance(data, bytes)]
+    return made, [error for _, error in done if isinstance(error, ZincError)]
+
+
+main = Command("vulkan", parser, lambda arguments: arguments.body(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

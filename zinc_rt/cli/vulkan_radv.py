@@ -1,0 +1,147 @@
+"""`zinc-rt vulkan compile --radv CHIP`: the committed SPIR-V to .zrt containers, by Mesa's RADV without a card."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from zinc_rt.errors import InputError, UsageError, ZincError
+from zinc_rt.host import terminal
+from zinc_rt.host.terminal import Column, Table
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.lint import LintFinding
+    from zinc_rt.kernels.zrt import Zrt
+
+
+@dataclass(frozen=True, slots=True)
+class RadvKernel:
+    """A module and where its container goes."""
+
+    name: str
+    spirv: bytes
+    output: Path
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--radv", metavar="CHIP", help="make .zrt containers by RADV's compiler: gfx1201")
+    parser.add_argument("-o", "--output", metavar="DIR", help="with --radv: where they go (kernel set radv)")
+    parser.add_argument(
+        "--driver", metavar="FILE", default="", help="with --radv: libvulkan_radeon.so or its manifest (found)"
+    )
+
+
+def compile_radv(arguments: argparse.Namespace) -> int:
+    """0 where every container is made, or with --check is what it would be; 1 otherwise."""
+    from zinc_rt.backends.vulkan.radv import compile_modules
+    from zinc_rt.host.files import write_whole
+    from zinc_rt.kernels.zrt import write_zrt
+
+    wanted, orphans = _wanted(arguments)
+    for path in orphans:
+        print(f"orphan  {path.name}: no module {path.stem}.spv")
+    if not wanted:
+        print(f"{'FAIL' if orphans else 'PASS'}  every container is of its module")
+        return int(bool(orphans))
+    made = compile_modules({each.name: each.spirv for each in wanted}, arguments.radv, driver=arguments.driver)
+    print(f"RADV of Mesa {made.mesa}: {made.driver}")
+    rows, bad = [], set()
+    for kernel in wanted:
+        try:
+            zrt, findings, remarks = _container(kernel, made.caches, made.mesa)
+        except ZincError as error:
+            print(error, file=sys.stderr)
+            bad.add(kernel.name)
+            continue
+        rows.append(_row(zrt, len(findings), len(remarks)))
+        for finding in findings:
+            print(f"{kernel.name} {finding.sentence()}")
+        if findings or (arguments.check and not _is_same(kernel.output, zrt)):
+            bad.add(kernel.name)
+        elif not arguments.check:
+            write_whole(kernel.output, partial(_put, write_zrt(zrt)))
+    figures = ("VGPRs", "LDS", "waves", "bytes", "findings", "remarks")
+    terminal.show(Table(["kernel", *(Column(figure, right=True) for figure in figures)], rows))
+    good = (
+        f"{len(wanted) - len(bad)} of {len(wanted)} kernels are {'up to date' if arguments.check else 'compiled'}"
+    )
+    print(f"{'FAIL' if bad or orphans else 'PASS'}  {good}")
+    return int(bool(bad or orphans))
+
+
+def _is_same(path: Path, zrt: Zrt) -> bool:
+    """Whether a committed container is this one; says so where it is not."""
+    from zinc_rt.kernels.zrt import write_zrt
+
+    same = path.is_file() and path.read_bytes() == write_zrt(zrt)
+    if not same:
+        print(f"stale   {path.name}: not what {zrt.compiler} gives")
+    return same
+
+
+def _wanted(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]]:
+    """What to compile; and where none is named, the containers without a module."""
+    from zinc_rt.kernels.radv.container import module_hash
+    from zinc_rt.kernels.radv.table import BUILT
+    from zinc_rt.kernels.spirv.compile import BUILT as MODULES
+    from zinc_rt.kernels.zrt import read_zrt
+
+    folder = Path(arguments.output or BUILT)
+    if not folder.is_dir():
+        raise InputError(f"-o {folder}: no such folder")
+    every = {path.stem: path for path in sorted(MODULES.glob("*.spv"))}
+    found = []
+    for name in arguments.name or every:
+        path = Path(name) if name.endswith(".spv") else every.get(name)
+        if path is None:
+            raise UsageError(f"no module {name}", next="zinc-rt vulkan compile makes those that have a source")
+        found.append(RadvKernel(path.stem, _read(path), folder / f"{path.stem}.zrt"))
+    if arguments.name or arguments.output:
+        return found, []
+    orphans = [path for path in sorted(folder.glob("*.zrt")) if path.stem not in every]
+    if arguments.check:
+        return found, orphans
+
+    def current(kernel: RadvKernel) -> bool:
+        if not kernel.output.is_file():
+            return False
+        zrt = read_zrt(kernel.output.read_bytes(), kernel.output.name)
+        return zrt.source_hash == module_hash(kernel.spirv)
+
+    return [each for each in found if not current(each)], orphans
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror}") from None
+
+
+def _container(
+    kernel: RadvKernel, caches: Mapping[str, bytes], mesa: str
+) -> tuple[Zrt, list[LintFinding], list[LintFinding]]:
+    """The container, what the static sanitizer finds in it, and what of that is only a remark."""
+    from zinc_rt.isa import target_of
+    from zinc_rt.isa.lint import Limits, lint
+    from zinc_rt.kernels.radv.container import container
+    from zinc_rt.kernels.remarks import is_remark
+
+    zrt = container(kernel.name, kernel.spirv, caches[kernel.name], mesa)
+    limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
+    found = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
+    remarks = [each for each in found if is_remark(each.rule, zrt.compiler)]
+    return zrt, [each for each in found if each not in remarks], remarks
+
+
+def _put(data: bytes, file: BinaryIO) -> object:
+    return file.write(data)
+
+
+def _row(zrt: Zrt, findings: int, remarks: int) -> list[Any]:
+    return [zrt.name, zrt.vgprs, zrt.lds_bytes or "", zrt.occupancy, len(zrt.code), findings or "", remarks or ""]

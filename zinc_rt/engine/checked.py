@@ -1,0 +1,196 @@
+"""What pm4-test has passed on this machine, and on what exactly: card, kernel, module, firmware, tier.
+
+A model started on a GPU tier that was never probed turns a driver's fault into a wrong token or a hang. So probes
+write here what they passed, and who chooses a tier reads it. Any change below a tier makes it unproved again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import InputError, OutputError, ZincError
+from zinc_rt.host import files
+from zinc_rt.host.files import write_whole
+from zinc_rt.kmd.discover import Gpu
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.render_node import RenderNode
+
+SCHEMA = "zinc-rt-checked/1"
+MODULE = "/sys/module/amdgpu"
+NAMES = {"chip": "chip", "pci_id": "PCI id", "card": "card", "kernel": "kernel", "module": "amdgpu module"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """All that lies below a tier. `card` hashes the card's unique id: it tells cards apart and names none."""
+
+    chip: str
+    pci_id: str
+    card: str
+    kernel: str
+    module: str
+    firmware: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    def differences(self, earlier: Setup) -> list[str]:
+        """What is not as it was, in words."""
+        said = [
+            f"{name} {getattr(earlier, key) or 'unknown'} → {getattr(self, key) or 'unknown'}"
+            for key, name in NAMES.items()
+            if getattr(self, key) != getattr(earlier, key)
+        ]
+        names = sorted({*self.firmware, *earlier.firmware})
+        return said + [
+            f"{name} firmware {earlier.firmware.get(name, 'unknown')} → {self.firmware.get(name, 'unknown')}"
+            for name in names
+            if self.firmware.get(name) != earlier.firmware.get(name)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    passed: bool
+    why: str
+
+
+def record_path() -> Path:
+    return files.state_folder() / "checked.json"
+
+
+def identify(driver: Driver, gpu: Gpu) -> Setup:
+    """The setup, as far as the kernel tells this user; what cannot be read stays empty, and is then another
+    setup."""
+    device = f"/sys/class/drm/{gpu.name}/device"
+    unique = _read(driver, f"{device}/unique_id") or gpu.pci_address
+    firmware = {}
+    for name in _names(driver, f"{device}/fw_version"):
+        firmware[name.removesuffix("_fw_version")] = _read(driver, f"{device}/fw_version/{name}")
+    vbios = _read(driver, f"{device}/vbios_version")
+    firmware |= {"vbios": vbios} if vbios else {}
+    try:
+        node = RenderNode(driver, gpu.render_path)
+        try:  # MES is not among the files
+            firmware |= {name.lower(): f"{version:#x}" for name, version in node.firmware().items()}
+        finally:
+            node.close()
+    except ZincError:
+        pass
+    module = [_read(driver, f"{MODULE}/{name}") for name in ("version", "srcversion")]
+    ids = [_read(driver, f"{device}/{name}").removeprefix("0x") for name in ("vendor", "device", "revision")]
+    return Setup(
+        chip=gpu.arch,
+        pci_id=":".join(filter(None, ids)),
+        card=card_hash(ids, unique),
+        kernel=_read(driver, "/proc/sys/kernel/osrelease"),
+        module=" ".join(filter(None, module)),
+        firmware=firmware,
+    )
+
+
+def card_hash(ids: Sequence[str], unique: str) -> str:
+    """A hash of PCI ids and the card's own number, or its slot: the same card anywhere, and nobody's number."""
+    return hashlib.sha256(f"zinc-rt card {':'.join(ids)} {unique}".encode()).hexdigest()[:16]
+
+
+def verdict(setup: Setup, tier: str, path: Path | None = None) -> Verdict:
+    """Whether pm4-test's last word on this tier, on just this setup, was a pass; else the reason in words."""
+    path = path or record_path()
+    try:
+        rows = [row for row in read(path) if row["tier"] == tier]
+    except InputError as error:
+        return Verdict(False, str(error).partition("\n")[0])
+    for row in rows:
+        if row["setup"] == setup:
+            if row["passed"]:
+                return Verdict(True, f"pm4-test passed here on {row['when']}")
+            return Verdict(False, f"pm4-test failed here on {row['when']} ({', '.join(row['failed'][:3])})")
+    before = [row for row in rows if row["passed"] and row["setup"].card == setup.card]
+    if before:
+        last = max(before, key=lambda row: str(row["when"]))
+        changed = ", ".join(setup.differences(last["setup"]))
+        return Verdict(False, f"pm4-test passed on {last['when']}, but since then: {changed}")
+    return Verdict(False, "pm4-test has not passed on this card, kernel and driver")
+
+
+def write(
+    setup: Setup, tier: str, *, failed: Iterable[str], hazard: int, probes: int, path: Path | None = None
+) -> None:
+    """Note a tier's newest result on this setup. `failed` empty: it passed. Raises OutputError."""
+    path = path or record_path()
+    row = {
+        "key": setup.key,
+        "tier": tier,
+        "passed": not (names := list(failed)),
+        "failed": names,
+        "hazard": hazard,
+        "probes": probes,
+        "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        "setup": setup,
+    }
+    with _alone(path):
+        try:
+            rows = read(path)
+        except InputError:
+            rows = []  # a damaged record proves nothing, and is replaced
+        rows = [each for each in rows if (each["setup"], each["tier"]) != (setup, tier)] + [row]
+        body = {"schema": SCHEMA, "rows": [{**each, "setup": asdict(each["setup"])} for each in rows]}
+        write_whole(path, lambda file: file.write((json.dumps(body, indent=1) + "\n").encode()))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows as `write` made them, `setup` a Setup. None where there is no file; InputError for a damaged
+    one."""
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if body["schema"] != SCHEMA:
+            raise InputError(f"{path}: schema {body['schema']}, this build reads {SCHEMA}")
+        rows = [{**row, "setup": Setup(**row["setup"])} for row in body["rows"]]
+        if not all(isinstance(row["passed"], bool) and isinstance(row["failed"], list) for row in rows):
+            raise TypeError
+        return [row for row in rows if row["tier"] and row["when"]]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: damaged", next="run zinc-rt pm4-test again: it writes the record anew"
+        ) from error
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the file's lock: two cards may be probed at once."""
+    import fcntl  # GPU tiers need Linux; this room is read elsewhere too
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_suffix(".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise OutputError(f"{path}: what passed cannot be noted: {error.strerror}") from error
+
+
+def _read(driver: Driver, path: str) -> str:
+    try:
+        return driver.read_file(path).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _names(driver: Driver, path: str) -> list[str]:
+    try:
+        return driver.list_dir(path)
+    except OSError:
+        return []

@@ -1,0 +1,295 @@
+"""Which tier runs, on which device: asked for, or chosen with a line why. What cannot be says so.
+
+Only here is a simulated device put in a real one's place: backends get a Driver, and do not ask which. What
+--device says is the same in every command:
+
+    auto  this machine's AMD GPU. Commands that hold tiers against each other (validate, replay, perf gate) take a
+          simulated one for a GPU tier that was named where the machine has no AMD GPU at all, and say SIMULATED;
+          none simulates a GPU that is there and cannot be used
+    hw    this machine's AMD GPU, never a simulated one; without one nothing runs
+    sim   a simulated GPU
+    cpu   no GPU
+
+A tier that lists devices of its own (vulkan) also takes TIER[:NUMBER or part of a name], as zinc-rt devices has
+them; its hw is a GPU, its cpu a driver in software.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.base import Backend, Device
+from zinc_rt.backends.spec import Availability, BackendSpec, Host
+from zinc_rt.engine import checked
+from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host import gpu_lock
+from zinc_rt.host.machine import available_cores
+from zinc_rt.kmd.discover import Gpu, find_gpus
+from zinc_rt.kmd.driver import Driver
+
+SANITIZERS = ("off", "fast", "full")
+SIMULATED = "simulated device: says nothing about hardware"
+IN_SOFTWARE = "the driver computes in software, on this machine's processor: no GPU's speed"
+
+NAMES = ("auto", "hw", "cpu", "sim")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A tier, the device behind it and one line why. `gpu` is None where the tier finds its device itself.
+
+    `unchecked`: why pm4-test does not stand behind it, where it was taken all the same. `device`: which one, of a
+    tier that lists its own.
+    """
+
+    spec: BackendSpec
+    why: str
+    simulated: bool = False
+    gpu: Gpu | None = None
+    kernel_set: str = ""
+    options: dict[str, Any] = field(default_factory=dict)  # of the simulated device
+    unchecked: str = ""
+    device: str = ""
+
+    @property
+    def shortcut(self) -> str:
+        """What reports must say of the choice, or nothing."""
+        return f"{self.tier}: {self.unchecked} (--unchecked)" if self.unchecked else ""
+
+    @property
+    def tier(self) -> str:
+        return self.spec.tier
+
+
+ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle")
+
+
+def not_a_gpus(device: Device) -> str:
+    """Why a speed of this device is no GPU's; "" where it may be."""
+    return SIMULATED if device.simulated else IN_SOFTWARE if device.software else ""
+
+
+def parse_device(text: str) -> tuple[BackendSpec | None, str]:
+    """The tier that --device names a device of, and which; None for auto, hw, cpu and sim. Raises UsageError for
+    what is no device."""
+    if text in NAMES:
+        return None, ""
+    tier, _, which = text.partition(":")
+    listing = [row for row in registry.built() if row.lists_devices]
+    for row in listing:
+        if row.tier == tier:
+            return row, which
+    raise UsageError(
+        f"--device {text}: wanted {', '.join(NAMES)}, or {' or '.join(f'{row.tier}[:N]' for row in listing)}",
+        next="zinc-rt devices lists what is here",
+    )
+
+
+def probe_tiers(device: str = "auto", *, unchecked: bool = False) -> tuple[tuple[BackendSpec, Availability], ...]:
+    """Every tier in the order `auto` prefers, then those it never takes."""
+    first = registry.preferred()
+    return tuple(
+        (row, _probe(row, device, unchecked)) for row in (*first, *(r for r in registry.SPECS if r not in first))
+    )
+
+
+def choose_tier(
+    asked: str,
+    device: str = "auto",
+    *,
+    simulate: bool = False,
+    unchecked: bool = False,
+    ordering: str = "canonical-1",
+    **options: Any,
+) -> Choice:
+    """The tier to run on. `asked`: TIER, TIER:KERNELSET or auto, which takes the first usable one that computes
+    `ordering`. `options`: the simulated device's.
+
+    `device`: auto, hw, cpu, sim, or one that a tier lists, which auto then takes. `simulate`: several tiers are
+    compared: such a device is for its own tier, auto for the others, and under auto a tier that was asked for is
+    simulated where this machine has no AMD GPU at all. A GPU counts as usable once pm4-test has passed on it as it
+    is now, or with `unchecked`. Raises UsageError or UnsupportedError, with the reason and what to do, for a tier
+    that cannot run.
+    """
+    of, _ = parse_device(device)
+    if of is not None and asked == "auto":
+        asked = of.tier
+    row = None if asked == "auto" else registry.parse(asked)[0]
+    if of is not None and row is not of:
+        if not simulate:
+            raise UsageError(f"--device {device} is a device of {of.tier}, not of {asked}", next="leave out one")
+        device = "auto"
+    if row is None or not (row.simulable or row.lists_devices):
+        require_gpu(device)
+    if asked != "auto":
+        return _asked(*registry.parse(asked), device, simulate, unchecked, options)
+    passed_over: list[str] = []
+    for row in registry.preferred():
+        if not row.computes(ordering):
+            passed_over.append(f"not {row.tier}: no {ordering}")
+            continue
+        if device == "sim" and row.simulable:
+            return Choice(row, f"{row.tier}: the first choice; {SIMULATED}", True, options=options)
+        found = _probe(row, device, unchecked)
+        if found.usable:
+            why = "; ".join([*passed_over, found.why, *_beside(row, device)])
+            return Choice(row, f"{row.tier}: {why}", gpu=found.gpu, unchecked=found.unchecked)
+        passed_over.append(f"not {row.tier}: {found.why}")
+    raise UnsupportedError(f"no tier is usable: {'; '.join(passed_over)}", next="zinc-rt devices says more")
+
+
+def require_gpu(device: str) -> None:
+    """Check that there is hardware: UnsupportedError where `device` is hw and this machine has no AMD GPU at all:
+    nothing runs in its place."""
+    if device == "hw" and not amd_gpus():
+        raise UnsupportedError(
+            "--device hw: this machine has no AMD GPU, so nothing ran",
+            next="--device sim simulates one, which says nothing about hardware; --device cpu needs none",
+        )
+
+
+def _asked(
+    row: BackendSpec, kernel_set: str, device: str, simulate: bool, unchecked: bool, options: dict[str, Any]
+) -> Choice:
+    if row.lists_devices:
+        found = _probe(row, device)
+        if not found.usable:
+            raise UnsupportedError(f"tier {row.tier}: {found.why}", next=found.next)
+        why = f"{row.tier}: asked for; {found.why}"
+        return Choice(row, why, kernel_set=kernel_set, device=_which(device))
+    if not row.simulable:
+        if device in ("sim", "hw") and not simulate:  # one tier was asked for, and not for its device
+            gpus = ", ".join(each.tier for each in registry.built() if each.simulable)
+            raise UsageError(f"--device {device} runs {gpus}, not {row.tier}", next="leave out one of them")
+        found = _probe(row, device)
+        if not found.usable:
+            raise UnsupportedError(f"tier {row.tier}: {found.why}", next=found.next)
+        return Choice(row, f"{row.tier}: asked for", gpu=found.gpu, kernel_set=kernel_set)
+    if device == "cpu":
+        cpu = ", ".join(each.tier for each in registry.built() if not each.simulable)
+        raise UsageError(f"--device cpu runs {cpu}, not {row.tier}", next="leave out one of them")
+    if device == "sim" or (device == "auto" and simulate and not amd_gpus()):
+        why = "asked for" if device == "sim" else "there is no AMD GPU here"
+        return Choice(row, f"{row.tier}: {why}; {SIMULATED}", True, kernel_set=kernel_set, options=options)
+    found = _probe(row, device, unchecked)
+    if not found.usable:
+        raise UnsupportedError(
+            f"tier {row.tier}: {found.why}",
+            next=f"{found.next}; or simulate one: --device sim" if found.next else "--device sim simulates one",
+        )
+    why = f"{row.tier}: asked for; {found.why}"
+    return Choice(row, why, gpu=found.gpu, kernel_set=kernel_set, unchecked=found.unchecked)
+
+
+def _probe(row: BackendSpec, device: str, unchecked: bool = False) -> Availability:
+    if not row.built:
+        return Availability(False, "is not built in this version", registry.use_built())
+    if row.lists_devices:
+        return row.probe(Host(available_cores(), device=_which(device)))
+    if row.simulable and device == "sim":
+        return Availability(True, SIMULATED)
+    if row.simulable and device == "cpu":
+        return Availability(False, "--device cpu")
+    if row.simulable:
+        driver = linux_driver()
+        found = row.probe(Host(available_cores(), driver, amd_gpus()))
+        return found if driver is None else brought_up(row, driver, found, unchecked)
+    return row.probe(Host(available_cores()))
+
+
+def _which(device: str) -> str:
+    """Of a tier that lists its devices: what --device says of them."""
+    return device if device in ("hw", "cpu") else parse_device(device)[1]
+
+
+def _beside(taken: BackendSpec, device: str) -> list[str]:
+    """What auto never takes, where it would run a GPU of this machine that the tier taken does not."""
+    if taken.simulable or device != "auto" or not has_gpu():
+        return []
+    others = [(row, _probe(row, "hw")) for row in registry.built() if row.lists_devices]
+    return [
+        f"{row.title.split()[-1]} runs on {found.why}: --tier {row.tier}" for row, found in others if found.usable
+    ]
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU at all: drivers are only asked then. Elsewhere than on Linux nobody knows."""
+    nodes = (*Path("/dev/dri").glob("renderD*"), *Path("/dev").glob("nvidia[0-9]*"))
+    return sys.platform != "linux" or bool(nodes)
+
+
+def brought_up(row: BackendSpec, driver: Driver, found: Availability, unchecked: bool) -> Availability:
+    """`found`, usable only on a GPU whose setup pm4-test has passed on this tier, or where nobody is to ask."""
+    ready = [each for each in found.devices if each.usable and each.gpu is not None]
+    if not found.usable or driver.simulated:
+        return found
+    verdicts = [checked.verdict(checked.identify(driver, each.gpu), row.tier) for each in ready if each.gpu]
+    for each, verdict in zip(ready, verdicts, strict=True):
+        if verdict.passed:
+            return replace(found, why=f"{each.device}: {each.why}, {verdict.why}", gpu=each.gpu)
+    if not ready:
+        return found
+    if unchecked:
+        return replace(found, unchecked=verdicts[0].why)
+    path = ready[0].gpu.render_path if ready[0].gpu else "auto"
+    return replace(
+        found,
+        usable=False,
+        why=f"{ready[0].device}: {verdicts[0].why}",
+        next=f"zinc-rt pm4-test --device {path} --tiers {row.tier} --hazard 1, or zinc-rt bring-up from the "
+        "beginning; --unchecked runs it all the same",
+    )
+
+
+def amd_gpus() -> tuple[Gpu, ...]:
+    driver = linux_driver()
+    return find_gpus(driver).gpus if driver is not None else ()
+
+
+def linux_driver() -> Driver | None:
+    """The driver of this machine; None where it is not Linux, which GPU tiers need."""
+    if sys.platform != "linux":
+        return None
+    from zinc_rt.kmd.linux import LinuxDriver
+
+    return LinuxDriver()
+
+
+def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
+    """A backend of its own, which owns what lies below it. `options`: of tiers; each takes those that it knows,
+    and one that is 0 or empty is left to it."""
+    given = {name: value for name, value in options.items() if value}
+    with ExitStack() as undo:
+        driver: Driver | None = None
+        if choice.simulated:
+            from zinc_rt.sim.serve.client import SimClient
+
+            # one device for all tiers of this process that ask for the same, gone with it
+            asked = crc32(repr(sorted(choice.options.items())).encode())
+            client = SimClient(name=f"models-{os.getpid()}-{asked:08x}", **choice.options)
+            undo.callback(client.close_all)
+            driver = client
+        elif choice.spec.simulable:
+            driver = linux_driver()
+            if choice.gpu is not None:
+                undo.callback(gpu_lock.give_back, gpu_lock.take(choice.gpu.render_path))
+        after = undo.pop_all().close
+        backend: Backend = choice.spec.open(
+            ordering,
+            kernel_set=choice.kernel_set,
+            driver=driver,
+            gpu=choice.gpu,
+            options=given,
+            after=after,
+            device=choice.device,
+        )
+    if choice.unchecked:
+        backend.device = replace(backend.device, unchecked=choice.shortcut)
+    return backend

@@ -1,0 +1,416 @@
+"""The engine: a model file made resident on one tier, and the steps that advance its sequences.
+
+The host writes one small step block (tokens, positions, slots, counts), replays the variant whose capacity fits,
+and reads logits. Nothing about a token is baked into a variant, so each is built once.
+"""
+
+from __future__ import annotations
+
+from collections import abc
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal
+
+import numpy as np
+
+from zinc_rt.backends.base import Backend
+from zinc_rt.engine.context_memory import check_context_memory
+from zinc_rt.engine.graph_store import GraphStore
+from zinc_rt.engine.resident import Counts, Variant, capacity_of
+from zinc_rt.engine.runner import LOGITS, Runner, StepBlock, StepOutput
+from zinc_rt.engine.variants import Transform, Variants
+from zinc_rt.errors import UsageError
+from zinc_rt.exec import Observer
+from zinc_rt.host.settings import Settings
+from zinc_rt.ir import graph as ir
+from zinc_rt.ir.graph import Stage
+from zinc_rt.mem.context_bytes import RECURRENT, groups_of
+from zinc_rt.mem.paged_kv import PagedKV
+from zinc_rt.mem.plan import MemoryPlan, plan_memory
+from zinc_rt.model.builder import DeltaForm, Overrides, SequenceLimits
+from zinc_rt.model.gguf import GGUFFile
+
+DEFAULT_CTX = 4096
+ZERO_ROW = 0  # of recurrent state: a fresh sequence's, which nobody writes
+
+# tap(node, buffer name, array): graph order, the array valid during the call
+Tap = Callable[[ir.Node, str, np.ndarray], None]
+Prefill = Literal["batched", "stepwise"]
+Rows = Literal["all", "last"]
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One sequence of tokens: its slot and what it has seen."""
+
+    slot: int
+    position: int = 0
+    tokens: list[int] = field(default_factory=list)
+
+
+class Engine:
+    """Owns the backend, the resident weights, the state and the variants. Use as a context manager.
+
+    Not thread-safe: one host thread drives it. `ctx` defaults to min(the model's context_length, 4096).
+    """
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        backend: Backend,
+        *,
+        ctx: int | None = None,
+        slots: int = 1,
+        limits: SequenceLimits | None = None,
+        delta_form: DeltaForm = "ids",
+        observers: abc.Sequence[Observer] = (),
+        transform: Transform | None = None,
+        settings: Settings | None = None,
+        timeout_seconds: float | None = None,
+        slow: Callable[[str], None] = lambda line: None,
+        share_arenas: bool = True,
+        highest_pages_first: bool = False,
+        around: Callable[[Engine], AbstractContextManager[object]] = nullcontext,
+        store: GraphStore | None = None,
+    ) -> None:
+        """`limits`: instead of those that `ctx` and `slots` stand for. `transform` may replace each stage's graph
+        before it is lowered, to run a part of the model. `timeout_seconds`, `slow`: as Runner has them;
+        `share_arenas`: as Resident has it; `highest_pages_first`: as PagedKV has it. `around`: a context that it
+        lives in from `with` on, as a recorder's. `store`: as Variants has it."""
+        self.backend = backend
+        self.limits = limits or SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
+        slots = self.limits.slots
+        self.settings = settings or Settings()
+        overrides = overrides_of(self.settings)
+        device = backend.device
+        on_host = device.simulated or device.software or not (backend.spec.simulable or backend.spec.lists_devices)
+        check_context_memory(gguf, self.limits, overrides=overrides, state=on_host)
+        self.variants = Variants(
+            gguf,
+            backend,
+            self.limits,
+            delta_form=delta_form,
+            overrides=overrides,
+            observers=observers,
+            transform=transform,
+            share_arenas=share_arenas,
+            store=store,
+            experts=self.settings.experts,
+        )
+        self.runner = Runner(self.variants, timeout_seconds=timeout_seconds, slow=slow)
+        self._free_slots = list(range(slots))
+        self._open: set[Sequence] = set()
+        self.model = self.variants.model("prefill")
+        self.page_groups = groups_of(self.model.graph)
+        self._kv = [
+            PagedKV(
+                self.limits.group_pages(group, spec.window),
+                slots=slots,
+                pages_per_slot=self.limits.pages_per_slot,
+                page_tokens=self.limits.page_tokens,
+                highest_first=highest_pages_first,
+            )
+            for group, spec in enumerate(self.page_groups)
+        ]
+        self._enter_around = around
+        self._around = ExitStack()
+
+    def __enter__(self) -> Engine:
+        self._around.enter_context(self._enter_around(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._around.__exit__(kind, error, trace)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._around.close()
+        self.backend.close()
+
+    def unload(self) -> None:
+        """Give all that the model holds back to the backend, which stays open for another. Raises UsageError while
+        sequences are open, InFlight while a step runs."""
+        if self._open:
+            raise UsageError(f"{len(self._open)} sequences are open", next="release them, then unload the model")
+        self.variants.unload()
+        self._forget_changes()
+
+    @property
+    def sequences(self) -> tuple[Sequence, ...]:
+        """The sequences that are open."""
+        return tuple(self._open)
+
+    # --- sequences -----------------------------------------------------------------------------------------
+
+    def open(self) -> Sequence:
+        """A fresh sequence in a free slot, its recurrent state zero. Raises UsageError when all are taken."""
+        if not self._free_slots:
+            raise UsageError(
+                f"all {self.limits.slots} slots are taken", next="close a sequence, or use more slots"
+            )
+        slot = self._free_slots.pop(0)
+        # cached keys need nothing: a query sees only its own positions; nor does state that begins at the zero row
+        if self.variants.delta_form == "inplace":
+            self.variants.resident.zero(RECURRENT, slot, self.limits.slots, self.runner.stream)
+        sequence = Sequence(slot)
+        self._open.add(sequence)
+        return sequence
+
+    def release(self, sequence: Sequence) -> None:
+        """Give the slot and its pages back. Raises UsageError for a sequence that is not open."""
+        self._check_open(sequence)
+        self._open.remove(sequence)
+        for kv in self._kv:
+            kv.release(sequence.slot)
+        self._free_slots.insert(0, sequence.slot)
+
+    def pages(self, sequence: Sequence, group: int = 0) -> list[int]:
+        """The pages of a page group that hold a sequence's tokens, in order, UNSET for those behind its window;
+        none where the model lacks the group. Raises UsageError as `release`."""
+        self._check_open(sequence)
+        if group >= len(self._kv):
+            return []
+        kv = self._kv[group]
+        count = kv.tokens(sequence.slot) // self.limits.page_tokens
+        return [int(page) for page in kv.table[sequence.slot, :count]]
+
+    def _check_open(self, sequence: Sequence) -> None:
+        if sequence not in self._open:
+            raise UsageError(
+                f"this sequence was released: slot {sequence.slot} may be another's by now", next="open a new one"
+            )
+
+    # --- running -------------------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        tokens: abc.Sequence[int],
+        *,
+        tap: Tap | None = None,
+        inject: Mapping[str, np.ndarray] | None = None,
+        prefill: Prefill = "batched",
+        rows: Rows = "all",
+    ) -> np.ndarray:
+        """Logits f32 [T, V] (rows="last": [1, V]) of `tokens` as a sequence of its own, from position 0.
+
+        `tap` sees every node's results in graph order. `inject` replaces a labelled value, f32 [T, ...], before
+        its consumers. Raises UsageError for ids outside the vocabulary or more tokens than the context holds.
+        """
+        sequence = self.open()
+        try:
+            return self.extend(sequence, tokens, tap=tap, inject=inject, prefill=prefill, rows=rows)
+        finally:
+            self.release(sequence)
+
+    def extend(
+        self,
+        sequence: Sequence,
+        tokens: abc.Sequence[int],
+        *,
+        tap: Tap | None = None,
+        inject: Mapping[str, np.ndarray] | None = None,
+        prefill: Prefill = "batched",
+        rows: Rows = "all",
+        advance: Callable[[int], object] = lambda tokens: None,
+    ) -> np.ndarray:
+        """Append `tokens` at the sequence's position, in one pass per capacity or token by token.
+
+        Logits as `forward`. `advance` is told after each step how many tokens it took.
+        """
+        self.check(sequence, tokens)
+        if not len(tokens):
+            raise UsageError("no tokens to run", next="give at least one")
+        largest = 1 if prefill == "stepwise" else self.limits.step_tokens
+        logits = []
+        for start in range(0, len(tokens), largest):
+            part = tokens[start : start + largest]
+            last = start + largest >= len(tokens)
+            wanted = range(len(part)) if rows == "all" else [len(part) - 1] if last else []
+            injected = {name: a[start : start + len(part)] for name, a in (inject or {}).items()}
+            logits.append(self.step([(sequence, part)], list(wanted), tap=tap, inject=injected))
+            advance(len(part))
+        return np.concatenate(logits)
+
+    def step(
+        self,
+        batch: Iterable[tuple[Sequence, abc.Sequence[int]]],
+        rows: abc.Sequence[int],
+        *,
+        tap: Tap | None = None,
+        inject: Mapping[str, np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """Run one replay: each sequence advances by its tokens. Logits f32 [len(rows), V] of the batch rows
+        `rows`.
+
+        Raises UsageError for what `check` refuses, a sequence named twice, more tokens than a step takes, a row
+        the batch has not, more rows than tokens, or an injected value of another shape.
+        """
+        output = self.advance(batch, rows, tap=tap, inject=inject)
+        if LOGITS not in output.handle.variant.graph.buffers:
+            return np.empty((0, self.model.vocab), np.float32)
+        return output.logits().copy()
+
+    def advance(
+        self,
+        batch: Iterable[tuple[Sequence, abc.Sequence[int]]],
+        rows: abc.Sequence[int],
+        *,
+        tap: Tap | None = None,
+        inject: Mapping[str, np.ndarray] | None = None,
+    ) -> StepOutput:
+        """Run one step, as `step` does, for the likeliest token of each row; no logits are read unless they are
+        asked for.
+
+        A step with one token a sequence is decode whatever its size; both stages have the same bits.
+        """
+        batch = [(sequence, tokens) for sequence, tokens in batch if len(tokens)]
+        total = sum(len(tokens) for _, tokens in batch)
+        for sequence, tokens in batch:
+            self.check(sequence, tokens)
+        if not 0 < total <= self.limits.step_tokens:
+            raise UsageError(f"a step takes 1 to {self.limits.step_tokens} tokens, not {total}")
+        _check_step(batch, rows, total)
+        inject = inject or {}
+        for sequence, tokens in batch:
+            for kv in self._kv:
+                kv.ensure(sequence.slot, sequence.position + len(tokens))
+        block = self.runner.block(
+            "decode" if total == len(batch) else "prefill",
+            tokens=total,
+            sequences=len(batch),
+            rows=len(rows),
+            inject=tuple(inject),
+            tapped=tap is not None,
+        )
+        self._fill(block, batch, rows)
+        for label, value in inject.items():
+            block.inject(label, value)
+        handle = self.runner.submit(block)
+        self._forget_changes()  # on their way
+        output = self.runner.collect(handle)
+        for sequence, tokens in batch:
+            sequence.position += len(tokens)
+            sequence.tokens.extend(tokens)
+            self._forget_pages(sequence)
+        if tap is not None:
+            _show_values(handle.variant, tap, handle.counts)
+        return output
+
+    def check(self, sequence: Sequence, tokens: abc.Sequence[int]) -> None:
+        """Check what would be appended: UsageError for a released sequence, ids outside the vocabulary or more
+        tokens than the context still holds."""
+        self._check_open(sequence)
+        vocab, ctx = self.model.vocab, self.limits.ctx
+        if min(tokens, default=0) < 0 or max(tokens, default=0) >= vocab:
+            wrong = next(token for token in tokens if not 0 <= token < vocab)
+            raise UsageError(f"token id {wrong} is outside the vocabulary of {vocab}")
+        if sequence.position + len(tokens) > ctx:
+            raise UsageError(
+                f"{sequence.position} + {len(tokens)} tokens do not fit the context of {ctx}",
+                next="give a larger --ctx, or fewer tokens",
+            )
+
+    def _fill(
+        self,
+        block: StepBlock,
+        batch: list[tuple[Sequence, abc.Sequence[int]]],
+        rows: abc.Sequence[int],
+    ) -> None:
+        lengths = [len(tokens) for _, tokens in batch]
+        slots = np.array([sequence.slot for sequence, _ in batch], np.int32)
+        ordinals = np.arange(len(batch), dtype=np.int32)
+        starts = np.array([sequence.position for sequence, _ in batch], np.int32)
+        own_rows = slots + 1
+        total = sum(lengths)
+        within = np.arange(total, dtype=np.int32)
+        if total > len(batch):  # else each sequence has one
+            within -= np.repeat(np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
+            ordinals = np.repeat(ordinals, lengths)
+        else:
+            within[:] = 0
+        block.set(
+            total,
+            len(batch),
+            len(rows),
+            [kv.changes for kv in self._kv],
+            token_id=np.array([token for _, tokens in batch for token in tokens], np.int32),
+            position=starts[ordinals] + within,
+            slot=slots[ordinals],
+            sequence=ordinals,
+            state_source=np.where(starts > 0, own_rows, ZERO_ROW),
+            state_target=own_rows,
+            logit_row=np.asarray(rows, np.int32),
+        )
+
+    def _forget_changes(self) -> None:
+        for kv in self._kv:
+            kv.changes.clear()
+
+    def _forget_pages(self, sequence: Sequence) -> None:
+        """Give up the pages that no token to come sees: those behind the windows."""
+        for spec, kv in zip(self.page_groups, self._kv, strict=True):
+            if spec.window:
+                kv.forget(sequence.slot, sequence.position - spec.window + 1)
+
+    def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
+        """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
+        return self.variants.graph(stage, inject)
+
+    def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
+        capacity = capacity_of((tokens, min(self.limits.slots, tokens), rows))
+        return plan_memory(self.graph(stage), capacity=capacity)
+
+
+def overrides_of(settings: Settings) -> Overrides:
+    """The settings that depart from the file."""
+    return Overrides(
+        lm_head_rows=settings.lm_head_rows,
+        decode_topk=settings.decode_topk,
+        gemma4_attn_scale=settings.gemma4_attn_scale,
+    )
+
+
+def trained_ctx(gguf: GGUFFile) -> int:
+    """The context a model was trained for, DEFAULT_CTX where its file does not say."""
+    trained = gguf.metadata.get(f"{gguf.architecture}.context_length")
+    return trained if isinstance(trained, int) and trained > 0 else DEFAULT_CTX
+
+
+def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
+    """`ctx` if given, else min(the model's context_length, 4096). Raises UsageError for less than one token."""
+    if ctx is None:
+        return min(trained_ctx(gguf), DEFAULT_CTX)
+    if ctx < 1:
+        raise UsageError(f"--ctx {ctx}: this model's context is 1 to {trained_ctx(gguf)} tokens")
+    return ctx
+
+
+def ctx_warning(gguf: GGUFFile, ctx: int | None) -> str:
+    """What to say of a context beyond the model's training; "" within it."""
+    trained = trained_ctx(gguf)
+    if ctx is None or ctx <= trained:
+        return ""
+    return f"--ctx {ctx} is beyond the {trained} tokens this model was trained for: text may fall apart there"
+
+
+def _check_step(batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Sequence[int], total: int) -> None:
+    if len({sequence for sequence, _ in batch}) < len(batch):
+        raise UsageError("a sequence is named twice in one step", next="join its tokens")
+    wrong = [row for row in rows if not 0 <= row < total]
+    if wrong:
+        raise UsageError(f"logits of row {wrong[0]} were asked for, the step has {total} tokens")
+    if len(rows) > total:
+        raise UsageError(f"{len(rows)} rows of logits were asked for, the step has {total} tokens")
+
+
+def _show_values(variant: Variant, tap: Tap, counts: Counts) -> None:
+    for node in variant.made_of.nodes:
+        for name in node.outputs:
+            if variant.graph.buffers[name].role in ("activation", "output"):
+                tap(node, name, variant.read(name, counts))

@@ -1,0 +1,298 @@
+"""One resident model with its scheduler, its runner and its ledger: what every front stands on.
+
+It takes requests as token ids and gives batches of tokens; texts, streams and HTTP are the fronts' business. One
+host thread drives it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.model_runner import ModelRunner
+from zinc_rt.engine.runner import Runner
+from zinc_rt.engine.variants import token_capacities
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.mem.context_bytes import state_row_bytes
+from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.kv.prefix import Namespace, namespace
+from zinc_rt.sched.messages import NewRequest
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.sampling import Sampling
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.state import SchedulerLimits
+from zinc_rt.sched.step_timeline import write_chrome
+from zinc_rt.sched.step_trace import StepRecorder, StepTrace
+from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, Tenant
+from zinc_rt.sched.token_mask import TokenMask
+from zinc_rt.sched.usage.ledger import UsageLedger
+
+EVERYBODY = Tenant("default")
+
+
+class ContextExceeded(UsageError):
+    """A prompt has more tokens than the context."""
+
+
+class EngineCore:
+    """One model and who asks it. It owns the engine, which runs nothing else: `close` closes that too.
+
+    `tokenizer` is None where the file has none that can be read; `no_tokenizer` says why."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tenants: Sequence[Tenant] = (),
+        *,
+        step_tokens: int = 0,
+        again: Callable[[], Engine] | None = None,
+        classes: Classes = CLASSES,
+        client_timeout_seconds: float = 30.0,
+    ) -> None:
+        """`step_tokens`: the most of a step, where the engine's limit is not it. `again` opens such an engine
+        anew, after a step that did not come back; None: then all is over. `client_timeout_seconds`: so long a
+        request lives that nobody reads."""
+        limits, gguf = engine.limits, engine.model.gguf
+        self.engine = engine
+        self.tokenizer, self.no_tokenizer = _tokenizer(gguf)
+        self.end_ids = self.tokenizer.eog_ids if self.tokenizer is not None else frozenset[int]()
+        step_tokens = step_tokens or limits.step_tokens
+        cache = _kv_cache(engine, step_tokens)
+        pages = {group.name: group.pages for group in cache.groups}
+        tenants = tuple(tenants) or (EVERYBODY,)
+        self.ledger = UsageLedger([tenant.name for tenant in tenants], pages)
+        self._again = again
+        renew = None if again is None else self._renew
+        self.runner = ModelRunner(engine.runner, end_ids=sorted(self.end_ids), renew=renew)
+        self.scheduler = Scheduler(
+            SchedulerLimits(
+                limits.slots,
+                limits.ctx,
+                step_tokens,
+                client_timeout_ns=int(client_timeout_seconds * SECOND_NS),
+                classes=classes,
+            ),
+            tenants,
+            cache,
+            self.runner,
+            time.monotonic_ns,
+            ledger=self.ledger,
+        )
+        self.runner.attach(self.scheduler.records)
+        self._recorder = StepRecorder(self.scheduler)
+        self._secrets: dict[str, bytes] = {}  # by tenant, or by the group whose members share a cache
+        self._closed = False
+
+    @property
+    def tenants(self) -> tuple[Tenant, ...]:
+        """Those that the scheduler has now; a tenant's number is its place."""
+        return tuple(self.scheduler.tenants)
+
+    def _renew(self) -> Runner:
+        """The model on a device that was opened again, after a step that did not come back."""
+        assert self._again is not None
+        with suppress(Exception):  # it hangs
+            self.engine.close()
+        self.engine = self._again()
+        return self.engine.runner
+
+    def close(self) -> None:
+        """Give the device back. What is still being made is lost; a second time does nothing."""
+        if not self._closed:
+            self._closed = True
+            self.engine.close()
+
+    def usage(self, tenant: str = "") -> Counter[str]:
+        """What a tenant, by default the first, has used so far: counters by name (docs/ledger.md)."""
+        return self.ledger.usage(self.tenants[self.tenant_number(tenant)].name)
+
+    def last_steps(self, count: int) -> StepTrace:
+        """A copy of the last steps' trace; between two steps."""
+        return self._recorder.trace.last(count)
+
+    def trace(self, file: str | Path) -> None:
+        """Write the last steps as a timeline for chrome://tracing or Perfetto: slots, queues, pages."""
+        write_chrome(self._recorder.trace, file)
+
+    def build(self, tokens: int, sampling: Sampling = Sampling()) -> None:  # noqa: B008
+        """Load the weights and build the graphs of a prompt of so many tokens and its answer, so that neither
+        waits for them."""
+        most, page = self.scheduler.limits.step_tokens, self.engine.limits.page_tokens
+        whole = tokens // page * page if self.scheduler.cache.rows is not None else 0  # a state is kept behind it
+        sizes = {1} if sampling.max_tokens > 1 else set[int]()
+        for part in filter(None, (whole, tokens - whole)):
+            sizes |= {min(part, most), part % most or most}
+        for size in sorted(sizes, reverse=True):
+            self.runner.build(size, sampling)
+
+    def build_all(self) -> None:
+        """Load the weights and build the graphs of every size of step, greedy and drawn: nobody waits for them
+        later."""
+        limits, drawn = self.engine.limits, Sampling(temperature=1.0)
+        for tokens in token_capacities(limits):
+            self.runner.build(min(tokens, limits.slots), drawn, sequences=min(tokens, limits.slots))
+            if tokens > 1:
+                self.runner.build(tokens, drawn)
+
+    def tenant_number(self, name: str) -> int:
+        """Of a tenant, by default the first. Raises UsageError for one that is not there."""
+        names = [tenant.name for tenant in self.tenants]
+        if not name:
+            return 0
+        if name not in names:
+            raise UsageError(f"no tenant is called {name!r}", next=f"one of {', '.join(names)}")
+        return names.index(name)
+
+    def namespace(self, tenant: int, salt: str = "") -> Namespace:
+        """Whose cached prefixes a tenant's requests may use: its own and its group's, with a salt only those of
+        the same salt."""
+        secret = self._secrets.setdefault(self._owner(tenant), secrets.token_bytes(32))
+        limits, backend = self.engine.limits, self.engine.backend
+        path = str(self.engine.model.gguf.path)
+        return namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
+
+    def forget_cache(self, tenant: int) -> None:
+        """Nothing that was computed so far for the tenant, or for its group, is found again: its pages are taken
+        as others need them."""
+        self._secrets.pop(self._owner(tenant), None)
+
+    def _owner(self, tenant: int) -> str:
+        """Whose secret a tenant's prefixes are under."""
+        known = self.scheduler.tenants[tenant]
+        group = next((f"group {quota.group}" for quota in known.pages if quota.group is not None), "")
+        return group or f"tenant {known.name}"
+
+    # --- what is asked
+
+    def check(self, tokens: Sequence[object], sampling: Sampling) -> None:
+        """Check a prompt, as ids, and what is asked of its answer: UsageError for what can never be served,
+        ContextExceeded for a prompt that is too long."""
+        sampling.check()
+        limits = self.engine.limits
+        if sampling.n > limits.slots:
+            raise UsageError(
+                f"n {sampling.n}: each answer needs a slot, and there are {limits.slots}",
+                next=f"ask for at most {limits.slots}, or open the model with more slots",
+            )
+        if sampling.stop:
+            self.needed_tokenizer("a stop string")
+        if not tokens:
+            raise UsageError("the prompt has no tokens", next="give a longer one")
+        self._check_ids("the prompt", tokens)
+        if len(tokens) > limits.ctx:
+            raise ContextExceeded(
+                f"the prompt's {len(tokens)} tokens do not fit the context of {limits.ctx}",
+                next="give a larger ctx, or fewer tokens",
+            )
+        self._check_ids("logit_bias", sampling.logit_bias)
+        self._check_ids("stop_token_ids", sampling.stop_token_ids)
+
+    def _check_ids(self, where: str, tokens: Iterable[object]) -> None:
+        vocab = self.engine.model.vocab
+        for token in tokens:
+            if not isinstance(token, Integral) or not 0 <= int(token) < vocab:
+                raise UsageError(f"{where}: token id {token!r} is outside the vocabulary of {vocab}")
+
+    def submit_tokens(
+        self,
+        number: int,
+        tokens: Sequence[int],
+        sampling: Sampling,
+        *,
+        tenant: int = 0,
+        priority: Priority | None = None,
+        deadline_ns: int | None = None,
+        session: int = 0,
+        salt: str = "",
+        mask: TokenMask | None = None,
+    ) -> Request:
+        """Ask the scheduler for what was checked, as `number`, which nobody has; `sampling` with a seed. From any
+        thread. At most as much is made as the context has room for. Raises UsageError where the tenant's quotas
+        can never hold it."""
+        limit = min(sampling.max_tokens, self.engine.limits.ctx + 1 - len(tokens))
+        return self.scheduler.submit(
+            NewRequest(
+                number,
+                tenant,
+                tokens,
+                self.namespace(tenant, salt),
+                replace(sampling, max_tokens=limit, min_tokens=min(sampling.min_tokens, limit)),
+                priority,
+                deadline_ns,
+                self.end_ids,
+                session=session,
+                mask=mask,
+            )
+        )
+
+    def needed_tokenizer(self, what: str) -> Tokenizer:
+        """Raises UsageError where the file has none that can be read."""
+        if self.tokenizer is None:
+            raise UsageError(
+                f"{what} needs a tokenizer: {self.no_tokenizer}", next="give prompts as lists of token ids"
+            )
+        return self.tokenizer
+
+    def chat_text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+        """A conversation, put through the file's own template. `variables` reach the template (enable_thinking,
+        tools, ...). Raises UsageError without a tokenizer, InputError where the template refuses."""
+        from zinc_rt.model.chat import chat_template, render_chat  # Jinja only where somebody chats
+
+        tokenizer = self.needed_tokenizer("a chat")
+        bos, eos = (self._special(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
+        template = chat_template(self.engine.model.gguf.metadata)
+        return render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
+        """The prompt of a conversation, as `chat_text` has it."""
+        return self.encode_chat(self.chat_text(messages, **variables))
+
+    def encode_chat(self, text: str) -> list[int]:
+        """The tokens of a prompt that a template made: most write the first one themselves."""
+        tokenizer = self.needed_tokenizer("a chat")
+        bos = self._special(tokenizer.bos_id)
+        return tokenizer.encode(text, add_special=not (bos and text.startswith(bos)))
+
+    def _special(self, id: int | None) -> str:
+        return "" if id is None else self.needed_tokenizer("a chat").token_text(id)
+
+    def check_open(self) -> None:
+        """Raises UsageError after `close`."""
+        if self._closed:
+            raise UsageError("this LLM is closed", next="open another")
+
+
+def pools_of(engine: Engine) -> list[PageGroup]:
+    """A pool of pages for each of the model's page groups, as large as the engine's limits have it."""
+    limits = engine.limits
+    groups = [
+        PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
+        for group, spec in enumerate(engine.page_groups)
+    ]
+    # nobody looks back: pages are a number that the graph does not read
+    return groups or [PageGroup("none", limits.slots * limits.pages_per_slot)]
+
+
+def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
+    """The pages and state rows that the engine's limits give its model."""
+    limits, groups = engine.limits, pools_of(engine)
+    rows = limits.recurrent_rows if state_row_bytes(engine.model.graph) else 0
+    return KvCache(groups, limits.page_tokens, step_tokens, rows, limits.ctx)
+
+
+def _tokenizer(gguf: GGUFFile) -> tuple[Tokenizer | None, str]:
+    """The file's tokenizer, or why there is none: ids will do without."""
+    try:
+        return Tokenizer.from_metadata(gguf.metadata), ""
+    except ZincError as error:
+        return None, error.message

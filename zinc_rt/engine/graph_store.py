@@ -1,0 +1,124 @@
+"""Graphs and their plans, kept from one start to the next: what is mapped is not rewritten, verified or planned.
+
+Two files: a stage's graph as a variant runs it (ir/serial.py), and for each capacity its memory plan and
+dispatches (lower/flat_plan.py). A file's name is a digest of all that decides its content: the model's header,
+size and time, the limits, the ordering, the kernels' target, the code that plans. So an old file applies to
+nothing, and none is believed further than it checks: one that is torn, damaged, another user's to write, or of
+another form is made anew and replaced. A folder that cannot be written is no error: then every start plans.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from zinc_rt.backends.base import Backend
+from zinc_rt.errors import InputError
+from zinc_rt.host.files import cache_folder
+from zinc_rt.host.object_cache import ObjectCache
+from zinc_rt.ir import serial
+from zinc_rt.ir.graph import OpGraph
+from zinc_rt.lower import PlannedGraph, flat_plan
+from zinc_rt.model.gguf import GGUFFile, header_digest
+
+KEEP_BYTES = 128 << 20  # the least recently used go beyond this; a large model's graph and plan have 0.6 MB
+
+
+@dataclass(slots=True)
+class Starts:
+    """How programs came about so far: read back, or planned; and the seconds that took, their graphs' included."""
+
+    read: int = 0
+    planned: int = 0
+    seconds: float = 0.0
+
+    @property
+    def text(self) -> str:
+        return f"{self.read} read from the cache, {self.planned} planned, in {1000 * self.seconds:.0f} ms"
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds += time.monotonic() - began
+
+
+class GraphStore:
+    """The files in `folder`; None: in the user's cache folder. `version`: of the code that plans
+    (code_version.planning_version)."""
+
+    def __init__(self, version: str, folder: Path | None = None, keep_bytes: int = KEEP_BYTES) -> None:
+        self._version = version
+        self._files = ObjectCache(cache_folder() / "graphs" if folder is None else folder, keep_bytes)
+
+    def of(self, gguf: GGUFFile, backend: Backend, *decides: object) -> StoredGraphs:
+        """Those of a model on a backend's kernels. `decides`: what else a graph follows from, by its repr."""
+        kernels = backend.kernels
+        return StoredGraphs(
+            self._files,
+            (
+                self._version,
+                header_digest(gguf),
+                gguf.file_bytes,
+                gguf.mtime_ns,
+                backend.spec.tier,
+                backend.device.arch,
+                backend.ordering,
+                kernels.target,
+                kernels.fuses,
+                kernels.merging is not None,
+                *decides,
+            ),
+        )
+
+
+class StoredGraphs:
+    """One model's graphs and plans: read where they are kept, else made and kept."""
+
+    def __init__(self, files: ObjectCache, decides: tuple[object, ...]) -> None:
+        self._files = files
+        self._decides = decides
+        self._given: dict[str, tuple[OpGraph, bytes]] = {}  # by stage: the graph, and its form's digest
+        self.starts = Starts()
+
+    def graph(self, stage: str, make: Callable[[], OpGraph]) -> OpGraph:
+        """A stage's graph as variants run it."""
+        key = self._key("graph", stage)
+        with self.starts.timed():
+            graph, form = None, self._files.mapped(key)
+            if form is not None:
+                with suppress(InputError):  # it is made anew, and replaced
+                    graph = serial.from_bytes(form, name=key)
+            if form is None or graph is None:
+                graph = make()
+                form = memoryview(serial.to_bytes(graph))
+                self._files.store(key, form)
+            self._given[stage] = graph, hashlib.sha256(form).digest()
+            return graph
+
+    def program(self, stage: str, capacity: tuple[int, ...], make: Callable[[], PlannedGraph]) -> PlannedGraph:
+        """The program of a capacity, of the stage's graph that `graph` gave."""
+        graph, digest = self._given[stage]
+        key = self._key("plan", stage, capacity)
+        with self.starts.timed():
+            form = self._files.mapped(key)
+            if form is not None:
+                with suppress(InputError):
+                    program = flat_plan.from_bytes(form, graph, digest, name=key)
+                    self.starts.read += 1
+                    return program
+            program = make()
+            self._files.store(key, flat_plan.to_bytes(program, digest))
+            self.starts.planned += 1
+            return program
+
+    def _key(self, *what: object) -> str:
+        return hashlib.sha256(
+            repr((serial.VERSION, flat_plan.VERSION, *self._decides, *what)).encode()
+        ).hexdigest()

@@ -1,0 +1,65 @@
+"""What the device holds of slots and pages, read back at a step boundary and held against the host's books.
+
+A stale entry of a page table, a record of who was there before, a bit that flipped: none of them is seen by the
+host, which wrote all of it and reads none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from zinc_rt.engine.model_runner import ModelRunner
+from zinc_rt.ir.slot_record import check_words
+from zinc_rt.sched.kv.kv_cache import UNSET
+from zinc_rt.sched.scheduler import Scheduler
+
+# Of a binding, what does not change while it lasts: position, tokens and pages are the host's, and newer there.
+AUDITED = (
+    "epoch", "tenant", "session", "request", "priority", "prompt_len", "limit", "temperature", "top_k", "top_p",
+    "min_p", "seed", "choice", "repetition", "presence", "frequency", "penalty_row", "bias_row", "bias_count",
+    "logprobs", "stop_count", "min_tokens", "flags",
+)  # fmt: skip
+
+
+def kv_audit(scheduler: Scheduler, runner: ModelRunner) -> list[str]:
+    """What differs, in sentences. No step is in flight; what the next one will bring is not held against it."""
+    return [*_tables(scheduler, runner), *_records(scheduler, runner)]
+
+
+def _tables(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
+    pending = scheduler.slots.table_changes
+    for group, spec in enumerate(scheduler.cache.groups):
+        table = runner.page_table(group)
+        if table is None:
+            continue
+        width = table.shape[1]
+        for request in scheduler.running():
+            holding, slot = request.holding, request.slot
+            assert holding is not None
+            wanted = np.array(holding.tables[group], np.int32)
+            here = table[slot, : len(wanted)]
+            for place in np.flatnonzero((here != wanted) & (wanted != UNSET)).tolist():
+                if slot * width + place not in pending[group]:
+                    where = f"slot {slot}, request {request.number}, group {spec.name}"
+                    told = f"page {here[place]} at place {place}, the host page {wanted[place]}"
+                    yield f"{where}: the device has {told}"
+                    break
+
+
+def _records(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
+    stored = runner.stored_records()
+    if stored is None:
+        return
+    records, slots = stored
+    wrong = check_words(records) != records["check"]
+    for slot in slots:
+        request, mine, here = scheduler.slots.requests[slot], scheduler.records[slot], records[slot]
+        if wrong[slot]:
+            yield f"slot {slot}: the check word of the device's record is wrong: it is not as it was stored"
+        elif request is not None and slot not in scheduler.slots.bound:
+            names = [name for name in AUDITED if here[name] != mine[name]]
+            if names:
+                told = f"{names[0]} {here[names[0]]}, the host {mine[names[0]]}"
+                yield f"slot {slot}, request {request.number}: the device's record has {told}"

@@ -1,0 +1,170 @@
+"""The scheduler's steps on a device: a plan becomes one write and one replay, and comes back as drawn tokens.
+
+`forward` alone where the likeliest token of every row is wanted. Where a row is drawn, adjusted, or its logprobs
+are wanted, the sample graph runs behind it, on logits that stay on the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.engine.page_copier import PageCopier
+from zinc_rt.engine.row_sampler import RowSampler
+from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, StepOutput
+from zinc_rt.errors import ZincError
+from zinc_rt.ir.graph import Stage
+from zinc_rt.ir.slot_record import free_records
+from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.sampling import Sampling
+from zinc_rt.sched.usage.ledger import RunnerCounts
+
+Watch = Callable[[StepPlan, np.ndarray], object]
+
+
+class StepInterrupted(ZincError):
+    """Somebody pressed Ctrl-C while a step ran."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True, slots=True)
+class StepRunning:
+    """A step in flight."""
+
+    plan: StepPlan
+    handle: StepHandle
+    begun_ns: int
+
+
+class ModelRunner:
+    """Runs a scheduler's plans on one model. `counts`: what it has computed, for the ledger. `watch` is shown
+    every step's rows of logits, f32 [rows, V], valid during the call."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        end_ids: Sequence[int] = (),
+        renew: Callable[[], Runner] | None = None,
+    ) -> None:
+        """`end_ids`: the model's end tokens. `renew` opens the device and the model again, after a step that did
+        not come back; None: then nothing can be done."""
+        self.runner = runner
+        self.counts = RunnerCounts()
+        self.interrupted = False
+        self.watch: Watch | None = None
+        self._end_ids = tuple(end_ids)
+        self._renew = renew
+        self._records = free_records(0)
+
+    def attach(self, records: np.ndarray) -> None:
+        """The slots' records, RECORD [slots]: the scheduler's own, of which steps read what is true then."""
+        self._records = records
+        model = self.runner.variants.model("decode")
+        self._sampler = RowSampler(self.runner, records, model.vocab, self._end_ids)
+        self._copier = PageCopier(self.runner, model.graph, model.limits.page_tokens)
+
+    def submit(self, plan: StepPlan) -> StepRunning:
+        """Copy the pages that are to be copied, and submit the step; its graph is built where there is none."""
+        with self._interruptible():
+            return self._submit(plan)
+
+    def collect(self, handle: object) -> Drawn:
+        """Wait for a step, at most until its deadline, and for what is drawn from it."""
+        assert isinstance(handle, StepRunning)
+        with self._interruptible():
+            return self._collect(handle)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C fails the step, as a scheduler knows how to go on from that; `interrupted` says that it was."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise StepInterrupted("the step was interrupted") from None
+
+    def _submit(self, plan: StepPlan) -> StepRunning:
+        begun_ns = time.monotonic_ns()
+        self._sampler.learn(plan)
+        if plan.copies:
+            self._copier.copy(plan.copies)
+        tokens, sequences, rows = plan.tokens, plan.sequences, plan.rows
+        block = self._block(tokens, sequences, rows, max(map(len, plan.table_changes)))
+        block.set(
+            tokens,
+            sequences,
+            rows,
+            plan.table_changes,
+            token_id=plan.token_id[:tokens],
+            position=plan.position[:tokens],
+            slot=plan.slot[:tokens],
+            sequence=plan.sequence[:tokens],
+            state_source=plan.state_source[:sequences],
+            state_target=plan.state_target[:sequences],
+            logit_row=plan.logit_row[:rows],
+        )
+        self._sampler.begin(plan)
+        return StepRunning(plan, self.runner.submit(block), begun_ns)
+
+    def _collect(self, running: StepRunning) -> Drawn:
+        plan = running.plan
+        output = self.runner.collect(running.handle)
+        if self.watch is not None and plan.rows:
+            self.watch(plan, output.logits())
+        if plan.rows and self._sampler.needed(plan):
+            drawn = self._sampler.draw(plan, output.handle.variant, output.nonfinite)
+        else:
+            drawn = _likeliest(output)
+        bound = int(np.count_nonzero(self._records["state"]))
+        self.counts = self.counts.after(plan.tokens, plan.rows, bound, time.monotonic_ns() - running.begun_ns)
+        return drawn
+
+    def reopen(self) -> bool:
+        """Open everything again after a step that did not come back; what was in memory is lost. False where that
+        cannot be done."""
+        if self.interrupted:
+            return self.runner.drain()
+        if self._renew is None:
+            return False
+        try:
+            self.runner = self._renew()
+        except ZincError:
+            return False
+        self.attach(self._records)
+        return True
+
+    def page_table(self, group: int) -> np.ndarray | None:
+        """For an audit, the device's table of a page group, i32 [slots, pages]; None before it has run a step."""
+        name = f"state.page_table_{group}" if group else "state.page_table"
+        known = (variant for variant in self.runner.variants.ran() if name in variant.graph.buffers)
+        variant = next(known, None)
+        return None if variant is None else variant.read_back(name)
+
+    def stored_records(self) -> tuple[np.ndarray, list[int]] | None:
+        """For an audit, `RowSampler.stored`."""
+        return self._sampler.stored()
+
+    def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1) -> None:
+        """Load the weights and build the graphs of a step of so many sequences that end with such a draw."""
+        self._sampler.build(self._block(tokens, sequences, sequences).variant, sampling)
+
+    def _block(self, tokens: int, sequences: int, rows: int, entries: int = 0) -> StepBlock:
+        stage: Stage = "decode" if tokens == sequences else "prefill"
+        return self.runner.block(stage, tokens=tokens, sequences=sequences, rows=rows, entries=entries)
+
+
+def _likeliest(output: StepOutput) -> Drawn:
+    """The device's own choice. Infinite logits are numbers; where one is, the host looks for the largest."""
+    tokens, nonfinite = output.tokens, output.nonfinite
+    for row in np.flatnonzero(nonfinite >= 0):
+        logits = output.logits()[row]
+        wrong = np.isnan(logits)
+        nonfinite[row] = int(wrong.argmax()) if wrong.any() else -1
+        tokens[row] = int(logits.argmax())
+    return Drawn(tokens, nonfinite)

@@ -1,0 +1,158 @@
+"""A prompt in one pass, token by token, or both compared.
+
+The two ways visit the same arithmetic in another order of events (rows together or one after the other), so their
+last-token logits agree to the bit in the canonical orderings and closely in float32-dequant.
+"""
+
+from __future__ import annotations
+
+from collections import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from zinc_rt.engine.engine import Engine, Prefill, Sequence
+from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.ir.graph import OpGraph, Stage
+from zinc_rt.ir.op import Op
+from zinc_rt.lower import refusal
+
+Mode = Literal["off", "on", "validate"]
+Advance = Callable[[int], object]
+
+# max |batched - token by token| over the last token's logits
+TOLERANCES = {"canonical-1": 0.0, "canonical-1-q8": 0.0, "float32-dequant": 1e-3}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillCheck:
+    """Where the two ways differ most in the last token's logits."""
+
+    prompt_tokens: int
+    max_abs_diff: float
+    index: int
+    reference: float  # token by token
+    batched: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        return self.max_abs_diff <= self.tolerance  # false for NaN
+
+    def line(self) -> str:
+        return (
+            f"prefill validate: n_tokens={self.prompt_tokens} max_abs_diff={self.max_abs_diff:.6g} "
+            f"at idx={self.index} (ref={self.reference:.6g} batched={self.batched:.6g}) "
+            f"tolerance={self.tolerance:g} {'ok' if self.ok else 'exceeded'}"
+        )
+
+
+def prefill_gate(engine: Engine) -> list[str]:
+    """Every reason why prompts cannot go in one pass here, asked from the tier's kernel table; [] if they can."""
+    reasons = []
+    if engine.limits.ctx < 2:
+        reasons.append(f"the context of {engine.limits.ctx} token has no room for two tokens in a step")
+    return reasons + _refused(engine, "prefill")
+
+
+def _refused(engine: Engine, stage: Stage) -> list[str]:
+    """What of a stage's graph the tier has no kernel for."""
+    graph, reasons = engine.graph(stage), []
+    kernels, ordering = engine.backend.kernels, engine.backend.ordering
+    refused: dict[tuple[str, str], list[str]] = {}
+    for node in graph.nodes:
+        reason = None if node.op is Op.BARRIER else refusal(node, graph, kernels.entries, ordering)
+        if reason is not None:
+            refused.setdefault((node.op.name, reason), []).append(node.label or repr(node))
+    for (op, reason), labels in refused.items():
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        reasons.append(f"{engine.backend.spec.tier} cannot run {op} at {labels[0]}{more}: {reason}")
+    return reasons
+
+
+def prefill(
+    engine: Engine,
+    sequence: Sequence,
+    tokens: abc.Sequence[int],
+    mode: Mode | str,
+    *,
+    advance: Advance = lambda tokens: None,
+) -> tuple[np.ndarray, PrefillCheck | None]:
+    """Append `tokens` to `sequence`, at whatever position it has. Logits f32 [V] of the last token alone.
+
+    "off" goes token by token, "on" in one pass per capacity. "validate" needs a second free slot: it does both,
+    the reference on a sequence of its own with the same history, and `sequence` keeps the state of one pass.
+    Raises UnsupportedError with every reason where the gate forbids what was asked.
+    """
+    if not tokens:
+        raise UsageError("a prompt needs at least one token")
+    _require_kernels(engine, mode)
+    if mode == "validate":
+        return _validate(engine, sequence, list(tokens), advance)
+    return _append(engine, sequence, tokens, "batched" if mode == "on" else "stepwise", advance), None
+
+
+def prepare(
+    engine: Engine, sequence: Sequence, tokens: abc.Sequence[int], mode: Mode | str, *, decode: bool
+) -> None:
+    """Load the weights and build the graphs that `prefill` of these will run, with `decode` also the one for the
+    tokens after them, so that neither counts as their time. Raises as `prefill`."""
+    _require_kernels(engine, mode)
+    engine.check(sequence, tokens)
+    largest = 1 if mode == "off" else engine.limits.step_tokens
+    sizes = {min(largest, len(tokens) - start) for start in range(0, len(tokens), largest)}
+    if decode or mode == "validate":
+        sizes.add(1)
+    for size in sorted(sizes, reverse=True):
+        engine.variants.fitting("decode" if size == 1 else "prefill", size, 1, 1)
+
+
+def _require_kernels(engine: Engine, mode: Mode | str) -> None:
+    if mode == "off" or not (reasons := prefill_gate(engine)):
+        return
+    token_by_token = not _refused(engine, "decode")
+    raise UnsupportedError(
+        "prefill in one pass does not apply:\n  " + "\n  ".join(reasons),
+        next="ZINC_BATCHED_PREFILL=off" if token_by_token else "--tier t_cpu, which runs every model",
+    )
+
+
+def _append(
+    engine: Engine, sequence: Sequence, tokens: abc.Sequence[int], way: Prefill, advance: Advance
+) -> np.ndarray:
+    return engine.extend(sequence, tokens, prefill=way, rows="last", advance=advance)[0]
+
+
+def _validate(
+    engine: Engine, sequence: Sequence, tokens: list[int], advance: Advance
+) -> tuple[np.ndarray, PrefillCheck]:
+    stages = [_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
+    if stages[0] != stages[1]:
+        raise UnsupportedError(
+            "validate would compare two models: ZINC_QWEN36_DECODE_TOPK gives single tokens fewer experts",
+            next="unset ZINC_QWEN36_DECODE_TOPK",
+        )
+    history = list(sequence.tokens)
+    batched = _append(engine, sequence, tokens, "batched", advance)
+    other = engine.open()
+    try:
+        reference = _append(engine, other, history + tokens, "stepwise", lambda tokens: None)
+    finally:
+        engine.release(other)
+    return batched, compare(reference, batched, len(tokens), TOLERANCES[engine.backend.ordering])
+
+
+def compare(reference: np.ndarray, batched: np.ndarray, prompt_tokens: int, tolerance: float) -> PrefillCheck:
+    """Compare two rows of logits, both f32 [V]. NaN on either side counts as the largest difference there is."""
+    with np.errstate(invalid="ignore"):
+        diff = np.where(reference == batched, 0.0, np.abs(batched.astype(np.float64) - reference))
+    index = int(diff.argmax())  # the first NaN, where there is one
+    return PrefillCheck(
+        prompt_tokens, float(diff[index]), index, float(reference[index]), float(batched[index]), tolerance
+    )
+
+
+def _experts_used(graph: OpGraph) -> list[object]:
+    return [node.attrs["k"] for node in graph.nodes if node.op is Op.MOE_GATE_TOPK]

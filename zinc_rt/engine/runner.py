@@ -1,0 +1,292 @@
+"""Steps of a model on a backend: one write of the step block, one replay, and what comes back. No policy.
+
+    block = runner.block("decode", tokens=2, sequences=2, rows=2)
+    block.set(2, 2, 2, [], token_id=tokens, position=positions, slot=slots, logit_row=rows)
+    output = runner.collect(runner.submit(block))
+
+Who is in a step, which pages it has and what happens with its tokens is the caller's. A block is host memory with
+the layout of the variant's step block on the device; each variant has two, so the next step is prepared while one
+runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.backends.base import Backend
+from zinc_rt.engine.resident import NUMPY_DTYPES, Counts, Variant
+from zinc_rt.engine.variants import Variants
+from zinc_rt.errors import UsageError
+from zinc_rt.exec import DeadlineMissed, Fence, InFlight, Stream
+from zinc_rt.ir.graph import SYMBOLS, Stage, most
+from zinc_rt.ir.rewrite import injected_name
+from zinc_rt.mem.plan import STEP
+
+COUNTS = "step.counts"
+LOGITS = "request[slot].logits"
+TOKEN = "request[slot].next_token"
+NONFINITE = "request[slot].nonfinite"
+PARTS = {  # what `StepBlock.set` takes, by buffer name
+    "token_id": "request[slot].token_id",
+    "position": "request[slot].position",
+    "slot": "request[slot].slot",
+    "sequence": "request[slot].sequence",
+    "state_source": "request[slot].state_source",
+    "state_target": "request[slot].state_target",
+    "logit_row": "request[slot].logit_row",
+}
+TABLES = (("step.table_entry", "step.table_value"), ("step.table_entry_1", "step.table_value_1"))  # by page group
+SLOW_SECONDS = 2.0  # a step without a deadline says that it still runs after so long
+FIRST_SIMULATED_SECONDS, SIMULATED_SECONDS = 600.0, 60.0  # a simulated device compiles kernels it has not seen
+SILICON_SECONDS, SILICON_FACTOR = 2.0, 50.0
+ANY_GPU_SECONDS = 60.0  # of which nobody knows how fast it is
+
+
+class StepBlock:
+    """One step's input, filled by whoever schedules. `raw` has the bytes, `views` the arrays in it by buffer."""
+
+    __slots__ = ("_named", "_tables", "counts", "raw", "variant", "views")
+
+    def __init__(self, variant: Variant) -> None:
+        plan, graph = variant.plan, variant.graph
+        self.variant = variant
+        self.raw = np.zeros(plan.allocations[STEP].size_bytes, np.uint8)
+        self.views: dict[str, np.ndarray] = {}
+        capacity = [most(symbol, plan.capacity) or 0 for symbol in SYMBOLS]
+        for spec in graph.by_role("step"):
+            place = plan.placements[spec.name]
+            part = self.raw[place.offset_bytes : place.offset_bytes + place.size_bytes]
+            self.views[spec.name] = part.view(NUMPY_DTYPES[spec.dtype]).reshape(variant.shape(spec.name, capacity))
+        self.counts = self.views[COUNTS]
+        self._named = {name: self.views[buffer] for name, buffer in PARTS.items() if buffer in self.views}
+        self._tables = {
+            group: (self.views[entry], self.views[value])
+            for group, (entry, value) in enumerate(TABLES)
+            if entry in self.views
+        }
+
+    def set(
+        self,
+        tokens: int,
+        sequences: int,
+        rows: int,
+        table_changes: Sequence[Mapping[int, int]],
+        **parts: np.ndarray,
+    ) -> None:
+        """Set the step's counts, each page group's table entries that change (row-major number -> page), and i32
+        arrays by the names of PARTS. What the graph does not read is ignored."""
+        counts, named = self.counts, self._named
+        counts[0], counts[1], counts[2] = tokens, sequences, rows
+        counts[3:] = 0
+        for group, changes in enumerate(table_changes):
+            if changes and group in self._tables:
+                count = counts[3 + group] = len(changes)
+                entry, value = self._tables[group]
+                entry[:count] = list(changes)
+                value[:count] = list(changes.values())
+        for name, values in parts.items():
+            view = named.get(name)
+            if view is not None:
+                view[: len(values)] = values
+        if not rows:
+            named["logit_row"][0] = 0  # a row of logits nobody asked for is computed of the first token
+
+    def inject(self, label: str, value: np.ndarray) -> None:
+        """Set what consumers of a labelled value read instead, f32 [tokens, ...]. UsageError for another shape."""
+        name = injected_name(label)
+        wanted = self.variant.shape(name, self.counts.tolist())
+        if np.shape(value) != wanted:
+            raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, wanted {wanted}")
+        self.views[name][: wanted[0]] = value
+
+
+@dataclass(frozen=True, slots=True)
+class StepHandle:
+    """A step in flight. `counts` in the order of SYMBOLS."""
+
+    variant: Variant
+    counts: tuple[int, ...]
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What a step gave. `tokens` i32 [rows]: the likeliest of each row. `nonfinite` i32 [rows]: the first logit
+    that is none, -1 where all are numbers. `logits` reads f32 [rows, V] from the device, valid until the next
+    step."""
+
+    tokens: np.ndarray
+    nonfinite: np.ndarray
+    handle: StepHandle
+
+    def logits(self) -> np.ndarray:
+        """The logits. Raises UsageError where the layers that ran do not reach the head."""
+        if LOGITS not in self.handle.variant.graph.buffers:
+            raise UsageError("there are no logits: the layers that ran do not reach the head")
+        return self.handle.variant.read(LOGITS, self.handle.counts)
+
+
+_NONE = np.empty(0, np.int32)
+
+
+@dataclass(slots=True)
+class Deadlines:
+    """How long a step may take. `override`: the user's, in seconds; None where the kind of device decides."""
+
+    override: float | None = None
+
+    def of(self, backend: Backend, variant: Variant, counts: Counts) -> float | None:
+        """The seconds of a step; None for a host's own processor, where a step is late only for somebody who
+        waits."""
+        if self.override is not None:
+            return self.override
+        if not backend.spec.deadline or backend.device.software:
+            return None
+        if backend.device.simulated:
+            return SIMULATED_SECONDS if variant.ran else FIRST_SIMULATED_SECONDS
+        if backend.spec.lists_devices and not backend.device.memory_bytes_per_second:
+            return ANY_GPU_SECONDS
+        return max(SILICON_SECONDS, SILICON_FACTOR * _predicted_seconds(backend, variant, counts))
+
+    def seconds(self, backend: Backend, variant: Variant, counts: Counts) -> float:
+        """The same, and where there is no deadline, as long as a wait can be."""
+        allowed = self.of(backend, variant, counts)
+        return threading.TIMEOUT_MAX if allowed is None else allowed
+
+
+def _predicted_seconds(backend: Backend, variant: Variant, counts: Counts) -> float:
+    """An upper bound of a step's time: every token reads every weight once, at the memory's bandwidth. 0 where
+    that is unknown."""
+    if not backend.device.memory_bytes_per_second:
+        return 0.0
+    allocations = variant.plan.allocations
+    weights = sum(each.size_bytes for name, each in allocations.items() if name.startswith("weight/"))
+    return weights * max(1, counts[0]) / backend.device.memory_bytes_per_second
+
+
+class Runner:
+    """Drives one model's variants on one stream. Not thread-safe: one host thread."""
+
+    def __init__(
+        self,
+        variants: Variants,
+        *,
+        timeout_seconds: float | None = None,
+        slow: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`slow` is told, in a sentence, of a step that has no deadline and takes longer than SLOW_SECONDS."""
+        self.variants = variants
+        self.backend = variants.backend
+        self.stream = Stream("main")
+        self.deadlines = Deadlines(timeout_seconds)
+        self.steps = self.host_writes = 0
+        self._slow = slow
+        self._slow_seconds = SLOW_SECONDS
+        self._running: StepHandle | None = None
+
+    def block(
+        self,
+        stage: Stage,
+        *,
+        tokens: int,
+        sequences: int,
+        rows: int,
+        entries: int = 0,
+        inject: tuple[str, ...] = (),
+        tapped: bool = False,
+    ) -> StepBlock:
+        """A block that holds so many, of the smallest variant that does; built where there is none yet. `entries`:
+        of the page table that changes most, where a step binds pages that were filled before it."""
+        variant = self.variants.fitting(
+            stage, tokens, sequences, rows, entries=entries, inject=inject, tapped=tapped
+        )
+        blocks: list[StepBlock] = variant.blocks
+        if not blocks:
+            blocks += [StepBlock(variant), StepBlock(variant)]
+        blocks.reverse()
+        return blocks[0]
+
+    def submit(self, block: StepBlock) -> StepHandle:
+        """Submit a step: one write and one replay. Raises InFlight while the step before has not been
+        collected."""
+        if self._running is not None:
+            raise InFlight("a step is in flight", next="collect it before the next is submitted")
+        variant = block.variant
+        variant.write_step(block.raw)
+        self.host_writes += 1
+        fence = variant.submit(self.stream)
+        self.steps += 1
+        self._running = handle = StepHandle(variant, tuple(block.counts.tolist()), fence)
+        return handle
+
+    def collect(self, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
+        """Wait for a step, at most `timeout_seconds` (default: its deadline), and read its tokens.
+
+        Raises DeadlineMissed with what the tier knows of it; the step then still counts as in flight.
+        """
+        variant = handle.variant
+        try:
+            self._wait(handle, timeout_seconds)
+        except BaseException:
+            if handle.fence.done():  # it ended, badly
+                self._running = None
+            raise
+        self._running = None
+        variant.ran = True
+        rows = handle.counts[2]
+        if not rows or TOKEN not in variant.graph.buffers:
+            return StepOutput(_NONE, _NONE, handle)
+        tokens, nonfinite = variant.read(TOKEN, handle.counts), variant.read(NONFINITE, handle.counts)
+        return StepOutput(tokens.copy(), nonfinite.copy(), handle)
+
+    def drain(self) -> bool:
+        """Wait for a step that nobody wants any more; False where it does not come back."""
+        if self._running is not None:
+            with suppress(Exception):  # what it ended with is nobody's concern
+                self.collect(self._running)
+        return self._running is None
+
+    @property
+    def submission(self) -> dict[str, int]:
+        """What steps cost the host so far, for reports: Submissions of the backend, and writes and steps here."""
+        made = self.backend.submissions
+        return {
+            "fast": made.fast,
+            "careful": made.careful,
+            "host_writes": self.host_writes,
+            "doorbells": made.doorbells,
+            "steps": self.steps,
+        }
+
+    def _wait(self, handle: StepHandle, timeout_seconds: float | None) -> None:
+        replays = handle.variant.replays
+        if timeout_seconds is None:
+            timeout_seconds = self.deadlines.of(self.backend, handle.variant, handle.counts)
+        if timeout_seconds is not None:
+            replays.wait(timeout_seconds)
+            return
+        started = time.monotonic()
+        while not handle.fence.done():
+            if _wait_at_most(handle.fence, self._slow_seconds - (time.monotonic() - started)):
+                break
+            seconds = time.monotonic() - started
+            self._slow(f"step {self.steps} has taken {seconds:.0f} s so far, {handle.counts[0]} tokens at once")
+            self._slow_seconds *= 2  # steps that are all as slow are told of once
+        replays.wait(threading.TIMEOUT_MAX)
+
+
+def _wait_at_most(fence: Fence, seconds: float) -> bool:
+    """Whether the fence was reached. What the work ended with is for whoever waits last."""
+    try:
+        fence.wait(max(0.0, seconds))
+    except DeadlineMissed:
+        return fence.done()
+    except Exception:
+        return True
+    return True

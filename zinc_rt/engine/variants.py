@@ -1,0 +1,264 @@
+"""Variants of a model's graphs: planned, lowered and built for a capacity once, then replayed for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from zinc_rt.backends.base import Backend
+from zinc_rt.engine.graph_store import GraphStore
+from zinc_rt.engine.resident import Resident, Variant
+from zinc_rt.engine.vram_fit import fit
+from zinc_rt.errors import UsageError
+from zinc_rt.exec import Graph, GraphCache, Observer
+from zinc_rt.host.settings import EXPERTS, Experts
+from zinc_rt.ir import graph as ir
+from zinc_rt.ir.graph import Stage
+from zinc_rt.ir.passes.fuse import fuse
+from zinc_rt.ir.rewrite import inject as inject_labels
+from zinc_rt.ir.verify import verify
+from zinc_rt.lower import planned, refusal
+from zinc_rt.mem.residency import Residency
+from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
+from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.registry import build_model
+
+CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
+MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
+Transform = Callable[[ir.OpGraph], ir.OpGraph]
+Built = tuple[Stage, tuple[str, ...], bool, bool]  # stage, injected labels, tapped, timed
+
+
+class Variants:
+    """Builds variants on demand. Weights and state are shared by all of them, the rest is each one's own."""
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        backend: Backend,
+        limits: SequenceLimits,
+        *,
+        delta_form: DeltaForm = "ids",
+        overrides: Overrides | None = None,
+        observers: Sequence[Observer] = (),
+        transform: Transform | None = None,
+        share_arenas: bool = True,
+        store: GraphStore | None = None,
+        experts: Experts = "auto",
+    ) -> None:
+        """`store`: where graphs that nothing transforms, taps, injects into or times are kept from start to
+        start, on a tier that builds from plans. `experts`: where they lie, as place_weights has it."""
+        self._gguf = gguf
+        self.backend = backend
+        self.limits = limits
+        self.delta_form: DeltaForm = delta_form
+        self._overrides = overrides
+        self.observers = tuple(observers)
+        self._transform = transform
+        self._share_arenas = share_arenas
+        self.tap_always = False  # whatever is asked for: a recorder wants to see every node
+        self.timed = False  # what is asked for from here on notes when its dispatches begin and end
+        self._models: dict[Stage, Model] = {}
+        self._resident: Resident | None = None
+        self._experts = experts
+        self.residency: Residency | None = None  # once weights are resident, on a tier with memory of its own
+        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
+        self._built: dict[Built, dict[tuple[int, ...], Variant]] = {}
+        self._run: dict[Built, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
+        self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
+        self._capacities = token_capacities(limits)
+        kept = store is not None and transform is None and getattr(backend, "builds_planned", False)
+        self.stored = store.of(gguf, backend, limits, delta_form, overrides) if store and kept else None
+
+    def model(self, stage: Stage) -> Model:
+        if stage not in self._models:
+            self._models[stage] = build_model(
+                self._gguf, self.limits, stage, delta_form=self.delta_form, overrides=self._overrides
+            )
+        return self._models[stage]
+
+    def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
+        """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
+        graph = self.model(stage).graph
+        if inject:
+            graph = inject_labels(graph, inject)
+        return graph if self._transform is None else self._transform(graph)
+
+    @property
+    def resident(self) -> Resident:
+        """What lies on the device; weights go there with the first variant."""
+        if self._resident is None:
+            model = self.model("prefill")
+            self.residency = self._placed(model)
+            self._resident = Resident(
+                self.backend,
+                model.weights,
+                model.constants,
+                share_arenas=self._share_arenas,
+                host=self.residency.host if self.residency is not None else frozenset(),
+            )
+        return self._resident
+
+    def _placed(self, model: Model) -> Residency | None:
+        """Where the weights are to lie; None on a tier without memory of its own. Raises InputError where they do
+        not fit, UsageError for experts in host memory on a tier that has them there or nowhere."""
+        memory_bytes = self.backend.device.memory_bytes
+        if not memory_bytes:
+            if self._experts == "gtt":
+                raise UsageError(
+                    f"tier {self.backend.spec.tier} has no VRAM of its own to spare",
+                    next=f"unset {EXPERTS}, or use t1 or t2",
+                )
+            return None
+        most = self._capacities[-1]
+        return fit(
+            model,
+            self.backend.kernels,
+            memory_bytes,
+            tokens=most,
+            rows=most if self.limits.rows is None else min(most, self.limits.rows),
+            experts=self._experts,
+            overrides=self._overrides,
+        )
+
+    def fitting(
+        self,
+        stage: Stage,
+        tokens: int,
+        sequences: int,
+        rows: int,
+        *,
+        entries: int = 0,
+        inject: tuple[str, ...] = (),
+        tapped: bool = False,
+    ) -> Variant:
+        """The variant of the smallest capacity that holds so many, as `get`. `entries`: of one page table that
+        change."""
+        asked = stage, tokens, sequences, rows, inject, tapped or self.tap_always, self.timed
+        variant = self._fitting.get(asked) if entries <= tokens + sequences else None
+        if variant is None:
+            key = self._key(tokens, sequences, rows, entries)
+            variant = self.get(stage, key, inject=inject, tapped=tapped)
+            if tokens == sequences >= entries:  # decode, whose sizes are few and come again and again
+                self._fitting[asked] = variant
+        return variant
+
+    def _key(self, tokens: int, sequences: int, rows: int, entries: int) -> tuple[int, ...]:
+        """The smallest capacity. More entries than tokens and sequences make, as when a cached prefix is bound,
+        have room for the whole table. Raises UsageError for more than the largest variant takes."""
+        limits = self.limits
+        room = _least(self._capacities, max(tokens, sequences))
+        if limits.rows is None:
+            most_rows = min(room, _least(self._capacities, rows))
+        else:
+            most_rows = min(room, limits.rows)
+            if rows > limits.rows:
+                raise UsageError(f"a step gives logits of at most {limits.rows} tokens, not {rows}")
+        most_sequences = min(limits.slots, room)
+        if entries <= room + most_sequences:
+            return room, most_sequences, most_rows
+        return room, most_sequences, most_rows, limits.slots * limits.pages_per_slot
+
+    def get(
+        self, stage: Stage, key: tuple[int, ...], *, inject: tuple[str, ...] = (), tapped: bool = False
+    ) -> Variant:
+        """The variant of a key: the most tokens, sequences and rows of logits. `tapped`: every value of the plain
+        graph is there, and no activation shares memory with another, so all can be looked at after a replay."""
+        tapped = tapped or self.tap_always
+        table = self._built.get((stage, inject, tapped, self.timed))
+        known = table.get(key) if table is not None else None
+        return known or self._build(stage, key, inject, tapped)
+
+    def _build(self, stage: Stage, key: tuple[int, ...], inject: tuple[str, ...], tapped: bool) -> Variant:
+        built = stage, inject, tapped, self.timed
+        table = self._built.setdefault(built, {})
+
+        def dropped(key: tuple[int, ...]) -> None:
+            del table[key]
+            self._fitting.clear()
+
+        def made() -> Graph:
+            return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
+
+        stored = None if inject or tapped or self.timed else self.stored
+        if built not in self._run:
+            rewritten = partial(self._rewritten, stage, inject, tapped)
+            self._run[built] = stored.graph(stage, rewritten) if stored else rewritten()
+        graph = self._run[built]
+        if stored:
+            resident = self.resident
+            program = stored.program(stage, key, lambda: planned(resident.lowered(graph, key)))
+            table[key] = resident.place(program, key, self._graphs.get(built, made))
+        else:
+            replays = self._graphs.get(built, made)
+            table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
+        return table[key]
+
+    def _rewritten(self, stage: Stage, inject: tuple[str, ...], tapped: bool) -> ir.OpGraph:
+        """The graph as a variant runs it. The model's own was verified when it was built."""
+        graph = self.graph(stage, inject)
+        if not tapped:
+            graph = self.as_run(graph)
+        if graph is not self.model(stage).graph:
+            verify(graph)
+        return graph
+
+    def as_run(self, graph: ir.OpGraph) -> ir.OpGraph:
+        """A graph as it runs where nobody looks at its values: in the fused forms that the kernels have."""
+        return fuse(graph, self._answers) if self.backend.kernels.fuses else graph
+
+    def _answers(self, node: ir.Node, graph: ir.OpGraph) -> bool:
+        """Whether the backend's kernels run a node."""
+        return refusal(node, graph, self.backend.kernels.entries, self.backend.ordering) is None
+
+    def _dropped(self, built: Any, graph: Graph) -> None:
+        """Give back what was built for a graph that made room for another."""
+        del self._run[built]
+        for variant in self._built.pop(built).values():
+            self.resident.drop(variant)
+        self._fitting.clear()
+
+    def unload(self) -> None:
+        """Give everything on the device back. Raises InFlight while a replay runs."""
+        if self._resident is not None:
+            self._resident.unload()
+        self._built.clear()
+        self._run.clear()
+        self._fitting.clear()
+        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
+
+    def ran(self) -> list[Variant]:
+        """The variants that were replayed to their end, of those built now."""
+        return [each for table in self._built.values() for each in table.values() if each.ran]
+
+    def find(self, replays: Graph, key: tuple[int, ...]) -> Variant:
+        """The variant that was built for a key of an executable graph. Raises KeyError."""
+        for table in self._built.values():
+            if key in table and table[key].replays is replays:
+                return table[key]
+        raise KeyError(f"{replays.name} {key}")
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Have these observers from now on; new ones learn first of what is built already."""
+        self.observers = tuple(observers)
+        for replays in {variant.replays for table in self._built.values() for variant in table.values()}:
+            replays.observe(observers)
+
+
+def token_capacities(limits: SequenceLimits) -> tuple[int, ...]:
+    """The tokens that variants hold, smallest first. Where rows of logits are limited a scheduler drives the
+    steps: most of them decode one token a slot."""
+    if limits.rows is None:
+        wanted = {*CAPACITIES, limits.step_tokens}
+    else:
+        wanted = {1, 16, -(-limits.slots // 16) * 16, limits.step_tokens}
+    return tuple(sorted(tokens for tokens in wanted if tokens <= limits.step_tokens))
+
+
+def _least(capacities: tuple[int, ...], count: int) -> int:
+    """The smallest capacity that holds so many. Raises UsageError for more than the largest."""
+    for capacity in capacities:
+        if capacity >= count:
+            return capacity
+    raise UsageError(f"a step takes 1 to {capacities[-1]} tokens, not {count}")

@@ -1,0 +1,84 @@
+"""Whether a model fits a GPU's memory, for so many requests of such a length: where its weights lie, or what fits.
+
+The memory plan of the largest variant decides (original design, section 10.5): it follows from the model, how many
+requests live at once, how long each may get, and how many tokens a step has, guessed ones included.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import replace
+
+from zinc_rt.engine.resident import capacity_of
+from zinc_rt.errors import InputError
+from zinc_rt.host.settings import Experts
+from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.mem.plan import plan_memory, size_bytes
+from zinc_rt.mem.residency import Residency, experts_of, place_weights, room_beside
+from zinc_rt.model.builder import Model, Overrides, SequenceLimits
+from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.registry import build_model
+
+
+def fit(
+    model: Model,
+    kernels: KernelSet,
+    memory_bytes: int,
+    *,
+    tokens: int,
+    rows: int,
+    experts: Experts = "auto",
+    overrides: Overrides | None = None,
+) -> Residency:
+    """Where the weights of a model lie on a device whose kernels these are. `tokens`, `rows`: of its largest step.
+    Raises InputError where they do not fit, naming the longest context and the most slots that would."""
+    try:
+        return _placed(model, kernels, memory_bytes, tokens, rows, experts)
+    except InputError as error:
+        limits = model.limits
+
+        def fits(other: SequenceLimits) -> bool:
+            smaller = build_model(model.gguf, other, "prefill", overrides=overrides)
+            try:
+                _placed(smaller, kernels, memory_bytes, tokens, rows, experts)
+            except InputError:
+                return False
+            return True
+
+        page = limits.page_tokens
+        pages = _most(limits.pages_per_slot - 1, lambda count: fits(replace(limits, ctx=count * page)))
+        slots = _most(limits.slots - 1, lambda count: fits(replace(limits, slots=count)))
+        helps = [f"--ctx {pages * page} fits"] * bool(pages) + [f"--slots {slots} fits"] * bool(slots)
+        raise InputError(error.message, next=", or ".join(helps) if helps else error.next) from None
+
+
+def steps_of(gguf: GGUFFile, limits: SequenceLimits, lookahead: int) -> int:
+    """The tokens of a step in which every request has its own and `lookahead` guesses. Raises InputError where a
+    step does not hold them, naming how many it does."""
+    tokens = limits.slots * (1 + lookahead)
+    if tokens > limits.step_tokens:
+        raise InputError(
+            f"{gguf.path}: {limits.slots} requests of 1 + {lookahead} tokens are {tokens}, a step has "
+            f"{limits.step_tokens}",
+            next=f"--lookahead {limits.step_tokens // limits.slots - 1} fits, or fewer --slots",
+        )
+    return tokens
+
+
+def _placed(
+    model: Model, kernels: KernelSet, memory_bytes: int, tokens: int, rows: int, experts: Experts
+) -> Residency:
+    sizes = {name: kernels.packed_bytes(weight) for name, weight in model.weights.items()}
+    states = sum(size_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
+    room = None
+    if sum(sizes.values()) + states > memory_bytes // 2:  # else there is plainly enough
+        sequences = min(model.limits.slots, tokens)
+        plan = plan_memory(model.graph, capacity=capacity_of((tokens, sequences, rows)))
+        room = room_beside(plan, memory_bytes)
+    return place_weights(experts_of(model.graph), sizes, experts=experts, room_bytes=room)
+
+
+def _most(limit: int, fits: Callable[[int], bool]) -> int:
+    """The largest count up to `limit` that fits; 0 where not even 1 does."""
+    return bisect_left(range(1, limit + 1), True, key=lambda count: not fits(count))

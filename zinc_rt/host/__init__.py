@@ -1,0 +1,1 @@
+"""What every package may import: files, locks, caches, settings, facts, the terminal. It imports only errors."""

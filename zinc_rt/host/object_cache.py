@@ -1,0 +1,102 @@
+"""What can be made again, on disk: safe against concurrent writers and torn files, bounded in size.
+
+A file is MAGIC, the SHA-256 of what follows, and that. One that is not whole reads as absent, and the next store
+replaces it. `os.replace` makes a new file appear at once, so readers never see half of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from zinc_rt.host.files import cache_folder
+
+MAGIC = b"ZRTOBJ1\0"
+KEEP_BYTES = 512 << 20  # the least recently used go beyond this
+TOUCH_SECONDS = 3600.0  # a hit makes a file young again, at most this often
+STORES_BETWEEN_TRIMS = 32
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class ObjectCache:
+    """Compiled kernels by key, in `folder`; None: in the user's cache folder. Every operation is best effort: a
+    cache that cannot be read or written is no error."""
+
+    def __init__(self, folder: Path | None = None, keep_bytes: int = KEEP_BYTES) -> None:
+        self.folder = cache_folder() / "shaders" if folder is None else folder
+        self.keep_bytes = keep_bytes
+        self._stores = 0
+
+    def path(self, key: str) -> Path:
+        return self.folder / f"{key}.zro"
+
+    def load(self, key: str) -> bytes | None:
+        """What was stored under the key, or None where there is nothing whole."""
+        path = self.path(key)
+        try:
+            content = path.read_bytes()
+            if time.time() - path.stat().st_mtime > TOUCH_SECONDS:
+                os.utime(path)
+        except OSError:
+            return None
+        payload = content[len(MAGIC) + 32 :]
+        return payload if _is_whole(content, payload) else None
+
+    def mapped(self, key: str) -> memoryview | None:
+        """As `load`, in place; and of a file that only its owner, this user, can write."""
+        try:
+            with self.path(key).open("rb") as file:
+                about = os.fstat(file.fileno())
+                if about.st_uid != os.geteuid() or about.st_mode & OTHERS_WRITE:
+                    return None
+                content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            if time.time() - about.st_mtime > TOUCH_SECONDS:
+                os.utime(self.path(key))
+        except (OSError, ValueError):  # ValueError: an empty file
+            return None
+        payload = content[len(MAGIC) + 32 :]
+        return payload if _is_whole(content, payload) else None
+
+    def store(self, key: str, payload: bytes | memoryview) -> None:
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(MAGIC + hashlib.sha256(payload).digest())
+                    file.write(payload)
+                Path(name).replace(self.path(key))
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+            self._stores += 1
+            if self._stores % STORES_BETWEEN_TRIMS == 1:
+                self.trim()
+
+    def trim(self) -> None:
+        """Drop the least recently used files beyond the limit, and what writers that died left behind."""
+        found = []
+        for file in [*self.folder.glob("*.zro"), *self.folder.glob("*.part")]:
+            with suppress(OSError):  # another process trims too
+                about = file.stat()
+                found.append((about.st_mtime, about.st_size, file))
+        total = 0
+        for modified, size, file in sorted(found, reverse=True):
+            abandoned = file.suffix == ".part" and time.time() - modified > TOUCH_SECONDS
+            total += size
+            if total > self.keep_bytes or abandoned:
+                with suppress(OSError):
+                    file.unlink(missing_ok=True)
+
+
+def _is_whole(content: bytes | memoryview, payload: bytes | memoryview) -> bool:
+    return (
+        content[: len(MAGIC)] == MAGIC
+        and hashlib.sha256(payload).digest() == content[len(MAGIC) : len(MAGIC) + 32]
+    )

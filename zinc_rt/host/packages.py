@@ -1,0 +1,76 @@
+"""The packages of the runtime: what each may import, and whether its files decide what a model computes.
+
+tests/test_layout.py holds the code to this table, and version.py hashes by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+# May import every package; no package of the runtime imports them.
+HARNESS = ("doctor", "golden", "perf", "probes", "replay", "trace", "validate")
+EVERYWHERE = frozenset({"errors", "host"})  # may be imported from every package
+# Suffixes of source and package data; other files in a package are ignored.
+SUFFIXES = (
+    ".py", ".s", ".inc", ".zrt", ".c", ".h", ".comp", ".glsl", ".spv", ".cu", ".json", ".yaml", ".toml", ".html",
+    ".js", ".css", ".jinja",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package's row. `computes`: its files decide values, so a result of other files is another result."""
+
+    imports: frozenset[str]
+    computes: bool = False
+
+
+def _package(imports: str = "", *, computes: bool = False) -> Package:
+    return Package(frozenset(imports.split()), computes)
+
+
+_DEVICES = "kmd pm4 isa sim"
+_COMPUTE = "backends exec ir kernels lower mem model"
+
+PACKAGES: dict[str, Package] = {  # lowest first: a package imports only from rows above its own
+    "errors": _package(),
+    "host": _package(),
+    # what a model is and what computes it
+    "exec": _package(computes=True),
+    "ir": _package(computes=True),
+    "spirv": _package(computes=True),  # adds float modes at load
+    "isa": _package(),
+    "pm4": _package(),
+    "kmd": _package(),
+    "kernels": _package("ir isa spirv", computes=True),  # isa: code objects, occupancy in the .zrt header
+    "mem": _package("ir", computes=True),
+    "sched": _package("exec ir mem", computes=True),  # sampling parameters
+    "sim": _package("kmd pm4 isa"),
+    "lower": _package("ir kernels mem", computes=True),
+    "model": _package("ir kernels mem", computes=True),
+    "backends": _package("exec ir kernels kmd lower mem pm4 spirv", computes=True),
+    # one model on one device, and code compiled elsewhere
+    "engine": _package(f"{_COMPUTE} sched kmd sim", computes=True),  # kmd, sim: through devices.py alone
+    "launching": _package("backends engine isa kernels kmd pm4 sim"),
+    # the interfaces for people
+    "serve": _package(f"{_COMPUTE} engine sched"),
+    "cli": _package(f"{_COMPUTE} {_DEVICES} engine launching sched serve spirv"),
+}
+
+
+def files_of(name: str) -> Iterator[Path]:
+    """Yield the sources and package data of a package, or of one file of it (`engine/variants.py`), in a fixed
+    order. A name without files yields nothing."""
+    path = ROOT / name
+    if path.is_dir():
+        candidates = sorted(path.rglob("*"))
+    else:
+        candidates = [path if path.suffix else path.with_suffix(".py")]
+    return (
+        file
+        for file in candidates
+        if file.suffix in SUFFIXES and file.is_file() and "__pycache__" not in file.parts
+    )

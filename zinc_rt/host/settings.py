@@ -1,0 +1,187 @@
+"""Every ZINC_RT_* knob in one typed table, read once at a command's edge into a Settings object.
+
+The names are the original project's; the defaults are unclamped. A value that does not parse is an error, and so
+is a knob of the original that has nothing behind it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from zinc_rt.errors import UsageError
+
+Experts = Literal["auto", "vram", "gtt"]
+EXPERTS = "ZINC_RT_EXPERTS"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    tier: str = "auto"
+    cpu_workers: int = 0  # 0: every core this process may use
+    cpu_affinity: tuple[int, ...] = ()  # (): wherever the system puts them
+    cc: str = ""  # "": the ziglang package's
+    lm_head_rows: int = 0  # 0: the whole vocabulary
+    max_decode_tokens: int = 0  # 0: as many as asked for
+    decode_topk: int = 0  # 0: what the metadata says
+    gemma4_attn_scale: float = 0.0  # 0: the architecture's own
+    batched_prefill: str = "on"
+    graph_cache: str = "on"
+    experts: Experts = "auto"
+
+    def clamps(self) -> list[str]:
+        """The shortcuts in force, in words: printed beside every result they touch."""
+        found = []
+        if self.lm_head_rows:
+            found.append(f"LM head capped to the first {self.lm_head_rows} rows (ZINC_RT_LM_HEAD_ROWS)")
+        if self.max_decode_tokens:
+            found.append(f"at most {self.max_decode_tokens} tokens generated (ZINC_RT_MAX_DECODE_TOKENS)")
+        if self.decode_topk:
+            found.append(f"{self.decode_topk} experts a token in decode (ZINC_QWEN36_DECODE_TOPK)")
+        if self.gemma4_attn_scale:
+            found.append(f"attention scale {self.gemma4_attn_scale} (ZINC_GEMMA4_ATTN_SCALE_DEFAULT)")
+        return found
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def _positive_real(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+def _cpus(text: str) -> tuple[int, ...]:
+    """ "0,2-5" -> (0, 2, 3, 4, 5)"""
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        cpus += range(_count(first), _count(last if dash else first) + 1)
+    if not cpus or len(set(cpus)) < len(cpus):
+        raise ValueError
+    return tuple(cpus)
+
+
+def _one_of(**values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        return values[text]
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    name: str
+    field: str
+    parse: Callable[[str], Any]
+    wanted: str
+    effect: str
+
+
+KNOBS = (
+    Knob(
+        "ZINC_RT_TIER",
+        "tier",
+        str,  # which tiers exist is checked where backends are known: `cli.command.environment_settings`
+        "auto, or a tier that `zinc-rt run --probe-tier` names",
+        "the tier to run on, where no --tier is given",
+    ),
+    Knob("ZINC_RT_CPU_WORKERS", "cpu_workers", _count, "a count, 0 for every core", "T-CPU threads"),
+    Knob(
+        "ZINC_RT_CPU_AFFINITY",
+        "cpu_affinity",
+        _cpus,
+        "CPUs like 0,2-5",
+        "the CPUs that t_cpu_native's threads are pinned to, one each",
+    ),
+    Knob(
+        "ZINC_RT_CC", "cc", str, "a clang", "what compiles t_cpu_native's kernels, instead of the ziglang package"
+    ),
+    Knob("ZINC_RT_LM_HEAD_ROWS", "lm_head_rows", _count, "a count, 0 for all", "cap the LM head's rows (a clamp)"),
+    Knob(
+        "ZINC_RT_MAX_DECODE_TOKENS",
+        "max_decode_tokens",
+        _count,
+        "a count, 0 for no cap",
+        "cap the tokens generated (a clamp)",
+    ),
+    Knob(
+        "ZINC_QWEN36_DECODE_TOPK",
+        "decode_topk",
+        _count,
+        "a count, 0 for the metadata's",
+        "experts a token in decode (a clamp)",
+    ),
+    Knob(
+        "ZINC_GEMMA4_ATTN_SCALE_DEFAULT",
+        "gemma4_attn_scale",
+        _positive_real,
+        "a positive number",
+        "override Gemma 4's attention scale (a clamp)",
+    ),
+    Knob(
+        "ZINC_BATCHED_PREFILL",
+        "batched_prefill",
+        _one_of(**{"0": "off", "off": "off", "1": "on", "on": "on", "validate": "validate"}),
+        "off, on or validate",
+        "prompt in one pass, token by token, or both compared",
+    ),
+    Knob(
+        "ZINC_RT_GRAPH_CACHE",
+        "graph_cache",
+        _one_of(off="off", on="on"),
+        "off or on",
+        "keep planned graphs in the cache folder, and start from them (T1, T2, Vulkan)",
+    ),
+    Knob(
+        EXPERTS,
+        "experts",
+        _one_of(auto="auto", vram="vram", gtt="gtt"),
+        "auto, vram or gtt",
+        "experts in VRAM, in host memory that the GPU reads over PCIe, or there as far as VRAM is full (T1, T2)",
+    ),
+)
+
+# Knobs of the original whose machinery does not exist here: silence would look like obedience.
+NOTHING_BEHIND = (
+    "ZINC_RT_FAST_POOL",
+    "ZINC_RT_DIRECT_DECODE_SLICE_CADENCE",
+    "ZINC_RT_DIRECT_SSM_Q8_ROW_RANGE_MAX_SUCCESSES",
+    "ZINC_RT_DIRECT_SSM_Q8_TRUST_AFTER_SUCCESSES",
+)
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """The settings of an environment. Raises UsageError for a value that does not parse and for a knob that is not
+    one."""
+    for name in NOTHING_BEHIND:
+        if name in environment:
+            raise UsageError(f"{name} is set, and has nothing behind it in this version", next=f"unset {name}")
+    known = {knob.name for knob in KNOBS}
+    ours = {"ZINC_RT_TEST_DATA", "ZINC_RT_SIM_SOCKET", "ZINC_RT_SIM_ROOT"}  # of tests; of `zinc-rt sim -- PROGRAM`
+    for name in environment:
+        if name.startswith("ZINC_RT_") and name not in known | ours:
+            raise UsageError(f"{name} is not a setting", next="settings: " + ", ".join(sorted(known)))
+    values: dict[str, Any] = {}
+    for knob in KNOBS:
+        text = environment.get(knob.name)
+        if text is None:
+            continue
+        try:
+            values[knob.field] = knob.parse(text.strip())
+        except (ValueError, KeyError) as error:
+            raise settings_error(knob.name, text) from error
+    return Settings(**values)
+
+
+def settings_error(name: str, text: str) -> UsageError:
+    """Return the error for a setting whose value does not parse; it says what was wanted."""
+    wanted = next(knob.wanted for knob in KNOBS if knob.name == name)
+    return UsageError(f"{name}={text!r}: wanted {wanted}")

@@ -1,0 +1,49 @@
+"""The release's version, and digests of the code that computed a result: other code gives other results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+
+from zinc_rt.host.packages import PACKAGES, ROOT, files_of
+
+__version__ = "0.2.0"
+
+# The Python that turns a model into graphs and plans: packages, and files of packages that hold more than that.
+PLANNERS = (
+    "engine/graph_store.py", "engine/resident.py", "engine/variants.py",
+    "ir", "kernels", "lower", "mem", "model",
+)  # fmt: skip
+
+
+@cache
+def code_version() -> str:
+    """Return a digest of the code that decides a model's values: any change of the oracle is another oracle."""
+    return _digest(name for name, package in PACKAGES.items() if package.computes)
+
+
+@cache
+def runtime_version() -> str:
+    """Return a digest of everything below the harness, kernels included: a measured speed or bit belongs to it."""
+    return _digest(PACKAGES)
+
+
+@cache
+def planning_version() -> str:
+    """Return a digest of the Python that builds a model's graphs and plans their dispatches. The code of kernels
+    does not count: a plan names kernels, it holds none."""
+    return _digest(PLANNERS, ".py")
+
+
+def _digest(names: Iterable[str], *suffixes: str) -> str:
+    import numpy as np  # late: most commands print a version and compute nothing
+
+    digest = hashlib.sha256(np.__version__.encode())
+    for name in sorted(names):
+        for file in files_of(name):
+            if suffixes and file.suffix not in suffixes:
+                continue
+            content = file.read_bytes()
+            digest.update(f"{file.relative_to(ROOT).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
