@@ -32,7 +32,7 @@ from zinc_rt.sim.tables import sdma_packets
 from zinc_rt.sim.tables.aql import AqlType
 from zinc_rt.sim.tables.packets import ROWS
 
-SIM = Path(FILE).parent / "sim"
+SIM = Path(FILE).parents[1] / "sim"
 CALLS = {"finding", "unverified", "report", "report_if", "_report_once", "stop", "Refused", "Site"}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
 LISTS = {
@@ -105,7 +105,7 @@ def noted_marks() -> set[str]:
 
 def mnemonics() -> set[str]:
     found = set()
-    for path in (Path(FILE).parent / "isa" / "tables").glob("*.py"):
+    for path in (Path(FILE).parents[1] / "isa" / "tables").glob("*.py"):
         for encoding in getattr(import_module(f"zinc_rt.isa.tables.{path.stem}"), "ROWS", {}):
             for generation in (11, 12):
                 segments = SEGMENTS if encoding == "VMEM" else (encoding,)
