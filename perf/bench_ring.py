@@ -54,6 +54,7 @@ class StillTransport:
         self.generation = (12, 0, 1)
         self.fallbacks: list[str] = []
         self.incidents: list[Incident] = []
+        self.ask_seconds = 0.02
         self.queues: list[Queue] = []
         self.ledger = Ledger("still")
         self._next_va = 1 << 32
@@ -95,8 +96,6 @@ class StillTransport:
 
     def after_fence(self) -> tuple[Packet, ...]:
         return (ProtectedFenceSignal(),) if self.kind == "userq" else ()
-
-    def pause(self, seconds: float) -> None: ...
 
     def look(self) -> None: ...
 

@@ -9,8 +9,7 @@ from typing import Any
 from zinc_rt.backends.amd import stopped_ring
 from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.backends.amd.hang_reporter import HangReporter
-from zinc_rt.backends.amd.kmd_side import KmdSide
-from zinc_rt.backends.amd.polling import wait_until
+from zinc_rt.backends.amd.kmd_side import KmdSide, wait_until_or_incident
 from zinc_rt.backends.amd.publish import publisher
 from zinc_rt.backends.amd.ring import RELEASE_CACHES, AmdRing
 from zinc_rt.kmd.transport import Queue
@@ -120,13 +119,8 @@ class ProbeQueue:
     ) -> None:
         """A wait for `reached`. Raises Stuck with the evidence, where it does not come true in time or the kernel
         says it never will."""
-        side = self._side
-
-        def over() -> bool:
-            return reached() or bool(side.incidents)
-
         limit = self._poll_seconds if seconds is None else seconds
-        wait_until(over, side.pause, limit)
+        wait_until_or_incident(self._side, reached, limit)
         if not reached():
             raise self.stuck(f"{what} within {limit:g} s", fence=fence() if fence else "", symptom=symptom)
 

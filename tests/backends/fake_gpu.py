@@ -239,7 +239,8 @@ class FakeSide:
         self.incidents: list[Incident] = []
         self.packets = packets
         self.works = works
-        self.pauses = 0
+        self.ask_seconds = 0.0  # the GPU runs while it is asked
+        self.looks = 0
         self.settled = 0
         self.closed = False
 
@@ -258,13 +259,10 @@ class FakeSide:
     def after_fence(self) -> tuple[Packet, ...]:
         return (pm4.ProtectedFenceSignal(),) if self.gpu.kind == "userq" else ()
 
-    def pause(self, seconds: float) -> None:
-        self.pauses += 1
+    def look(self) -> None:
+        self.looks += 1
         if self.works:
             self.gpu.run(self.packets)
-        self.look()
-
-    def look(self) -> None:
         while self.gpu.faults:
             fault = self.gpu.faults.pop(0)
             self.incidents.append(Incident("fault", fault_text(fault), fault))

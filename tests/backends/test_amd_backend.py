@@ -419,10 +419,10 @@ def test_ctrl_c_while_closing_still_gives_everything_back() -> None:
     bench = Bench()
     bench.backend.submit(bench.writes(bench.counter(), 1), Stream("main"))
 
-    def pause(seconds: float) -> None:
+    def look() -> None:
         raise KeyboardInterrupt
 
-    bench.side.pause = pause  # type: ignore[method-assign]
+    bench.side.look = look  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         bench.backend.close()
     assert bench.gpu.resources() == {}

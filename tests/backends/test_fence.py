@@ -6,8 +6,7 @@ import ctypes
 
 import pytest
 
-from zinc_rt.backends.amd.fence import POISON, SLOT_BYTES, FenceCorrupt, Timeline, TimelineFence
-from zinc_rt.backends.amd.polling import wait_until
+from zinc_rt.backends.amd.fence import POISON, SLOT_BYTES, FenceCorrupt, Timeline, TimelineFence, wait_until
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import DeadlineMissed
 

@@ -8,6 +8,7 @@ guard means that something else writes there, and is an error of its own rather 
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 
 from zinc_rt.errors import ZincError
@@ -16,6 +17,30 @@ SLOT_BYTES = 64  # no two timelines in one line of the host's cache
 POISON = 0xDEAD_FE2C_E0DD_BA11
 _GUARDS = SLOT_BYTES // 8 - 1
 _LOST = 1 << 64  # above every value: nothing is waited for any more
+SPIN_SECONDS = 100e-6  # a decode step can be shorter than the delay of a sleep
+FIRST_PAUSE_SECONDS = 20e-6
+LONGEST_PAUSE_SECONDS = 1e-3
+
+
+def wait_until(reached: Callable[[], bool], pause: Callable[[float], None], timeout_seconds: float) -> bool:
+    """Poll until `reached` is true: first eagerly, then with growing pauses, at most `timeout_seconds`.
+
+    Return whether it became true in time. It is called at least once, and once more after the deadline. `pause`
+    sleeps for about the given seconds, or less.
+    """
+    began = time.monotonic()
+    seconds = FIRST_PAUSE_SECONDS
+    while not reached():
+        now = time.monotonic()
+        left = began + timeout_seconds - now
+        if left <= 0:
+            return reached()
+        if now - began < SPIN_SECONDS:
+            time.sleep(0)  # lets other threads of this process run
+            continue
+        pause(min(seconds, left))
+        seconds = min(2 * seconds, LONGEST_PAUSE_SECONDS)
+    return True
 
 
 class FenceCorrupt(ZincError):
@@ -51,6 +76,10 @@ class Timeline:
             else:
                 self.lose(FenceCorrupt(f"{self.name}: fence memory {self.gpu_va:#x} holds {self._wrong(value)}"))
         return self.seen
+
+    def reaches(self, value: int) -> Callable[[], bool]:
+        """Return a function that tells whether `value` is reached, or the timeline is lost."""
+        return lambda: value <= self.poll()
 
     def guard(self) -> str | None:
         """What is wrong around the fence; None while the poison is intact."""

@@ -7,9 +7,11 @@ kernel sees a submission's end by PROTECTED_FENCE_SIGNAL.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from zinc_rt.backends.amd.fence import wait_until
 from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.events import EventKind, GpuReset, KfdEvent
@@ -21,7 +23,7 @@ from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import HdpFlush, ProtectedFenceSignal
 
 KFD_PRIORITY = 7  # normal, of 0 to 15 (libhsakmt)
-ASK_SECONDS = 0.02  # how often a fault is asked for while somebody waits: an ioctl each
+ASK_SECONDS = 0.02  # of KmdSide.ask_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Incident:
 class KmdSide(Protocol):
     transport: Transport
     incidents: list[Incident]
+    ask_seconds: float  # how often `look` is called while a fence is waited for: an ioctl each
 
     def create_queue(self, *, ring_bytes: int, priority: int) -> Queue:
         """`priority`: a stream's; 0 is normal, higher goes first."""
@@ -50,9 +53,6 @@ class KmdSide(Protocol):
     def after_fence(self) -> tuple[Packet, ...]:
         """Packets that end every submission, behind its fence."""
 
-    def pause(self, seconds: float) -> None:
-        """About that long, less where something happened; incidents are collected."""
-
     def look(self) -> None:
         """Collect incidents, without waiting."""
 
@@ -63,10 +63,10 @@ class KfdSide:
     def __init__(self, gpu: KfdGpu) -> None:
         self.transport: Transport = gpu
         self.incidents: list[Incident] = []
+        self.ask_seconds = ASK_SECONDS
         self._gpu = gpu
         self._events = gpu.events
         self._watched: list[KfdEvent] = []
-        self._asked = time.monotonic()
         with gpu.ledger.all_or_nothing():
             self._watched = [self._events.create(EventKind.MEMORY), self._events.create(EventKind.HW_EXCEPTION)]
 
@@ -83,13 +83,7 @@ class KfdSide:
     def after_fence(self) -> tuple[Packet, ...]:
         return ()
 
-    def pause(self, seconds: float) -> None:
-        time.sleep(seconds)
-        if time.monotonic() - self._asked > ASK_SECONDS:
-            self.look()
-
     def look(self) -> None:
-        self._asked = time.monotonic()
         try:
             fired = self._events.wait(self._watched, 0.0)
         except DriverError as error:
@@ -110,9 +104,9 @@ class UserqSide:
     def __init__(self, gpu: UserqGpu) -> None:
         self.transport: Transport = gpu
         self.incidents: list[Incident] = []
+        self.ask_seconds = ASK_SECONDS
         self._gpu = gpu
         self._old = gpu.fault()  # the kernel keeps the last one for good
-        self._asked = time.monotonic()
 
     def create_queue(self, *, ring_bytes: int, priority: int) -> Queue:
         """HIGH needs CAP_SYS_NICE and is never taken."""
@@ -133,13 +127,7 @@ class UserqSide:
     def after_fence(self) -> tuple[Packet, ...]:
         return (ProtectedFenceSignal(),)
 
-    def pause(self, seconds: float) -> None:
-        time.sleep(seconds)
-        if time.monotonic() - self._asked > ASK_SECONDS:
-            self.look()
-
     def look(self) -> None:
-        self._asked = time.monotonic()
         try:
             fault = self._gpu.fault()
         except DriverError as error:
@@ -151,6 +139,26 @@ class UserqSide:
 
     def close(self) -> None:
         """Nothing of its own."""
+
+
+def wait_until_or_incident(
+    side: KmdSide,
+    reached: Callable[[], bool],
+    timeout_seconds: float,
+    watch: Callable[[], object] = lambda: None,
+) -> None:
+    """Poll until `reached`, an incident of `side`, or the timeout; call `watch` as often as the side is asked.
+
+    The caller asks `reached` and `side.incidents` afterwards which it was.
+    """
+    end = time.monotonic() + timeout_seconds
+    left = timeout_seconds
+    while not wait_until(reached, time.sleep, max(0.0, min(side.ask_seconds, left))):
+        watch()
+        side.look()
+        left = end - time.monotonic()
+        if side.incidents or left <= 0:
+            return
 
 
 def _note(incidents: list[Incident], incident: Incident) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 
 from zinc_rt.backends.amd.debug_lint import refuse_fence_without_write_back, refuse_illegal
 from zinc_rt.backends.amd.fence import Timeline, TimelineFence
-from zinc_rt.backends.amd.kmd_side import KmdSide
-from zinc_rt.backends.amd.polling import wait_until
+from zinc_rt.backends.amd.kmd_side import KmdSide, wait_until_or_incident
 from zinc_rt.backends.amd.publish import Publish, PublishTarget
 from zinc_rt.errors import InputError
 from zinc_rt.exec import DeadlineMissed
@@ -201,12 +200,13 @@ class AmdRing:
 
         def room() -> bool:
             self.look()
-            return end <= self._limit_dw or bool(self.side.incidents) or self.timeline.error is not None
+            return end <= self._limit_dw or self.timeline.error is not None
 
-        in_time = wait_until(room, self.side.pause, timeout_seconds)
+        wait_until_or_incident(self.side, room, timeout_seconds)
         if end > self._limit_dw:
             lacking = f"room for {count_dw} dwords, {self.free_dw} of {self.ring_dw} are free"
-            self._stuck(f"there will be no {lacking}" if in_time else f"no {lacking} within {timeout_seconds:g} s")
+            ended = bool(self.side.incidents) or self.timeline.error is not None
+            self._stuck(f"there will be no {lacking}" if ended else f"no {lacking} within {timeout_seconds:g} s")
 
     # Progress
 
@@ -261,19 +261,12 @@ class AmdRing:
     # Waiting
 
     def wait(self, fence: TimelineFence, timeout_seconds: float) -> None:
-        """What Timeline.wait does. Raises Hang; a fault or reset also ends every other fence of this ring."""
-
-        def over() -> bool:
-            if fence.done():
-                return True
-            self._watch()
-            return bool(self.side.incidents)
-
-        in_time = wait_until(over, self.side.pause, timeout_seconds)
+        """Implement Timeline.wait. Raises Hang; a fault or reset also ends every other fence of this ring."""
+        wait_until_or_incident(self.side, self.timeline.reaches(fence.value), timeout_seconds, self._watch)
         if not fence.done():
             self._stuck(
                 f"fence {fence.value} will not be reached"
-                if in_time
+                if self.side.incidents
                 else f"fence {fence.value} not reached within {timeout_seconds:g} s"
             )
 
