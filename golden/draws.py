@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.errors import CheckFailed, InputError
+from zinc_rt.kernels.reference.arithmetic import arithmetic
+from zinc_rt.kernels.reference.sample import sample
+from zinc_rt.sched.sampling import Sampling
 
 CLEAR = 2e-3  # of the whole: a draw nearer than this to the next token would hang on rounding
 TRIES = 16  # seeds, for each way to sample
@@ -114,3 +117,25 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
         left = (high[1] ^ right[0] ^ round_key[0], high[0] ^ right[1] ^ round_key[1])
         right = (low[1], low[0])
     return left[0], right[0], left[1], right[1]
+
+
+def draw_reference(sampling: Sampling, logits: np.ndarray, *, choice: int = 0, position: int) -> int:
+    """Draw a token from logits f32 [V] by the oracle's SAMPLE kernel, fixed by seed (none: 0), choice and
+    position."""
+    if np.isnan(logits).any():
+        raise CheckFailed(
+            f"position {position}: logit {int(np.isnan(logits).argmax())} is not a number",
+            next="zinc-rt validate says in which layer it starts",
+        )
+    seed = sampling.seed or 0
+    halves = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32).view(np.int32)
+    return int(
+        sample(
+            arithmetic("canonical-1"),
+            logits[None],
+            halves[None],
+            np.array([[sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p]], np.float32),
+            np.array([choice], np.int32),
+            np.array([position], np.int32),
+        )[0]
+    )

@@ -28,6 +28,7 @@ from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph
 from zinc_rt.model.gguf import read_gguf
+from zinc_rt.sched.plan import StepPlan
 
 LIMIT_US = {1: 25.0, 64: 60.0}
 # Engine.step at commit 567be3d with the same kind of backend, nine writes a step; 2 cores of an AMD EPYC. By
@@ -102,14 +103,14 @@ def numpy_loop() -> None:
         array = (array * 3 + 1) & 0xFFFF
 
 
-def decode(runner: Runner, tokens: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> np.ndarray:
+def decode(
+    runner: Runner, plan: StepPlan, tokens: np.ndarray, positions: np.ndarray, slots: np.ndarray
+) -> np.ndarray:
     """One token for each sequence, fed with what the step before gave."""
-    count = len(slots)
-    block = runner.block("decode", tokens=count, sequences=count, rows=count)
-    block.set(
-        count, count, count, [], token_id=tokens, position=positions, slot=slots, sequence=slots, logit_row=slots
-    )
-    return runner.collect(runner.submit(block)).tokens
+    count = plan.tokens = plan.sequences = plan.rows = len(slots)
+    plan.token_id[:count], plan.position[:count] = tokens, positions
+    plan.slot[:count] = plan.sequence[:count] = plan.logit_row[:count] = slots
+    return runner.collect(runner.submit(runner.fill(plan))).tokens
 
 
 @pytest.mark.parametrize("layers", [28, 64])
@@ -122,10 +123,11 @@ def test_step(
         slots = np.arange(sequences, dtype=np.int32)
         positions = np.full(sequences, START, np.int32)
         tokens = np.zeros(sequences, np.int32)
+        plan = StepPlan(SLOTS, SLOTS, 1)
 
         def step() -> None:
             nonlocal tokens, positions
-            tokens = decode(engine.runner, tokens, positions, slots)
+            tokens = decode(engine.runner, plan, tokens, positions, slots)
             positions += 1
 
         for _ in range(200):

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.engine import generate
 from zinc_rt.errors import InputError, UnsupportedError, first_line
 from zinc_rt.golden.capture import CapturedRun
-from zinc_rt.golden.draws import Draw, draws_of
+from zinc_rt.golden.draws import Draw, draw_reference, draws_of
 from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, read_gguf
@@ -88,7 +87,7 @@ def draws_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile, run: Captu
     cause = advice = ""
     for draw in draws:
         asked = {name: getattr(draw, name) for name in FILTERS}
-        got = generate.draw(Sampling(**asked), run.logits[draw.row], choice=draw.choice, position=draw.position)
+        got = draw_reference(Sampling(**asked), run.logits[draw.row], choice=draw.choice, position=draw.position)
         if got != draw.token:
             bad = {"node": "draws", "token": draw.row, "got": got, "want": draw.token}
             cause = f"{_question(draw)}: token {got}, not {draw.token}"

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.engine.engine import ZERO_ROW, Engine
+from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.resident import Variant
 from zinc_rt.engine.runner import COUNTS, PARTS, TABLES
 from zinc_rt.exec import Buffer, Graph, Observer
 from zinc_rt.ir.graph import ENTRIES, SYMBOLS
 from zinc_rt.mem.plan import STEP
+from zinc_rt.sched.kv.kv_cache import ZERO
 
 NAMES = {buffer: name for name, buffer in PARTS.items()}
 
@@ -100,7 +101,7 @@ class StepWatch(Observer):
             "slot": [self._slot] * tokens,
             "sequence": [0] * tokens,
             "logit_row": range(tokens),
-            "state_source": [self._slot + 1 if first else ZERO_ROW],
+            "state_source": [self._slot + 1 if first else ZERO],
             "state_target": [self._slot + 1],
         }
         for name, values in wanted.items():

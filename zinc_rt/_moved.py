@@ -25,7 +25,6 @@ MOVED = {
     "file_lock": "host.file_lock",
     "files": "host.files",
     "finding_groups": "launching.finding_groups",
-    "generate": "engine.generate",
     "golden.check": "validate.goldens.check",
     "golden.command": "validate.goldens.command",
     "golden.diff": "validate.goldens.diff",

@@ -14,9 +14,9 @@ from zinc_rt.host import terminal
 from zinc_rt.host.arguments import add_models
 
 if TYPE_CHECKING:
+    from zinc_rt.cli.describe import DrawCounts
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.engine import Engine
-    from zinc_rt.engine.generate import DrawCounts
     from zinc_rt.perf.machine import Sampler
 
 HELP = "decode, prefill, first token; beside another program with --vs"
@@ -161,7 +161,7 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
 
 def _drawn(report: Report) -> DrawCounts:
     """The host takes the likeliest of a prompt's last logits; every other token is the device's."""
-    from zinc_rt.engine.generate import DrawCounts
+    from zinc_rt.cli.describe import DrawCounts
 
     each = [result.measure for result in report.results if "slots" in result.measure and "runs" in result.measure]
     device = sum(measure["slots"] * sum(len(run) for run in measure["runs"]) for measure in each)

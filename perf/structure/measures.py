@@ -208,19 +208,22 @@ def prefill_difference(lab: Lab, tier: str, tokens: int) -> Measurement:
 
 
 def tokens_generated(lab: Lab, tier: str, tokens: int) -> Measurement:
-    from zinc_rt.engine.generate import generate
+    from zinc_rt.engine.answering import Answering
     from zinc_rt.sched.sampling import Sampling
 
     if clamps := lab.settings.clamps():
         raise CannotMeasure(f"a shortcut is in force: {clamps[0]}")
     engine = lab.bench(tier).engine
-    sequence, made = engine.open(), list[int]()
-    logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")[-1]
-    stopped = generate(
-        engine, sequence, logits, sampling=Sampling(), max_tokens=tokens, end_ids=(), emit=made.append
+    asking = Answering(engine)
+    asked = asking.submit(
+        prompt_of(engine.model.vocab, PROMPT_TOKENS), Sampling(max_tokens=tokens, ignore_eos=True)
     )
-    engine.release(sequence)
-    return Measurement(len(made), f"{len(made)} tokens on {tier}, {len(set(made))} different, stopped: {stopped}")
+    while not asked.done:
+        asking.step()
+    (answer,) = asked.answers
+    made = answer.token_ids
+    how = f"{len(made)} tokens on {tier}, {len(set(made))} different, stopped: {answer.ended}"
+    return Measurement(len(made), how)
 
 
 # --- bits ---------------------------------------------------------------------------------------------------

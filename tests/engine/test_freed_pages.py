@@ -14,9 +14,9 @@ from zinc_rt.engine.runner import StepBlock
 from zinc_rt.exec import copy
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.mem.paged_kv import UNSET
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.sched.kv.kv_cache import UNSET
 
 RUNS = [("gemma4", "t_cpu"), ("gemma4", "t_cpu_native"), ("gemma4", "t1"), ("gemma4", "t2"), ("gemma3", "t_cpu")]
 TOKENS = [(7 * place + place * place) % 101 for place in range(80)]
@@ -49,12 +49,12 @@ def poison_free_pages(engine: Engine, block: StepBlock) -> int:
     for node in variant.graph.nodes:
         if not node.op.name.startswith("KV_WRITE"):
             continue
-        kv = engine._kv[int(node.inputs[4] != "state.page_table")]
-        free = [page for page in range(kv.pages) if not kv.users(page)]
+        pool = engine.cache.pools[int(node.inputs[4] != "state.page_table")].pool
+        free = [page for page in range(pool.count) if not pool.users[page]]
         poisoned += len(free)
         for name in node.outputs:
             place = variant.program.plan.placements[name]
-            size_bytes = place.size_bytes // kv.pages
+            size_bytes = place.size_bytes // pool.count
             nan = backend.alloc(size_bytes, BufferHeap.BAR, "nan")
             backend.write(nan, 0, memoryview(np.full(size_bytes // 4, np.nan, np.float32)).cast("B"))
             for page in free:
@@ -92,7 +92,7 @@ def held(engine: Engine, sequence: Sequence, group: int) -> list[int]:
 def test_a_window_holds_the_pages_that_it_sees_and_no_others(model: Model) -> None:
     with open_engine(model("gemma4"), "t_cpu") as engine:
         assert [spec.window for spec in engine.page_groups] == [0, 8]
-        assert [kv.pages for kv in engine._kv] == [2 * 6, 2 * 4]
+        assert [pages.pool.count for pages in engine.cache.pools] == [2 * 6, 2 * 4]
         sequence = engine.open()
         for token in TOKENS:
             engine.extend(sequence, [token])
@@ -101,4 +101,4 @@ def test_a_window_holds_the_pages_that_it_sees_and_no_others(model: Model) -> No
             assert held(engine, sequence, 0) == list(range(-(-sequence.position // 16)))
             assert held(engine, sequence, 1) == list(range(first, -(-sequence.position // 16)))
         engine.release(sequence)
-        assert all(kv.free_pages == kv.pages for kv in engine._kv)
+        assert all(pages.pool.free == pages.pool.count for pages in engine.cache.pools)

@@ -18,7 +18,7 @@ from zinc_rt.backends.spec import Host
 from zinc_rt.engine.answering import Answering, Asked
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.generate import draw
+from zinc_rt.golden.draws import draw_reference as draw
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf

@@ -14,16 +14,18 @@ import pytest
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device
 from zinc_rt.backends.cpu.oracle import CpuBackend, NodeFailed
+from zinc_rt.engine.answering import Answering
+from zinc_rt.engine.completion import Answer
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.generate import generate
 from zinc_rt.engine.runner import Deadlines
-from zinc_rt.errors import CheckFailed, UsageError
+from zinc_rt.errors import UsageError
 from zinc_rt.exec import Buffer, DeadlineMissed, InFlight, Observer
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.plan import STEP
 from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.sampling import Sampling
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page
@@ -78,6 +80,25 @@ def test_tokens_come_from_the_device_and_are_the_likeliest(engine: Engine) -> No
     assert output.nonfinite.tolist() == [-1, -1]
 
 
+def one_token(engine: Engine, changes: dict[int, int], *, tokens: int = 1) -> StepPlan:
+    """A step of slot 0 from position 0 on, with a row of logits."""
+    plan = StepPlan(engine.limits.step_tokens, 1, 1)
+    plan.table_changes[0].update(changes)
+    plan.add_sequence(0, [0] * tokens, 0, (0, 1))
+    plan.add_row(tokens - 1, 0, tokens)
+    return plan
+
+
+def answered(engine: Engine, max_tokens: int) -> Answer:
+    """The greedy answer to PROMPT, by the scheduler."""
+    asking = Answering(engine)
+    asked = asking.submit(PROMPT, Sampling(max_tokens=max_tokens, ignore_eos=True))
+    while not asked.done:
+        asking.step()
+    (answer,) = asked.answers
+    return answer
+
+
 def three_at_once(engine: Engine, stage: str) -> bytes:
     """Logits of one token for each of three sequences of unlike lengths, by that stage's graph."""
     runner, block = engine.runner, engine.runner.block
@@ -119,8 +140,7 @@ def test_the_next_block_is_another_one_so_it_can_be_filled_while_a_step_runs(eng
 
 def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> None:
     runner = engine.runner
-    block = runner.block("decode", tokens=1, sequences=1, rows=1)
-    block.set(1, 1, 1, [{0: 0}])
+    block = runner.fill(one_token(engine, {0: 0}))
     handle = runner.submit(block)
     with pytest.raises(InFlight, match="a step is in flight"):
         runner.submit(runner.block("decode", tokens=1, sequences=1, rows=1))
@@ -130,8 +150,7 @@ def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> Non
 
 def test_a_step_that_ends_badly_does_not_block_the_next(engine: Engine) -> None:
     runner = engine.runner
-    block = runner.block("decode", tokens=1, sequences=1, rows=1)
-    block.set(1, 1, 1, [{1 << 20: 0}])
+    block = runner.fill(one_token(engine, {1 << 20: 0}))
     with pytest.raises(NodeFailed, match="TABLE_STORE: entry 1048576"):
         runner.collect(runner.submit(block))
     engine.forward(PROMPT)
@@ -156,11 +175,9 @@ def test_rows_of_logits_get_no_more_room_than_they_need(qwen3: GGUFFile) -> None
 
 def test_greedy_generation_reads_no_logits(qwen3: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
     with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=64) as engine:
-        sequence, read, emitted = engine.open(), [], []
-        logits = engine.extend(sequence, PROMPT, rows="last")[0]
+        read: list[int] = []
         monkeypatch.setattr("zinc_rt.engine.runner.StepOutput.logits", lambda output: read.append(1))
-        generate(engine, sequence, logits, sampling=Sampling(), max_tokens=5, end_ids=(), emit=emitted.append)
-        assert len(emitted) == 5 and not read
+        assert len(answered(engine, 5).token_ids) == 5 and not read
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -190,15 +207,11 @@ def test_a_logit_that_is_no_number_ends_generation_and_an_infinite_one_does_not(
             return replace(built, calls=tuple(calls))
 
     with Engine(qwen3, Spoilt("canonical-1", threads=1), ctx=64) as engine:
-        sequence, emitted = engine.open(), list[int]()
-        logits = engine.extend(sequence, PROMPT, rows="last")[0]
-        options: dict[str, Any] = {"sampling": Sampling(), "max_tokens": 3, "end_ids": (), "emit": emitted.append}
+        answer = answered(engine, 3)
         if math.isinf(value):
-            generate(engine, sequence, logits, **options)
-            assert emitted[1:] == [7, 7]
-            return
-        with pytest.raises(CheckFailed, match=f"position {len(PROMPT) + 1}: logit 7 is not a number"):
-            generate(engine, sequence, logits, **options)
+            assert answer.token_ids[1:] == [7, 7] and answer.ended == "length"
+        else:
+            assert len(answer.token_ids) == 1 and answer.ended == "logits_not_finite"
 
 
 # --- deadlines ---------------------------------------------------------------------------------------------
@@ -333,9 +346,7 @@ def test_unloading_with_open_sequences_or_a_step_in_flight_is_refused(engine: En
         engine.unload()
     engine.release(sequence)
     runner = engine.runner
-    block = runner.block("prefill", tokens=16, sequences=1, rows=1)
-    block.set(16, 1, 1, [{0: 0}])
-    handle = runner.submit(block)
+    handle = runner.submit(runner.fill(one_token(engine, {0: 0}, tokens=16)))
     if not handle.fence.done():
         with pytest.raises(InFlight, match=r"cannot unload: a replay of .* is in flight"):
             engine.unload()

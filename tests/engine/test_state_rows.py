@@ -18,6 +18,7 @@ from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.sched.plan import StepPlan
 
 CTX, SLOTS, ROWS = 64, 3, 6
 PREFIX = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3]  # one page
@@ -57,25 +58,15 @@ class Steps:
         limits = self.runner.variants.limits
         lengths = [len(part.tokens) for part in parts]
         total = sum(lengths)
+        plan = StepPlan(limits.step_tokens, limits.slots, 1, most_rows=limits.step_tokens)
+        for part in parts:
+            pages = {part.slot * limits.pages_per_slot + place: page for place, page in enumerate(part.pages)}
+            plan.table_changes[0].update(pages)
+            at = plan.add_sequence(part.slot, part.tokens, part.start, (part.source, part.target))
+            for token in range(len(part.tokens)):
+                plan.add_row(at + token, part.slot, part.start + token + 1)
         block = self.runner.block("prefill", tokens=total, sequences=len(parts), rows=total, entries=8)
-        changes = {
-            part.slot * limits.pages_per_slot + place: page
-            for part in parts
-            for place, page in enumerate(part.pages)
-        }
-        block.set(
-            total,
-            len(parts),
-            total,
-            [changes],
-            token_id=np.array([token for part in parts for token in part.tokens], np.int32),
-            position=np.concatenate([part.start + np.arange(len(part.tokens)) for part in parts]),
-            slot=np.repeat([part.slot for part in parts], lengths),
-            sequence=np.repeat(np.arange(len(parts)), lengths),
-            state_source=np.array([part.source for part in parts], np.int32),
-            state_target=np.array([part.target for part in parts], np.int32),
-            logit_row=np.arange(total, dtype=np.int32),
-        )
+        block.fill(plan)
         logits = self.runner.collect(self.runner.submit(block)).logits().copy()
         return np.split(logits, np.cumsum(lengths)[:-1])
 

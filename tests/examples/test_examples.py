@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.answering import Answering
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.generate import generate
 from zinc_rt.golden.embedded import FOLDER as GOLDEN
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.sched.sampling import Sampling
@@ -116,9 +116,9 @@ def test_what_cannot_run_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_token_loop_draws_what_run_draws(capsys: pytest.CaptureFixture[str]) -> None:
     assert example("token_loop").main(["--tokens", "1,2,3", "--max-tokens", "5"]) == 0
     drawn = [int(line) for line in capsys.readouterr().out.split()]
-    wanted: list[int] = []
     with Engine(read_gguf(GOLDEN / "qwen3-q.gguf"), CpuBackend("canonical-1")) as engine:
-        sequence = engine.open()
-        logits = engine.extend(sequence, [1, 2, 3], rows="last")[0]
-        generate(engine, sequence, logits, sampling=Sampling(), max_tokens=5, end_ids=(), emit=wanted.append)
-    assert drawn == wanted
+        asking = Answering(engine)
+        asked = asking.submit([1, 2, 3], Sampling(max_tokens=5, ignore_eos=True))
+        while not asked.done:
+            asking.step()
+    assert drawn == asked.answers[0].token_ids

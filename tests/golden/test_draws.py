@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.engine import generate
 from zinc_rt.errors import InputError
-from zinc_rt.golden.draws import WAYS, draws_of, philox
+from zinc_rt.golden.draws import WAYS, draw_reference, draws_of, philox
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import read_golden
 from zinc_rt.sched.sampling import Sampling
@@ -43,7 +42,7 @@ def test_an_embedded_golden_draws_every_way_and_not_one_token_alone(pair: object
         if draw.row in logits and len(golden.logits) == len(golden.ids):
             asked = {name: getattr(draw, name) for name in ("temperature", "top_k", "top_p", "min_p", "seed")}
             row = np.asarray(golden.logits[draw.row])
-            assert generate.draw(Sampling(**asked), row, choice=draw.choice, position=draw.position) == draw.token
+            assert draw_reference(Sampling(**asked), row, choice=draw.choice, position=draw.position) == draw.token
 
 
 def test_draws_of_another_shape_are_refused() -> None:

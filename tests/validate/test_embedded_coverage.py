@@ -17,7 +17,7 @@ from seen import Planting
 
 from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.cli.report import Result
-from zinc_rt.engine import generate
+from zinc_rt.golden import draws
 from zinc_rt.golden.embedded import FOLDER, STEMS
 from zinc_rt.host.settings import Settings
 from zinc_rt.ir.graph import OpGraph
@@ -227,13 +227,13 @@ def test_ties_are_there_and_decide(plant: Planting) -> None:
 
 
 def test_a_wrong_draw_is_the_samplers(plant: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = generate.sample
+    whole = draws.sample
 
     def min_p_last(math: Any, logits: Any, seed: Any, sampling: Any, choice: Any, position: Any) -> Any:
         return whole(math, logits, seed, sampling, choice, position + 1)
 
     plant(NOTHING)
-    monkeypatch.setattr(generate, "sample", min_p_last)
+    monkeypatch.setattr(draws, "sample", min_p_last)
     results, digest = judged("qwen3-q")
     assert [result.id.rpartition("/")[2] for result in results if result.status == "fail"] == ["draws"]
     assert any(line.startswith("suspect    every logit agrees and a draw from them does not") for line in digest)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from seen import Seen, Validate
 
+from zinc_rt.engine.engine import Engine, Sequence
 from zinc_rt.engine.runner import StepBlock
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.mem.paged_kv import PagedKV
+from zinc_rt.sched.plan import StepPlan
 
 IDS = ",".join(str(3 * index + 1) for index in range(20))  # two pages
 Parts = dict[str, np.ndarray]
@@ -32,16 +32,15 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
     """built(change): from here on every step's counts and parts are changed before they are set."""
 
     def change_with(change: Change) -> None:
-        real = StepBlock.set
+        real = StepBlock.fill
 
-        def changed(self: StepBlock, *counts: Any, **parts: Any) -> None:
-            *several, tables = counts
-            tables = [dict(changes) for changes in tables]
-            parts = {name: np.array(values) for name, values in parts.items()}
-            change(tables, parts)
-            real(self, *several, tables, **parts)
+        def changed(self: StepBlock, plan: StepPlan) -> None:
+            valid = {"token_id": plan.tokens, "position": plan.tokens, "logit_row": plan.rows}
+            valid |= {"state_source": plan.sequences, "state_target": plan.sequences}
+            change(plan.table_changes, {name: getattr(plan, name)[:count] for name, count in valid.items()})
+            real(self, plan)
 
-        monkeypatch.setattr(StepBlock, "set", changed)
+        monkeypatch.setattr(StepBlock, "fill", changed)
 
     return change_with
 
@@ -106,13 +105,13 @@ def test_a_part_that_is_not_what_was_asked_for_is_named(
 def test_a_page_that_the_device_was_never_told_of_is_named(
     monkeypatch: pytest.MonkeyPatch, validate: Validate, tiny: str
 ) -> None:
-    real = PagedKV._set
+    real = Engine._cover
 
-    def forgets(self: PagedKV, slot: int, place: int, page: int) -> None:
-        real(self, slot, place, page)
-        if place:
-            self.changes.pop(place)
+    def forgets(self: Engine, sequence: Sequence, tokens: int, plan: StepPlan) -> None:
+        real(self, sequence, tokens, plan)
+        for place in [place for place in plan.table_changes[0] if place]:
+            plan.table_changes[0].pop(place)
 
-    monkeypatch.setattr(PagedKV, "_set", forgets)
+    monkeypatch.setattr(Engine, "_cover", forgets)
     causes = [each["cause"] for each in judged(validate, tiny).results if each["kind"] == "step"]
     assert causes and "slot 0, place 1 is never told to the device" in causes[0]

@@ -16,7 +16,6 @@ from zinc_rt.model.identity import identity
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.engine import Engine
-    from zinc_rt.engine.generate import DrawCounts
     from zinc_rt.engine.resident import Variant
     from zinc_rt.model.gguf import GGUFFile
 
@@ -49,6 +48,19 @@ def describe_run(report: Report, engine: Engine) -> None:
 def expanded_weights(engine: Engine) -> tuple[ExpandedType, ...]:
     """By type, the model's weights that the tier's kernels read as another."""
     return expanded_types(engine.backend.kernels.expansions, engine.model.weights.values())
+
+
+@dataclass(slots=True)
+class DrawCounts:
+    """Where tokens were drawn: by the tier (`device`), or from logits that the host read (`host`)."""
+
+    device: int = 0
+    host: int = 0
+
+    @property
+    def text(self) -> str:
+        parts = ((self.device, "by the device"), (self.host, "on the host, from logits that it read"))
+        return ", ".join(f"{count} {where}" for count, where in parts if count) or "none"
 
 
 def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None) -> None:

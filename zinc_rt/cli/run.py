@@ -15,10 +15,10 @@ from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.host.arguments import Parser, add_models
 
 if TYPE_CHECKING:
+    from zinc_rt.cli.describe import DrawCounts
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.completion import Answer
     from zinc_rt.engine.engine import Engine
-    from zinc_rt.engine.generate import DrawCounts
     from zinc_rt.engine.prefill import PrefillCheck
     from zinc_rt.host.settings import Settings
     from zinc_rt.model.gguf import GGUFFile
@@ -105,15 +105,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class _Made:
-    """How an answer came about. `stopped`: end, context or max_tokens; `check`: of both ways to compute a
-    prompt."""
+    """How an answer came about. `stopped`: end, context or max_tokens."""
 
     stopped: str
     load_seconds: float
     prompt_seconds: float
     seconds: float
     drawn: DrawCounts
-    check: PrefillCheck | None = None
 
 
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
@@ -154,11 +152,9 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
                 say(f"shortcut  {clamp}")
         for expanded in expanded_weights(engine):
             say(f"expanded  {expanded}")
-        if both:
-            made = _validate_prefill(engine, tokenizer, tokens, sampling, text, started)
-        else:
-            one_by_one = knobs.batched_prefill == "off"
-            made = _ask(engine, tokens, sampling, text, started, one_by_one=one_by_one, chrome=arguments.chrome)
+        check = _validate_prefill(engine, tokens) if both else None
+        one_by_one = knobs.batched_prefill == "off"
+        made = _ask(engine, tokens, sampling, text, started, one_by_one=one_by_one, chrome=arguments.chrome)
         submission = engine.runner.submission
         instrument = engine.backend.instrument
         leans = leaned_on(instrument.consulted()) if instrument is not None else ()
@@ -172,7 +168,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         made.prompt_seconds,
         made.seconds,
     )
-    drawn, check = made.drawn, made.check
+    drawn = made.drawn
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier, memory = str(report.device["tier"]), process_memory()
     steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
@@ -242,8 +238,8 @@ def _ask(
     chrome: str | None,
 ) -> _Made:
     """The answer by way of the scheduler: one request of one tenant."""
+    from zinc_rt.cli.describe import DrawCounts
     from zinc_rt.engine.answering import Answering
-    from zinc_rt.engine.generate import DrawCounts
 
     asking = Answering(engine, step_tokens=1 if one_by_one else 0)
     with stages() as stage:
@@ -284,44 +280,20 @@ def _ask(
     return _Made(stopped, ready - started, prompted - ready, ended - prompted, drawn)
 
 
-def _validate_prefill(
-    engine: Engine,
-    tokenizer: Tokenizer | None,
-    tokens: list[int],
-    sampling: Sampling,
-    text: _Stream,
-    started: float,
-) -> _Made:
-    """The answer after a prompt that is computed in both ways, which no scheduler does."""
-    from zinc_rt.engine.generate import DrawCounts, generate
+def _validate_prefill(engine: Engine, tokens: list[int]) -> PrefillCheck:
+    """Compute the prompt in one pass and token by token, and say how far apart the last logits are."""
     from zinc_rt.engine.prefill import prefill, prepare
 
-    end_ids = tokenizer.eog_ids if tokenizer is not None and not sampling.ignore_eos else frozenset()
     sequence = engine.open()
     with stages() as stage:
         stage.say("building graphs")
-        prepare(engine, sequence, tokens, "validate", decode=sampling.max_tokens > 1)
-    ready = time.monotonic()
+        prepare(engine, sequence, tokens, "validate", decode=False)
     with progress(len(tokens), "prompt") as advance:
-        logits, check = prefill(engine, sequence, tokens, "validate", advance=advance)
-    prompted = time.monotonic()
-    if check is not None:
-        say(check.line())
-    drawn = DrawCounts()
-    try:
-        stopped = generate(
-            engine,
-            sequence,
-            logits,
-            sampling=sampling,
-            max_tokens=sampling.max_tokens,
-            end_ids=end_ids,
-            emit=lambda token: text.feed(token, end=token in end_ids),
-            drawn=drawn,
-        )
-    finally:
-        text.close()
-    return _Made(stopped, ready - started, prompted - ready, time.monotonic() - prompted, drawn, check)
+        _, check = prefill(engine, sequence, tokens, "validate", advance=advance)
+    engine.release(sequence)
+    assert check is not None
+    say(check.line())
+    return check
 
 
 def _speed(steps: int, seconds: float) -> str:

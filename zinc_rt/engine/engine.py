@@ -1,7 +1,9 @@
-"""The engine: a model file made resident on one tier, and the steps that advance its sequences.
+"""The engine: a model file made resident on one tier, and steps that its caller chooses.
 
-The host writes one small step block (tokens, positions, slots, counts), replays the variant whose capacity fits,
-and reads logits. Nothing about a token is baked into a variant, so each is built once.
+`Engine` is the thin path of validate, golden and replay: the caller names the sequences of each step, may tap
+every node's values and inject others. It plans a step as the scheduler does (`sched/plan.py`), takes pages from
+the same allocator (`sched/kv/`) and hands the plan to the same `Runner`. It has no queue and generates nothing
+by itself: text comes from the loop in `sched/scheduler.py`.
 """
 
 from __future__ import annotations
@@ -19,21 +21,23 @@ from zinc_rt.backends.base import Backend
 from zinc_rt.engine.context_memory import check_context_memory
 from zinc_rt.engine.graph_store import GraphStore
 from zinc_rt.engine.resident import Counts, Variant, capacity_of
-from zinc_rt.engine.runner import LOGITS, Runner, StepBlock, StepOutput
+from zinc_rt.engine.runner import LOGITS, Runner, StepOutput
 from zinc_rt.engine.variants import Transform, Variants
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.exec import Observer
 from zinc_rt.host.settings import Settings
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.mem.context_bytes import RECURRENT, groups_of
-from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.builder import DeltaForm, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.sched.kv.kv_cache import ZERO, Holding, KvCache, PageGroup
+from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.plan import StepPlan
 
 DEFAULT_CTX = 4096
-ZERO_ROW = 0  # of recurrent state: a fresh sequence's, which nobody writes
+OWNER = 0  # the one tenant of an engine's pages
 
 # tap(node, buffer name, array): graph order, the array valid during the call
 Tap = Callable[[ir.Node, str, np.ndarray], None]
@@ -41,11 +45,17 @@ Prefill = Literal["batched", "stepwise"]
 Rows = Literal["all", "last"]
 
 
+class OutOfPages(ZincError):
+    """The pool has too few free pages for a step."""
+
+
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One sequence of tokens: its slot and what it has seen."""
+    """One sequence of tokens: its slot, its pages and the tokens that it has seen."""
 
     slot: int
+    holding: Holding
+    told: list[int]  # by page group, how many entries of its table the device knows
     position: int = 0
     tokens: list[int] = field(default_factory=list)
 
@@ -77,7 +87,7 @@ class Engine:
     ) -> None:
         """`limits`: instead of those that `ctx` and `slots` stand for. `transform` may replace each stage's graph
         before it is lowered, to run a part of the model. `timeout_seconds`, `slow`: as Runner has them;
-        `share_arenas`: as Resident has it; `highest_pages_first`: as PagedKV has it. `around`: a context that it
+        `share_arenas`: as Resident has it; `highest_pages_first`: as Pool has it. `around`: a context that it
         lives in from `with` on, as a recorder's. `store`: as Variants has it."""
         self.backend = backend
         self.limits = limits or SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
@@ -104,16 +114,18 @@ class Engine:
         self._open: set[Sequence] = set()
         self.model = self.variants.model("prefill")
         self.page_groups = groups_of(self.model.graph)
-        self._kv = [
-            PagedKV(
-                self.limits.group_pages(group, spec.window),
-                slots=slots,
-                pages_per_slot=self.limits.pages_per_slot,
-                page_tokens=self.limits.page_tokens,
-                highest_first=highest_pages_first,
-            )
-            for group, spec in enumerate(self.page_groups)
-        ]
+        self.cache = KvCache(
+            page_pools(self),
+            self.limits.page_tokens,
+            self.limits.step_tokens,
+            ctx=self.limits.ctx,
+            highest_first=highest_pages_first,
+        )
+        for pages in self.cache.pools:
+            pages.set_quota(OWNER, PageQuota())
+        self._plan = StepPlan(
+            self.limits.step_tokens, slots, len(self.cache.groups), most_rows=self.limits.step_tokens
+        )
         self._enter_around = around
         self._around = ExitStack()
 
@@ -139,7 +151,6 @@ class Engine:
         if self._open:
             raise UsageError(f"{len(self._open)} sequences are open", next="release them, then unload the model")
         self.variants.unload()
-        self._forget_changes()
 
     @property
     def sequences(self) -> tuple[Sequence, ...]:
@@ -158,7 +169,7 @@ class Engine:
         # cached keys need nothing: a query sees only its own positions; nor does state that begins at the zero row
         if self.variants.delta_form == "inplace":
             self.variants.resident.zero(RECURRENT, slot, self.limits.slots, self.runner.stream)
-        sequence = Sequence(slot)
+        sequence = Sequence(slot, self.cache.open(OWNER), [0] * len(self.cache.groups))
         self._open.add(sequence)
         return sequence
 
@@ -166,19 +177,14 @@ class Engine:
         """Give the slot and its pages back. Raises UsageError for a sequence that is not open."""
         self._check_open(sequence)
         self._open.remove(sequence)
-        for kv in self._kv:
-            kv.release(sequence.slot)
+        self.cache.release(sequence.holding)
         self._free_slots.insert(0, sequence.slot)
 
     def pages(self, sequence: Sequence, group: int = 0) -> list[int]:
         """The pages of a page group that hold a sequence's tokens, in order, UNSET for those behind its window;
         none where the model lacks the group. Raises UsageError as `release`."""
         self._check_open(sequence)
-        if group >= len(self._kv):
-            return []
-        kv = self._kv[group]
-        count = kv.tokens(sequence.slot) // self.limits.page_tokens
-        return [int(page) for page in kv.table[sequence.slot, :count]]
+        return list(sequence.holding.tables[group]) if group < len(self.page_groups) else []
 
     def _check_open(self, sequence: Sequence) -> None:
         if sequence not in self._open:
@@ -277,27 +283,18 @@ class Engine:
             raise UsageError(f"a step takes 1 to {self.limits.step_tokens} tokens, not {total}")
         _check_step(batch, rows, total)
         inject = inject or {}
-        for sequence, tokens in batch:
-            for kv in self._kv:
-                kv.ensure(sequence.slot, sequence.position + len(tokens))
-        block = self.runner.block(
-            "decode" if total == len(batch) else "prefill",
-            tokens=total,
-            sequences=len(batch),
-            rows=len(rows),
-            inject=tuple(inject),
-            tapped=tap is not None,
-        )
-        self._fill(block, batch, rows)
+        block = self.runner.fill(self._planned(batch, rows), inject=tuple(inject), tapped=tap is not None)
         for label, value in inject.items():
             block.inject(label, value)
         handle = self.runner.submit(block)
-        self._forget_changes()  # on their way
+        for sequence, _ in batch:
+            sequence.told = [len(table) for table in sequence.holding.tables]
         output = self.runner.collect(handle)
         for sequence, tokens in batch:
             sequence.position += len(tokens)
             sequence.tokens.extend(tokens)
-            self._forget_pages(sequence)
+            sequence.holding.computed = sequence.position
+            self.cache.slide(sequence.holding)
         if tap is not None:
             _show_values(handle.variant, tap, handle.counts)
         return output
@@ -316,47 +313,33 @@ class Engine:
                 next="give a larger --ctx, or fewer tokens",
             )
 
-    def _fill(
-        self,
-        block: StepBlock,
-        batch: list[tuple[Sequence, abc.Sequence[int]]],
-        rows: abc.Sequence[int],
-    ) -> None:
-        lengths = [len(tokens) for _, tokens in batch]
-        slots = np.array([sequence.slot for sequence, _ in batch], np.int32)
-        ordinals = np.arange(len(batch), dtype=np.int32)
-        starts = np.array([sequence.position for sequence, _ in batch], np.int32)
-        own_rows = slots + 1
-        total = sum(lengths)
-        within = np.arange(total, dtype=np.int32)
-        if total > len(batch):  # else each sequence has one
-            within -= np.repeat(np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
-            ordinals = np.repeat(ordinals, lengths)
-        else:
-            within[:] = 0
-        block.set(
-            total,
-            len(batch),
-            len(rows),
-            [kv.changes for kv in self._kv],
-            token_id=np.array([token for _, tokens in batch for token in tokens], np.int32),
-            position=starts[ordinals] + within,
-            slot=slots[ordinals],
-            sequence=ordinals,
-            state_source=np.where(starts > 0, own_rows, ZERO_ROW),
-            state_target=own_rows,
-            logit_row=np.asarray(rows, np.int32),
-        )
+    def _planned(self, batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Sequence[int]) -> StepPlan:
+        """Plan a step: the caller's sequences in order, with the pages that their tokens need, and the rows asked
+        for."""
+        plan = self._plan
+        plan.clear(self.runner.steps + 1)
+        for changes in plan.table_changes:
+            changes.clear()
+        for sequence, tokens in batch:
+            self._cover(sequence, len(tokens), plan)
+            row = sequence.slot + 1
+            plan.add_sequence(sequence.slot, tokens, sequence.position, (row if sequence.position else ZERO, row))
+        for token in rows:
+            plan.add_row(token, int(plan.slot[token]), int(plan.position[token]) + 1)
+        return plan
 
-    def _forget_changes(self) -> None:
-        for kv in self._kv:
-            kv.changes.clear()
-
-    def _forget_pages(self, sequence: Sequence) -> None:
-        """Give up the pages that no token to come sees: those behind the windows."""
-        for spec, kv in zip(self.page_groups, self._kv, strict=True):
-            if spec.window:
-                kv.forget(sequence.slot, sequence.position - spec.window + 1)
+    def _cover(self, sequence: Sequence, tokens: int, plan: StepPlan) -> None:
+        """Take the pages for so many tokens more, and have the step tell the device of them."""
+        behind = sequence.position + tokens
+        if not self.cache.cover(sequence.holding, behind):
+            free = ", ".join(f"{pages.pool.free} of {pages.pool.count}" for pages in self.cache.pools)
+            raise OutOfPages(
+                f"slot {sequence.slot}: too few pages for {behind} tokens, {free} are free",
+                next="release a sequence, or give the engine more pages",
+            )
+        base = sequence.slot * self.limits.pages_per_slot
+        for changes, table, known in zip(plan.table_changes, sequence.holding.tables, sequence.told, strict=True):
+            changes.update({base + place: table[place] for place in range(known, len(table))})
 
     def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
         """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
@@ -365,6 +348,17 @@ class Engine:
     def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
         capacity = capacity_of((tokens, min(self.limits.slots, tokens), rows))
         return plan_memory(self.graph(stage), capacity=capacity)
+
+
+def page_pools(engine: Engine) -> list[PageGroup]:
+    """Describe a pool of pages for each of the model's page groups, as large as the engine's limits allow."""
+    limits = engine.limits
+    pools = [
+        PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
+        for group, spec in enumerate(engine.page_groups)
+    ]
+    # a model without attention: pages are only counted, its graph reads no table
+    return pools or [PageGroup("none", limits.slots * limits.pages_per_slot)]
 
 
 def overrides_of(settings: Settings) -> Overrides:

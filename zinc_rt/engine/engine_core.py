@@ -16,7 +16,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.engine import Engine, page_pools
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.engine.runner import Runner
 from zinc_rt.engine.variants import token_capacities
@@ -24,7 +24,7 @@ from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.mem.context_bytes import state_row_bytes
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.kv.kv_cache import KvCache
 from zinc_rt.sched.kv.prefix import Namespace, namespace
 from zinc_rt.sched.messages import NewRequest
 from zinc_rt.sched.request import Request
@@ -272,20 +272,9 @@ class EngineCore:
             raise UsageError("this LLM is closed", next="open another")
 
 
-def pools_of(engine: Engine) -> list[PageGroup]:
-    """A pool of pages for each of the model's page groups, as large as the engine's limits have it."""
-    limits = engine.limits
-    groups = [
-        PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
-        for group, spec in enumerate(engine.page_groups)
-    ]
-    # nobody looks back: pages are a number that the graph does not read
-    return groups or [PageGroup("none", limits.slots * limits.pages_per_slot)]
-
-
 def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
     """The pages and state rows that the engine's limits give its model."""
-    limits, groups = engine.limits, pools_of(engine)
+    limits, groups = engine.limits, page_pools(engine)
     rows = limits.recurrent_rows if state_row_bytes(engine.model.graph) else 0
     return KvCache(groups, limits.page_tokens, step_tokens, rows, limits.ctx)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from zinc_rt.engine.page_copier import PageCopier
 from zinc_rt.engine.row_sampler import RowSampler
-from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, StepOutput
+from zinc_rt.engine.runner import Runner, StepHandle, StepOutput
 from zinc_rt.errors import ZincError
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.slot_record import free_records
@@ -94,21 +94,7 @@ class ModelRunner:
         self._sampler.learn(plan)
         if plan.copies:
             self._copier.copy(plan.copies)
-        tokens, sequences, rows = plan.tokens, plan.sequences, plan.rows
-        block = self._block(tokens, sequences, rows, max(map(len, plan.table_changes)))
-        block.set(
-            tokens,
-            sequences,
-            rows,
-            plan.table_changes,
-            token_id=plan.token_id[:tokens],
-            position=plan.position[:tokens],
-            slot=plan.slot[:tokens],
-            sequence=plan.sequence[:tokens],
-            state_source=plan.state_source[:sequences],
-            state_target=plan.state_target[:sequences],
-            logit_row=plan.logit_row[:rows],
-        )
+        block = self.runner.fill(plan)
         self._sampler.begin(plan)
         return StepRunning(plan, self.runner.submit(block), begun_ns)
 
@@ -152,11 +138,9 @@ class ModelRunner:
 
     def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1) -> None:
         """Load the weights and build the graphs of a step of so many sequences that end with such a draw."""
-        self._sampler.build(self._block(tokens, sequences, sequences).variant, sampling)
-
-    def _block(self, tokens: int, sequences: int, rows: int, entries: int = 0) -> StepBlock:
         stage: Stage = "decode" if tokens == sequences else "prefill"
-        return self.runner.block(stage, tokens=tokens, sequences=sequences, rows=rows, entries=entries)
+        block = self.runner.block(stage, tokens=tokens, sequences=sequences, rows=sequences)
+        self._sampler.build(block.variant, sampling)
 
 
 def _likeliest(output: StepOutput) -> Drawn:

@@ -1,19 +1,17 @@
-"""Steps of a model on a backend: one write of the step block, one replay, and what comes back. No policy.
+"""Run steps of a model on a backend: fill the step block from a plan, write it, replay a graph, read tokens.
 
-    block = runner.block("decode", tokens=2, sequences=2, rows=2)
-    block.set(2, 2, 2, [], token_id=tokens, position=positions, slot=slots, logit_row=rows)
-    output = runner.collect(runner.submit(block))
+    output = runner.collect(runner.submit(runner.fill(plan)))
 
-Who is in a step, which pages it has and what happens with its tokens is the caller's. A block is host memory with
-the layout of the variant's step block on the device; each variant has two, so the next step is prepared while one
-runs.
+Policy is the caller's: which sequences a step advances, which pages they have, what becomes of its tokens. A
+block is host memory with the layout of the variant's step block on the device; each variant has two, so the next
+step can be filled while one runs.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -27,12 +25,13 @@ from zinc_rt.exec import DeadlineMissed, Fence, InFlight, Stream
 from zinc_rt.ir.graph import SYMBOLS, Stage, most
 from zinc_rt.ir.rewrite import injected_name
 from zinc_rt.mem.plan import STEP
+from zinc_rt.sched.plan import StepPlan
 
 COUNTS = "step.counts"
 LOGITS = "request[slot].logits"
 TOKEN = "request[slot].next_token"
 NONFINITE = "request[slot].nonfinite"
-PARTS = {  # what `StepBlock.set` takes, by buffer name
+PARTS = {  # arrays of a StepPlan, and the buffers of the step block that they fill
     "token_id": "request[slot].token_id",
     "position": "request[slot].position",
     "slot": "request[slot].slot",
@@ -41,6 +40,9 @@ PARTS = {  # what `StepBlock.set` takes, by buffer name
     "state_target": "request[slot].state_target",
     "logit_row": "request[slot].logit_row",
 }
+_COUNT_OF = {  # which of tokens, sequences and rows an array has an element for
+    "token_id": 0, "position": 0, "slot": 0, "sequence": 0, "state_source": 1, "state_target": 1, "logit_row": 2,
+}  # fmt: skip
 TABLES = (("step.table_entry", "step.table_value"), ("step.table_entry_1", "step.table_value_1"))  # by page group
 SLOW_SECONDS = 2.0  # a step without a deadline says that it still runs after so long
 FIRST_SIMULATED_SECONDS, SIMULATED_SECONDS = 600.0, 60.0  # a simulated device compiles kernels it has not seen
@@ -49,9 +51,9 @@ ANY_GPU_SECONDS = 60.0  # of which nobody knows how fast it is
 
 
 class StepBlock:
-    """One step's input, filled by whoever schedules. `raw` has the bytes, `views` the arrays in it by buffer."""
+    """One step's input in host memory: `raw` has the bytes, `views` the arrays in it by buffer."""
 
-    __slots__ = ("_named", "_tables", "counts", "raw", "variant", "views")
+    __slots__ = ("_arrays", "_tables", "counts", "raw", "variant", "views")
 
     def __init__(self, variant: Variant) -> None:
         plan, graph = variant.plan, variant.graph
@@ -64,38 +66,32 @@ class StepBlock:
             part = self.raw[place.offset_bytes : place.offset_bytes + place.size_bytes]
             self.views[spec.name] = part.view(NUMPY_DTYPES[spec.dtype]).reshape(variant.shape(spec.name, capacity))
         self.counts = self.views[COUNTS]
-        self._named = {name: self.views[buffer] for name, buffer in PARTS.items() if buffer in self.views}
+        self._arrays = [
+            (name, self.views[buffer], _COUNT_OF[name]) for name, buffer in PARTS.items() if buffer in self.views
+        ]
         self._tables = {
             group: (self.views[entry], self.views[value])
             for group, (entry, value) in enumerate(TABLES)
             if entry in self.views
         }
 
-    def set(
-        self,
-        tokens: int,
-        sequences: int,
-        rows: int,
-        table_changes: Sequence[Mapping[int, int]],
-        **parts: np.ndarray,
-    ) -> None:
-        """Set the step's counts, each page group's table entries that change (row-major number -> page), and i32
-        arrays by the names of PARTS. What the graph does not read is ignored."""
-        counts, named = self.counts, self._named
-        counts[0], counts[1], counts[2] = tokens, sequences, rows
+    def fill(self, plan: StepPlan) -> None:
+        """Copy a plan's counts, the entries of page tables that change, and its arrays. Arrays that the graph does
+        not read are ignored."""
+        counts, lengths = self.counts, (plan.tokens, plan.sequences, plan.rows)
+        counts[:3] = lengths
         counts[3:] = 0
-        for group, changes in enumerate(table_changes):
+        for group, changes in enumerate(plan.table_changes):
             if changes and group in self._tables:
                 count = counts[3 + group] = len(changes)
                 entry, value = self._tables[group]
                 entry[:count] = list(changes)
                 value[:count] = list(changes.values())
-        for name, values in parts.items():
-            view = named.get(name)
-            if view is not None:
-                view[: len(values)] = values
-        if not rows:
-            named["logit_row"][0] = 0  # a row of logits nobody asked for is computed of the first token
+        for name, view, of in self._arrays:
+            length = lengths[of]
+            view[:length] = getattr(plan, name)[:length]
+        if not plan.rows:
+            self.views[PARTS["logit_row"]][0] = 0  # unasked: the first token's row is computed
 
     def inject(self, label: str, value: np.ndarray) -> None:
         """Set what consumers of a labelled value read instead, f32 [tokens, ...]. UsageError for another shape."""
@@ -211,6 +207,21 @@ class Runner:
             blocks += [StepBlock(variant), StepBlock(variant)]
         blocks.reverse()
         return blocks[0]
+
+    def fill(self, plan: StepPlan, *, inject: tuple[str, ...] = (), tapped: bool = False) -> StepBlock:
+        """Return a block filled from a plan. A step with one token a sequence is a decode; both stages have the
+        same bits."""
+        block = self.block(
+            "decode" if plan.tokens == plan.sequences else "prefill",
+            tokens=plan.tokens,
+            sequences=plan.sequences,
+            rows=plan.rows,
+            entries=max(map(len, plan.table_changes), default=0),
+            inject=inject,
+            tapped=tapped,
+        )
+        block.fill(plan)
+        return block
 
     def submit(self, block: StepBlock) -> StepHandle:
         """Submit a step: one write and one replay. Raises InFlight while the step before has not been

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +12,7 @@ from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
 from zinc_rt.sched.token_mask import TokenMask
 
+ORDINALS = np.arange(1 << 16, dtype=np.int32)
 NO_CANDIDATE = 0x7FFFFFFF  # in `Drawn.nonfinite`: all logits are numbers, and the request allows none of them
 
 
@@ -49,17 +51,20 @@ class StepPiece:
 
 @dataclass(slots=True)
 class StepPlan:
-    """The same arrays for every step: what they hold is valid until the next is scheduled. Decodes come first,
-    then `prompts`; a sequence's tokens are adjacent and ascending.
+    """One step as arrays, which every step reuses: their contents are valid until the next is planned. Decodes
+    come first, then `prompts`; a sequence's tokens are adjacent and ascending. The runner fills the device's step
+    block from it, whether the scheduler planned the step or an Engine's caller.
 
     i32 [step_tokens], the first `tokens` valid: token_id, position, slot, sequence. i32 [slots], the first
-    `sequences`: state_source and state_target, the rows of recurrent state, -1 without. i32 [slots], the first
-    `rows`: logit_row (a token's index), row_slot (who draws), row_position (of the token drawn).
+    `sequences`: state_source and state_target, the rows of recurrent state, -1 without. i32 [most_rows],
+    [slots] by default, the first `rows`: logit_row (a token's index), row_slot (whose), row_position (of the
+    token drawn).
     """
 
     step_tokens: int
     slots: int
     groups: int
+    most_rows: int = 0
     number: int = 0  # of the step
     tokens: int = 0
     sequences: int = 0
@@ -88,8 +93,10 @@ class StepPlan:
     def __post_init__(self) -> None:
         for name in ("token_id", "position", "slot", "sequence"):
             setattr(self, name, np.zeros(self.step_tokens, np.int32))
-        for name in ("state_source", "state_target", "logit_row", "row_slot", "row_position"):
+        for name in ("state_source", "state_target"):
             setattr(self, name, np.full(self.slots, -1, np.int32))
+        for name in ("logit_row", "row_slot", "row_position"):
+            setattr(self, name, np.full(self.most_rows or self.slots, -1, np.int32))
         self.table_changes = [{} for _ in range(self.groups)]
 
     def clear(self, number: int) -> None:
@@ -97,3 +104,29 @@ class StepPlan:
         self.number = number
         self.tokens = self.sequences = self.rows = self.decodes = 0
         self.prompts.clear()
+
+    def add_sequence(
+        self, slot: int, tokens: Sequence[int] | np.ndarray, first: int, rows: tuple[int, int]
+    ) -> int:
+        """Append a sequence's next tokens, from position `first` on, as its `slot` has them. `rows`: the rows of
+        recurrent state that it reads and writes. Return the index of its first token in the step."""
+        at, count = self.tokens, len(tokens)
+        self.token_id[at : at + count] = tokens
+        self.position[at : at + count] = ordinals(first, first + count)
+        self.slot[at : at + count] = slot
+        self.sequence[at : at + count] = self.sequences
+        self.state_source[self.sequences], self.state_target[self.sequences] = rows
+        self.tokens += count
+        self.sequences += 1
+        return at
+
+    def add_row(self, token: int, slot: int, position: int) -> None:
+        """Ask for the logits of a token of the step, by its index; `position`: of the token drawn from them."""
+        row = self.rows
+        self.logit_row[row], self.row_slot[row], self.row_position[row] = token, slot, position
+        self.rows += 1
+
+
+def ordinals(first: int, last: int) -> np.ndarray:
+    """The whole numbers [first, last) as i32."""
+    return ORDINALS[first:last] if last <= len(ORDINALS) else np.arange(first, last, dtype=np.int32)

@@ -6,7 +6,7 @@ import numpy as np
 
 from zinc_rt.sched import preempt
 from zinc_rt.sched.forking import fork_choices
-from zinc_rt.sched.plan import StepPiece, StepPlan
+from zinc_rt.sched.plan import ORDINALS, StepPiece, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
 from zinc_rt.sched.state import SchedulerState
@@ -14,7 +14,6 @@ from zinc_rt.sched.tenant import BANDS, Priority
 
 LEFT_OUT = 8  # steps without a page until a decode is parked
 AGED_PART = 8  # one in so many prompt tokens of a step goes to an aged prompt of a lower class
-_ORDINALS = np.arange(1 << 16, dtype=np.int32)
 
 
 def plan_step(s: SchedulerState) -> StepPlan:
@@ -107,7 +106,7 @@ def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None
     if plan.decode_set is not decodes:  # else all of this is there from the step before
         plan.decode_set = decodes
         plan.slot[:n] = plan.row_slot[:n] = decodes.slots
-        plan.sequence[:n] = plan.logit_row[:n] = _ORDINALS[:n]
+        plan.sequence[:n] = plan.logit_row[:n] = ORDINALS[:n]
     if not n:
         return
     position = slots.position[index]
@@ -170,25 +169,12 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
     if last <= first or not s.cache.cover(holding, last):  # its pages are promised: the second does not happen
         return 0
     slots.tell_tables(request)
-    slot, at, count = request.slot, plan.tokens, last - first
-    draws = last == request.length
-    plan.token_id[at : at + count] = slots.history[slot, first:last]
-    plan.position[at : at + count] = _ordinals(first, last)
-    plan.slot[at : at + count] = slot
-    plan.sequence[at : at + count] = plan.sequences
-    plan.state_source[plan.sequences], plan.state_target[plan.sequences] = s.cache.step_rows(holding)
+    slot, draws = request.slot, last == request.length
+    at = plan.add_sequence(slot, slots.history[slot, first:last], first, s.cache.step_rows(holding))
     if draws:
-        row = plan.rows
-        plan.logit_row[row], plan.row_slot[row], plan.row_position[row] = at + count - 1, slot, last
-        plan.rows += 1
-    plan.tokens += count
-    plan.sequences += 1
+        plan.add_row(at + last - first - 1, slot, last)
     plan.prompts.append(StepPiece(request, first, last, draws))
-    return count
-
-
-def _ordinals(first: int, last: int) -> np.ndarray:
-    return _ORDINALS[first:last] if last <= len(_ORDINALS) else np.arange(first, last, dtype=np.int32)
+    return last - first
 
 
 def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int:

@@ -86,6 +86,7 @@ class KvCache:
     chunk_tokens: int
     state_rows: int = 0
     ctx: int = 0
+    highest_first: bool = False  # as Pool has it
     pools: list[Pages] = field(init=False)
     prefix: PrefixCache = field(init=False)
     rows: Pool | None = field(init=False)
@@ -105,7 +106,11 @@ class KvCache:
             uncache=lambda group, page: self.pools[group].pool.uncache(page),
         )
         self.pools = [
-            Pages(group.pages, taken_from_cache=partial(self.prefix.pages_taken, number))
+            Pages(
+                group.pages,
+                taken_from_cache=partial(self.prefix.pages_taken, number),
+                highest_first=self.highest_first,
+            )
             for number, group in enumerate(self.groups)
         ]
 
@@ -171,6 +176,12 @@ class KvCache:
         self.prefix.counts.asked += len(tokens)
         self.prefix.counts.hit += holding.cached
         return holding
+
+    def open(self, tenant: int) -> Holding:
+        """Return the holding of a sequence that takes pages as it goes on: nothing is promised, cached or shared.
+        `cover`, `slide` and `release` are for it, too."""
+        none: list[list[int]] = [[] for _ in self.pools]
+        return Holding(tenant, Namespace(b""), bytearray(), none, [0] * len(none), 0, 0, 0, None)
 
     def hold(self, holding: Holding, state: int, *, spare: int = 0) -> bool:
         """References to what its tables name, the promise of what is to come, a row to write. All or nothing."""
@@ -265,6 +276,10 @@ class KvCache:
                 holding.state, holding.spare = holding.spare, NO_ROW
             if count % self.page_tokens == 0 and (rolling or keep):
                 self._keep_state(holding, rolling=rolling)
+        self.slide(holding)
+
+    def slide(self, holding: Holding) -> None:
+        """Give back the pages that `holding.computed` tokens have moved out of every window."""
         for group in self._windows:
             self._slide(holding, group)
 

@@ -49,8 +49,15 @@ class Pages:
     """The allocator of a group. `pool` says what is free; a page is taken and given back here. `paid`: i64
     [tenants], pages that each pays for; those that several share are in `shared`."""
 
-    def __init__(self, count: int, *, taken_from_cache: Callable[[list[int]], None] = lambda pages: None) -> None:
-        self.pool = Pool(count, taken_from_cache=taken_from_cache)
+    def __init__(
+        self,
+        count: int,
+        *,
+        taken_from_cache: Callable[[list[int]], None] = lambda pages: None,
+        highest_first: bool = False,
+    ) -> None:
+        """`highest_first`: as Pool has it."""
+        self.pool = Pool(count, taken_from_cache=taken_from_cache, highest_first=highest_first)
         self.paid = np.zeros(0, np.int64)
         self._accounts: list[_Account] = []
         self._payer = [NOBODY] * count

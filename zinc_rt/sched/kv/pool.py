@@ -17,15 +17,22 @@ class Pool:
     """
 
     def __init__(
-        self, count: int, *, first: int = 0, taken_from_cache: Callable[[list[int]], None] = lambda ids: None
+        self,
+        count: int,
+        *,
+        first: int = 0,
+        taken_from_cache: Callable[[list[int]], None] = lambda ids: None,
+        highest_first: bool = False,
     ) -> None:
+        """`highest_first`: hand out the highest id first, so that no page has the number of its place in a table,
+        which would hide a wrong look-up."""
         if count <= first:
             raise ValueError(f"at least one, not {count} from {first} on")
         self.count, self.first = count, first
         self.users = [0] * count
         self.cached = [False] * count
         self._taken_from_cache = taken_from_cache
-        self._free = list(range(count - 1, first - 1, -1))  # a stack: the lowest first
+        self._free = list(range(first, count) if highest_first else range(count - 1, first - 1, -1))  # a stack
         self._idle: OrderedDict[int, None] = OrderedDict()  # least recently used first
 
     def take(self) -> int | None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.engine.answering import logprob_of
-from zinc_rt.engine.engine_core import EngineCore, pools_of
+from zinc_rt.engine.engine import page_pools
+from zinc_rt.engine.engine_core import EngineCore
 from zinc_rt.engine.opening import EMBEDDED, EngineOpener, engine_opener
 from zinc_rt.sched.messages import Batch
 from zinc_rt.sched.plan import StepPlan
@@ -243,7 +244,7 @@ def open_model(
     try:
         core = EngineCore(
             engine,
-            scheduler_tenants(config, [group.pages for group in pools_of(engine)]),
+            scheduler_tenants(config, [group.pages for group in page_pools(engine)]),
             step_tokens=settings.step_tokens,
             again=opener,
             classes=scheduler_classes(config),

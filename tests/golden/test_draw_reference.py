@@ -1,12 +1,12 @@
-"""Drawing tokens and knowing when to stop."""
+"""The reference that draws a token from logits on the host."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from zinc_rt.engine.generate import draw
 from zinc_rt.errors import CheckFailed
+from zinc_rt.golden.draws import draw_reference as draw
 from zinc_rt.sched.sampling import Sampling
 
 
