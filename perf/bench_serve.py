@@ -30,8 +30,7 @@ import pytest
 from zinc_rt.cli.serve import SWITCH_SECONDS
 from zinc_rt.engine.devices import choose_tier
 from zinc_rt.errors import ZincError
-from zinc_rt.sched.messages import Batch
-from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.state import StepTimes

@@ -16,7 +16,7 @@ from zinc_rt.cli.output import begin
 from zinc_rt.cli.progress import stages
 from zinc_rt.cli.report import Report
 from zinc_rt.errors import NothingRan, UsageError
-from zinc_rt.host import gpu_lock, terminal
+from zinc_rt.host import locks, terminal
 from zinc_rt.host.facts import leaned_on, told
 from zinc_rt.probes import combinations, registry
 from zinc_rt.probes.device import parse, require_amd_gpu
@@ -85,7 +85,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     with ExitStack() as alone:
         stage = alone.enter_context(stages())
         if not spec.simulated:
-            alone.enter_context(gpu_lock.held(str(device.get("render_path") or spec.option)))
+            alone.enter_context(locks.held(str(device.get("render_path") or spec.option)))
         for result in runner.run(stage.say):
             stage.clear()
             report.results.append(result)

@@ -11,7 +11,7 @@ from math import prod
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.backends.registry import AMD_ORDERINGS
-from zinc_rt.engine.context_memory import check_context_memory
+from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import capacity_of
 from zinc_rt.engine.runner import LOGITS, NONFINITE, TOKEN
 from zinc_rt.errors import UnsupportedError

@@ -12,7 +12,7 @@ from zinc_rt.cli import logits
 from zinc_rt.engine import checked, devices
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.host import files, gpu_lock
+from zinc_rt.host import files, locks
 from zinc_rt.kmd.discover import find_gpus
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
@@ -139,5 +139,5 @@ def test_unchecked_stands_in_the_report_and_the_card_is_free_afterwards(card: Ca
     assert logits.main([*line, "--tier", "t1", "--unchecked"]) == 0
     report = json.loads(out.read_text())
     assert report["shortcuts"] == ["t1: pm4-test has not passed on this card, kernel and driver (--unchecked)"]
-    gpu_lock.give_back(gpu_lock.take(RENDER))
+    locks.give_back(locks.take(RENDER))
     assert logits.main([*line, "--device", "sim", "--unchecked"]) == 2, "no card to override for"

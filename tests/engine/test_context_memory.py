@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from zinc_rt.cli.main import main
-from zinc_rt.engine.context_memory import TABLE_COPIES, check_context_memory
+from zinc_rt.engine.memory_fit import TABLE_COPIES, check_context_memory
 from zinc_rt.engine.resident import capacity_of
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.embedded import FOLDER

@@ -14,8 +14,7 @@ import pytest
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device
 from zinc_rt.backends.cpu.oracle import CpuBackend, NodeFailed
-from zinc_rt.engine.answering import Answering
-from zinc_rt.engine.completion import Answer
+from zinc_rt.engine.answering import Answer, Answering
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Deadlines

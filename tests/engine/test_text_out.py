@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zinc_rt.engine.text_out import TextOut
+from zinc_rt.engine.answering import TextOut
 from zinc_rt.model.tokenizer import StreamDecoder
 
 ALPHABET = "ab<é漢"  # one, two and three bytes, and few enough to meet stops

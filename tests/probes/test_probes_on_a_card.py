@@ -11,7 +11,7 @@ from cards import RENDER, Card, Lit
 
 from zinc_rt.cli.report import Report, Result
 from zinc_rt.engine import checked
-from zinc_rt.host import files, gpu_lock
+from zinc_rt.host import files, locks
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.probes import command
 from zinc_rt.probes.journal import Journal
@@ -66,7 +66,7 @@ def test_the_gpu_is_alone_while_probes_run(machine: pytest.MonkeyPatch, tmp_path
     readable, writable = os.pipe()
     pid = os.fork()
     if pid == 0:
-        gpu_lock.take(RENDER)
+        locks.take(RENDER)
         os.write(writable, b"x")
         signal.pause()
     os.read(readable, 1)

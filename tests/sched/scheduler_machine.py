@@ -177,7 +177,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         except UsageError:
             assert self.scheduler.tenants is before
             return
-        self.scheduler.settle()
+        self.scheduler.receive()
         if future.exception() is not None:
             assert self.scheduler.tenants == before
             assert [pool.quota(at) for pool in self.cache.pools for at in range(4)] == quotas
@@ -188,7 +188,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 2))
     def fork(self, data: st.DataObject, count: int) -> None:
         """Requests that go on from where another is, which goes on as well."""
-        self.scheduler.settle()
+        self.scheduler.receive()
         alive = [request for request in self.scheduler.requests() if request.made < request.limit]
         if not alive:
             return

@@ -287,7 +287,7 @@ def test_lower_quotas_take_slots_and_pages_at_once_and_new_tenants_come_behind()
     numbers = [b.submit(0, [at] * 6, 20) for at in range(4)]
     b.step(3)
     b.s.configure([Tenant("a", slots_max=1, pages=(PageQuota(0, 7),)), Tenant("new", weight=2.0)])
-    b.s.settle()
+    b.s.receive()
     assert b.s.bound == [1, 0] and b.cache.pools[0].charge(0) <= 7 and not b.s.check()
     b.spaces.append(namespace("m", "canonical-1", "f32", PAGE))
     other = b.submit(1, [1] * 6, 20)

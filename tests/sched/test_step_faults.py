@@ -14,8 +14,8 @@ from zinc_rt.exec import DeadlineMissed
 from zinc_rt.sched.checks.shadow import ShadowDevice, drawn_token
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import namespace
-from zinc_rt.sched.messages import NewRequest
 from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.request import NewRequest
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant

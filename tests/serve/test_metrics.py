@@ -14,7 +14,7 @@ from embedded_server import MODEL, Serving
 from prometheus_client.parser import text_string_to_metric_families
 from ticking_scheduler import run, scheduler_of
 
-from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.plan import Batch
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler

@@ -17,8 +17,7 @@ from faulty_runner import plant
 
 from zinc_rt import Sampling
 from zinc_rt.engine.opening import model_file
-from zinc_rt.sched.messages import NewRequest
-from zinc_rt.sched.request import Request
+from zinc_rt.sched.request import NewRequest, Request
 from zinc_rt.serve.config.settings import ModelSettings, TenantSettings
 from zinc_rt.serve.engine import answer_stream
 from zinc_rt.serve.engine import server as server_module

@@ -17,8 +17,7 @@ from faulty_runner import plant
 from over_http import RequestFailed, asked, body_of, client_of, drop_after, post_bytes
 
 from zinc_rt import Sampling
-from zinc_rt.sched.messages import Batch
-from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.state import StepTimes
 from zinc_rt.sched.tenant import Priority

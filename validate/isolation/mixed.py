@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zinc_rt.sched.messages import Batch
+from zinc_rt.sched.plan import Batch
 from zinc_rt.validate.isolation.mix import MixEvent, RequestMix
 from zinc_rt.validate.isolation.server import MixServer
 from zinc_rt.validate.isolation.story import Who

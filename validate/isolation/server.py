@@ -12,7 +12,8 @@ from zinc_rt.model.groups import has_recurrent_state
 from zinc_rt.sched.checks.shadow import ShadowDevice
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import namespace
-from zinc_rt.sched.messages import Batch, NewRequest
+from zinc_rt.sched.plan import Batch
+from zinc_rt.sched.request import NewRequest
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
 from zinc_rt.sched.usage.ledger import UsageLedger
 from zinc_rt.validate.isolation.alone import AloneAnswer

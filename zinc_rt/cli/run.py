@@ -17,7 +17,7 @@ from zinc_rt.host.arguments import Parser, add_models
 if TYPE_CHECKING:
     from zinc_rt.cli.describe import DrawCounts
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.engine.completion import Answer
+    from zinc_rt.engine.answering import Answer
     from zinc_rt.engine.engine import Engine
     from zinc_rt.engine.prefill import PrefillCheck
     from zinc_rt.host.settings import Settings

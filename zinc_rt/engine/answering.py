@@ -1,6 +1,6 @@
-"""Requests on one resident model, from their check to their last token: what LLM, and any other front, stands on.
+"""Answers as text: prompts submitted to one resident model, and the tokens of each answer joined into text.
 
-A scheduler decides, a ModelRunner computes, answers are put together here as text. One host thread.
+`Answering` is the base of `LLM` and of `zinc-rt run`. A scheduler decides, a ModelRunner computes, on one thread.
 """
 
 from __future__ import annotations
@@ -8,20 +8,157 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
 
-from zinc_rt.engine.completion import Answer, Completion, TokenLogprob
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.engine_core import EngineCore
-from zinc_rt.engine.text_out import TextOut
 from zinc_rt.errors import UsageError
-from zinc_rt.sched.messages import Batch
-from zinc_rt.sched.plan import RowLogprobs
+from zinc_rt.model.tokenizer import StreamDecoder
+from zinc_rt.sched.plan import Batch, RowLogprobs
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.sched.token_mask import TokenMask
+
+
+class TextOut:
+    """The text of one answer. `stopped`: the stop string that ended it; it is not part of the text, and nothing
+    after it is."""
+
+    def __init__(self, decoder: StreamDecoder, stops: Sequence[str] = ()) -> None:
+        self._decoder = decoder
+        self._stops = tuple(stops)
+        self._held = ""  # the longest end of the text so far that a stop could begin with
+        self.stopped: str | None = None
+
+    def feed(self, token: int) -> str:
+        """The text that a token makes safe to deliver, possibly none."""
+        return self._deliver(self._decoder.feed(token))
+
+    def close(self) -> str:
+        """The rest, when no token comes any more: what was held back stands for itself."""
+        text = self._deliver(self._decoder.flush())
+        held, self._held = self._held, ""
+        return text + held
+
+    def _deliver(self, text: str) -> str:
+        if self.stopped is not None:
+            return ""
+        text = self._held + text
+        # The first to be complete ends it, not the first to begin: so it does not matter how the text is cut.
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            _, at, self.stopped = min(found)
+            self._held = ""
+            return text[:at]
+        safe = len(text) - self._undecided(text)
+        self._held = text[safe:]
+        return text[:safe]
+
+    def _undecided(self, text: str) -> int:
+        """How many characters at the end could be the beginning of a stop."""
+        longest = max((len(stop) for stop in self._stops), default=1) - 1
+        for count in range(min(longest, len(text)), 0, -1):
+            if any(stop.startswith(text[-count:]) for stop in self._stops):
+                return count
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token and its logprob at temperature 1, before any filter or penalty; `top`: the likeliest in its place,
+    with theirs, falling."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer. `finish_reason`: "stop" at an end token, a stop token or a stop string (then `stop` says which
+    string), "length" at max_tokens, else what ended it early ("cancelled", "deadline", "logits_not_finite").
+
+    `token_ids` has the end token too, `text` neither that nor a stop string; without a tokenizer it is "". `seed`
+    makes the same answer again. `index`: which of the prompt's n answers. `cached_tokens` of the prompt's
+    `prompt_tokens` were not computed again.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    seed: int
+    index: int = 0
+    stop: str | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """What is new of an answer. `text` has whole characters only and may lag behind `token_ids`; `finish_reason`
+    is there in an answer's last piece."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    index: int = 0
+    finish_reason: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """An answer while it is made. `silent`: tokens that are not shown, as end tokens; `text_out` is None without a
+    tokenizer. `ended` is "" until it is complete."""
+
+    index: int
+    text_out: TextOut | None
+    silent: Container[int] = ()
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    text: str = ""
+    ended: str = ""
+    _shown: tuple[int, int, bool] = (0, 0, False)  # tokens, characters and the end that were in a piece already
+
+    def feed(self, token: int, logprob: TokenLogprob | None = None) -> bool:
+        """Take a token; whether a stop string is complete with it. What comes after the end is dropped."""
+        if self.ended:
+            return False
+        self.token_ids.append(token)
+        if logprob is not None:
+            self.logprobs.append(logprob)
+        if self.text_out is None or token in self.silent:
+            return False
+        self.text += self.text_out.feed(token)
+        if self.stop is None:
+            return False
+        self.end("stop")
+        return True
+
+    def end(self, reason: str) -> None:
+        """Nothing more comes. Only the first reason counts."""
+        if not self.ended:
+            self.ended = reason
+            self.text += self.text_out.close() if self.text_out is not None else ""
+
+    @property
+    def told(self) -> bool:
+        """Whether its end was in a piece."""
+        return self._shown[2]
+
+    @property
+    def stop(self) -> str | None:
+        return self.text_out.stopped if self.text_out is not None else None
+
+    def piece(self) -> TextPiece | None:
+        """What is new since the last piece; None where nothing is."""
+        tokens, characters, ended = self._shown
+        self._shown = now = len(self.token_ids), len(self.text), bool(self.ended)
+        if now == (tokens, characters, ended):
+            return None
+        return TextPiece(self.text[characters:], tuple(self.token_ids[tokens:]), self.index, self.ended or None)
+
 
 Prompt = str | Sequence[int]
 
@@ -144,7 +281,7 @@ class Answering(EngineCore):
                 for answer in one.answers:
                     answer.end("cancelled")
         if not self._closed:
-            self.scheduler.settle()
+            self.scheduler.receive()
 
     # --- what is asked
 
@@ -168,7 +305,7 @@ class Answering(EngineCore):
         asked.request = self.submit_tokens(
             asked.number, asked.tokens, asked.sampling, tenant=asked.tenant, mask=grammar
         )
-        self.scheduler.settle()
+        self.scheduler.receive()
         self._asked[asked.number] = asked
 
     def _text_out(self, sampling: Sampling) -> TextOut | None:

@@ -29,7 +29,7 @@ from zinc_rt.backends.base import Backend, Device
 from zinc_rt.backends.spec import Availability, BackendSpec, Host
 from zinc_rt.engine import checked
 from zinc_rt.errors import UnsupportedError, UsageError
-from zinc_rt.host import gpu_lock
+from zinc_rt.host import locks
 from zinc_rt.host.machine import available_cores
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver
@@ -279,7 +279,7 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
         elif choice.spec.simulable:
             driver = linux_driver()
             if choice.gpu is not None:
-                undo.callback(gpu_lock.give_back, gpu_lock.take(choice.gpu.render_path))
+                undo.callback(locks.give_back, locks.take(choice.gpu.render_path))
         after = undo.pop_all().close
         backend: Backend = choice.spec.open(
             ordering,

@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.engine.context_memory import check_context_memory
 from zinc_rt.engine.graph_store import GraphStore
+from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import Counts, Variant, capacity_of
 from zinc_rt.engine.runner import LOGITS, Runner, StepOutput
 from zinc_rt.engine.variants import Transform, Variants

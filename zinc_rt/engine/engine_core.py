@@ -26,8 +26,7 @@ from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.sched.kv.kv_cache import KvCache
 from zinc_rt.sched.kv.prefix import Namespace, namespace
-from zinc_rt.sched.messages import NewRequest
-from zinc_rt.sched.request import Request
+from zinc_rt.sched.request import NewRequest, Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits

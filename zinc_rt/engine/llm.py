@@ -16,8 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from zinc_rt.engine.answering import Answering, Prompt
-from zinc_rt.engine.completion import Completion, TextPiece
+from zinc_rt.engine.answering import Answering, Completion, Prompt, TextPiece
 from zinc_rt.engine.opening import engine_opener
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.host.settings import Experts

@@ -14,7 +14,7 @@ import numpy as np
 
 from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.errors import CheckFailed, InputError, UsageError
-from zinc_rt.host import gpu_lock
+from zinc_rt.host import locks
 from zinc_rt.host.arguments import meant
 from zinc_rt.isa.target import GENERATIONS
 from zinc_rt.kernels.remarks import is_remark
@@ -94,7 +94,7 @@ def launch(
             raise UsageError("launch needs Linux")
         gpu, node = _gpu(driver, image.arch, name)
         if not driver.simulated:
-            undo.enter_context(gpu_lock.held(gpu.render_path))
+            undo.enter_context(locks.held(gpu.render_path))
         process = undo.enter_context(KfdProcess(driver))
         side = driver if isinstance(driver, SideChannel) else None
         before = 0

@@ -150,9 +150,9 @@ class ModelBuilder:
         self.layers = self.hyper.positive("block_count") - self.hyper.integer("nextn_predict_layers", 0)
         if self.layers <= 0:
             raise InputError(f"{gguf.path}: block_count leaves {self.layers} layers to run")
-        if self.layers > len(gguf.tensors):  # each layer has tensors: do not plan two thousand million of them
+        if self.layers > len(gguf.tensors):
             raise InputError(
-                f"{gguf.path}: block_count leaves {self.layers} layers to run, the file has {len(gguf.tensors)} tensors"
+                f"{gguf.path}: block_count leaves {self.layers} layers, the file has {len(gguf.tensors)} tensors"
             )
         self.eps = self.hyper.real("attention.layer_norm_rms_epsilon")
         self._windows: tuple[int, ...] = (0,)

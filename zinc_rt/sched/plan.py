@@ -1,4 +1,4 @@
-"""What one step computes, as arrays."""
+"""One step as data: what it computes, what it drew, and the batch of tokens that its requests get."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from zinc_rt.sched.slots import DecodeSet
 from zinc_rt.sched.token_mask import TokenMask
 
 ORDINALS = np.arange(1 << 16, dtype=np.int32)
+_NO_NUMBERS = np.empty(0, np.int64)
+_NO_CHOICES = np.empty(0, np.int8)
+_NO_TOKENS = np.empty(0, np.int32)
 NO_CANDIDATE = 0x7FFFFFFF  # in `Drawn.nonfinite`: all logits are numbers, and the request allows none of them
 
 
@@ -37,6 +40,19 @@ class Drawn:
     tokens: np.ndarray
     nonfinite: np.ndarray
     logprobs: RowLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a step made: of each row the request's number, its choice and the token, and (number, choice, reason)
+    of what ended."""
+
+    step: int
+    requests: np.ndarray = field(default_factory=lambda: _NO_NUMBERS)  # i64
+    choice: np.ndarray = field(default_factory=lambda: _NO_CHOICES)  # i8
+    tokens: np.ndarray = field(default_factory=lambda: _NO_TOKENS)  # i32
+    logprobs: RowLogprobs | None = None
+    ended: tuple[tuple[int, int, str], ...] = ()
 
 
 @dataclass(slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
-from zinc_rt.ir.slot_record import column
+from zinc_rt.ir.slot_record import STOP_IDS, SlotFlag, column, dwords, free_records
 from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import Holding
 from zinc_rt.sched.kv.prefix import Namespace
@@ -44,6 +45,29 @@ MOVES = {
     State.EVICTED: frozenset({State.PREFILL}) | _STOPPED,
     **dict.fromkeys(TERMINAL, frozenset()),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """A request as it arrives; `sampling.n` choices of it are made. `digests`: of its prompt's pages, computed by
+    whoever submits it; `end_tokens`: the model's own. The last `made` of `tokens` were made before, by the request
+    that `capsule` was taken of, as its `choice`. `session`: a number, 0 for none. `mask`: of its answers, as
+    far as `made` goes; each choice gets a fork."""
+
+    number: int
+    tenant: int
+    tokens: Sequence[int] | np.ndarray
+    within: Namespace
+    sampling: Sampling = field(default_factory=Sampling)
+    priority: Priority | None = None  # lower than its tenant's
+    deadline_ns: int | None = None
+    end_tokens: frozenset[int] = frozenset()
+    digests: bytes | None = None
+    session: int = 0
+    capsule: Capsule | None = None
+    made: int = 0
+    choice: int = 0  # of the first
+    mask: TokenMask | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -131,3 +155,74 @@ class Request:
             f"request {self.number}: {self.state.value} does not become {state.value}"
         )
         self.state = state
+
+
+MOST = 1 << 20  # ids beyond any vocabulary
+
+
+def end_tokens_of(sampling: Sampling, of_model: frozenset[int]) -> frozenset[int]:
+    """Which tokens end an answer that is sampled so."""
+    own = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else of_model)
+    return frozenset(token for token in own if 0 <= token < MOST)
+
+
+class EndTokens:
+    """Counts, by token id, who bound now would end there: few tokens do, so only theirs are looked at."""
+
+    def __init__(self) -> None:
+        self._users = np.zeros(1, np.int32)  # the last is of every larger id: nobody's
+
+    def add(self, request: Request) -> None:
+        """It is bound: its end tokens count."""
+        own = request.end_tokens
+        if own and max(own) + 2 > len(self._users):
+            self._users = np.concatenate([self._users, np.zeros(max(own) + 2 - len(self._users), np.int32)])
+        for token in own:
+            self._users[token] += 1
+
+    def remove(self, request: Request) -> None:
+        for token in request.end_tokens:
+            self._users[token] -= 1
+
+    def rows(self, tokens: np.ndarray) -> list[int]:
+        """Which of the tokens end somebody's answer."""
+        hits: list[int] = np.flatnonzero(self._users.take(tokens, mode="clip")).tolist()
+        return hits
+
+    def ends(self, request: Request, token: int) -> bool:
+        """Whether the token ends the request's answer, now that so many are made."""
+        return token in request.end_tokens and request.made >= request.sampling.min_tokens
+
+
+def record_of(new: NewRequest, sampling: Sampling, priority: Priority, choice: int) -> np.ndarray:
+    """The request's slot record, i32 [64], but for what its slot decides."""
+    records = free_records(1)
+    record = records[0]
+    record["tenant"], record["request"] = new.tenant, new.number
+    record["session"] = new.session & 0xFFFF_FFFF  # for who reads a record; pins go by the whole number
+    record["priority"] = priority
+    record["prompt_len"], record["limit"] = len(new.tokens) - new.made, sampling.max_tokens
+    record["generated"], record["min_tokens"] = new.made, sampling.min_tokens
+    record["temperature"], record["top_k"] = sampling.temperature, sampling.top_k
+    record["top_p"], record["min_p"] = sampling.top_p, sampling.min_p
+    record["seed"], record["choice"] = sampling.seed, choice
+    record["repetition"], record["presence"] = sampling.repetition_penalty, sampling.presence_penalty
+    record["frequency"] = sampling.frequency_penalty
+    record["bias_count"] = len(sampling.logit_bias)
+    record["logprobs"] = -1 if sampling.logprobs is None else sampling.logprobs
+    stops = sorted({*sampling.stop_token_ids, *(() if sampling.ignore_eos else new.end_tokens)})[:STOP_IDS]
+    record["stop_count"] = len(stops)
+    record["stop_ids"][: len(stops)] = stops
+    flags = SlotFlag(0)
+    for flag, wanted in (
+        (SlotFlag.GREEDY, sampling.greedy),
+        (SlotFlag.PENALTIES, sampling.penalised),
+        (SlotFlag.BIAS, bool(sampling.logit_bias)),
+        (SlotFlag.MASK, new.mask is not None),
+        (SlotFlag.LOGPROBS, sampling.logprobs is not None),
+        (SlotFlag.IGNORE_END, sampling.ignore_eos),
+    ):
+        flags |= flag if wanted else 0
+    record["flags"] = flags
+    words: np.ndarray = dwords(records)[0]
+    return words

@@ -1,10 +1,9 @@
-"""One model's scheduler: whose turn it is, what a step computes, what came of it. Plain Python over arrays; it
-knows no device.
+"""One model's scheduler: `Scheduler.step` receives, schedules, submits, collects and commits one step.
 
     while (batch := scheduler.step()) is not None: deliver(batch)
 
-A wrong schedule is a slow answer, never a wrong one: whatever is parked, evicted or run again is computed from its
-tokens.
+Plain Python over arrays, independent of the device. A wrong schedule is a slow answer, never a wrong one: a
+request that is parked, evicted or run again is computed from its tokens.
 """
 
 from __future__ import annotations
@@ -22,15 +21,13 @@ from zinc_rt.sched.admission import admit
 from zinc_rt.sched.checks import invariants
 from zinc_rt.sched.commit import commit
 from zinc_rt.sched.configure import check_quotas, configure
-from zinc_rt.sched.ends import end_tokens_of
 from zinc_rt.sched.kv.capsule import Capsule, drop, snapshot
 from zinc_rt.sched.kv.kv_cache import KvCache
 from zinc_rt.sched.kv.prefix import chain
-from zinc_rt.sched.messages import Batch, NewRequest, record_of
-from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.plan import Batch, Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
 from zinc_rt.sched.recovery import acquit, recover
-from zinc_rt.sched.request import RUNNING, Request, State
+from zinc_rt.sched.request import RUNNING, NewRequest, Request, State, end_tokens_of, record_of
 from zinc_rt.sched.state import SchedulerLimits, SchedulerState, StepTimes
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
@@ -199,21 +196,21 @@ class Scheduler(SchedulerState):
     # --- a step
 
     def step(self) -> Batch | None:
-        """Schedule, run, commit. None where there is nothing to compute now."""
+        """Run one step: receive, schedule, submit, collect, commit. None where there is nothing to compute now.
+
+        Every token of `zinc-rt run`, `serve` and `LLM` comes from here.
+        """
         began_ns = self.clock_ns()
+        self.receive()
         plan = self.schedule()
         if not plan.tokens:
             return self._without_tokens()
         planned_ns = self.clock_ns()
         try:
-            drawn = self.runner.collect(self.runner.submit(plan))
+            handle = self.runner.submit(plan)
+            drawn = self.runner.collect(handle)
         except Exception as error:
-            self.failed(error, plan)
-            reopened = self.runner.reopen()
-            recover(self, plan, reopened=reopened)
-            if not reopened:
-                raise
-            return self._without_tokens() or Batch(self.counts.steps)  # there is more to do now, not later
+            return self._recover(error, plan)
         computed_ns = self.clock_ns()
         batch = self.commit(plan, drawn)
         if self.observers:
@@ -222,28 +219,34 @@ class Scheduler(SchedulerState):
                 observer.stepped(plan, batch, times)
         return batch
 
-    def schedule(self) -> StepPlan:
-        """Take in what arrived and what is due, give slots and pages, and say what the next step computes. Where
-        nobody can go on, and somebody lost his slot for that, others get it at once."""
-        while True:
-            parked = self.counts.parked
-            plan = self._schedule()
-            if plan.tokens or self.counts.parked == parked:
-                return plan
-
-    def _schedule(self) -> StepPlan:
-        self.settle()
-        self.timers.run(self.now_ns)
-        if self.sweeps:
-            self.cache.sweep(self.now_ns, SWEPT)
-        admit(self)
-        return plan_step(self)
-
-    def settle(self) -> None:
-        """Take in what arrived, and no more."""
+    def receive(self) -> None:
+        """Take in the messages that arrived from any thread since the last time."""
         self.now_ns = self.clock_ns()
         while self._mailbox:
             self._mailbox.popleft()()
+
+    def schedule(self) -> StepPlan:
+        """Run timers that are due, admit requests to slots and pages, and plan what the next step computes. Where
+        no request can go on and one was parked for that, its slot and pages are given out at once."""
+        while True:
+            parked = self.counts.parked
+            self.timers.run(self.now_ns)
+            if self.sweeps:
+                self.cache.sweep(self.now_ns, SWEPT)
+            admit(self)
+            plan = plan_step(self)
+            if plan.tokens or self.counts.parked == parked:
+                return plan
+
+    def _recover(self, error: Exception, plan: StepPlan) -> Batch:
+        """Put the requests of a failed step back to a queue, or end them. Raises `error` where the runner cannot
+        go on."""
+        self.failed(error, plan)
+        reopened = self.runner.reopen()
+        recover(self, plan, reopened=reopened)
+        if not reopened:
+            raise error
+        return self._without_tokens() or Batch(self.counts.steps)  # there is more to do now, not later
 
     def commit(self, plan: StepPlan, drawn: Drawn) -> Batch:
         """Take over what a step drew."""

@@ -1,8 +1,9 @@
-"""What a scheduler knows, and the moves of a request between queue, slot and end. Policy is elsewhere: who is
-admitted, who gives way, what a step computes."""
+"""The scheduler's state, its timers, and the moves of a request between queue, slot and end. Policy is elsewhere:
+admission.py, preempt.py, planning.py."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,15 +14,12 @@ import numpy as np
 
 from zinc_rt.errors import UsageError
 from zinc_rt.sched.bucket import Bucket
-from zinc_rt.sched.candidates import Candidates
-from zinc_rt.sched.ends import EndTokens
 from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import KvCache, PageCopy
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.messages import Batch
-from zinc_rt.sched.plan import StepPlan
-from zinc_rt.sched.queues import WaitingQueues, band, waits_since
-from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, Request, State
+from zinc_rt.sched.plan import Batch, StepPlan
+from zinc_rt.sched.queues import Candidates, WaitingQueues, band, waits_since
+from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, EndTokens, Request, State
 from zinc_rt.sched.sessions import SessionPins
 from zinc_rt.sched.share import Service, Shares
 from zinc_rt.sched.slots import Slots
@@ -36,8 +34,41 @@ from zinc_rt.sched.tenant import (
     floors,
     isolation_groups,
 )
-from zinc_rt.sched.timers import Timers
 from zinc_rt.sched.usage.ledger import StepMade, UsageLedger
+
+
+class Timers:
+    """A heap of (instant, what to do, whether it still holds)."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Callable[[], None], Callable[[], bool]]] = []
+        self._count = 0
+        self._compact_at = 256
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def at(self, ns: int, do: Callable[[], None], holds: Callable[[], bool]) -> None:
+        """Do something once the clock is there, where it still holds then."""
+        self._count += 1
+        heapq.heappush(self._heap, (ns, self._count, do, holds))
+        if len(self._heap) > self._compact_at:  # so that what was cancelled is not kept until it would be due
+            self._heap = [each for each in self._heap if each[3]()]
+            heapq.heapify(self._heap)
+            self._compact_at = max(256, 2 * len(self._heap))
+
+    def run(self, now_ns: int) -> None:
+        """Do whatever is due."""
+        while self._heap and self._heap[0][0] <= now_ns:
+            _, _, do, holds = heapq.heappop(self._heap)
+            if holds():
+                do()
+
+    def next_ns(self) -> int | None:
+        """The first instant at which something is due."""
+        while self._heap and not self._heap[0][3]():
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
 
 
 @dataclass(frozen=True, slots=True)

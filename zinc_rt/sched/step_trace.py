@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zinc_rt.ir.slot_record import SlotState
-from zinc_rt.sched.messages import Batch
-from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.state import SchedulerState, StepTimes
 from zinc_rt.sched.tenant import Priority

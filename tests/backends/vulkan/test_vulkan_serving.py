@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt import LLM, Sampling
 from zinc_rt.backends.vulkan.device import PhysicalDevice
-from zinc_rt.engine.completion import Completion
+from zinc_rt.engine.answering import Completion
 
 PROMPTS = [[5, 6, 7], [8, 9], [1] * 40, [5, 6, 7, 8]]
 SAMPLINGS = [

@@ -17,8 +17,8 @@ from zinc_rt.errors import UsageError
 from zinc_rt.ir.slot_record import RECORD
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import namespace
-from zinc_rt.sched.messages import Batch, NewRequest
-from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.plan import Batch, Drawn, StepPlan
+from zinc_rt.sched.request import NewRequest
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
 from zinc_rt.sched.simulation.arrival import Arrival

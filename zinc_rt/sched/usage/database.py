@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zinc_rt.errors import InputError, OutputError, UnsupportedError
-from zinc_rt.host import file_lock
+from zinc_rt.host import locks
 from zinc_rt.host.version import __version__
 from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta
 
@@ -74,9 +74,9 @@ def take_file(path: Path) -> int:
     """
     lock = path.with_name(path.name + ".lock")
     try:
-        return file_lock.hold(lock)
+        return locks.hold(lock)
     except BlockingIOError:
-        who = file_lock.holder(lock)
+        who = locks.holder(lock)
         raise OutputError(
             f"{path}: {who} writes its usage there",
             next="end it, or name another file: one process writes one file",

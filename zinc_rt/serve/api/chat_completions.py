@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zinc_rt.engine.completion import TokenLogprob
+from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.replies import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
 from zinc_rt.serve.api.schema import ChatBody

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.engine.completion import TokenLogprob
+from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.replies import TextChoice, TextCompletion, TextLogprobs
 from zinc_rt.serve.api.schema import CompletionBody

@@ -6,8 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from zinc_rt.engine.completion import TokenLogprob
-from zinc_rt.engine.text_out import TextOut
+from zinc_rt.engine.answering import TextOut, TokenLogprob
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.engine.requests import Delivered
 from zinc_rt.serve.formats.parser import Delta

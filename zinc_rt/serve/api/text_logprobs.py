@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from zinc_rt.engine.completion import TokenLogprob
+from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.model.tokenizer import StreamDecoder, Tokenizer
 from zinc_rt.serve.api.replies import TextLogprobs
 from zinc_rt.serve.api.token_texts import LEAST_LOGPROB, token_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zinc_rt.engine.completion import TokenLogprob
+from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.api.replies import ChatLogprob, TopLogprob
 

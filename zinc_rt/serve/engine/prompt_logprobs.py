@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from zinc_rt.engine.completion import TokenLogprob
+from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.serve.engine.requests import Ask
 from zinc_rt.serve.engine.server import InferenceServer

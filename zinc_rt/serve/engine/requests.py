@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.engine.completion import TokenLogprob
+from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.sched.token_mask import TokenMask

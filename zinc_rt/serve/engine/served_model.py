@@ -16,8 +16,7 @@ from zinc_rt.engine.answering import logprob_of
 from zinc_rt.engine.engine import page_pools
 from zinc_rt.engine.engine_core import EngineCore
 from zinc_rt.engine.opening import EMBEDDED, EngineOpener, engine_opener
-from zinc_rt.sched.messages import Batch
-from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.config.settings import Config, ModelSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from zinc_rt.engine.text_out import TextOut
+from zinc_rt.engine.answering import TextOut
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.formats.format import Format, Tools
 from zinc_rt.serve.formats.parser import AnswerParser, Delta

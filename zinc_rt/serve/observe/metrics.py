@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from zinc_rt.sched.kv.pool import Pool
+from zinc_rt.sched.kv.pages import Pool
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.sched.usage.ledger import RESERVED

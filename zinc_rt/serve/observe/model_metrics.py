@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zinc_rt.sched.messages import Batch
-from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.state import SchedulerState, StepTimes
 from zinc_rt.serve.observe.histogram import Histogram

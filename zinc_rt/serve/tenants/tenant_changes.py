@@ -84,7 +84,7 @@ def _configure(schedulers: Sequence[Scheduler], config: Config) -> None:
 
 def _set(scheduler: Scheduler, tenants: Sequence[Tenant]) -> None:
     taken = scheduler.configure(tenants)
-    scheduler.settle()
+    scheduler.receive()
     taken.result()
 
 

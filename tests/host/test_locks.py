@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.errors import OutputError
-from zinc_rt.host import file_lock, gpu_lock
-from zinc_rt.host.gpu_lock import GpuBusy
+from zinc_rt.host import locks
+from zinc_rt.host.locks import GpuBusy
 
 GPU = "/dev/dri/renderD128"
 HOLD = (
-    "import sys, pathlib; from zinc_rt import gpu_lock\n"
-    "gpu_lock.take(sys.argv[1], folder=pathlib.Path(sys.argv[2])); print('held', flush=True); sys.stdin.read()"
+    "import sys, pathlib; from zinc_rt.host import locks\n"
+    "locks.take(sys.argv[1], folder=pathlib.Path(sys.argv[2])); print('held', flush=True); sys.stdin.read()"
 )
 
 
@@ -37,39 +37,39 @@ def held_elsewhere(folder: Path) -> Iterator[subprocess.Popen[str]]:
 def test_the_second_hears_the_pid_and_the_command_of_the_first(tmp_path: Path) -> None:
     with held_elsewhere(tmp_path) as process:
         with pytest.raises(GpuBusy) as error:
-            gpu_lock.take(GPU, folder=tmp_path)
-        assert f"in use by pid {process.pid} (" in str(error.value) and "gpu_lock.take" in str(error.value)
+            locks.take(GPU, folder=tmp_path)
+        assert f"in use by pid {process.pid} (" in str(error.value) and "locks.take" in str(error.value)
         assert error.value.exit_code == 2
-        gpu_lock.give_back(gpu_lock.take("renderD129", folder=tmp_path))
+        locks.give_back(locks.take("renderD129", folder=tmp_path))
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     with held_elsewhere(tmp_path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
-        gpu_lock.give_back(gpu_lock.take(GPU, folder=tmp_path))
+        locks.give_back(locks.take(GPU, folder=tmp_path))
 
 
 def test_one_process_may_take_it_twice_and_gives_it_back_twice(tmp_path: Path) -> None:
-    first, second = gpu_lock.take(GPU, folder=tmp_path), gpu_lock.take("renderD128", folder=tmp_path)
+    first, second = locks.take(GPU, folder=tmp_path), locks.take("renderD128", folder=tmp_path)
     assert first == second
-    gpu_lock.give_back(first)
+    locks.give_back(first)
     assert taken_by_another(tmp_path) is False
-    gpu_lock.give_back(second)
+    locks.give_back(second)
     assert taken_by_another(tmp_path) is True
 
 
 def taken_by_another(folder: Path) -> bool:
     program = (
-        "import sys, pathlib; from zinc_rt import gpu_lock\n"
-        "try: gpu_lock.take(sys.argv[1], folder=pathlib.Path(sys.argv[2]))\n"
-        "except gpu_lock.GpuBusy: sys.exit(1)"
+        "import sys, pathlib; from zinc_rt.host import locks\n"
+        "try: locks.take(sys.argv[1], folder=pathlib.Path(sys.argv[2]))\n"
+        "except locks.GpuBusy: sys.exit(1)"
     )
     return not subprocess.run([sys.executable, "-c", program, GPU, str(folder)], check=False).returncode
 
 
 def test_a_child_that_still_uses_the_gpu_keeps_it(tmp_path: Path) -> None:
-    path = gpu_lock.take(GPU, folder=tmp_path)
+    path = locks.take(GPU, folder=tmp_path)
     readable, writable = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -77,7 +77,7 @@ def test_a_child_that_still_uses_the_gpu_keeps_it(tmp_path: Path) -> None:
         os.read(readable, 1)
         os._exit(0)
     os.close(readable)
-    gpu_lock.give_back(path)
+    locks.give_back(path)
     assert taken_by_another(tmp_path) is False
     os.close(writable)
     os.waitpid(pid, 0)
@@ -87,15 +87,15 @@ def test_a_child_that_still_uses_the_gpu_keeps_it(tmp_path: Path) -> None:
 def test_a_lock_that_is_a_link_or_cannot_be_made_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "zinc-rt-renderD128.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError, match="cannot make the GPU's lock"):
-        gpu_lock.take(GPU, folder=tmp_path)
+        locks.take(GPU, folder=tmp_path)
     with pytest.raises(OutputError, match="No such file"):
-        gpu_lock.take(GPU, folder=tmp_path / "missing")
+        locks.take(GPU, folder=tmp_path / "missing")
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"pid": "x", "command": ""}', "\0\0"])
 def test_a_holder_that_did_not_sign_is_still_a_holder(tmp_path: Path, text: str) -> None:
     path = tmp_path / "lock"
     path.write_text(text)
-    assert "has not said who it is" in file_lock.holder(path)
+    assert "has not said who it is" in locks.holder(path)
     path.write_text('{"pid": 999999999, "command": "zinc-rt run"}')
-    assert "999999999 left behind" in file_lock.holder(path)
+    assert "999999999 left behind" in locks.holder(path)

@@ -1,6 +1,7 @@
-"""A file that one program holds at a time, with its holder's pid inside.
+"""Locks in files: `hold` and `holder` for any file, `take`, `give_back` and `held` for a GPU.
 
-The lock is the kernel's (flock): it is gone with the process that took it, however that one ended.
+Two programs that probe or compute on one card disturb each other's answers, and a hang takes both down. The lock
+of a GPU is named after its render node and holds its owner's pid. Simulated devices need none.
 """
 
 from __future__ import annotations
@@ -8,8 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+from zinc_rt.errors import OutputError, ZincError
+from zinc_rt.host import files
 
 
 def hold(path: Path) -> int:
@@ -67,3 +73,56 @@ def _sign(fd: int) -> None:
     with suppress(OSError):  # opened for reading only: /proc/locks still knows the holder
         os.ftruncate(fd, 0)
         os.pwrite(fd, text.encode(), 0)
+
+
+class GpuBusy(ZincError):
+    """Another process has the GPU."""
+
+
+@dataclass(slots=True)
+class _Held:
+    fd: int
+    users: int
+
+
+_held: dict[Path, _Held] = {}
+"""By file. A process holds a lock or does not: flock itself would refuse the second backend of one process."""
+
+
+def take(gpu: str, *, folder: Path | None = None) -> Path:
+    """Hold the GPU called `gpu` (renderD128) for this process; give_back what is returned, as often as taken.
+
+    Raises GpuBusy naming the holder, OutputError where no lock can be made.
+    """
+    path = (folder or files.lock_folder()) / f"zinc-rt-{gpu.rpartition('/')[2]}.lock"
+    if path in _held:
+        _held[path].users += 1
+        return path
+    try:
+        fd = hold(path)
+    except BlockingIOError:
+        raise GpuBusy(
+            f"{gpu} is in use by {holder(path)}", next=f"wait for it, or end it; the lock is {path}"
+        ) from None
+    except OSError as error:
+        raise OutputError(f"{path}: cannot make the GPU's lock: {error.strerror}") from error
+    _held[path] = _Held(fd, 1)
+    return path
+
+
+def give_back(path: Path) -> None:
+    """Give a lock back, once for each take. Only the last lets go."""
+    held = _held[path]
+    held.users -= 1
+    if not held.users:
+        del _held[path]
+        os.close(held.fd)  # not LOCK_UN: a child that was forked meanwhile still uses the GPU
+
+
+@contextmanager
+def held(gpu: str) -> Iterator[None]:
+    path = take(gpu)
+    try:
+        yield
+    finally:
+        give_back(path)
