@@ -13,6 +13,7 @@ from zinc_rt.backends.base import Device
 from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.engine.devices import ORACLE, Choice, open_backend
 from zinc_rt.engine.engine import Engine, default_ctx
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.digests import run_digests
 from zinc_rt.golden.format import OURS, write_golden
@@ -56,7 +57,10 @@ def make_golden(
     backend = open_backend(choice, ordering, threads=threads)
     around = (observer or CommandObserver()).around_engine
     with Engine(
-        gguf, backend, ctx=ctx, settings=settings, timeout_seconds=timeout_seconds, around=around
+        gguf,
+        backend,
+        ctx=ctx,
+        options=EngineOptions(settings=settings, timeout_seconds=timeout_seconds, around=around),
     ) as engine:
         run = capture(engine, tokens, Selection((*ALWAYS, *nodes)), steps=steps)
         device = engine.backend.device

@@ -13,6 +13,7 @@ from zinc_rt.cli import options
 from zinc_rt.cli.observer import observer_of
 from zinc_rt.engine.devices import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine, default_ctx, trained_ctx
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.capture import Selection, capture, labels_of
 from zinc_rt.golden.embedded import embedded
@@ -133,7 +134,9 @@ def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, arguments: a
     compared is no pass."""
     backend = open_backend(ORACLE, "canonical-1", threads=1)
     around = observer_of(arguments).around_engine
-    with Engine(gguf, backend, ctx=ctx, transform=transform(layers), around=around) as engine:
+    with Engine(
+        gguf, backend, ctx=ctx, options=EngineOptions(transform=transform(layers), around=around)
+    ) as engine:
         graph = engine.graph("prefill", (layers.feed,) if layers.feed else ())
     labels = {(label, node.layer) for node in graph.nodes for label in labels_of(node)}
     for glob in arguments.nodes:
@@ -228,9 +231,9 @@ def _first_input(
             gguf,
             backend,
             ctx=ctx,
-            transform=transform(before),
-            settings=settings,
-            around=observer_of(arguments).around_engine,
+            options=EngineOptions(
+                transform=transform(before), settings=settings, around=observer_of(arguments).around_engine
+            ),
         ) as engine:
             run = capture(engine, tokens, Selection((layers.feed,)))
         return Input(run.values[layers.feed], f"the oracle's {layers.feed}", true=True)

@@ -14,6 +14,7 @@ from zinc_rt.backends.base import Finding
 from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine, Prefill
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.errors import CheckFailed
 from zinc_rt.golden.capture import CapturedRun, Selection, capture
 from zinc_rt.golden.format import Golden
@@ -86,14 +87,16 @@ class ValidationRunner:
                 self.job.gguf,
                 backend,
                 ctx=self.job.ctx,
-                observers=(watch,),
-                transform=transform(self.job.layers),
-                settings=self.job.settings,
-                timeout_seconds=self.job.timeout_seconds,
-                slow=self.say,
-                share_arenas=False,  # a stale byte must not hide
-                highest_pages_first=True,  # nor a wrong page behind one of the same number as its place
-                around=self.job.observer.around_engine,
+                options=EngineOptions(
+                    observers=(watch,),
+                    transform=transform(self.job.layers),
+                    settings=self.job.settings,
+                    timeout_seconds=self.job.timeout_seconds,
+                    slow=self.say,
+                    share_arenas=False,
+                    highest_pages_first=True,
+                    around=self.job.observer.around_engine,
+                ),
             )
             self._engines[spec] = self._stack.enter_context(engine)
         return self._engines[spec]

@@ -17,6 +17,7 @@ from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.cli.report import Result
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Fence, Graph, Observer, Stream
 from zinc_rt.golden.embedded import FOLDER, embedded
@@ -149,7 +150,12 @@ class Lab:
             side: Any = getattr(backend, "side", None)
             if side is not None:
                 side.create_queue = partial(_noting, side.create_queue, counted.queues)
-            engine = Engine(self.gguf(key[1]), backend, slots=slots, observers=(counted,), settings=self.settings)
+            engine = Engine(
+                self.gguf(key[1]),
+                backend,
+                slots=slots,
+                options=EngineOptions(observers=(counted,), settings=self.settings),
+            )
             self.devices[tier] = backend.device
             self._engines[key] = LabEngine(engine, counted)
         return self._engines[key]

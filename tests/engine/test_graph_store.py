@@ -24,6 +24,7 @@ from zinc_rt.engine import graph_store, resident, variants
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.graph_store import GraphStore
 from zinc_rt.engine.resident import Variant, capacity_of
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
@@ -112,7 +113,10 @@ def submitted(device: Opened, variant: Variant) -> list[object]:
 def run(store: GraphStore | None, model: Path, tier: str) -> tuple[dict[str, list[object]], str]:
     """What a start built and computed, by what it is of, and how its programs came about."""
     gguf = read_gguf(model)
-    with opened(tier) as device, Engine(gguf, device.backend, ctx=64, store=store) as engine:
+    with (
+        opened(tier) as device,
+        Engine(gguf, device.backend, ctx=64, options=EngineOptions(store=store)) as engine,
+    ):
         sequence = engine.open()
         made: dict[str, list[object]] = {"prompt": engine.extend(sequence, PROMPT)[-1].tolist()}
         made["next"] = engine.extend(sequence, [7])[-1].tolist()

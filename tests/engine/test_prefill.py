@@ -12,6 +12,7 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.prefill import TOLERANCES, compare, prefill, prefill_gate, prepare
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.tiny_models.writer import write_tiny
@@ -141,7 +142,9 @@ def test_after_preparing_nothing_is_left_to_build(mode: str, monkeypatch: pytest
 
 def test_validate_refuses_to_compare_two_models() -> None:
     backend = CpuBackend("canonical-1")
-    clamped = Engine(read_gguf(MODELS[0]), backend, slots=2, settings=Settings(decode_topk=1))
+    clamped = Engine(
+        read_gguf(MODELS[0]), backend, slots=2, options=EngineOptions(settings=Settings(decode_topk=1))
+    )
     with clamped as engine, pytest.raises(UnsupportedError, match="ZINC_QWEN36_DECODE_TOPK"):
         prefill(engine, engine.open(), TOKENS, "validate")
 

@@ -18,6 +18,7 @@ from zinc_rt.engine.answering import Answer, Answering
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Deadlines
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.errors import UsageError
 from zinc_rt.exec import Buffer, DeadlineMissed, InFlight, Observer
 from zinc_rt.golden.embedded import FOLDER
@@ -57,7 +58,9 @@ class Writes(Observer):
 @pytest.fixture(params=["qwen3", "hybrid"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     gguf = request.getfixturevalue(request.param)
-    with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=64, slots=3, observers=(Writes(),)) as one:
+    with Engine(
+        gguf, CpuBackend("canonical-1", threads=1), ctx=64, slots=3, options=EngineOptions(observers=(Writes(),))
+    ) as one:
         yield one
 
 
@@ -219,7 +222,9 @@ def test_a_logit_that_is_no_number_ends_generation_and_an_infinite_one_does_not(
 def test_a_step_that_passes_its_deadline_is_one_sentence(qwen3: GGUFFile) -> None:
     message = r"t_cpu, stream main: fence \d not reached within 0\.0001 s"
     with (
-        Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=600, timeout_seconds=1e-4) as engine,
+        Engine(
+            qwen3, CpuBackend("canonical-1", threads=1), ctx=600, options=EngineOptions(timeout_seconds=1e-4)
+        ) as engine,
         pytest.raises(DeadlineMissed, match=message),
     ):
         engine.advance([(engine.open(), [1] * 500)], [499])
@@ -230,7 +235,9 @@ def test_a_slow_step_without_a_deadline_says_that_it_runs(
 ) -> None:
     monkeypatch.setattr("zinc_rt.engine.runner.SLOW_SECONDS", 0.01)
     lines: list[str] = []
-    with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=600, slow=lines.append) as engine:
+    with Engine(
+        qwen3, CpuBackend("canonical-1", threads=1), ctx=600, options=EngineOptions(slow=lines.append)
+    ) as engine:
         engine.advance([(engine.open(), [1] * 500)], [499])
     assert lines and lines[0].startswith("step 1 has taken ") and "500 tokens" in lines[0]
 
@@ -389,7 +396,9 @@ def test_variants_of_a_run_share_an_arena_and_those_that_are_looked_at_do_not(qw
         tapped = engine.advance([(sequence, [1])], [0], tap=lambda node, name, array: None).handle.variant
         assert large is not small and large.arena is small.arena and large.arena is not None
         assert tapped.arena is None
-    with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=64, share_arenas=False) as engine:
+    with Engine(
+        qwen3, CpuBackend("canonical-1", threads=1), ctx=64, options=EngineOptions(share_arenas=False)
+    ) as engine:
         sequence = engine.open()
         apart = [engine.advance([(sequence, tokens)], [0]).handle.variant for tokens in (PROMPT, [1])]
         assert [variant.arena for variant in apart] == [None, None]

@@ -13,7 +13,7 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner
-from zinc_rt.engine.variants import Variants
+from zinc_rt.engine.variants import EngineOptions, Variants
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.model.builder import SequenceLimits
@@ -84,7 +84,9 @@ def steps_on(gguf: GGUFFile, tier: str, *, disjoint: bool = True) -> Iterator[St
     backend = open_backend(choose_tier(tier, **simulated), "canonical-1")
     limits = SequenceLimits(ctx=CTX, slots=SLOTS, state_rows=ROWS, rows=32)
     try:
-        yield Steps(Runner(Variants(gguf, backend, limits, transform=None if disjoint else together)))
+        yield Steps(
+            Runner(Variants(gguf, backend, limits, EngineOptions(transform=None if disjoint else together)))
+        )
         if backend.instrument is not None:
             assert backend.instrument.findings() == []
     finally:

@@ -10,6 +10,7 @@ from test_ownership import opened
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.settings import Settings
@@ -69,7 +70,10 @@ def logits_of(tier: str, experts: str, *, memory_bytes: int = 0) -> tuple[np.nda
             device.backend.device = replace(device.backend.device, memory_bytes=memory_bytes)
         settings = Settings(experts=experts)  # type: ignore[arg-type]
         with Engine(
-            gguf, device.backend, limits=SequenceLimits(ctx=64, step_tokens=16), settings=settings
+            gguf,
+            device.backend,
+            limits=SequenceLimits(ctx=64, step_tokens=16),
+            options=EngineOptions(settings=settings),
         ) as engine:
             logits = engine.forward(PROMPT)
             residency = engine.variants.residency
@@ -126,6 +130,6 @@ def room(memory_bytes: int) -> bool:
 def test_a_tier_in_host_memory_has_no_vram_to_spare() -> None:
     gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
     backend = CpuBackend("canonical-1", threads=1)
-    engine = Engine(gguf, backend, ctx=64, settings=Settings(experts="gtt"))
+    engine = Engine(gguf, backend, ctx=64, options=EngineOptions(settings=Settings(experts="gtt")))
     with engine, pytest.raises(UsageError, match="tier t_cpu has no VRAM"):
         engine.forward(PROMPT)

@@ -9,10 +9,12 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
+from zinc_rt.model.builder import DeltaForm
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 
 RECURRENT = ("mamba", "qwen35", "qwen35moe", "qwen3next")
@@ -40,8 +42,18 @@ def run_on() -> Iterator[Callable[..., Engine]]:
     """run_on(model, ordering, slots=2): an engine that is closed when the test ends."""
     engines: list[Engine] = []
 
-    def engine(model: GGUFFile, ordering: str = "canonical-1", *, threads: int = 1, **how: object) -> Engine:
-        engines.append(Engine(model, CpuBackend(ordering, threads=threads), ctx=CONTEXT, **how))  # type: ignore[arg-type]
+    def engine(
+        model: GGUFFile,
+        ordering: str = "canonical-1",
+        *,
+        threads: int = 1,
+        slots: int = 1,
+        delta_form: DeltaForm = "ids",
+    ) -> Engine:
+        options = EngineOptions(delta_form=delta_form)
+        engines.append(
+            Engine(model, CpuBackend(ordering, threads=threads), ctx=CONTEXT, slots=slots, options=options)
+        )
         return engines[-1]
 
     yield engine

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.validate.isolation.alone import AloneAnswer, answer_alone
 from zinc_rt.validate.isolation.mix import (
@@ -78,10 +79,12 @@ class MixTrial:
                 state_rows=None if alone else 1 + ROWS_A_SLOT * slots,
                 step_tokens=self.step_tokens,
             ),
-            settings=self.job.settings,
-            timeout_seconds=self.job.timeout_seconds,
-            share_arenas=False,  # a stale byte must not hide
-            around=self.job.observer.around_engine,
+            options=EngineOptions(
+                settings=self.job.settings,
+                timeout_seconds=self.job.timeout_seconds,
+                share_arenas=False,
+                around=self.job.observer.around_engine,
+            ),
         ) as engine:
             yield engine
 

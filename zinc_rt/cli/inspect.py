@@ -306,9 +306,10 @@ class _Needs:
     def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _Needs:
         """Raises ZincError where there is nothing to plan, UsageError for a wrong option."""
         from zinc_rt.cli.options import say
-        from zinc_rt.engine.engine import ctx_warning, default_ctx, overrides_of
+        from zinc_rt.engine.engine import ctx_warning, default_ctx
         from zinc_rt.engine.memory_fit import check_context_memory, steps_of
         from zinc_rt.engine.resident import capacity_of
+        from zinc_rt.engine.variants import overrides_of
         from zinc_rt.mem.context_bytes import groups_of, recurrent_layers, state_row_bytes
         from zinc_rt.mem.plan import plan_memory
         from zinc_rt.mem.traffic import decode_traffic
@@ -430,8 +431,8 @@ def _residency(
 ) -> Residency | None:
     """Where the weights lie on a GPU of --vram bytes, as gfx1201 packs them. Raises InputError where they do not
     fit."""
-    from zinc_rt.engine.engine import overrides_of
     from zinc_rt.engine.memory_fit import fit
+    from zinc_rt.engine.variants import overrides_of
     from zinc_rt.kernels.sets import kernel_set
 
     kernels = kernel_set("gfx1201")

@@ -19,7 +19,7 @@ from zinc_rt.host.arguments import meant
 if TYPE_CHECKING:
     from zinc_rt.engine.devices import Choice
     from zinc_rt.engine.engine import Engine
-    from zinc_rt.engine.variants import Transform
+    from zinc_rt.engine.variants import EngineOptions, Transform
     from zinc_rt.host.settings import Settings
     from zinc_rt.model.gguf import GGUFFile
 
@@ -248,12 +248,14 @@ def open_engine(
                 backend,
                 ctx=arguments.ctx,
                 slots=slots,
-                settings=settings,
-                transform=transform,
-                timeout_seconds=timeout(arguments),
-                slow=lambda line: say(f"waiting   {line}"),
-                around=observer_of(arguments).around_engine,
-                store=GraphStore(planning_version()) if stored and settings.graph_cache == "on" else None,
+                options=EngineOptions(
+                    settings=settings,
+                    transform=transform,
+                    timeout_seconds=timeout(arguments),
+                    slow=lambda line: say(f"waiting   {line}"),
+                    around=observer_of(arguments).around_engine,
+                    store=GraphStore(planning_version()) if stored and settings.graph_cache == "on" else None,
+                ),
             )
         except BaseException:
             backend.close()

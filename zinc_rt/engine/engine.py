@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import abc
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal
@@ -18,19 +18,16 @@ from typing import Literal
 import numpy as np
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.engine.graph_store import GraphStore
 from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import Counts, Variant, capacity_of
 from zinc_rt.engine.runner import LOGITS, Runner, StepOutput
-from zinc_rt.engine.variants import Transform, Variants
+from zinc_rt.engine.variants import DEFAULTS, EngineOptions, Variants, overrides_of
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.exec import Observer
-from zinc_rt.host.settings import Settings
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.mem.context_bytes import RECURRENT, groups_of
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
-from zinc_rt.model.builder import DeltaForm, Overrides, SequenceLimits
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.sched.kv.kv_cache import ZERO, Holding, KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
@@ -74,42 +71,19 @@ class Engine:
         ctx: int | None = None,
         slots: int = 1,
         limits: SequenceLimits | None = None,
-        delta_form: DeltaForm = "ids",
-        observers: abc.Sequence[Observer] = (),
-        transform: Transform | None = None,
-        settings: Settings | None = None,
-        timeout_seconds: float | None = None,
-        slow: Callable[[str], None] = lambda line: None,
-        share_arenas: bool = True,
-        highest_pages_first: bool = False,
-        around: Callable[[Engine], AbstractContextManager[object]] = nullcontext,
-        store: GraphStore | None = None,
+        options: EngineOptions = DEFAULTS,
     ) -> None:
-        """`limits`: instead of those that `ctx` and `slots` stand for. `transform` may replace each stage's graph
-        before it is lowered, to run a part of the model. `timeout_seconds`, `slow`: as Runner has them;
-        `share_arenas`: as Resident has it; `highest_pages_first`: as Pool has it. `around`: a context that it
-        lives in from `with` on, as a recorder's. `store`: as Variants has it."""
+        """`limits`: instead of those that `ctx` and `slots` stand for. Raises InputError for a model that does not
+        fit, UnsupportedError for one that the tier has no kernels for."""
         self.backend = backend
         self.limits = limits or SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
         slots = self.limits.slots
-        self.settings = settings or Settings()
-        overrides = overrides_of(self.settings)
+        self.settings = options.settings
         device = backend.device
         on_host = device.simulated or device.software or not (backend.spec.simulable or backend.spec.lists_devices)
-        check_context_memory(gguf, self.limits, overrides=overrides, state=on_host)
-        self.variants = Variants(
-            gguf,
-            backend,
-            self.limits,
-            delta_form=delta_form,
-            overrides=overrides,
-            observers=observers,
-            transform=transform,
-            share_arenas=share_arenas,
-            store=store,
-            experts=self.settings.experts,
-        )
-        self.runner = Runner(self.variants, timeout_seconds=timeout_seconds, slow=slow)
+        check_context_memory(gguf, self.limits, overrides=overrides_of(self.settings), state=on_host)
+        self.variants = Variants(gguf, backend, self.limits, options)
+        self.runner = Runner(self.variants, timeout_seconds=options.timeout_seconds, slow=options.slow)
         self._free_slots = list(range(slots))
         self._open: set[Sequence] = set()
         self.model = self.variants.model("prefill")
@@ -119,14 +93,14 @@ class Engine:
             self.limits.page_tokens,
             self.limits.step_tokens,
             ctx=self.limits.ctx,
-            highest_first=highest_pages_first,
+            highest_first=options.highest_pages_first,
         )
         for pages in self.cache.pools:
             pages.set_quota(OWNER, PageQuota())
         self._plan = StepPlan(
             self.limits.step_tokens, slots, len(self.cache.groups), most_rows=self.limits.step_tokens
         )
-        self._enter_around = around
+        self._enter_around = options.around
         self._around = ExitStack()
 
     def __enter__(self) -> Engine:
@@ -359,15 +333,6 @@ def page_pools(engine: Engine) -> list[PageGroup]:
     ]
     # a model without attention: pages are only counted, its graph reads no table
     return pools or [PageGroup("none", limits.slots * limits.pages_per_slot)]
-
-
-def overrides_of(settings: Settings) -> Overrides:
-    """The settings that depart from the file."""
-    return Overrides(
-        lm_head_rows=settings.lm_head_rows,
-        decode_topk=settings.decode_topk,
-        gemma4_attn_scale=settings.gemma4_attn_scale,
-    )
 
 
 def trained_ctx(gguf: GGUFFile) -> int:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from zinc_rt.engine.answering import Answering, Completion, Prompt, TextPiece
-from zinc_rt.engine.opening import engine_opener
+from zinc_rt.engine.opening import ModelOptions, engine_opener
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.host.settings import Experts
 from zinc_rt.sched.sampling import Sampling
@@ -56,18 +56,18 @@ class LLM(Answering):
         Raises ZincErrors, each with what to do: for a file that cannot be read or run, a tier that cannot be used,
         a context that does not fit.
         """
-        opened = engine_opener(
-            model,
+        options = ModelOptions(
             tier,
             device,
             slots,
             ctx,
-            ordering=ordering,
-            threads=threads,
-            timeout=timeout,
+            ordering,
+            threads,
+            timeout,
             graph_cache=graph_cache,
             experts=experts,
         )
+        opened = engine_opener(model, options)
         self._store = None if usage is None else LedgerStore(usage)  # first: another process may have the file
         try:
             engine = opened()

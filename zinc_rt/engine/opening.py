@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.engine.devices import Choice, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine, default_ctx
 from zinc_rt.engine.graph_store import GraphStore
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.host.settings import Experts, Settings
 from zinc_rt.host.version import planning_version
@@ -21,70 +22,79 @@ MAX_SLOTS = 512
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How a model is opened for serving. Fields as LLM's parameters, and beyond them:
+
+    `pages` and `state_rows` as SequenceLimits has them, None for what all slots can use; `unchecked` as
+    choose_tier has it; `simulated`: options of a simulated device.
+    """
+
+    tier: str = "auto"
+    device: str = "auto"
+    slots: int = 8
+    ctx: int | None = None
+    ordering: str = "canonical-1"
+    threads: int = 0
+    timeout: float | None = None
+    pages: tuple[int, ...] | None = None
+    state_rows: int | None = None
+    unchecked: bool = False
+    simulated: Mapping[str, Any] = field(default_factory=dict)
+    graph_cache: bool = True
+    experts: Experts = "auto"
+
+
+@dataclass(frozen=True, slots=True)
 class EngineOpener:
-    """Opens such an engine as often as it is called."""
+    """Opens an engine for a model on a chosen device, as often as it is called."""
 
     gguf: GGUFFile
     choice: Choice
     limits: SequenceLimits
-    ordering: str = "canonical-1"
-    threads: int = 0
-    timeout_seconds: float | None = None  # that one step may take
-    store: GraphStore | None = None
-    experts: Experts = "auto"
+    options: ModelOptions
 
     def __call__(self) -> Engine:
-        backend = open_backend(self.choice, self.ordering, threads=self.threads)
+        options = self.options
+        backend = open_backend(self.choice, options.ordering, threads=options.threads)
+        engine_options = EngineOptions(
+            settings=Settings(experts=options.experts),
+            timeout_seconds=options.timeout,
+            store=GraphStore(planning_version()) if options.graph_cache else None,
+        )
         try:
-            return Engine(
-                self.gguf,
-                backend,
-                limits=self.limits,
-                timeout_seconds=self.timeout_seconds,
-                store=self.store,
-                settings=Settings(experts=self.experts),
-            )
+            return Engine(self.gguf, backend, limits=self.limits, options=engine_options)
         except BaseException:
             backend.close()
             raise
 
 
-def engine_opener(
-    model: str | Path,
-    tier: str = "auto",
-    device: str = "auto",
-    slots: int = 8,
-    ctx: int | None = None,
-    *,
-    ordering: str = "canonical-1",
-    threads: int = 0,
-    timeout: float | None = None,
-    pages: tuple[int, ...] | None = None,
-    state_rows: int | None = None,
-    unchecked: bool = False,
-    simulated: Mapping[str, Any] | None = None,
-    graph_cache: bool = True,
-    experts: Experts = "auto",
-) -> EngineOpener:
-    """What is checked of a model and a device before anything is opened; parameters as LLM has them, `pages` and
-    `state_rows` as SequenceLimits, None for what all slots can use, `unchecked` as choose_tier; `simulated`: what
-    is asked of a simulated device; `graph_cache`: start from graphs that are kept, and keep them; `experts`: as
-    place_weights. Raises
-    UsageError, UnsupportedError or InputError, each with what to do."""
+def engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
+    """Check a model and a device before anything is opened.
+
+    Raises UsageError, UnsupportedError or InputError, each with what to do.
+    """
+    slots, timeout = options.slots, options.timeout
     if not 1 <= slots <= MAX_SLOTS:
         raise UsageError(f"slots {slots}: wanted 1 to {MAX_SLOTS}")
     if timeout is not None and not timeout > 0:
         raise UsageError(f"timeout {timeout}: wanted seconds, more than 0")
-    choice = choose_tier(tier, device, ordering=ordering, unchecked=unchecked, **(simulated or {}))
+    choice = choose_tier(
+        options.tier,
+        options.device,
+        ordering=options.ordering,
+        unchecked=options.unchecked,
+        **options.simulated,
+    )
     gguf = read_gguf(model_file(model))
     if not gguf.tensors:
         raise InputError(
             f"{gguf.path}: a vocabulary only, without tensors to compute with", next="use a whole model"
         )
-    rows = 2 * slots + 1 if state_rows is None else state_rows
-    limits = SequenceLimits(default_ctx(gguf, ctx), slots, pages=pages, state_rows=rows, rows=slots)
-    store = GraphStore(planning_version()) if graph_cache else None
-    return EngineOpener(gguf, choice, limits, ordering, threads, timeout, store, experts)
+    rows = 2 * slots + 1 if options.state_rows is None else options.state_rows
+    limits = SequenceLimits(
+        default_ctx(gguf, options.ctx), slots, pages=options.pages, state_rows=rows, rows=slots
+    )
+    return EngineOpener(gguf, choice, limits, options)
 
 
 def model_file(model: str | Path) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,7 +14,7 @@ from zinc_rt.engine.memory_fit import fit
 from zinc_rt.engine.resident import Resident, Variant
 from zinc_rt.errors import UsageError
 from zinc_rt.exec import Graph, GraphCache, Observer
-from zinc_rt.host.settings import EXPERTS, Experts
+from zinc_rt.host.settings import EXPERTS, Experts, Settings
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.passes.fuse import fuse
@@ -30,6 +32,32 @@ Transform = Callable[[ir.OpGraph], ir.OpGraph]
 Built = tuple[Stage, tuple[str, ...], bool, bool]  # stage, injected labels, tapped, timed
 
 
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine builds, bounds and shows its steps. The defaults are those of the product.
+
+    `transform` may replace each stage's graph before it is lowered, to run a part of the model. `timeout_seconds`:
+    of a step; None: by the kind of device. `slow`: as Runner has it. `share_arenas`: variants take turns in
+    activation memory; a validation that must not miss a stale byte turns it off. `highest_pages_first`: as Pool
+    has it. `around`: a context that the engine lives in from `with` on, as a recorder's. `store`: keeps graphs
+    that nothing transforms, taps, injects into or times from start to start, on a tier that builds from plans.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    delta_form: DeltaForm = "ids"
+    observers: Sequence[Observer] = ()
+    transform: Transform | None = None
+    timeout_seconds: float | None = None
+    slow: Callable[[str], None] = lambda line: None
+    share_arenas: bool = True
+    highest_pages_first: bool = False
+    around: Callable[[Any], AbstractContextManager[object]] = nullcontext
+    store: GraphStore | None = None
+
+
+DEFAULTS = EngineOptions()
+
+
 class Variants:
     """Builds variants on demand. Weights and state are shared by all of them, the rest is each one's own."""
 
@@ -38,38 +66,30 @@ class Variants:
         gguf: GGUFFile,
         backend: Backend,
         limits: SequenceLimits,
-        *,
-        delta_form: DeltaForm = "ids",
-        overrides: Overrides | None = None,
-        observers: Sequence[Observer] = (),
-        transform: Transform | None = None,
-        share_arenas: bool = True,
-        store: GraphStore | None = None,
-        experts: Experts = "auto",
+        options: EngineOptions = DEFAULTS,
     ) -> None:
-        """`store`: where graphs that nothing transforms, taps, injects into or times are kept from start to
-        start, on a tier that builds from plans. `experts`: where they lie, as place_weights has it."""
+        """Build nothing yet; `options` as its docstring has them."""
         self._gguf = gguf
         self.backend = backend
         self.limits = limits
-        self.delta_form: DeltaForm = delta_form
-        self._overrides = overrides
-        self.observers = tuple(observers)
-        self._transform = transform
-        self._share_arenas = share_arenas
+        self.delta_form: DeltaForm = options.delta_form
+        self._overrides = overrides_of(options.settings)
+        self.observers = tuple(options.observers)
+        self._transform = options.transform
+        self._share_arenas = options.share_arenas
         self.tap_always = False  # whatever is asked for: a recorder wants to see every node
         self.timed = False  # what is asked for from here on notes when its dispatches begin and end
         self._models: dict[Stage, Model] = {}
         self._resident: Resident | None = None
-        self._experts = experts
+        self._experts: Experts = options.settings.experts
         self.residency: Residency | None = None  # once weights are resident, on a tier with memory of its own
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
         self._built: dict[Built, dict[tuple[int, ...], Variant]] = {}
         self._run: dict[Built, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
         self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
         self._capacities = token_capacities(limits)
-        kept = store is not None and transform is None and getattr(backend, "builds_planned", False)
-        self.stored = store.of(gguf, backend, limits, delta_form, overrides) if store and kept else None
+        store = options.store if options.transform is None and getattr(backend, "builds_planned", False) else None
+        self.stored = store.of(gguf, backend, limits, self.delta_form, self._overrides) if store else None
 
     def model(self, stage: Stage) -> Model:
         if stage not in self._models:
@@ -262,3 +282,12 @@ def _least(capacities: tuple[int, ...], count: int) -> int:
         if capacity >= count:
             return capacity
     raise UsageError(f"a step takes 1 to {capacities[-1]} tokens, not {count}")
+
+
+def overrides_of(settings: Settings) -> Overrides:
+    """The settings that depart from the file."""
+    return Overrides(
+        lm_head_rows=settings.lm_head_rows,
+        decode_topk=settings.decode_topk,
+        gemma4_attn_scale=settings.gemma4_attn_scale,
+    )

@@ -13,6 +13,7 @@ from ir.model_graphs import MODELS, model_graph
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import ABSENT, Builder, Node, OpGraph
 from zinc_rt.ir.op import Op
@@ -158,7 +159,9 @@ def test_gate_up_and_their_product_are_one_node() -> None:
 
 def steps(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.ndarray:
     """Logits of a prompt, then of tokens one by one: both stages."""
-    with Engine(read_gguf(model), CpuBackend("canonical-1", threads=1), ctx=32, transform=transform) as engine:
+    with Engine(
+        read_gguf(model), CpuBackend("canonical-1", threads=1), ctx=32, options=EngineOptions(transform=transform)
+    ) as engine:
         sequence = engine.open()
         return np.concatenate([engine.extend(sequence, each) for each in ([3, 1, 4, 1, 5, 9], [2], [6])])
 

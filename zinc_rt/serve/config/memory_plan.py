@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import psutil
 
 from zinc_rt.engine.devices import Choice
-from zinc_rt.engine.opening import engine_opener
+from zinc_rt.engine.opening import ModelOptions, engine_opener
 from zinc_rt.engine.resident import capacity_of
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.mem.context_bytes import groups_of, state_row_bytes
@@ -80,13 +80,28 @@ class TenantShare:
     most_tokens: int
 
 
+def options_of(settings: ModelSettings, device: DeviceSettings) -> ModelOptions:
+    """Return how a configuration opens a model, for planning its memory and for serving it."""
+    return ModelOptions(
+        device.tier,
+        device.device,
+        settings.slots,
+        settings.ctx,
+        device.ordering,
+        device.threads,
+        device.step_timeout_s,
+        settings.kv.pages,
+        settings.state_rows,
+        device.unchecked,
+        device.simulated,
+        device.graph_cache,
+        device.experts,
+    )
+
+
 def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemory, MemoryBudget]:
     """Raises ZincErrors for a file that cannot be read, a tier that cannot be used, settings no model can have."""
-    opener = engine_opener(
-        settings.path, device.tier, device.device, settings.slots, settings.ctx, ordering=device.ordering,
-        threads=device.threads, pages=settings.kv.pages, state_rows=settings.state_rows,
-        unchecked=device.unchecked, simulated=device.simulated,
-    )  # fmt: skip
+    opener = engine_opener(settings.path, options_of(settings, device))
     limits = opener.limits
     model = build_model(opener.gguf, limits, "prefill")
     groups = groups_of(model.graph)

@@ -19,6 +19,7 @@ from zinc_rt.engine.opening import EMBEDDED, EngineOpener, engine_opener
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.config.memory_plan import options_of
 from zinc_rt.serve.config.settings import Config, ModelSettings
 from zinc_rt.serve.engine.answer_stream import AnswerStream
 from zinc_rt.serve.engine.hang_report import save_hang
@@ -221,23 +222,7 @@ def open_model(
 ) -> ServedModel:
     """Raises ZincErrors, each with what to do, for a file that cannot be read or run, a tier that cannot be used,
     a context that does not fit."""
-    device = config.device
-    opener = engine_opener(
-        settings.path,
-        device.tier,
-        device.device,
-        settings.slots,
-        settings.ctx,
-        ordering=device.ordering,
-        threads=device.threads,
-        timeout=device.step_timeout_s,
-        pages=settings.kv.pages,
-        state_rows=settings.state_rows,
-        unchecked=device.unchecked,
-        simulated=device.simulated,
-        graph_cache=device.graph_cache,
-        experts=device.experts,
-    )
+    opener = engine_opener(settings.path, options_of(settings, config.device))
     file = ModelFile.of(Path(opener.gguf.path))
     engine = opener()
     try:
