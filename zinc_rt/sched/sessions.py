@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from zinc_rt.sched.kv.kv_cache import UNSET, Holding, KvCache, release_table
 from zinc_rt.sched.kv.prefix import NO_ROW
-from zinc_rt.sched.state import Timers
+from zinc_rt.sched.timers import Timers
 
 
 @dataclass(slots=True, eq=False)

@@ -23,7 +23,7 @@ from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import HdpFlush, ProtectedFenceSignal
 
 KFD_PRIORITY = 7  # normal, of 0 to 15 (libhsakmt)
-ASK_SECONDS = 0.02  # of KmdSide.ask_seconds
+ASK_SECONDS = 0.1  # of KmdSide.ask_seconds: longer than a decode step, so that one asks nothing
 
 
 @dataclass(frozen=True, slots=True)
