@@ -363,6 +363,7 @@ def test_arrays_of_a_plan_hold_decodes_first_and_rows_of_who_draws() -> None:
     b.submit(0, range(5), 9)
     b.step(2)
     b.submit(0, range(50, 56), 9)
+    b.s.receive()
     plan = b.s.schedule()
     assert (plan.tokens, plan.sequences, plan.rows, plan.decodes) == (7, 2, 2, 1)
     assert plan.position[:7].tolist() == [6, 0, 1, 2, 3, 4, 5]
