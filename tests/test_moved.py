@@ -1,0 +1,72 @@
+"""Import paths of version 0.1 keep working, and say where the module is now."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from zinc_rt import _moved
+
+# imported by docs and examples of 0.1, or likely to be imported by programs
+DOCUMENTED = (
+    "zinc_rt.backends.base:Backend", "zinc_rt.backends.registry:spec", "zinc_rt.batching.answering:Answering",
+    "zinc_rt.bundle.archive:write_folder", "zinc_rt.checked", "zinc_rt.commands.options:token_list",
+    "zinc_rt.compare.peer:PeerTask", "zinc_rt.devices:choose_tier", "zinc_rt.devices:open_backend",
+    "zinc_rt.engine:Engine", "zinc_rt.errors:ZincError", "zinc_rt.exec:Graph", "zinc_rt.files:write_whole",
+    "zinc_rt.golden.check:check_golden", "zinc_rt.golden.embedded:FOLDER", "zinc_rt.kernels.weight:Weight",
+    "zinc_rt.launching.launch:launch", "zinc_rt.llm:LLM", "zinc_rt.lower:lower", "zinc_rt.mem.heaps:BufferHeap",
+    "zinc_rt.model.gguf:read_gguf", "zinc_rt.replay.run:replay", "zinc_rt.report:Report",
+    "zinc_rt.sampling:Sampling",
+    "zinc_rt.sched.tenant:Tenant", "zinc_rt.serve.grammars.grammar:Grammar", "zinc_rt.settings:Settings",
+    "zinc_rt:LLM", "zinc_rt:Sampling", "zinc_rt:launch",
+)  # fmt: skip
+
+PROGRAM = """
+import importlib, json, sys, warnings
+out = []
+for name in json.loads(sys.argv[1]):
+    module, _, attribute = name.partition(":")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = importlib.import_module(module)
+        if attribute:
+            getattr(found, attribute)
+    out.append([module, found.__name__, found.__spec__.name, [str(w.message) for w in caught
+                if issubclass(w.category, DeprecationWarning) and "since 0.2" in str(w.message)]])
+print(json.dumps(out))
+"""
+
+
+def imported(names: list[str]) -> list[tuple[str, str, str, list[str]]]:
+    """Import each in one fresh process: the name asked for, the module's own name, its spec's, the warnings."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(names)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [tuple(each) for each in json.loads(done.stdout)]
+
+
+def test_documented_names_of_0_1_are_importable() -> None:
+    assert len(imported(list(DOCUMENTED))) == len(DOCUMENTED)
+
+
+def test_every_moved_module_is_the_module_at_its_new_path_and_warns_once() -> None:
+    modules = [f"zinc_rt.{old}" for old in _moved.MOVED]
+    for old, name, spec, warned in imported(modules):
+        assert name == spec == _moved.new_name(old), old
+        assert warned == [f"{old} is {name} since 0.2"]
+
+
+def test_a_module_below_a_moved_package_moves_with_it() -> None:
+    assert _moved.new_name("zinc_rt.bringup.bisect_env.command") == "zinc_rt.doctor.bringup.bisect_env.command"
+    assert _moved.new_name("zinc_rt.golden.check") == "zinc_rt.validate.goldens.check"
+    assert _moved.new_name("zinc_rt.golden.format") is None and _moved.new_name("numpy.devices") is None
+
+
+@pytest.mark.parametrize("name", ["zinc_rt.nothing", "zinc_rt.commands.nothing"])
+def test_a_name_that_never_was_is_not_found(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError):
+        __import__(name)
