@@ -21,6 +21,7 @@ import random_programs  # noqa: E402
 from vector_programs import INPUTS, OUTPUTS, read  # noqa: E402
 
 from zinc_rt.engine.devices import linux_driver  # noqa: E402
+from zinc_rt.isa.target import DEFAULT_ARCH  # noqa: E402
 from zinc_rt.kmd.discover import find_gpus  # noqa: E402
 from zinc_rt.kmd.kfd import KfdProcess  # noqa: E402
 from zinc_rt.launching.code_object import CodeImage, CodeKernel  # noqa: E402
@@ -72,7 +73,7 @@ class GpuBehindKfd:
         kernel = CodeKernel(
             "kernel", (), 0, 0, 0, False, 0, 0, RSRC1, len(user) << 1 | TGID_X, 0, WAVE32, 0
         )  # fmt: skip
-        image_va = on.load(CodeImage("gfx1201", code, (), {"kernel": kernel}))
+        image_va = on.load(CodeImage(DEFAULT_ARCH, code, (), {"kernel": kernel}))
         packets = on.packets(kernel, image_va, 0, LaunchShape((groups, 1, 1), (threads, 1, 1), 1), 0)
         packets = [
             SetShReg(Sh.USER_DATA_0, tuple(user + [0] * (16 - len(user))))

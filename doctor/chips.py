@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from zinc_rt.isa.target import major_version
+from zinc_rt.kmd.discover import PACKETS_KNOWN
+
 
 @dataclass(frozen=True, slots=True)
 class KnownChip:
@@ -48,7 +51,6 @@ CODENAMES = (  # lspci without -nn names no ids
     ("Navi 22", 0x73DF),
     ("Navi 23", 0x73FF), ("Navi 10", 0x731F),
 )  # fmt: skip
-FAMILIES = ("gfx11", "gfx12")  # those whose packets this version writes (PACKETS_KNOWN in kmd/discover.py)
 
 
 def by_title(title: str) -> int | None:
@@ -62,4 +64,4 @@ def by_title(title: str) -> int | None:
 
 
 def supported(arch: str) -> bool:
-    return arch.startswith(FAMILIES)
+    return major_version(arch) in PACKETS_KNOWN

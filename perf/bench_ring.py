@@ -21,6 +21,7 @@ from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Graph, Stream
+from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
@@ -122,7 +123,7 @@ def dispatches(count: int) -> tuple[Packet, ...]:
 def test_graph_replay(benchmark: Any, kind: str, tier: str, count: int, writes: bool) -> None:
     """A replay; with `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
     still, stream = StillTransport(kind), Stream("main")
-    device = Device("plain memory", "gfx1201", simulated=True)
+    device = Device("plain memory", DEFAULT_ARCH, simulated=True)
     with AmdBackend(still, registry.spec(tier), device, AmdOptions(hang_folder=None)) as backend:
         assert backend.generation is Generation.GFX12
         graph = Graph("decode", backend)

@@ -32,6 +32,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.host.object_cache import ObjectCache
+from zinc_rt.isa.target import default_target
 from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
@@ -111,7 +112,7 @@ class Matvec:
             (tokens, SIZE // 16, 1), threads_of_group, threads_of_group, 32, (0, 4),
             vgprs=self.zrt.vgprs, sgprs=self.zrt.sgprs,
         )  # fmt: skip
-        kernel = kernels().of(variant_for(self.launch, self.zrt.code, Checks(level)))
+        kernel = kernels().of(variant_for(self.launch, default_target(), self.zrt.code, Checks(level)))
         self._run = LaunchRun(kernel, self.launch, WaveThreads(threads), mode=FLOAT_MODE)
         self._serials = itertools.count(1)
 
@@ -147,14 +148,17 @@ def largest() -> KernelVariant:
     """The kernel with the most code, at level full."""
     zrt = max(map(load, names()), key=lambda each: len(each.code))
     launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
-    return variant_for(launch, zrt.code, Checks("full"))
+    return variant_for(launch, default_target(), zrt.code, Checks("full"))
 
 
 def sums(code: bytes, level: str) -> Callable[[], None]:
     """One wave of ADDENDS or HALF_ADDENDS."""
     launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 0), vgprs=8)
     run = LaunchRun(
-        kernels().of(variant_for(launch, code, Checks(level))), launch, WaveThreads(1), mode=FLOAT_MODE
+        kernels().of(variant_for(launch, default_target(), code, Checks(level))),
+        launch,
+        WaveThreads(1),
+        mode=FLOAT_MODE,
     )
     table = of_arrays([PlacedArray(1 << 32, np.zeros(1024), "memory")], bounds=True)
 
@@ -172,7 +176,10 @@ def empty_dispatch() -> Callable[[], None]:
     """One workgroup of one wave that ends at once, as the engine runs it again."""
     launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 0), vgprs=8)
     run = LaunchRun(
-        kernels().of(variant_for(launch, ENDPGM, Checks("fast"))), launch, WaveThreads(2), mode=FLOAT_MODE
+        kernels().of(variant_for(launch, default_target(), ENDPGM, Checks("fast"))),
+        launch,
+        WaveThreads(2),
+        mode=FLOAT_MODE,
     )
     table = of_arrays([PlacedArray(1 << 32, np.zeros(1024), "memory")], bounds=True)
 
@@ -193,7 +200,7 @@ def new_kernels(level: str, name: str) -> Callable[[], CompiledKernel]:
 
     def call() -> CompiledKernel:
         behind_the_end = next(numbers).to_bytes(4, "little")
-        return quick.of(variant_for(launch, zrt.code + behind_the_end, Checks(level)))
+        return quick.of(variant_for(launch, default_target(), zrt.code + behind_the_end, Checks(level)))
 
     call()
     return call

@@ -13,7 +13,8 @@ import numpy as np
 from zinc_rt.engine.resident import capacity_of
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS
-from zinc_rt.isa import Target, decode
+from zinc_rt.isa import Target, decode, target_of
+from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels import sets
 from zinc_rt.kernels.launch import Launch, Operand, Ref, Stride
 from zinc_rt.kernels.sets import BinaryKernelSet
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from zinc_rt.sim.shader.emit.trace import TracedStep as Traced
 
 
-def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx1201") -> list[str]:
+def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = DEFAULT_ARCH) -> list[str]:
     """Every instruction that the lane ran, and what it wrote: in hex, and as a float.
 
     `node_log`: a one-node log (repro.py). `stored`: kernel, group, wave and lane, as bisect found them. Raises
     UnsupportedError where there are no kernels for the node.
     """
-    kernels = sets.kernel_set(arch)
+    kernels = sets.kernel_set(sets.code_of(arch))
     if not isinstance(kernels, BinaryKernelSet):
         raise UnsupportedError(f"there are no kernels for {arch}")
     with LogReader(node_log) as log:
@@ -77,14 +78,14 @@ class _TracedNode:
         launches = list(self._launches())
         last = max(at for at, launch in enumerate(launches) if launch.kernel == stored["kernel"])
         wave = self._wave_index(launches[last], stored["group"], int(stored["wave"]))
-        device = EngineDevice(level="off", trace=wave)
+        device = EngineDevice(level="off", trace=wave, target=target_of(self.kernels.target))
         for name, array in self.memory.items():
             self._addresses[name] = device.place(array, name)
         for launch in launches[: last + 1]:
             self._dispatch(device, launch)
         zrt = self.kernels.load(stored["kernel"])
         code = patched(zrt, dict(launches[last].patches))
-        return _of_lane(device.steps, code, zrt.wave, int(stored["lane"]))
+        return _of_lane(device.steps, code, target_of(zrt.target, zrt.wave), int(stored["lane"]))
 
     def _launches(self) -> Iterator[Launch]:
         graph = self.tape.graphs[self.step.graph].graph
@@ -136,12 +137,12 @@ class _TracedNode:
         return resolve
 
 
-def _of_lane(steps: Iterable[Traced], code: bytes, wave: int, lane: int) -> Iterator[str]:
+def _of_lane(steps: Iterable[Traced], code: bytes, target: Target, lane: int) -> Iterator[str]:
     """What one lane sees of a wave's trace: instructions it took part in, registers as it has them."""
     active, last = True, -1
     for step in steps:
         if step.pc != last or not step.name:
-            instruction = decode(code, step.pc, Target(12, wave))
+            instruction = decode(code, step.pc, target)
             text = "?" if instruction is None else instruction.text
             active = text.startswith(("s_", "?")) or bool(step.exec >> lane & 1)
             if active:

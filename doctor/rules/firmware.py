@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rule import BOTH, T2, DoctorRule, Seen, from_events, logged
+from zinc_rt.isa.target import major_version
 from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts
 
 # Files the driver asks for and does without (amdgpu_psp.c, amdgpu_isp.c, amdgpu_vcn.c).
@@ -62,7 +63,7 @@ def _package_old(machine: InspectedMachine) -> Iterator[Seen]:
             date = re.match(r"(?:\d+:)?(20\d{6})", (machine.packages or {}).get(name, ""))
             if (
                 date
-                and gpu.arch.startswith("gfx12")
+                and major_version(gpu.arch) == 12
                 and gpu.node is None
                 and gpu.driver == ""
                 and int(date[1]) < GFX12_SINCE

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from zinc_rt.kernels.sets import code_of
 from zinc_rt.perf.predict.devices import CASES, DeviceRow, DeviceTable
-from zinc_rt.perf.predict.token_work import TokenWork
+from zinc_rt.perf.predict.token_work import ARCH, TokenWork
 
 MIB = 1 << 20
 
@@ -98,8 +99,8 @@ def ceiling(bytes_a_token: float, gbps: float) -> float:
 
 def _notes(work: TokenWork, device: DeviceRow, sampled: TokenSeconds) -> list[str]:
     notes = []
-    if device.arch != "gfx1201":
-        notes.append(f"{device.arch} has no kernels here yet: dispatches and instructions are gfx1201's")
+    if code_of(device.arch) != ARCH:
+        notes.append(f"{device.arch} has no kernels here yet: dispatches and instructions are {ARCH}'s")
     if work.read_bytes < device.last_level_cache_mib * MIB:
         notes.append("all it reads fits the last-level cache, which may serve it faster than memory")
     if work.read_bytes > device.memory_gb * 1e9:

@@ -18,9 +18,9 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.isa.report import KernelReport, report
-from zinc_rt.isa.target import target_of
+from zinc_rt.isa.target import DEFAULT_ARCH, target_of
 from zinc_rt.kernels.rows.expand import ExpandedType, expanded_types
-from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
+from zinc_rt.kernels.sets import BinaryKernelSet, code_of, kernel_set
 from zinc_rt.lower import Barrier, DispatchPlan, LoweredGraph, dispatch_plan, lower, refusal
 from zinc_rt.mem.plan import linger_of, plan_memory, size_bytes
 from zinc_rt.mem.residency import experts_of
@@ -32,7 +32,7 @@ from zinc_rt.perf.predict.dispatch_work import DispatchWork, Step, dispatch_work
 from zinc_rt.perf.predict.host_experts import ModelWeights
 from zinc_rt.pm4.generation import generation_of
 
-ARCH = "gfx1201"
+ARCH = code_of(DEFAULT_ARCH)
 SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
 
 
@@ -99,7 +99,7 @@ def work_of(
     """The work of a token, or of `tokens` of a prompt together, as it runs; `plain`: without fused nodes and
     merged dispatches, to see what those save. Raises UnsupportedError for a chip without kernels or a node none of
     them runs, saying which."""
-    rows = kernel_set(arch)
+    rows = kernel_set(code_of(arch))
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
     limits = SequenceLimits(ctx=ctx)
@@ -191,7 +191,7 @@ def _node(
 
 @cache
 def _report(arch: str, name: str) -> KernelReport:
-    rows = kernel_set(arch)
+    rows = kernel_set(code_of(arch))
     assert isinstance(rows, BinaryKernelSet)
     zrt = rows.load(name)
     return report(

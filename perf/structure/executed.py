@@ -16,8 +16,8 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Stream
 from zinc_rt.ir.graph import SYMBOLS, Builder, Node, OpGraph, Stage
 from zinc_rt.ir.op import Op
-from zinc_rt.isa.decode import decode_stream
-from zinc_rt.isa.target import GENERATIONS, target_of
+from zinc_rt.isa.decoder import decode_stream
+from zinc_rt.isa.target import TARGETS, target_of
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
 
 PROMPT_TOKENS = 4
@@ -249,7 +249,7 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], 
 
 
 def _holds_matrix(image: bytes, arch: str) -> bool:
-    if arch not in GENERATIONS:
+    if arch not in TARGETS or not TARGETS[arch].has_decoder:
         return False
     found = (item.instruction for item in decode_stream(image, target_of(arch)))
     return any(instruction is not None and instruction.row.unit == "matrix" for instruction in found)

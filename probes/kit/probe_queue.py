@@ -12,6 +12,7 @@ from zinc_rt.backends.amd.hang_reporter import HangReporter
 from zinc_rt.backends.amd.kmd_side import KmdSide, wait_until_or_incident
 from zinc_rt.backends.amd.publish import publisher
 from zinc_rt.backends.amd.ring import RELEASE_CACHES, AmdRing
+from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.pm4.packet import Packet
@@ -168,8 +169,7 @@ def first_line(text: str) -> str:
 
 
 def generation(queue: Queue) -> Generation:
-    major, minor, step = queue.generation
-    return generation_of(f"gfx{major}{minor:x}{step:x}")
+    return generation_of(arch_name(queue.generation))
 
 
 assert FREE_AT >= SLOT_BYTES and POISON32  # the scratch memory begins behind the fence's slot

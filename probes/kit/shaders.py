@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.backends.amd.packet_list import ACQUIRE_CACHES
+from zinc_rt.isa.target import default_target
 from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
@@ -37,7 +38,8 @@ FLOAT_MODE_FIELD = 0xFF << 12  # of RSRC1
 SCRATCH_UNIT_BYTES = 256
 WAVES_PER_CU = 32
 COMPILE_SECONDS = 20.0  # a simulated device compiles a kernel before it first runs it
-GENERATION = 12  # what the kernels are assembled for: gfx1200 and gfx1201 run the same code
+TARGET = default_target()  # what the kernels are assembled for: chips of its generation run the same code
+GENERATION = TARGET.generation
 
 Triple = tuple[int, int, int]
 Probing = Callable[[ProbeContext], Outcome]
@@ -54,7 +56,7 @@ def no_kernels(generation: Sequence[int]) -> str:
     if generation[0] == GENERATION:
         return ""
     major, minor, step = generation
-    return f"the probes' kernels are gfx1201 code, this is {arch_name((major, minor, step))}"
+    return f"the probes' kernels are {TARGET.name} code, this is {arch_name((major, minor, step))}"
 
 
 def on_gfx12(run: Probing) -> Probing:

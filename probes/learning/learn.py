@@ -31,7 +31,7 @@ from zinc_rt.probes.groups.faults import spin
 from zinc_rt.probes.kit.context import ProbeContext, until
 from zinc_rt.probes.kit.mapped_buffer import POISON32
 from zinc_rt.probes.kit.probe_queue import FREE_AT
-from zinc_rt.probes.kit.shaders import ShaderBench, dwords, generation_apart, no_kernels, on_gfx12
+from zinc_rt.probes.kit.shaders import TARGET, ShaderBench, dwords, generation_apart, no_kernels, on_gfx12
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, check, passed, skipped
 from zinc_rt.probes.probe import Probe
 
@@ -60,8 +60,8 @@ SAMPLE = 4096  # inputs
 DEEPEST = 4  # of indirect buffers
 REGISTER_SECONDS = 3.0
 RSRC1_OFFSET = 48  # in a kernel descriptor (AMDGPUUsage)
-DESCRIPTOR = """\
-.amdgcn_target "amdgcn-amd-amdhsa--gfx1201"
+DESCRIPTOR = f"""\
+.amdgcn_target "amdgcn-amd-amdhsa--{TARGET.name}"
 .text
 .p2align 8
 kernel:
@@ -221,7 +221,7 @@ def assembler_float_mode(c: ProbeContext) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         source, output = Path(name) / "kernel.s", Path(name) / "kernel.o"
         source.write_text(DESCRIPTOR, encoding="utf-8")
-        command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
+        command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={TARGET.name}"]
         subprocess.run([*command, "-c", str(source), "-o", str(output)], check=True, capture_output=True)
         descriptor = section_contents(output.read_bytes(), "kernel.o")[".rodata"]
     mode = struct.unpack_from("<I", descriptor, RSRC1_OFFSET)[0] >> 12 & 0xFF

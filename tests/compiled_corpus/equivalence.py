@@ -22,7 +22,7 @@ from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.lint.origins import Origins
 from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
 from zinc_rt.isa.lint.waits import SIGNALS, check_waits, issue, pending_at_blocks, settle, waited
-from zinc_rt.isa.target import Target
+from zinc_rt.isa.target import target_of
 
 SYSTEM = 3  # SCOPE_SYS
 CACHE_OPERATIONS = ("global_inv", "global_wb", "global_wbinv")
@@ -54,7 +54,7 @@ def equivalent(one: Binary, mutant: Mutant, threads: int) -> str:
 
 def _program(one: Binary, changed: dict[int, bytes]) -> Subject:
     """The kernel with all that it calls."""
-    target = Target(12, one.kernel.wave)
+    target = target_of("gfx1201", one.kernel.wave)
     flow = control_flow(patched(one.image.image, changed), target, one.kernel.entry_at, running=True)
     at = dict(flow.instructions())
     return Subject(

@@ -18,7 +18,7 @@ from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.effects import effects
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind
-from zinc_rt.isa.target import Target
+from zinc_rt.isa.target import target_of
 from zinc_rt.sim.shader.emit.trace import TracedStep
 
 MOST_WAVES = 64
@@ -63,7 +63,7 @@ def _holds(steps: list[TracedStep], at: int, name: str, value: int, held: np.nda
 
 def _never_read(one: Binary, steps: list[TracedStep], at: int, written: Instruction) -> bool:
     """Lane by lane; an instruction that may read other lanes than EXEC's reads all."""
-    target = Target(12, one.kernel.wave)
+    target = target_of("gfx1201", one.kernel.wave)
     code = dict(control_flow(one.image.image, target, one.kernel.entry_at, running=True).instructions())
     register = effects(written, target).writes
     left = 0  # lanes that have its value

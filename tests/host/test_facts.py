@@ -17,6 +17,7 @@ from zinc_rt.errors import InputError, UsageError
 from zinc_rt.host.facts import FILE, Fact, fact, leaned_on, leaning, read_table, table
 from zinc_rt.isa.lint import RULES as LINT
 from zinc_rt.isa.rows import SEGMENTS, rows
+from zinc_rt.isa.target import default_target
 from zinc_rt.perf.predict.devices import table as devices
 from zinc_rt.probes.learning.learn import PROBES as LEARN
 from zinc_rt.probes.registry import PROBES
@@ -235,7 +236,7 @@ def test_periods_end_when_somebody_asks() -> None:
 
 def test_instructions_of_kernels_are_marks() -> None:
     noted = Consulted()
-    noted.ran(bytes.fromhex("0000b0bf"), 32)
+    noted.ran(bytes.fromhex("0000b0bf"), default_target())
     assert "op s_endpgm" in noted.since()[1]
 
 

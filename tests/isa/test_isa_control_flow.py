@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.isa import Target
+from zinc_rt.isa import target_of
 from zinc_rt.isa.control_flow import Flow, control_flow
 
 ENDPGM, NOP = 0xBFB00000, 0xBF800000
@@ -16,7 +16,7 @@ ORDERED_PS_DONE = 0xBFB20000
 
 def flow(*words: int, running: bool = False, generation: int = 12) -> Flow:
     code = b"".join(word.to_bytes(4, "little") for word in words)
-    return control_flow(code, Target(generation, 32), running=running)
+    return control_flow(code, target_of(f"gfx{generation}-generic", 32), running=running)
 
 
 def starts(found: Flow) -> list[int]:

@@ -7,9 +7,9 @@ import random
 import pytest
 from support import Counts
 
-from zinc_rt.isa import Target, decode, decode_stream
+from zinc_rt.isa import Target, decode, decode_stream, target_of
 
-TARGETS = [Target(generation, wave) for generation in (11, 12) for wave in (32, 64)]
+TARGETS = [target_of(f"gfx{generation}-generic", wave) for generation in (11, 12) for wave in (32, 64)]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"gfx{t.generation}-wave{t.wave}")

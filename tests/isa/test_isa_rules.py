@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.isa import Kind, Target, decode
+from zinc_rt.isa import Kind, Target, decode, target_of
 from zinc_rt.isa.effects import effects, names
 
-W32, W64, RDNA3 = Target(12, 32), Target(12, 64), Target(11, 32)
+W32, W64, RDNA3 = target_of("gfx1201"), target_of("gfx1201", 64), target_of("gfx1100")
 
 
 def text(raw: str, target: Target = W32) -> str:

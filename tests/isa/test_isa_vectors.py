@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.isa import Target, decode
+from zinc_rt.isa import decode, target_of
 
-W32 = Target(generation=12, wave=32)
+W32 = target_of("gfx1201")
 SHOWN = 5
 
 

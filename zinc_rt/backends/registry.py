@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.isa.target import CHIPS
 
 ORACLE = "t_cpu"  # judges all others
-AMD_SETS = ("gfx1201", "radv")
+AMD_SETS = (*dict.fromkeys(chip.kernels for chip in CHIPS if chip.kernels), "radv")
 AMD_ORDERINGS = ("canonical-1", "canonical-1-q8")
 AMD_OPTIONS = ("kernels",)  # a kernel set in place of the chip's own
 

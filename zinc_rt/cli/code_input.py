@@ -10,6 +10,7 @@ from typing import Any
 
 from zinc_rt.cli.output import printable
 from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.isa.target import DEFAULT_ARCH
 
 Place = tuple[str, int]
 
@@ -60,7 +61,7 @@ def _hex(arguments: argparse.Namespace, source: str) -> CodeInput:
     if not code:
         raise InputError(f"{source}: no code")
     section = CodeSection("", 0, code)
-    return CodeInput(arguments.arch or "gfx1201", arguments.wave or 32, (section,), f"--hex {arguments.hex}")
+    return CodeInput(arguments.arch or DEFAULT_ARCH, arguments.wave or 32, (section,), f"--hex {arguments.hex}")
 
 
 def _elf(arguments: argparse.Namespace, source: str) -> CodeInput:

@@ -16,6 +16,7 @@ from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
 from zinc_rt.host.settings import Experts
 from zinc_rt.host.terminal import Column, Table
+from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Report, Result, Status
@@ -429,13 +430,13 @@ class _Needs:
 def _residency(
     model: Model, tokens: int, rows: int, arguments: argparse.Namespace, knobs: Settings
 ) -> Residency | None:
-    """Where the weights lie on a GPU of --vram bytes, as gfx1201 packs them. Raises InputError where they do not
-    fit."""
+    """Where the weights lie on a GPU of --vram bytes, as the default chip packs them. Raises InputError where they
+    do not fit."""
     from zinc_rt.engine.memory_fit import fit
     from zinc_rt.engine.variants import overrides_of
-    from zinc_rt.kernels.sets import kernel_set
+    from zinc_rt.kernels.sets import code_of, kernel_set
 
-    kernels = kernel_set("gfx1201")
+    kernels = kernel_set(code_of(DEFAULT_ARCH))
     if arguments.vram is None or kernels is None:
         return None
     experts = arguments.experts or knobs.experts

@@ -11,6 +11,7 @@ from zinc_rt.cli.code_input import hex_bytes, read_code
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.host.arguments import Parser
+from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
     from zinc_rt.isa.instruction import Instruction
@@ -47,7 +48,9 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument(
         "--zrt", metavar="FILE", help="a .zrt kernel: its header, constant slots, code with source lines"
     )
-    disasm.add_argument("--arch", metavar="NAME", help="the chip (default: the code object's, else gfx1201)")
+    disasm.add_argument(
+        "--arch", metavar="NAME", help=f"the chip (default: the code object's, else {DEFAULT_ARCH})"
+    )
     disasm.add_argument(
         "--wave", type=int, choices=(32, 64), help="the wave's lanes (default: the .zrt's, else 32)"
     )
@@ -64,13 +67,13 @@ def _disasm(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     if arguments.hex == "-":
-        return _lines(arguments, target_of(arguments.arch or "gfx1201", arguments.wave or 32))
+        return _lines(arguments, target_of(arguments.arch or DEFAULT_ARCH, arguments.wave or 32))
     return _listing(arguments)
 
 
 def _lines(arguments: argparse.Namespace, target: Target) -> int:
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.isa.decode import decode
+    from zinc_rt.isa.decoder import decode
     from zinc_rt.isa.disassemble import INVALID
 
     out = output_stream(arguments)
@@ -86,7 +89,7 @@ def _lines(arguments: argparse.Namespace, target: Target) -> int:
             rows.append(_row(0, code, instruction))
     if arguments.json:
         report = begin(Report("isa"), arguments)
-        report.details = {"arch": arguments.arch or "gfx1201", "wave": arguments.wave or 32, "instructions": rows}
+        report.details = {"arch": target.name, "wave": target.wave, "instructions": rows}
         report.results.append(Result("disasm", "isa-disasm", "pass", measure={"lines": len(rows)}))
         finish(report, arguments)
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.cli.code_input import CodeSection, read_code
 from zinc_rt.cli.output import printable
 from zinc_rt.errors import UsageError
+from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
     from zinc_rt.isa.lint.operands import Limits
@@ -41,7 +42,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "files", nargs="*", metavar="FILE", help=".zrt kernels and code objects, told by their content"
     )
     parser.add_argument("--hex", metavar="FILE", help="hex bytes of one kernel instead")
-    parser.add_argument("--arch", metavar="NAME", help="the chip (default: the file's, else gfx1201)")
+    parser.add_argument("--arch", metavar="NAME", help=f"the chip (default: the file's, else {DEFAULT_ARCH})")
     parser.add_argument(
         "--wave", type=int, choices=(32, 64), help="the wave's lanes (default: the file's, else 32)"
     )
@@ -121,14 +122,13 @@ def _of_elf(
     the kernels beside them, which call them."""
     from zinc_rt.isa.elf import descriptors, section_contents
     from zinc_rt.isa.lint.operands import Limits
-    from zinc_rt.isa.target import Target
 
     data = Path(name).read_bytes()
     declared = descriptors(data, source)
     compiler = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace")
     buffers = _pointers(data, source)
     waves = {each.wave for each in declared.values()}
-    beside = Target(target.generation, waves.pop()) if len(waves) == 1 else target
+    beside = target.with_wave(waves.pop()) if len(waves) == 1 else target
     for section in sections:
         for address, symbol in section.symbols:
             known = declared.get(symbol)
@@ -143,7 +143,7 @@ def _of_elf(
                 entry_sgprs=known.user_sgprs,
                 pointers=buffers.get(symbol),
             )
-            wave = Target(target.generation, known.wave)
+            wave = target.with_wave(known.wave)
             yield KernelInput(symbol, section, entry, wave, limits, name, compiler=compiler)
 
 

@@ -15,6 +15,7 @@ from zinc_rt.cli.progress import stages
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import meant
+from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
     from zinc_rt.engine.devices import Choice
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 DEFAULT_SANITIZER = "fast"
 COHERENCE_CHOICES = ("bar", "direct", "caches")  # sim.machine_options.COHERENCE, without importing it for --help
 ORDER = ("coherence", "reorder")
-SIMULATED_ARCH = "gfx1201"  # of --device sim
 DEVICES = ("auto", "hw", "cpu", "sim")  # of --device, beside those that a tier lists
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
 
@@ -171,7 +171,7 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
         from zinc_rt.sim.chips import chip
         from zinc_rt.sim.facts import load
 
-        load(Path(arguments.facts), chip=chip(asked.get("chip", SIMULATED_ARCH)).gfx)
+        load(Path(arguments.facts), chip=chip(asked.get("chip", DEFAULT_ARCH)).gfx)
         asked["facts"] = arguments.facts
     return asked
 

@@ -13,6 +13,7 @@ from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.cli.text_input import stdin_bytes
 from zinc_rt.errors import InputError
 from zinc_rt.host.arguments import Parser
+from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
     from zinc_rt.pm4.generation import Generation
@@ -46,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     )
     decode.add_argument("file", metavar="FILE", help="the dwords; - is stdin")
     decode.add_argument("--hex", action="store_true", help="FILE is text, not binary")
-    decode.add_argument("--arch", metavar="NAME", default="gfx1201", help="the chip (default gfx1201)")
+    decode.add_argument("--arch", metavar="NAME", default=DEFAULT_ARCH, help=f"the chip (default {DEFAULT_ARCH})")
     decode.add_argument("--lint", action="store_true", help="check the stream; exit 1 if a queue must not see it")
     decode.add_argument(
         "--queue", choices=("kfd", "userq"), default="kfd", help="with --lint: the queue it is for (default kfd)"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
+from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
     from zinc_rt.isa.lint import LintFinding
@@ -29,7 +30,7 @@ class RadvKernel:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--radv", metavar="CHIP", help="make .zrt containers by RADV's compiler: gfx1201")
+    parser.add_argument("--radv", metavar="CHIP", help=f"make .zrt containers by RADV's compiler: {DEFAULT_ARCH}")
     parser.add_argument("-o", "--output", metavar="DIR", help="with --radv: where they go (kernel set radv)")
     parser.add_argument(
         "--driver", metavar="FILE", default="", help="with --radv: libvulkan_radeon.so or its manifest (found)"

@@ -43,17 +43,17 @@ PACKAGES: dict[str, Package] = {  # lowest first: a package imports only from ro
     "ir": _package(computes=True),
     "spirv": _package(computes=True),  # adds float modes at load
     "isa": _package(),
-    "pm4": _package(),
-    "kmd": _package(),
+    "pm4": _package("isa"),  # of isa, pm4 and kmd: the table of chips
+    "kmd": _package("isa"),
     "kernels": _package("ir isa spirv", computes=True),  # isa: code objects, occupancy in the .zrt header
     "mem": _package("ir", computes=True),
     "sched": _package("exec ir mem", computes=True),  # sampling parameters
     "sim": _package("kmd pm4 isa"),
     "lower": _package("ir kernels mem", computes=True),
     "model": _package("ir kernels mem", computes=True),
-    "backends": _package("exec ir kernels kmd lower mem pm4 spirv", computes=True),
+    "backends": _package("exec ir isa kernels kmd lower mem pm4 spirv", computes=True),
     # one model on one device, and code compiled elsewhere
-    "engine": _package(f"{_COMPUTE} sched kmd sim", computes=True),  # kmd, sim: through devices.py alone
+    "engine": _package(f"{_COMPUTE} sched isa kmd sim", computes=True),  # kmd, sim: through devices.py alone
     "launching": _package("backends engine isa kernels kmd pm4 sim"),
     # the interfaces for people
     "serve": _package(f"{_COMPUTE} engine sched"),

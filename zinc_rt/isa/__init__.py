@@ -3,12 +3,20 @@
 target = target_of("gfx1201", wave=32)
 instruction = decode(code, 0, target)      # an Instruction, or None where LLVM decodes none either
 print(instruction.text)
+
+The names below are imported when they are first used, since many need isa.target but decode nothing.
 """
 
-from zinc_rt.isa.decode import CodeItem, decode, decode_stream
-from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import Kind, Operand
-from zinc_rt.isa.target import Target, target_of
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.decoder import CodeItem, decode, decode_stream
+    from zinc_rt.isa.instruction import Instruction, Modifier
+    from zinc_rt.isa.operand import Kind, Operand
+    from zinc_rt.isa.target import Target, target_of
 
 __all__ = [
     "CodeItem",
@@ -21,3 +29,17 @@ __all__ = [
     "decode_stream",
     "target_of",
 ]
+_MODULES = {
+    "decoder": ("CodeItem", "decode", "decode_stream"),
+    "instruction": ("Instruction", "Modifier"),
+    "operand": ("Kind", "Operand"),
+    "target": ("Target", "target_of"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            return value
+    raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zinc_rt.isa.decode import decode
+from zinc_rt.isa.decoder import decode
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.target import Target

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.isa.decode import CodeItem, decode, decode_stream
+from zinc_rt.isa.decoder import CodeItem, decode, decode_stream
 from zinc_rt.isa.target import Target
 
 INVALID = "INVALID"

@@ -14,6 +14,7 @@ import struct
 from dataclasses import dataclass
 
 from zinc_rt.errors import InputError
+from zinc_rt.isa.target import TARGETS
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -22,11 +23,7 @@ _EM_AMDGPU = 224
 _SYMTAB, _DYNSYM, _NOBITS = 2, 11, 8
 _EXECUTABLE = 4  # SHF_EXECINSTR
 _FUNCTION = 2  # STT_FUNC
-# EF_AMDGPU_MACH of e_flags (llvm/BinaryFormat/ELF.h)
-_MACHINES = {
-    0x41: "gfx1100", 0x46: "gfx1101", 0x47: "gfx1102", 0x44: "gfx1103", 0x48: "gfx1200", 0x4E: "gfx1201",
-    0x54: "gfx11-generic", 0x59: "gfx12-generic",
-}  # fmt: skip
+_MACHINES = {row.elf_machine: row.name for row in TARGETS.values() if row.elf_machine}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,102 @@
-"""Which chip's code it is, and how wide its waves are."""
+"""The chips this build knows, one row each, and the `Target` that is passed to whatever depends on the chip.
+
+Adding a chip of a known generation takes a row of TARGETS. Code elsewhere asks a Target for what it needs and
+compares no names.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from zinc_rt.errors import UnsupportedError, UsageError
 
-GENERATIONS = {
-    "gfx1100": 11, "gfx1101": 11, "gfx1102": 11, "gfx1103": 11, "gfx1200": 12, "gfx1201": 12,
-    "gfx11-generic": 11, "gfx12-generic": 12,
-}  # fmt: skip
+DEFAULT_ARCH = "gfx1201"  # the chip of commands and test devices where none is named
+_SIMULATED_GENERATIONS = (12,)  # whose waves sim/shader runs
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The chip's generation, 11 (RDNA3) or 12 (RDNA4), and the width of its waves, 32 or 64."""
+    """An architecture as LLVM names it, and the lanes of a wave, 32 or 64. Two Targets are equal where these are.
 
-    generation: int = 12
+    `generation`: the graphics IP's major version, 11 (RDNA3) or 12 (RDNA4): of instructions and of packets.
+    `has_decoder` False: packets are known, instructions are not. `elf_machine`: EF_AMDGPU_MACH of code objects
+    that are read, 0 for none. `container`: gpu_target of the .zrt header, 0 for none. `kernels`: the kernel set
+    that models run on, "" for none. `transfers_per_clock`: bits that a memory
+    pin moves in a cycle of mem_clk_max, 0 where unknown.
+    """
+
+    name: str
+    generation: int = field(compare=False)
     wave: int = 32
+    has_decoder: bool = field(default=True, compare=False)
+    elf_machine: int = field(default=0, compare=False)
+    container: int = field(default=0, compare=False)
+    kernels: str = field(default="", compare=False)
+    transfers_per_clock: int = field(default=0, compare=False)
 
     @property
     def mask_width(self) -> int:
         """The dwords of a lane mask."""
         return self.wave // 32
 
+    @property
+    def family(self) -> str:
+        """The generic target whose code the chip runs: gfx12-generic of gfx1201, and of itself."""
+        return f"gfx{self.generation}-generic"
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether it is code for a family, and no chip."""
+        return self.name == self.family
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the shader engine of a simulated device runs its waves."""
+        return self.has_decoder and self.generation in _SIMULATED_GENERATIONS
+
+    def with_wave(self, wave: int) -> Target:
+        """The same chip with waves of 32 or 64 lanes. Raises UsageError for another number."""
+        if wave not in (32, 64):
+            raise UsageError(f"wave {wave}", next="use 32 or 64")
+        return self if wave == self.wave else replace(self, wave=wave)
+
+
+# elf_machine: EF_AMDGPU_MACH (llvm/BinaryFormat/ELF.h). container: the original design's table, section 11.2.
+# kernels: LLVM's gfx12-generic is gfx1200 and gfx1201 without a restriction (AMDGPUUsage), so both run one set.
+# transfers_per_clock: GDDR6 moves 16 (ac_memory_ops_per_clock in Mesa, after PAL's MemoryOpsPerClockTable). An
+# R9700 reports 1258 MHz on 256 bits: 644 GB/s, its maker specifies 640.
+_ROWS = (
+    Target("gfx1100", 11, elf_machine=0x41, container=4, transfers_per_clock=16),  # Navi 31
+    Target("gfx1101", 11, elf_machine=0x46, transfers_per_clock=16),  # Navi 32
+    Target("gfx1102", 11, elf_machine=0x47, transfers_per_clock=16),  # Navi 33
+    Target("gfx1103", 11, elf_machine=0x44),  # Phoenix
+    Target("gfx1150", 11, has_decoder=False),  # Strix Point
+    Target("gfx1151", 11, has_decoder=False, container=3),  # Strix Halo
+    Target("gfx1200", 12, elf_machine=0x48, container=2, kernels="gfx1201", transfers_per_clock=16),  # Navi 44
+    Target("gfx1201", 12, elf_machine=0x4E, container=1, kernels="gfx1201", transfers_per_clock=16),  # Navi 48
+    Target("gfx11-generic", 11, elf_machine=0x54),
+    Target("gfx12-generic", 12, elf_machine=0x59),
+)
+TARGETS: dict[str, Target] = {row.name: row for row in _ROWS}
+CHIPS = tuple(row for row in _ROWS if not row.is_generic)
+
 
 def target_of(arch: str, wave: int = 32) -> Target:
-    if arch not in GENERATIONS:
+    """The target of an LLVM name, for code that is decoded. Raises UnsupportedError where it cannot be."""
+    decoded = {name: row for name, row in TARGETS.items() if row.has_decoder}
+    if arch not in decoded:
         raise UnsupportedError(
-            f"{arch}: its instructions are not built in this version", next=f"use {', '.join(GENERATIONS)}"
+            f"{arch}: its instructions are not built in this version", next=f"use {', '.join(decoded)}"
         )
-    if wave not in (32, 64):
-        raise UsageError(f"wave {wave}", next="use 32 or 64")
-    return Target(GENERATIONS[arch], wave)
+    return decoded[arch].with_wave(wave)
+
+
+def default_target(wave: int = 32) -> Target:
+    """The target where no chip is named."""
+    return TARGETS[DEFAULT_ARCH].with_wave(wave)
+
+
+def major_version(arch: str) -> int:
+    """The generation in an LLVM name, of chips without a row too: 12 of gfx1201, 9 of gfx90a; 0 of other text."""
+    digits = arch.removeprefix("gfx")[:-2]
+    return int(digits) if arch.startswith("gfx") and digits.isdecimal() else 0

@@ -20,12 +20,13 @@ from pathlib import Path
 
 from zinc_rt.errors import InputError, NothingRan
 from zinc_rt.isa.elf import section_contents, symbol_values
+from zinc_rt.isa.target import DEFAULT_ARCH, default_target
 from zinc_rt.kernels.line_table import line_rows
 from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.sources import hash_of, read_source, with_includes
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
-KERNELS = Path(__file__).parent / "gfx1201"
+KERNELS = Path(__file__).parent / default_target().kernels
 INCLUDE = KERNELS / "include"
 BUILT = "built"  # the folder beside a set's sources where its containers lie
 _DECLARED = struct.Struct("<9I")
@@ -44,11 +45,13 @@ _INCLUDE = re.compile(r'^\s*\.include\s+"([^"]+)"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """What one kernel is made of: its text, and the weight type and the name of the family where it is one's."""
+    """What one kernel is made of: its text, the weight type and the name of the family where it is one's, and the
+    chip that it is assembled for."""
 
     path: Path
     weight: str = ""
     family: str = "weight"
+    arch: str = DEFAULT_ARCH
 
     @property
     def name(self) -> str:
@@ -116,18 +119,18 @@ def _clang(source: Source) -> bytes:
                 marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
                 marked += source.invocation
             (folder / file.name).write_text(marked, encoding="utf-8")
-        done, built = _run(folder / path.name, [folder], folder / "kernel.o")
+        done, built = _run(source.arch, folder / path.name, [folder], folder / "kernel.o")
         if built is not None:
             return built
         plain = folder / f"{source.name}.plain.s"  # for the places in its words
         plain.write_text(f'.include "{path.resolve()}"\n{source.invocation}', encoding="utf-8")
-        done, _ = _run(plain, [path.parent, INCLUDE], folder / "kernel.o")
+        done, _ = _run(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o")
         raise InputError(f"{path}: the assembler refused it\n{done.strip()}")
 
 
-def _run(path: Path, includes: list[Path], output: Path) -> tuple[str, bytes | None]:
+def _run(arch: str, path: Path, includes: list[Path], output: Path) -> tuple[str, bytes | None]:
     """What the assembler says, and the object unless it refused."""
-    command = [*_zig(), "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-g"]
+    command = [*_zig(), "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-g"]
     for folder in includes:
         command += ["-I", str(folder)]
     command += ["-c", str(path), "-o", str(output)]
@@ -186,6 +189,7 @@ def _kernel(made_of: Source, code_object: bytes) -> Zrt:
         workgroup=(x, y, z),
         vgprs=vgprs,
         sgprs=sgprs,
+        target=made_of.arch,
         lds_bytes=lds,
         scratch_bytes=scratch,
         slots=tuple(slots),

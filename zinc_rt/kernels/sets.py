@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from zinc_rt.errors import InputError
+from zinc_rt.isa.target import TARGETS
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch
 from zinc_rt.kernels.rows.expand import Expansions
@@ -25,10 +26,6 @@ SETS = {
     "radv": "zinc_rt.kernels.radv.table",
     "spirv": "zinc_rt.kernels.spirv.table",
 }
-
-
-CODE_OF = {"gfx1200": "gfx1201"}
-"""Chips that run another's kernels: LLVM's gfx12-generic is both of these, without a restriction (AMDGPUUsage)."""
 
 
 class KernelSet(Protocol):
@@ -141,4 +138,5 @@ def kernel_set(name: str) -> KernelSet | None:
 
 def code_of(arch: str) -> str:
     """The chip whose kernels this one runs: its own name where it has its own, or none."""
-    return CODE_OF.get(arch, arch)
+    target = TARGETS.get(arch)
+    return target.kernels if target is not None and target.kernels else arch

@@ -14,16 +14,17 @@ from dataclasses import dataclass
 
 from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.isa.occupancy import waves_per_simd
+from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 from zinc_rt.kernels import rsrc
 
 MAGIC = b"ZRT\0"
 ABI_VERSION = 2
-# The original design's table, section 11.2
-TARGETS = {
-    1: "gfx1201", 2: "gfx1200", 3: "gfx1151", 4: "gfx1100", 0x10: "xe2hpg", 0x20: "sm_90", 0x30: "apple_metal",
-    0xFF: "cpu_zig",
+# By gpu_target: the chips of isa.target, and the others of the original design's table, section 11.2
+_CONTAINED = {chip.container: chip for chip in sorted(CHIPS, key=lambda chip: chip.container) if chip.container}
+TARGETS = {number: chip.name for number, chip in _CONTAINED.items()} | {
+    0x10: "xe2hpg", 0x20: "sm_90", 0x30: "apple_metal", 0xFF: "cpu_zig",
 }  # fmt: skip
-BUILT_TARGETS = ("gfx1201", "gfx1200")
+BUILT_TARGETS = tuple(chip.name for chip in _CONTAINED.values() if chip.kernels)
 
 VGPRS_MAXIMUM = 256
 SGPRS_MAXIMUM = 106
@@ -82,7 +83,7 @@ class Zrt:
     workgroup: tuple[int, int, int]
     vgprs: int
     sgprs: int
-    target: str = "gfx1201"
+    target: str = DEFAULT_ARCH
     wave: int = 32
     entry_offset: int = 0
     lds_bytes: int = 0

@@ -6,16 +6,12 @@ import errno
 from dataclasses import dataclass, field
 
 from zinc_rt.errors import InputError
+from zinc_rt.isa.target import TARGETS
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 
 NODES = "/sys/devices/virtual/kfd/kfd/topology/nodes"
 HEAP_PUBLIC, HEAP_PRIVATE = 1, 2  # HSA_MEM_HEAP_TYPE_FB_* in amdkfd/kfd_crat.h: VRAM in the BAR, and beyond it
-
-
-# Bits a pin moves in a cycle of mem_clk_max. GDDR6, which these chips have: 16 (ac_memory_ops_per_clock in Mesa,
-# after PAL's MemoryOpsPerClockTable). An R9700 says 1258 MHz on 256 bits: 644 GB/s, its maker says 640.
-TRANSFERS_PER_CLOCK = dict.fromkeys(("gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"), 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,8 @@ class TopologyNode:
     def memory_bytes_per_second(self) -> float:
         """What VRAM gives at most; 0.0 where the node, or this code, does not know."""
         bits, mhz = self.memory_clock
-        return bits / 8 * mhz * 1e6 * TRANSFERS_PER_CLOCK.get(self.arch, 0)
+        target = TARGETS.get(self.arch)
+        return bits / 8 * mhz * 1e6 * target.transfers_per_clock if target is not None else 0.0
 
     @property
     def small_bar(self) -> bool | None:

@@ -16,7 +16,7 @@ from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.errors import CheckFailed, InputError, UsageError
 from zinc_rt.host import locks
 from zinc_rt.host.arguments import meant
-from zinc_rt.isa.target import GENERATIONS
+from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver, SideChannel
@@ -28,8 +28,6 @@ from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.finding_groups import FindingGroup, grouped
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
 from zinc_rt.launching.values import LaunchBuffer, Value
-
-SIMULATED = ("gfx1201", "gfx1200", "gfx12-generic")  # whose code the shader engine runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +176,17 @@ def _dimensions(grid: int | Sequence[int]) -> int:
 
 
 def _simulated(arch: str, source: str, sanitizer: str, undo: ExitStack) -> Driver:
+    from zinc_rt.sim.chips import ALIASES
     from zinc_rt.sim.serve.client import SimClient
 
-    if arch not in SIMULATED:
+    runnable = (row for row in TARGETS.values() if row.is_simulated)
+    simulated = [row.name for row in runnable if row.is_generic or row.name in ALIASES]
+    if arch not in simulated:
         raise InputError(
-            f"{source}: code for {arch}; simulated devices run no waves of it, but of {', '.join(SIMULATED)}",
-            next="compile with -mcpu=gfx1201, or --device hw on a machine with that chip",
+            f"{source}: code for {arch}; simulated devices run no waves of it, but of {', '.join(simulated)}",
+            next=f"compile with -mcpu={DEFAULT_ARCH}, or --device hw on a machine with that chip",
         )
-    chip = "gfx1201" if arch.endswith("-generic") else arch
+    chip = DEFAULT_ARCH if TARGETS[arch].is_generic else arch
     client = SimClient(name=f"launch-{os.getpid()}-{chip}", chip=chip, sanitizer=sanitizer)
     undo.callback(client.close_all)
     return client
@@ -202,7 +203,8 @@ def _gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
 
 def _of_family(chip: str, arch: str) -> bool:
     """Whether it is generic code (gfx12-generic) for a family that the chip is of."""
-    return arch.endswith("-generic") and chip in GENERATIONS and GENERATIONS[chip] == GENERATIONS.get(arch)
+    target = TARGETS.get(chip)
+    return target is not None and target.has_decoder and target.family == arch
 
 
 def _stopped(side: SideChannel | None, before: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from zinc_rt.errors import UsageError
+from zinc_rt.isa.target import CHIPS
 
 
 class Generation(IntEnum):
@@ -18,16 +19,7 @@ BOTH = (Generation.GFX11, Generation.GFX12)
 GFX11 = (Generation.GFX11,)
 GFX12 = (Generation.GFX12,)
 
-ARCHITECTURES = {  # LLVM's target names; one row a chip
-    "gfx1100": Generation.GFX11,  # Navi 31
-    "gfx1101": Generation.GFX11,  # Navi 32
-    "gfx1102": Generation.GFX11,  # Navi 33
-    "gfx1103": Generation.GFX11,  # Phoenix
-    "gfx1150": Generation.GFX11,  # Strix Point
-    "gfx1151": Generation.GFX11,  # Strix Halo
-    "gfx1200": Generation.GFX12,  # Navi 44
-    "gfx1201": Generation.GFX12,  # Navi 48
-}
+ARCHITECTURES = {chip.name: Generation(chip.generation) for chip in CHIPS}
 
 
 def generation_of(architecture: str) -> Generation:

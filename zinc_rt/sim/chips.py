@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zinc_rt.isa.target import TARGETS, Target
+
 GIB = 1 << 30
 PAGE_BYTES = 4096
 MAX_WAVES_PER_SIMD = 16
@@ -43,7 +45,7 @@ class Chip:
 
     key: str
     name: str  # marketing
-    gfx: str
+    gfx: str  # of a row in isa.target
     target: int  # gfx_target_version: major * 10000 + minor * 100 + step
     device_id: int
     pci_rev: int
@@ -77,6 +79,11 @@ class Chip:
     scratch_slots_per_cu: int = 32
     location_id: int = 0x300  # bus 3, device 0, function 0
     unique_id: int = 0x5A494E435254
+
+    @property
+    def isa(self) -> Target:
+        """What its waves and packets are."""
+        return TARGETS[self.gfx]
 
     @property
     def major(self) -> int:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa import target_of
 from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.target import Target
 
 
 class Consulted:
@@ -19,14 +19,14 @@ class Consulted:
         self._always = marks
         self._period = 1
         self._last: dict[str, int] = {}
-        self._codes: dict[tuple[bytes, int, int], int] = {}
+        self._codes: dict[tuple[bytes, Target, int], int] = {}
 
     def mark(self, name: str) -> None:
         self._last[name] = self._period
 
-    def ran(self, code: bytes, wave: int, entry: int = 0) -> None:
-        """A kernel, `wave` lanes wide, whose first instruction is at byte `entry`."""
-        self._codes[code, wave, entry] = self._period
+    def ran(self, code: bytes, target: Target, entry: int = 0) -> None:
+        """Note a kernel that ran. Its first instruction is at byte `entry`."""
+        self._codes[code, target, entry] = self._period
 
     def since(self, period: int = 0) -> tuple[int, list[str]]:
         """The period that begins now, and what was noted in `period` or later, sorted."""
@@ -39,7 +39,7 @@ class Consulted:
 
 
 @cache
-def instructions(code: bytes, wave: int, entry: int = 0) -> frozenset[str]:
+def instructions(code: bytes, target: Target, entry: int = 0) -> frozenset[str]:
     """A mark for each mnemonic that control can reach."""
-    flow = control_flow(code, target_of("gfx1201", wave=wave), entry, running=True)
+    flow = control_flow(code, target, entry, running=True)
     return frozenset(f"op {instruction.mnemonic}" for _, instruction in flow.instructions())

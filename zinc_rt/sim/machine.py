@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from zinc_rt.pm4.generation import Generation, generation_of
+from zinc_rt.pm4.generation import generation_of
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
@@ -59,12 +59,13 @@ def simulated_command_processor(
 def _engine(
     kmd: Kmd, chip: Chip, model: MachineModel, consulted: Consulted, crash_record: Path | None
 ) -> ShaderEngine:
-    if generation_of(chip.gfx) is not Generation.GFX12:
+    if not chip.isa.is_simulated:
         return NoShaderEngine()
     from zinc_rt.sim.shader.run.crash import CrashRecord  # late: brings a compiler along
     from zinc_rt.sim.shader.run.engine import GfxEngine
 
     return GfxEngine(
+        chip.isa,
         level=model.options.sanitizer,
         perturb=model.perturb,
         threads=model.options.threads,

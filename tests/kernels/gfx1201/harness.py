@@ -23,7 +23,7 @@ import numpy as np
 import zinc_rt.kernels.gfx1201
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op, Port
-from zinc_rt.isa import Target, decode
+from zinc_rt.isa import decode, target_of
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.reference.arithmetic import arithmetic
@@ -253,7 +253,7 @@ def inexact_instructions() -> dict[str, tuple[str, ...]]:
     for path in sorted((Path(zinc_rt.kernels.gfx1201.__file__).parent / "built").glob("*.zrt")):
         code, pc, names = read_zrt(path.read_bytes(), path.name).code, 0, []
         while pc < len(code):
-            instruction = decode(code, pc, Target(12, 32))
+            instruction = decode(code, pc, target_of("gfx1201"))
             if instruction is not None and INEXACT.match(instruction.mnemonic):
                 names.append(instruction.mnemonic.removesuffix("_e32").removesuffix("_e64"))
             pc += 4 if instruction is None else instruction.size_bytes  # None: what pads the code

@@ -13,7 +13,7 @@ import numpy as np
 from machine_words import ENDPGM, LITERAL, code_of, move, sopk, v_mov
 from sim.shader_model.model_device import ModelDevice
 
-from zinc_rt.isa import Target, decode
+from zinc_rt.isa import decode, target_of
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
@@ -107,7 +107,7 @@ def main() -> None:
     )
     pc = 0
     for parts in rows:
-        found = decode(code, pc, Target(12, 32))
+        found = decode(code, pc, target_of("gfx1201"))
         assert found is not None, parts
         words = [*found.words]
         pc += found.size_bytes

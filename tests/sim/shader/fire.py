@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fire_programs import Program, program
 
-from zinc_rt.isa import Target, decode_stream
+from zinc_rt.isa import Target, decode_stream, target_of
 
 CHILD = Path(__file__).with_name("fire_child.py")
 BATCH = 250  # programs of one process
@@ -233,7 +233,7 @@ def shortened(failure: Failure) -> bytes:
 
 
 def _target(made: Program) -> Target:
-    return Target(12, made.wave)
+    return target_of("gfx1201", made.wave)
 
 
 def assembly(made: Program, code: bytes) -> str:

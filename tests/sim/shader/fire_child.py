@@ -29,7 +29,7 @@ from fire_guarded import guarded
 from fire_programs import Program, program
 
 from zinc_rt.host.object_cache import ObjectCache
-from zinc_rt.isa import Target
+from zinc_rt.isa import target_of
 from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import Sh
@@ -142,11 +142,11 @@ ENDS = {  # rules of findings after which a wave does not go on: the outcome
 
 def outcome_of(given: Program, ground: Range) -> dict[str, Any]:
     """Decode, lint, compile and run one program; raises only what is a bug."""
-    target = Target(12, given.wave)
+    target = target_of("gfx1201", given.wave)
     refused = lint(given.code, target, Limits(vgprs=given.vgprs, lds_bytes=given.lds_bytes))
     told = Told()
     dispatch = dispatch_of(given, ground, told)
-    engine = GfxEngine(level=given.level, threads=1, kernels=CompiledKernels(Nothing(), quick=True))
+    engine = GfxEngine(target, level=given.level, threads=1, kernels=CompiledKernels(Nothing(), quick=True))
     began = time.process_time()
     said = "out of fuel"
     try:

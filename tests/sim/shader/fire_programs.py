@@ -14,7 +14,7 @@ from random import Random
 from machine_words import ENDPGM, move, sop1, store, v_mov
 
 import zinc_rt.kernels.gfx1201
-from zinc_rt.isa import Instruction, Kind, Target, decode, decode_stream
+from zinc_rt.isa import Instruction, Kind, Target, decode, decode_stream, target_of
 from zinc_rt.kernels.zrt import read_zrt
 
 DATA, ARGUMENTS, RESOURCE, KEPT = 0, 2, 4, 8
@@ -54,7 +54,7 @@ def program(seed: int) -> Program:
     choice = Random(f"under fire {seed}")
     kind = choice.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))[0]
     wave = choice.choices((32, 64), (4, 1))[0]
-    code, about = MAKERS[kind](choice, Target(12, wave))
+    code, about = MAKERS[kind](choice, target_of("gfx1201", wave))
     return Program(
         seed,
         kind,
@@ -88,7 +88,7 @@ def _words(choice: Random, target: Target) -> tuple[bytes, str]:
 @functools.cache
 def pool(wave: int) -> dict[str, tuple[bytes, ...]]:
     """By mnemonic, encodings with random operands. Mnemonics that LLVM decodes and the tables of `isa` hold."""
-    choice, target = Random(f"pool {wave}"), Target(12, wave)
+    choice, target = Random(f"pool {wave}"), target_of("gfx1201", wave)
     found: dict[str, list[bytes]] = {}
     for code in (*_memory_codes(choice), *_codes(choice)):
         made = decode(code, 0, target)
@@ -222,7 +222,7 @@ def instructions_of(name: str) -> tuple[tuple[bytes, Instruction], ...]:
     code = dict(kernels())[name]
     return tuple(
         (code[item.at : item.at + item.size_bytes], item.instruction)
-        for item in decode_stream(code, Target(12, 32))
+        for item in decode_stream(code, target_of("gfx1201"))
         if item.instruction is not None
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zinc_rt.isa import Target
 from zinc_rt.isa.rows import rows
+from zinc_rt.isa.target import default_target
 
 ENDPGM = 0xBFB00000
 VCC, M0, NULL, EXEC = 106, 125, 124, 126
@@ -18,7 +18,7 @@ def constant(value: int) -> int:
 
 
 def _opcode(encoding: str, mnemonic: str) -> int:
-    found = rows("scalar", encoding, Target().generation)
+    found = rows("scalar", encoding, default_target().generation)
     return next(opcode for opcode, row in found.items() if row.mnemonic == mnemonic)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.layout import (
     CONTEXT,
     EXEC_LO,
@@ -62,7 +63,9 @@ class Wave:
         full = (1 << wave) - 1
         execution = full if execution is None else execution
         checks = Checks(level, trace=trace, profile=profile)
-        variant = KernelVariant(code, wave, execution == full, checks, vgprs, len(user_data), entry, mode)
+        variant = KernelVariant(
+            code, default_target(wave), execution == full, checks, vgprs, len(user_data), entry, mode
+        )
         self.translation: Translation = translate(variant)
         self._library = Loaded(compile_ir(self.translation.text), [self.translation.function])
         self._call = _Function(self._library.at[self.translation.function])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from machine_words import ENDPGM, EXEC, code_of, constant, move, sop1, sop2, sopc, sopk, sopp, v_mov
 
-from zinc_rt.isa import Target
+from zinc_rt.isa import target_of
 from zinc_rt.isa.control_flow import Flow, control_flow
+from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.layout import CONTEXT, STATE, Checks, KernelVariant, RecordLayout
 from zinc_rt.sim.shader.translate.translation import translate
 
-WAVE32 = Target(12, 32)
+WAVE32 = target_of("gfx1201")
 
 
 def graph(*parts: int | list[int], entry: int = 0) -> Flow:
@@ -66,7 +67,7 @@ def test_a_jump_by_the_program_counter_is_followed() -> None:
 
 def _masks(*parts: int | list[int], full: bool = True) -> bool:
     """Whether the vector moves of the code mask their writes."""
-    made = translate(KernelVariant(code_of(*parts), 32, full, Checks("off"), vgprs=8, user_sgprs=0))
+    made = translate(KernelVariant(code_of(*parts), default_target(), full, Checks("off"), vgprs=8, user_sgprs=0))
     return "select" in made.text
 
 
@@ -100,7 +101,7 @@ def test_only_what_is_live_is_saved_at_a_suspension() -> None:
         v_mov(4, 259),
         ENDPGM,
     )
-    text = translate(KernelVariant(code, 32, True, Checks("off"), vgprs=8, user_sgprs=1)).text
+    text = translate(KernelVariant(code, default_target(), True, Checks("off"), vgprs=8, user_sgprs=1)).text
     suspended = text.split("suspend.8:")[1].split("ret")[0]
     registers = [line for line in suspended.splitlines() if "store <32 x i32>" in line]
     assert len(registers) == 1

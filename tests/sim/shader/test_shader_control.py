@@ -21,6 +21,7 @@ from machine_words import (
 )
 from single_wave import PROGRAM_VA, Wave
 
+from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.emit.trace import lines, steps
 from zinc_rt.sim.shader.layout import NO_PHASE, Status
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
@@ -305,7 +306,7 @@ def test_a_trace_shows_what_each_instruction_wrote() -> None:
     assert [step.exec for step in got[:2]] == [0xFFFFFFFF, 5]
     assert got[1].values[[0, 2]].tolist() == [0, 2]
     assert (got[2].values.tolist(), got[3].values.tolist()) == ([6], [1])
-    text = list(lines(wave.trace, wave.context["trace_count"], 32, code))
+    text = list(lines(wave.trace, wave.context["trace_count"], default_target(), code))
     assert text[2].endswith("v_mov_b32_e32 v1, v0")
     assert "00000006" in text[5]
 
@@ -319,7 +320,7 @@ def test_another_wave_is_not_traced_and_what_does_not_fit_is_counted() -> None:
     wave.context["trace_wave"] = 0
     wave.run()
     assert wave.context["trace_count"] > len(wave.trace)
-    assert "did not fit" in list(lines(wave.trace, wave.context["trace_count"], 32, code))[-1]
+    assert "did not fit" in list(lines(wave.trace, wave.context["trace_count"], default_target(), code))[-1]
 
 
 def test_a_profile_counts_the_runs_of_each_block() -> None:

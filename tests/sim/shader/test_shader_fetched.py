@@ -118,7 +118,7 @@ def test_known_code_is_that_only_while_all_of_it_is_the_same() -> None:
 def test_findings_count_from_the_entry() -> None:
     kernel = call(ENTRY, ENTRY - 8)
     code = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN) + kernel
-    text = FindingText("k", code, 32, (), (1, 1, 1), (0, 0, 0), hex, entry=8)
+    text = FindingText("k", code, WAVE32, (), (1, 1, 1), (0, 0, 0), hex, entry=8)
     before = text.at(Site(0, "illegal"), wave=0, group=0)
     assert before.pc == -8 and "pc -0x8 `s_mov_b32 s3, 7`" in before.sentence
     behind = text.at(Site(12, "illegal"), wave=0, group=0)

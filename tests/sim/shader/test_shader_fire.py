@@ -12,6 +12,7 @@ from machine_words import ENDPGM, code_of, store
 from support import Counts
 
 from zinc_rt.isa.rows import base_mnemonic
+from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.run.kernels import compiled, loaded
 from zinc_rt.sim.shader.translate.semantics import EMIT
@@ -81,7 +82,7 @@ def test_a_culprit_is_found_among_those_before_it_and_made_short(monkeypatch: py
 def test_no_conversion_is_left_to_a_function_that_a_process_may_not_have() -> None:
     """v_frexp_mant_f16 of a scalar in wave64 wanted __truncdfhf2; found by seed 3788 of an earlier generator."""
     frexp = bytes.fromhex("0000d9d501162904") + store_v0_and_end()
-    wanted = KernelVariant(frexp, 64, True, Checks("off"), 24, 8)
+    wanted = KernelVariant(frexp, default_target(64), True, Checks("off"), 24, 8)
     assert loaded(wanted, compiled(wanted)).address
 
 

@@ -12,6 +12,7 @@ from support import Counts
 
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import target_of
+from zinc_rt.isa.target import default_target
 from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.emit.helpers import SharedHelpers
@@ -29,7 +30,7 @@ from zinc_rt.sim.shader.run.launch import LaunchSetup
 from zinc_rt.sim.shader.translate.fetched_code import fetched
 from zinc_rt.sim.shader.translate.translation import translate
 
-STORE = KernelVariant(STORE_IDS, 32, True, Checks("fast"), 8, 2)
+STORE = KernelVariant(STORE_IDS, default_target(), True, Checks("fast"), 8, 2)
 
 
 def test_a_kernel_is_compiled_once_and_then_comes_from_the_disk(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_a_helpers_name_says_all_that_it_depends_on(slow_counts: Counts) -> None
             zrt = load(name)
             launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs)
             written = SharedHelpers(lambda name: False)
-            translate(variant_for(launch, zrt.code, Checks(level)), written)
+            translate(variant_for(launch, default_target(), zrt.code, Checks(level)), written)
             for helper, (text, _) in written.texts.items():
                 assert seen.setdefault(helper, text) == text, (name, helper)
         assert len(seen) > 10

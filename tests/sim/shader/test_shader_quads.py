@@ -7,6 +7,7 @@ import pytest
 from shader_launch import code, halves
 
 from zinc_rt.host.object_cache import ObjectCache
+from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, of_arrays
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
@@ -119,11 +120,11 @@ def test_what_was_loaded_is_not_what_was_stored_after(level: str) -> None:
 
 def test_the_loop_takes_no_load_apart() -> None:
     whole = "<128 x float>"
-    text = translate(KernelVariant(PLAIN, 32, True, Checks("off"), vgprs=24, user_sgprs=3)).text
+    text = translate(KernelVariant(PLAIN, default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)).text
     assert f"fmul {whole}" in text and f"fadd {whole}" in text
-    text = translate(KernelVariant(STORED, 32, True, Checks("off"), vgprs=24, user_sgprs=3)).text
+    text = translate(KernelVariant(STORED, default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)).text
     assert f"fmul {whole}" in text and f"fadd {whole}" in text
-    text = translate(KernelVariant(CROSSED, 32, True, Checks("off"), vgprs=24, user_sgprs=3)).text
+    text = translate(KernelVariant(CROSSED, default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)).text
     assert f"fadd {whole}" not in text
 
 
@@ -134,7 +135,8 @@ def test_a_wave_goes_on_with_its_sums_after_every_turn(program: bytes, tmp_path:
     arguments = np.array([1 << 32, 2 << 32, 3 << 32], np.uint64)
     placed = [PlacedArray((number + 1) << 32, array, "") for number, array in enumerate((x, w, out, arguments))]
     launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 4, 9), vgprs=24)
-    kernel = CompiledKernels(ObjectCache(tmp_path)).of(variant_for(launch, program, Checks("fast")))  # type: ignore[arg-type]
+    variant = variant_for(launch, default_target(), program, Checks("fast"))
+    kernel = CompiledKernels(ObjectCache(tmp_path)).of(variant)
     run = LaunchRun(kernel, launch, WaveThreads(1), mode=FLOAT_MODE)
     run.begin(of_arrays(placed, bounds=True), 0x5_0000_0000, 1)
     stops = 1

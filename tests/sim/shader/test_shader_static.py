@@ -9,6 +9,7 @@ import pytest
 from shader_launch import code, halves, machine, stage
 
 from zinc_rt.host.object_cache import ObjectCache
+from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.checks import static_lint
 from zinc_rt.sim.shader.checks.static_lint import static_findings
 from zinc_rt.sim.shader.run.launch import LaunchSetup
@@ -53,10 +54,10 @@ def test_without_the_sanitizer_nothing_is_said() -> None:
 
 def test_what_was_found_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, cache = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, vgprs=8), ObjectCache(tmp_path)
-    first = static_findings(DOUBLE_WITHOUT_WAIT, "one", launch, cache)
-    assert first == static_findings(DOUBLE_WITHOUT_WAIT, "one", launch) and len(first) == 1
+    first = static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", launch, cache)
+    assert first == static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", launch) and len(first) == 1
     monkeypatch.setattr(static_lint, "lint", None)
-    (again,) = static_findings(DOUBLE_WITHOUT_WAIT, "another", launch, cache)
+    (again,) = static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "another", launch, cache)
     assert again.sentence == first[0].sentence.replace("one: ", "another: ") and again.pc == first[0].pc
     with pytest.raises(TypeError):  # other limits are looked at anew
-        static_findings(DOUBLE_WITHOUT_WAIT, "one", replace(launch, vgprs=2), cache)
+        static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", replace(launch, vgprs=2), cache)

@@ -13,6 +13,7 @@ from machine_words import ENDPGM, code_of, sopp
 
 from zinc_rt.isa import decode, target_of
 from zinc_rt.isa.rows import base_mnemonic
+from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.translate.semantics import EMIT, merged
 from zinc_rt.sim.shader.translate.translation import Translation, translate
@@ -23,7 +24,7 @@ CHUNK = 150
 
 def translated(code: bytes, *, wave: int = 32, full: bool = True, level: str = "full") -> Translation:
     """Raises RuntimeError where LLVM finds the IR invalid."""
-    made = translate(KernelVariant(code, wave, full, Checks(level), vgprs=256, user_sgprs=16))
+    made = translate(KernelVariant(code, default_target(wave), full, Checks(level), vgprs=256, user_sgprs=16))
     llvm.parse_assembly(made.text).verify()
     return made
 

@@ -16,11 +16,11 @@ from sim.shader_model.model_valu import base_name
 from support import Counts
 from test_shader_instructions import equal, equal64
 
-from zinc_rt.isa import Instruction, Kind, Operand, Target, decode
+from zinc_rt.isa import Instruction, Kind, Operand, decode, target_of
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
-WAVE32 = Target(12, 32)
+WAVE32 = target_of("gfx1201")
 FAMILIES = (VOP1, VOP2, VOPC, VOP3, VOP3P, SOP1, SOP2, SOPC)
 WANTED = {name for text in FAMILIES for name in mnemonics(text)} | {f"v_dual_{name}" for name in mnemonics(VOPD)}
 # Not here: what M0 or a lane number in a register leads anywhere, and what has no value of its own.

@@ -28,7 +28,7 @@ from sim.shader_model import (
 from sim.shader_model.model_memory import Memory
 from sim.shader_model.model_state import Wave
 
-from zinc_rt.isa import Instruction, Target, decode
+from zinc_rt.isa import Instruction, decode, target_of
 
 Array = np.ndarray
 Step = Callable[[Wave], Any]
@@ -60,7 +60,7 @@ class Program:
 
     def __init__(self, code: bytes, width: int, code_va: int) -> None:
         self.code, self.width, self.code_va = code, width, code_va
-        self.target = Target(12, width)
+        self.target = target_of("gfx1201", width)
         self.steps: dict[int, tuple[Step, int]] = {}
 
     def at(self, pc: int) -> tuple[Step, int]:

@@ -18,8 +18,10 @@ from pathlib import Path
 
 from zinc_rt.backends.vulkan import icd
 from zinc_rt.errors import InputError, NothingRan, UsageError
+from zinc_rt.isa.target import CHIPS as isa_chips
+from zinc_rt.isa.target import DEFAULT_ARCH
 
-CHIPS = ("gfx1201",)  # whose code a .zrt can hold, by RADV's names too
+CHIPS = tuple(chip.name for chip in isa_chips if chip.kernels == chip.name)  # RADV uses the same names
 LIBRARY = "libvulkan_radeon.so"
 NEXT = (
     "Mesa 25.0.7 is known to work (mesa-vulkan-drivers of Debian 13 or bookworm-backports); --driver FILE names "
@@ -61,7 +63,7 @@ def find_driver(named: str = "") -> Path:
     raise NothingRan("no RADV here: no manifest names it, and it lies beside no other driver", next=NEXT)
 
 
-def compile_modules(modules: Mapping[str, bytes], chip: str = "gfx1201", *, driver: str = "") -> RadvCompiled:
+def compile_modules(modules: Mapping[str, bytes], chip: str = DEFAULT_ARCH, *, driver: str = "") -> RadvCompiled:
     """Each module compiled for `chip`, by name. The modules are as they are committed: float modes are added here.
 
     Raises UsageError for a chip without containers, InputError where RADV refuses one or the process ends, and

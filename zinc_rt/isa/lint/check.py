@@ -15,7 +15,7 @@ from zinc_rt.isa.lint.unwritten import check_kernarg, check_unwritten
 from zinc_rt.isa.lint.vector_hazards import check_vector_hazards
 from zinc_rt.isa.lint.vopd import check_vopd
 from zinc_rt.isa.lint.waits import check_waits
-from zinc_rt.isa.target import Target
+from zinc_rt.isa.target import DEFAULT_ARCH, Target
 
 RULES = {
     "wait": "a result is read or overwritten before the wait that makes it arrive",
@@ -48,7 +48,10 @@ def lint(
     `kernel` False: a function, whose caller has written registers. Raises UnsupportedError for chips before gfx12.
     """
     if target.generation != 12:
-        raise UnsupportedError("lint: gfx11's hazards are not built in this version", next="use --arch gfx1201")
+        raise UnsupportedError(
+            f"lint: gfx{target.generation}'s hazards are not built in this version",
+            next=f"use --arch {DEFAULT_ARCH}",
+        )
     limits = limits or Limits()
     flow = control_flow(code, target, entry)
     at = dict(flow.instructions())

@@ -12,6 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
+from zinc_rt.isa import Target
+
 VGPR_LIMIT = 256
 VGPR_BLOCK, VGPR_BLOCKS = 16, 8  # with dynamic VGPRs: how many come at a time; how many such a wave has at most
 # SGPRs are numbered as in the encoding: s0 to s105, vcc, ttmp0 to ttmp15, null, m0, exec
@@ -82,7 +84,7 @@ class KernelVariant:
     """
 
     code: bytes
-    wave: int
+    target: Target
     full: bool
     checks: Checks
     vgprs: int
@@ -90,6 +92,10 @@ class KernelVariant:
     entry: int = 0
     mode: int = 0xF0
     dynamic_vgprs: bool = False
+
+    @property
+    def wave(self) -> int:
+        return self.target.wave
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.isa import Target, decode, target_of
+from zinc_rt.isa import Target, decode
 from zinc_rt.sim.interfaces import CodePlace
 from zinc_rt.sim.shader.layout import Site, WaveAccess
 from zinc_rt.sim.shader.run.group_runner import SITE_BARRIER
@@ -56,13 +56,17 @@ class FindingText:
 
     name: str
     code: bytes
-    wave: int
+    target: Target
     sites: tuple[Site, ...]
     groups: tuple[int, int, int]
     start: tuple[int, int, int]
     describe: Callable[[int], str]
     explain_stale: Callable[[int, bool], str] | None = None  # (VA, whether by a scalar load): why it may be
     entry: int = 0
+
+    @property
+    def wave(self) -> int:
+        return self.target.wave
 
     def of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
         """FINDING records, sorted by site; `total` counts those that did not fit, too."""
@@ -78,7 +82,7 @@ class FindingText:
             yield WaveFinding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} times more at {self.instruction(place.pc)}",
-                CodePlace(self.name, place.pc - self.entry, text_at(self.code, place.pc, self.wave)),
+                CodePlace(self.name, place.pc - self.entry, text_at(self.code, place.pc, self.target)),
             )
         lost = total - len(records)
         if lost > 0:
@@ -124,7 +128,7 @@ class FindingText:
         place = CodePlace(
             self.name,
             site.pc - self.entry,
-            text_at(self.code, site.pc, self.wave),
+            text_at(self.code, site.pc, self.target),
             self._group(group),
             wave,
             lanes,
@@ -141,7 +145,7 @@ class FindingText:
         if address is not None:
             parts.append(f"address 0x{address:x} ({self.describe(address)})")
             if site.rule == "stale-line" and self.explain_stale is not None:
-                scalar = text_at(self.code, site.pc, self.wave).startswith("s_")
+                scalar = text_at(self.code, site.pc, self.target).startswith("s_")
                 text = self.explain_stale(address, scalar)
         return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
 
@@ -150,10 +154,10 @@ class FindingText:
 
     def instruction(self, pc: int) -> str:
         """Where, counted from the entry, and what."""
-        return f"pc {pc - self.entry:#x} `{text_at(self.code, pc, self.wave)}`"
+        return f"pc {pc - self.entry:#x} `{text_at(self.code, pc, self.target)}`"
 
     def _around(self, pc: int) -> str:
-        before, after = neighbours(self.code, pc, self.wave, self.entry)
+        before, after = neighbours(self.code, pc, self.target, self.entry)
         parts = [f"before it `{before}`"] if before else []
         parts += [f"after it `{after}`"] if after else []
         return f" [{', '.join(parts)}]" if parts else ""
@@ -188,28 +192,24 @@ def numbers_text(numbers: Sequence[int]) -> str:
     return ", ".join(texts)
 
 
-def target(wave: int) -> Target:
-    return target_of("gfx1201", wave=wave)
-
-
-def text_at(code: bytes, pc: int, wave: int) -> str:
+def text_at(code: bytes, pc: int, target: Target) -> str:
     """The disassembled instruction there."""
-    instruction = decode(code, pc, target(wave)) if 0 <= pc < len(code) else None
+    instruction = decode(code, pc, target) if 0 <= pc < len(code) else None
     return instruction.text if instruction is not None else "no instruction"
 
 
-def neighbours(code: bytes, pc: int, wave: int, entry: int = 0) -> tuple[str, str]:
+def neighbours(code: bytes, pc: int, target: Target, entry: int = 0) -> tuple[str, str]:
     """The instructions before and after; "" where there is none. Straight code is assumed, from `entry` on, or
     from the start where `pc` lies before it."""
     at, before = entry if pc >= entry else 0, ""
     while at < pc:
-        instruction = decode(code, at, target(wave))
+        instruction = decode(code, at, target)
         if instruction is None:
             before, at = "", at + 4
             continue
         before, at = instruction.text, at + instruction.size_bytes
     if at != pc:
         before = ""
-    here = decode(code, pc, target(wave)) if pc >= 0 else None
-    after = decode(code, pc + here.size_bytes, target(wave)) if here is not None else None
+    here = decode(code, pc, target) if pc >= 0 else None
+    after = decode(code, pc + here.size_bytes, target) if here is not None else None
     return before, after.text if after is not None else ""

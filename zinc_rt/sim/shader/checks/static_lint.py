@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from zinc_rt.host.object_cache import ObjectCache
-from zinc_rt.isa import target_of
+from zinc_rt.isa import Target
 from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.sim.interfaces import CodePlace
 from zinc_rt.sim.shader.checks.finding_text import WaveFinding, text_at
@@ -17,33 +17,33 @@ _DYNAMIC = ("unwritten", "illegal", "end", "header")  # told where it happens, b
 
 
 def static_findings(
-    code: bytes, name: str, launch: LaunchSetup, cache: ObjectCache | None = None, entry: int = 0
+    code: bytes, target: Target, name: str, launch: LaunchSetup, cache: ObjectCache | None = None, entry: int = 0
 ) -> tuple[WaveFinding, ...]:
-    """By pc, with the rules of docs/isa.md. `launch` counts only for its wave and what it declares. `entry`: byte
+    """By pc, with the rules of docs/isa.md. `launch` counts only for what it declares. `entry`: byte
     offset of the first instruction, from which pcs count.
 
     `cache` keeps on disk what was found: going over a kernel takes as long as running it hundreds of times.
     """
     limits = Limits(vgprs=launch.vgprs, lds_bytes=launch.lds_bytes, scratch_bytes=launch.scratch_bytes)
     if cache is None:
-        found = _found(code, entry, launch.wave, limits)
+        found = _found(code, entry, target, limits)
     else:
-        about = json.dumps(["static", entry, launch.wave, repr(limits), own_sources()]).encode()
+        about = json.dumps(["static", entry, target.generation, target.wave, repr(limits), own_sources()]).encode()
         key = hashlib.sha256(about + b"\0" + code).hexdigest()
         kept = cache.load(key)
-        found = _found(code, entry, launch.wave, limits) if kept is None else json.loads(kept)
+        found = _found(code, entry, target, limits) if kept is None else json.loads(kept)
         if kept is None:
             cache.store(key, json.dumps(found).encode())
     return tuple(
-        WaveFinding(rule, f"{name}: {sentence}", CodePlace(name, pc, text_at(code, pc + entry, launch.wave)))
+        WaveFinding(rule, f"{name}: {sentence}", CodePlace(name, pc, text_at(code, pc + entry, target)))
         for rule, sentence, pc in found
     )
 
 
-def _found(code: bytes, entry: int, wave: int, limits: Limits) -> list[tuple[str, str, int]]:
+def _found(code: bytes, entry: int, target: Target, limits: Limits) -> list[tuple[str, str, int]]:
     """(rule, sentence without the kernel's name, pc from the entry on) each."""
     found = []
-    for each in lint(code, target_of("gfx1201", wave=wave), limits, entry=entry):
+    for each in lint(code, target, limits, entry=entry):
         if each.rule not in _DYNAMIC:
             other = (
                 f" [{each.producer_pc - entry:#x} `{each.producer_text}`]" if each.producer_pc is not None else ""

@@ -119,7 +119,7 @@ def _loop_text(loop: WaveLoop, wave: StandingWave, text: FindingText) -> str:
         return f"{said}, which no branch leaves"
     exits = []
     for pc, condition in loop.exits[:3]:
-        behind = f" behind `{text_at(text.code, condition, text.wave)}`" if condition is not None else ""
+        behind = f" behind `{text_at(text.code, condition, text.target)}`" if condition is not None else ""
         exits.append(f"{text.instruction(pc)}{behind}")
     said += f", left at {' or at '.join(exits)}"
     values = _values(loop.depends, wave)

@@ -38,14 +38,14 @@ def steps(records: np.ndarray, count: int, wave: int) -> Iterator[TracedStep]:
         yield TracedStep(int(record["pc"]), int(record["exec"]), name, record["values"][:length].copy())
 
 
-def lines(records: np.ndarray, count: int, wave: int, code: bytes) -> Iterator[str]:
+def lines(records: np.ndarray, count: int, target: Target, code: bytes) -> Iterator[str]:
     """The trace to read: a line per instruction, and one per register it wrote."""
     last = -1
-    for step in steps(records, count, wave):
+    for step in steps(records, count, target.wave):
         if step.pc != last or not step.name:
-            instruction = decode(code, step.pc, Target(12, wave))
+            instruction = decode(code, step.pc, target)
             text = "?" if instruction is None else instruction.text
-            yield f"{step.pc:6x}  exec {step.exec:0{wave // 4}x}  {text}"
+            yield f"{step.pc:6x}  exec {step.exec:0{target.wave // 4}x}  {text}"
         last = step.pc
         if step.name:
             yield f"        {step.name:7s} {' '.join(f'{value:08x}' for value in step.values.tolist())}"

@@ -57,6 +57,7 @@ class CrashRecord:
             "program_va": dispatch.program_va,
             "entry": kernel.variant.entry,
             "name": dispatch.space.describe(dispatch.program_va),
+            "arch": kernel.variant.target.name,
             "wave": kernel.variant.wave,
             "full": kernel.variant.full,
             "level": checks.level,
@@ -123,7 +124,7 @@ def text(about: dict[str, Any], code: bytes) -> str:
 
     shown = [f"{name}: {value}" for name, value in about.items() if name != "registers"]
     shown += [f"register {int(offset):#05x}: {value:#010x}" for offset, value in about["registers"].items()]
-    target = target_of("gfx1201", wave=about["wave"])
+    target = target_of(about["arch"], about["wave"])
     return "\n".join(
         [*shown, *(line for _, line in lines(code, target, address=about["program_va"] - about["entry"]))]
     )

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary, ref
 
-from zinc_rt.isa import target_of
+from zinc_rt.isa import Target
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.facts import DEFAULT, Behaviour
@@ -106,7 +106,8 @@ class _Memory:
 
 
 class GfxEngine:
-    """`level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None for all cores of this process.
+    """`target`: the simulated chip's. `level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None
+    for all cores of this process.
 
     `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` asks
     whether the injected crash is due; `record` is what survives a real one. `consulted` notes what it ran.
@@ -116,6 +117,7 @@ class GfxEngine:
 
     def __init__(
         self,
+        target: Target,
         *,
         level: str = "fast",
         perturb: int = 0,
@@ -133,6 +135,7 @@ class GfxEngine:
         self.checks = Checks(
             level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
         )
+        self._target = target
         self._behaviour, self._processors = behaviour, tuple(processors)
         self.kernels = CompiledKernels(quick=True) if kernels is None else kernels
         self._seed = perturb
@@ -229,13 +232,14 @@ class GfxEngine:
     def prepare(self, launches: Iterable[tuple[FetchedCode, LaunchSetup]]) -> None:
         """Compile kernels, on all cores, before they are dispatched."""
         prepare(
-            self.kernels, [variant_for(launch, each.code, self.checks, each.entry) for each, launch in launches]
+            self.kernels,
+            [variant_for(launch, self._target, each.code, self.checks, each.entry) for each, launch in launches],
         )
 
     def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
         launches = []
         for each in kernels:
-            target = target_of("gfx1201", wave=32 if each.wave32 else 64)
+            target = self._target.with_wave(32 if each.wave32 else 64)
             with suppress(Refused, Fault):  # the dispatch will say so
                 launch = setup_of_registers(each.rsrc1, each.rsrc2, each.threads, wave32=each.wave32)
                 code = fetched(space, each.program_va, target, self._known)
@@ -326,14 +330,15 @@ class GfxEngine:
         launch = replace(
             setup_of_dispatch(dispatch), ids_enabled=self._ids_enabled(dispatch), places=self._places(dispatch)
         )
-        kernel = self.kernels.of(variant_for(launch, code.code, self.checks, code.entry))
+        kernel = self.kernels.of(variant_for(launch, self._target, code.code, self.checks, code.entry))
         name = dispatch.space.describe(dispatch.program_va)
         identity = code.code, code.entry
         if identity not in self._counters:
             self._counters[identity] = KernelCounters(name)
         if self.checks.fast and kernel.variant not in self._linted:
             self._linted.add(kernel.variant)
-            for finding in static_findings(code.code, name, launch, self.kernels.cache, code.entry):
+            target = kernel.variant.target
+            for finding in static_findings(code.code, target, name, launch, self.kernels.cache, code.entry):
                 self._report(dispatch, identity, finding)
         return LaunchRun(
             kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed, vgpr_seed=self._vgpr_seed
@@ -355,11 +360,11 @@ class GfxEngine:
         """What the instruction cache holds there, as far as it can be reached."""
         space, va = dispatch.space, dispatch.program_va
         codes = self._memory(space).codes
-        known, wave = codes.get(va), 32 if dispatch.wave32 else 64
+        known, target = codes.get(va), self._target.with_wave(32 if dispatch.wave32 else 64)
         if known is None or not known.is_at(space, va):
-            codes[va] = fetched(space, va, target_of("gfx1201", wave=wave), self._known)
+            codes[va] = fetched(space, va, target, self._known)
         if self._consulted is not None:
-            self._consulted.ran(codes[va].code, wave, codes[va].entry)
+            self._consulted.ran(codes[va].code, target, codes[va].entry)
             if known is not None and known != codes[va]:
                 self._consulted.mark("code replaced")
             enables = dispatch.register(PGM_RSRC2) >> 7
@@ -437,7 +442,7 @@ class GfxEngine:
         variant, kernel = run.kernel.variant, dispatch.space.describe(dispatch.program_va)
         for each in watchpoint.hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
             group = group_id(each.group, run.launch.groups, run.launch.start)
-            text, pc = text_at(variant.code, each.pc, variant.wave), each.pc - variant.entry
+            text, pc = text_at(variant.code, each.pc, variant.target), each.pc - variant.entry
             kept.append(
                 StoreSeen(kernel, dispatch.label, text, pc, group, each.wave, each.lane, each.address, each.value)
             )
@@ -463,7 +468,7 @@ class GfxEngine:
         return FindingText(
             space.describe(dispatch.program_va),
             kernel.variant.code,
-            launch.wave,
+            kernel.variant.target,
             kernel.sites,
             launch.groups,
             launch.start,

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from zinc_rt.isa.target import Target, default_target
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.interfaces import CodePlace, Fault
 from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
@@ -47,6 +48,7 @@ class EngineDevice:
     `level`: off, fast or full. `perturb`: a seed that moves inexact instructions by up to one ULP, 0: exactly
     rounded. `trace`: number of a wave in the launch; `traced` then shows what each of its instructions wrote in
     the last run. `fuel`: about how many instructions each thread may run a launch before that counts as endless.
+    `target`: the chip whose code it runs; None: DEFAULT_ARCH.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class EngineDevice:
         threads: int = 1,
         fuel: int | None = None,
         trace: int | None = None,
+        target: Target | None = None,
     ) -> None:
+        self.target = target or default_target()
         self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None)
         self._trace = trace
         self.traced: list[str] = []
@@ -172,7 +176,7 @@ class EngineDevice:
         key = (launch, code, entry)
         run = self._runs.get(key)
         if run is None or kernels().outdated(run.kernel):
-            kernel = kernels().of(variant_for(launch, code, self.checks, entry))
+            kernel = kernels().of(variant_for(launch, self.target, code, self.checks, entry))
             if len(self._runs) >= RUNS_KEPT:
                 self._runs.clear()
             run = self._runs[key] = LaunchRun(
@@ -184,7 +188,7 @@ class EngineDevice:
         launch = run.launch
         code = kernel.variant.code
         texts = FindingText(
-            name, code, launch.wave, kernel.sites, launch.groups, launch.start, self.describe,
+            name, code, kernel.variant.target, kernel.sites, launch.groups, launch.start, self.describe,
             entry=kernel.variant.entry,
         )  # fmt: skip
         found = list(texts.of_records(*run.findings()))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
 
 from zinc_rt.host.object_cache import ObjectCache
+from zinc_rt.isa import Target
 from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site
 from zinc_rt.sim.shader.run.background import Background
 from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, compile_quickly, host_cpu
@@ -25,11 +26,12 @@ HOT_SECONDS = 0.25  # of running quick code: about what compiling well costs
 KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a minute
 
 
-def variant_for(launch: LaunchSetup, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
-    """The variant that a launch needs: one for all its waves."""
+def variant_for(launch: LaunchSetup, target: Target, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
+    """The variant that a launch needs on a chip: one for all its waves."""
     full = all(int(each["threads"][0]) % launch.wave == 0 for each in group_shapes(launch))
     user_sgprs, dynamic = len(launch.user_data), launch.dynamic_vgprs
-    return KernelVariant(code, launch.wave, full, checks, launch.vgprs, user_sgprs, entry, launch.mode, dynamic)
+    target = target.with_wave(launch.wave)
+    return KernelVariant(code, target, full, checks, launch.vgprs, user_sgprs, entry, launch.mode, dynamic)
 
 
 @dataclass(slots=True, eq=False)
@@ -47,8 +49,10 @@ class CompiledKernel:
 
 
 def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
-    """Under which the disk keeps what was compiled for this processor by these sources."""
-    parts = [getattr(variant, each.name) for each in fields(variant) if each.name != "code"]
+    """Under which the disk keeps what was compiled for this processor by these sources. Chips of one generation
+    share it."""
+    parts = [getattr(variant, each.name) for each in fields(variant) if each.name not in ("code", "target")]
+    parts += [variant.target.generation, variant.wave]
     text = json.dumps([*parts, *astuple(host_cpu()), own_sources(), quick], default=repr)
     return hashlib.sha256(text.encode() + b"\0" + variant.code).hexdigest()
 

@@ -336,7 +336,7 @@ class LaunchRun:
         """(instructions, bytes) since the last time it was asked, where the kernel is compiled with profile."""
         if self._weights is None:
             variant = self.kernel.variant
-            self._weights = block_weights(variant.code, variant.wave, variant.entry)
+            self._weights = block_weights(variant.code, variant.target, variant.entry)
         total = np.sum([thread.blocks_run for thread in self.threads], axis=0).astype(np.int64)
         for thread in self.threads:
             thread.blocks_run.fill(0)
@@ -352,11 +352,11 @@ class LaunchRun:
 
     def trace(self) -> list[str]:
         """What the traced wave did so far, to read."""
-        code, wave = self.kernel.variant.code, self.launch.wave
+        variant = self.kernel.variant
         return [
             line
             for thread in self.threads
-            for line in lines(thread.trace, thread.block["trace_count"], wave, code)
+            for line in lines(thread.trace, thread.block["trace_count"], variant.target, variant.code)
         ]
 
     def advance(self, seconds: float, fuel: int | None = None) -> Stop:

@@ -33,9 +33,9 @@ class BlockWeights:
     bytes: np.ndarray
 
 
-def block_weights(code: bytes, wave: int, entry: int = 0) -> BlockWeights:
+def block_weights(code: bytes, target: Target, entry: int = 0) -> BlockWeights:
     """What each block of the kernel weighs, in the order of `Translation.blocks`."""
-    blocks = control_flow(code, Target(12, wave), entry, running=True).blocks.values()
+    blocks, wave = control_flow(code, target, entry, running=True).blocks.values(), target.wave
     return BlockWeights(
         np.array([len(block.instructions) for block in blocks], np.int64),
         np.array([sum(bytes_of(made, wave) for _, made in block.instructions) for block in blocks], np.int64),

@@ -90,16 +90,16 @@ def _signal(e: Emitter, i: Instruction) -> None:
     if operand.value is None:
         if operand.index != M0:
             raise NotSimulated(f"signals a barrier by {operand.text}")
-        number = e.b.and_(e.regs.read_sgpr(M0), 31)  # no named barriers on gfx1201; 0 is a no-op
+        number = e.b.and_(e.regs.read_sgpr(M0), 31)  # there are no named barriers; 0 is a no-op
         with e.b.cold(e.b.unequal(number, 0)):
-            e.reports.illegal("signals a named barrier, which gfx1201 does not have")
+            e.reports.illegal("signals a named barrier, which this chip does not have")
         first = constant(0, ir.IntType(1))
     elif operand.value in (0, TRAP_BARRIER):  # the latter is for trap handlers: a no-op elsewhere
         first = constant(0, ir.IntType(1))
     elif operand.value == WORKGROUP_BARRIER:
         first = _signal_workgroup(e)
     else:
-        raise NotSimulated("signals a named barrier, which gfx1201 does not have")
+        raise NotSimulated("signals a named barrier, which this chip does not have")
     if i.mnemonic == "s_barrier_signal_isfirst":
         e.regs.scc = first
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from zinc_rt.isa import Target
 from zinc_rt.isa.control_flow import Block, Flow, control_flow, ends_block
 from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
 from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
@@ -70,7 +69,7 @@ _lock = threading.Lock()
 
 
 def _translated(variant: KernelVariant, helpers: SharedHelpers | None) -> Translation:
-    graph = control_flow(variant.code, Target(12, variant.wave), variant.entry, running=True)
+    graph = control_flow(variant.code, variant.target, variant.entry, running=True)
     first = _Pass(variant, graph, helpers=helpers)
     first.run()
     analysis = analyse(graph, first.records, variant)
@@ -91,7 +90,7 @@ def _translated(variant: KernelVariant, helpers: SharedHelpers | None) -> Transl
 def registers_of(variant: KernelVariant) -> tuple[Flow, Records, dict[int, int]]:
     """The kernel's control flow, what each instruction touches, and what is needed at the start of each block."""
     with _without_collections():
-        graph = control_flow(variant.code, Target(12, variant.wave), variant.entry, running=True)
+        graph = control_flow(variant.code, variant.target, variant.entry, running=True)
         first = _Pass(variant, graph)
         first.run()
         return graph, first.records, analyse(graph, first.records, variant).live
@@ -117,7 +116,7 @@ class _Pass:
         self.records: dict[tuple[int, int], Touched] = {}
         self.modes = {} if analysis is None else float_modes(graph, variant.mode)
         looks = analysis is not None and variant.checks.full
-        self.guesses = compare_guesses(graph, Target(12, variant.wave)) if looks else frozenset()
+        self.guesses = compare_guesses(graph, variant.target) if looks else frozenset()
         self.tracer = Tracer(e) if variant.checks.trace else None
 
     def run(self) -> None:
