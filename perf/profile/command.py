@@ -142,7 +142,7 @@ def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, st
         return 0.0, "none: a simulated clock has no bandwidth"
     if given is not None:
         return float(given), "as given"
-    if engine.backend.spec.deadline and not device.software:  # not the host's own memory
+    if not engine.backend.spec.kind_of(device).uses_host_memory:
         if device.memory_bytes_per_second:
             return device.memory_bytes_per_second / 1e9, "as the driver specifies it"
         from zinc_rt.perf.predict.devices import table

@@ -5,7 +5,7 @@ A tier is named TIER or TIER:KERNELSET. Devices are chosen by --device, never in
 
 from __future__ import annotations
 
-from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.backends.spec import BackendSpec, DeviceKind
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.isa.target import CHIPS
 
@@ -43,7 +43,7 @@ SPECS: tuple[BackendSpec, ...] = (
         ("native",),
         ("threads", "affinity"),
         ("canonical-1", "canonical-1-q8"),
-        deadline=False,
+        kind=DeviceKind.HOST,
     ),
     BackendSpec(
         ORACLE,
@@ -52,7 +52,7 @@ SPECS: tuple[BackendSpec, ...] = (
         10,
         ("numpy-reference",),
         ("threads",),
-        deadline=False,
+        kind=DeviceKind.HOST,
     ),
     BackendSpec(
         "vulkan",
@@ -60,6 +60,7 @@ SPECS: tuple[BackendSpec, ...] = (
         "zinc_rt.backends.vulkan.tier",
         kernel_sets=("spirv",),
         orderings=("canonical-1", "canonical-1-q8"),
+        kind=DeviceKind.API_GPU,
         lists_devices=True,
     ),
     BackendSpec("t_cuda", "NVIDIA through CUDA"),

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zinc_rt.backends.base import Device
     from zinc_rt.kmd.discover import Gpu
     from zinc_rt.kmd.driver import Driver
+
+
+class DeviceKind(Enum):
+    """What computes a model, as far as memory and waiting depend on it."""
+
+    HOST = "the host's processor"
+    SIMULATED = "a simulated GPU"
+    SOFTWARE = "a driver that computes on the host's processor"
+    GPU = "a GPU that this runtime drives"
+    API_GPU = "a GPU behind the driver of an API, which may not report its bandwidth"
+
+    @property
+    def uses_host_memory(self) -> bool:
+        return self not in (DeviceKind.GPU, DeviceKind.API_GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +91,17 @@ class BackendSpec:
     options: tuple[str, ...] = ()  # names of those its `open` takes
     orderings: tuple[str, ...] = ()  # those it computes; (): every one
     simulable: bool = False  # its device is reached through kmd.Driver: a simulated one can stand in
-    deadline: bool = True  # a step that takes long is late; not where the host itself computes
+    kind: DeviceKind = DeviceKind.GPU  # of a device that is neither simulated nor a driver in software
     lists_devices: bool = False  # it has devices of its own: --device TIER[:NUMBER or part of a name] takes one
 
     def computes(self, ordering: str) -> bool:
         return not self.orderings or ordering in self.orderings
+
+    def kind_of(self, device: Device) -> DeviceKind:
+        """The kind of a device that the tier has opened."""
+        if device.simulated:
+            return DeviceKind.SIMULATED
+        return DeviceKind.SOFTWARE if device.software else self.kind
 
     @property
     def built(self) -> bool:

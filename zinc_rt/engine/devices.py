@@ -31,6 +31,7 @@ from zinc_rt.engine import checked
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.host import locks
 from zinc_rt.host.machine import available_cores
+from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver
 
@@ -136,6 +137,7 @@ def choose_tier(
             passed_over.append(f"not {row.tier}: no {ordering}")
             continue
         if device == "sim" and row.simulable:
+            _check_kernels(options)
             return Choice(row, f"{row.tier}: the first choice; {SIMULATED}", True, options=options)
         found = _probe(row, device, unchecked)
         if found.usable:
@@ -176,6 +178,7 @@ def _asked(
         cpu = ", ".join(each.tier for each in registry.built() if not each.simulable)
         raise UsageError(f"--device cpu runs {cpu}, not {row.tier}", next="leave out one of them")
     if device == "sim" or (device == "auto" and simulate and not amd_gpus()):
+        _check_kernels(options)
         why = "asked for" if device == "sim" else "there is no AMD GPU here"
         return Choice(row, f"{row.tier}: {why}; {SIMULATED}", True, kernel_set=kernel_set, options=options)
     found = _probe(row, device, unchecked)
@@ -186,6 +189,16 @@ def _asked(
         )
     why = f"{row.tier}: asked for; {found.why}"
     return Choice(row, why, gpu=found.gpu, kernel_set=kernel_set, unchecked=found.unchecked)
+
+
+def _check_kernels(options: dict[str, Any]) -> None:
+    """Raise UnsupportedError where no model can run on the simulated chip."""
+    from zinc_rt.sim.chips import chip
+
+    target = chip(options.get("chip") or DEFAULT_ARCH).isa
+    if not target.kernels:
+        runnable = ", ".join(f"sim:{row.name}" for row in CHIPS if row.kernels)
+        raise UnsupportedError(f"no kernels for {target.name} in this build", next=f"--device {runnable} or cpu")
 
 
 def _probe(row: BackendSpec, device: str, unchecked: bool = False) -> Availability:

@@ -79,8 +79,7 @@ class Engine:
         self.limits = limits or SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
         slots = self.limits.slots
         self.settings = options.settings
-        device = backend.device
-        on_host = device.simulated or device.software or not (backend.spec.simulable or backend.spec.lists_devices)
+        on_host = backend.spec.kind_of(backend.device).uses_host_memory
         check_context_memory(gguf, self.limits, overrides=overrides_of(self.settings), state=on_host)
         self.variants = Variants(gguf, backend, self.limits, options)
         self.runner = Runner(self.variants, timeout_seconds=options.timeout_seconds, slow=options.slow)

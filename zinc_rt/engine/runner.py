@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.backends.base import Backend
+from zinc_rt.backends.spec import DeviceKind
 from zinc_rt.engine.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.engine.variants import Variants
 from zinc_rt.errors import UsageError
@@ -45,9 +46,7 @@ _COUNT_OF = {  # which of tokens, sequences and rows an array has an element for
 }  # fmt: skip
 TABLES = (("step.table_entry", "step.table_value"), ("step.table_entry_1", "step.table_value_1"))  # by page group
 SLOW_SECONDS = 2.0  # a step without a deadline says that it still runs after so long
-FIRST_SIMULATED_SECONDS, SIMULATED_SECONDS = 600.0, 60.0  # a simulated device compiles kernels it has not seen
-SILICON_SECONDS, SILICON_FACTOR = 2.0, 50.0
-ANY_GPU_SECONDS = 60.0  # of which nobody knows how fast it is
+SILICON_FACTOR = 50.0  # times the predicted duration of a step
 
 
 class StepBlock:
@@ -131,6 +130,25 @@ class StepOutput:
 _NONE = np.empty(0, np.int32)
 
 
+@dataclass(frozen=True, slots=True)
+class StepDeadline:
+    """The seconds that a step may take on one kind of device, at least: `first` where its kernels have not run yet,
+    `seconds` later, `unmeasured` where the memory's bandwidth is unknown, `factor` times the prediction."""
+
+    first: float
+    seconds: float
+    unmeasured: float = 0.0
+    factor: float = SILICON_FACTOR
+
+
+STEP_DEADLINES = {  # no row: a step is late only for a caller who waits
+    # a simulated device compiles kernels that it has not run yet
+    DeviceKind.SIMULATED: StepDeadline(600.0, 60.0, factor=0.0),
+    DeviceKind.GPU: StepDeadline(2.0, 2.0),
+    DeviceKind.API_GPU: StepDeadline(2.0, 2.0, unmeasured=60.0),
+}
+
+
 @dataclass(slots=True)
 class Deadlines:
     """How long a step may take. `override`: the user's, in seconds; None where the kind of device decides."""
@@ -142,13 +160,13 @@ class Deadlines:
         waits."""
         if self.override is not None:
             return self.override
-        if not backend.spec.deadline or backend.device.software:
+        policy = STEP_DEADLINES.get(backend.spec.kind_of(backend.device))
+        if policy is None:
             return None
-        if backend.device.simulated:
-            return SIMULATED_SECONDS if variant.ran else FIRST_SIMULATED_SECONDS
-        if backend.spec.lists_devices and not backend.device.memory_bytes_per_second:
-            return ANY_GPU_SECONDS
-        return max(SILICON_SECONDS, SILICON_FACTOR * _predicted_seconds(backend, variant, counts))
+        least = policy.seconds if variant.ran else policy.first
+        if not backend.device.memory_bytes_per_second:
+            return max(least, policy.unmeasured)
+        return max(least, policy.factor * _predicted_seconds(backend, variant, counts))
 
     def seconds(self, backend: Backend, variant: Variant, counts: Counts) -> float:
         """The same, and where there is no deadline, as long as a wait can be."""
@@ -157,10 +175,7 @@ class Deadlines:
 
 
 def _predicted_seconds(backend: Backend, variant: Variant, counts: Counts) -> float:
-    """An upper bound of a step's time: every token reads every weight once, at the memory's bandwidth. 0 where
-    that is unknown."""
-    if not backend.device.memory_bytes_per_second:
-        return 0.0
+    """An upper bound of a step's time: every token reads every weight once, at the memory's bandwidth."""
     allocations = variant.plan.allocations
     weights = sum(each.size_bytes for name, each in allocations.items() if name.startswith("weight/"))
     return weights * max(1, counts[0]) / backend.device.memory_bytes_per_second

@@ -45,7 +45,8 @@ def test_a_kernel_is_compiled_once_and_then_comes_from_the_disk(tmp_path: Path) 
     "change",
     [
         {"code": ENDPGM},
-        {"wave": 64},
+        {"target": default_target(64)},
+        {"target": target_of("gfx1100")},
         {"full": False},
         {"checks": Checks("full")},
         {"checks": Checks("fast", perturb=True)},
@@ -56,6 +57,10 @@ def test_a_kernel_is_compiled_once_and_then_comes_from_the_disk(tmp_path: Path) 
 )
 def test_whatever_machine_code_depends_on_makes_another_file(change: dict[str, object]) -> None:
     assert cache_key(replace(STORE, **change)) != cache_key(STORE)  # type: ignore[arg-type]
+
+
+def test_chips_of_one_generation_share_compiled_code() -> None:
+    assert cache_key(replace(STORE, target=target_of("gfx1200"))) == cache_key(STORE)
 
 
 def test_a_spoiled_file_is_compiled_again(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def memory_of(choice: Choice) -> MemoryBudget:
     """Of the device behind a tier. A simulated one lives in this machine's memory."""
     if choice.gpu is not None and choice.gpu.node is not None and not choice.simulated:
         return MemoryBudget(f"VRAM of {choice.gpu.name}", choice.gpu.node.vram_bytes)
-    if choice.simulated or not (choice.spec.simulable or choice.spec.lists_devices):
+    if choice.simulated or choice.spec.kind.uses_host_memory:
         return MemoryBudget("this machine's memory", psutil.virtual_memory().total)
     return MemoryBudget(f"the memory of {choice.tier}'s device", 0)
 
