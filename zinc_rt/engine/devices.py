@@ -197,8 +197,10 @@ def _check_kernels(options: dict[str, Any]) -> None:
 
     target = chip(options.get("chip") or DEFAULT_ARCH).isa
     if not target.kernels:
-        runnable = ", ".join(f"sim:{row.name}" for row in CHIPS if row.kernels)
-        raise UnsupportedError(f"no kernels for {target.name} in this build", next=f"--device {runnable} or cpu")
+        runnable = " or ".join(f"sim:{row.name}" for row in CHIPS if row.kernels)
+        raise UnsupportedError(
+            f"no kernels for {target.name} in this build", next=f"--device {runnable}; --tier t_cpu needs no GPU"
+        )
 
 
 def _probe(row: BackendSpec, device: str, unchecked: bool = False) -> Availability:

@@ -132,8 +132,8 @@ _NONE = np.empty(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class StepDeadline:
-    """The seconds that a step may take on one kind of device, at least: `first` where its kernels have not run yet,
-    `seconds` later, `unmeasured` where the memory's bandwidth is unknown, `factor` times the prediction."""
+    """How many seconds a step may take on one kind of device, at least: `first` where its kernels have not run yet
+    and `seconds` later, `unmeasured` where the memory's bandwidth is unknown, `factor` times the prediction."""
 
     first: float
     seconds: float
