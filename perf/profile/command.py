@@ -133,6 +133,7 @@ def _check_bandwidth(given: str | None) -> None:
 
 def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, str]:
     """GB/s that shares are of, 0 for none, and where the figure is from. A simulated device has none."""
+    from zinc_rt.backends.base import device_kind
     from zinc_rt.errors import ZincError
 
     device = engine.backend.device
@@ -142,7 +143,7 @@ def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, st
         return 0.0, "none: a simulated clock has no bandwidth"
     if given is not None:
         return float(given), "as given"
-    if not engine.backend.spec.kind_of(device).uses_host_memory:
+    if not device_kind(engine.backend).uses_host_memory:
         if device.memory_bytes_per_second:
             return device.memory_bytes_per_second / 1e9, "as the driver specifies it"
         from zinc_rt.perf.predict.devices import table

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.backends.spec import BackendSpec, DeviceKind
 from zinc_rt.backends.times import Times
 from zinc_rt.exec import Buffer, Copier, Fence, Stream
 from zinc_rt.ir.graph import Node
@@ -190,3 +190,10 @@ class Backend(Copier, Protocol):
         """Raises DeadlineMissed with the tier's report, and the node at which a replay stopped where it knows."""
 
     def close(self) -> None: ...
+
+
+def device_kind(backend: Backend) -> DeviceKind:
+    """The kind of the device that a backend has opened."""
+    if backend.device.simulated:
+        return DeviceKind.SIMULATED
+    return DeviceKind.SOFTWARE if backend.device.software else backend.spec.kind

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zinc_rt.backends.base import Device
     from zinc_rt.kmd.discover import Gpu
     from zinc_rt.kmd.driver import Driver
 
@@ -96,12 +95,6 @@ class BackendSpec:
 
     def computes(self, ordering: str) -> bool:
         return not self.orderings or ordering in self.orderings
-
-    def kind_of(self, device: Device) -> DeviceKind:
-        """The kind of a device that the tier has opened."""
-        if device.simulated:
-            return DeviceKind.SIMULATED
-        return DeviceKind.SOFTWARE if device.software else self.kind
 
     @property
     def built(self) -> bool:

@@ -23,7 +23,9 @@ def probe(arguments: argparse.Namespace) -> int:
         registry.spec(asked)
     states = [
         (row.tier, state)
-        for row, state in probe_tiers(arguments.device, unchecked=arguments.unchecked)
+        for row, state in probe_tiers(
+            arguments.device, unchecked=arguments.unchecked, chip=getattr(arguments, "chip", None)
+        )
         if asked in ("auto", row.tier)
     ]
     report = begin(Report("run"), arguments)

@@ -93,11 +93,14 @@ def parse_device(text: str) -> tuple[BackendSpec | None, str]:
     )
 
 
-def probe_tiers(device: str = "auto", *, unchecked: bool = False) -> tuple[tuple[BackendSpec, Availability], ...]:
-    """Every tier in the order `auto` prefers, then those it never takes."""
+def probe_tiers(
+    device: str = "auto", *, unchecked: bool = False, chip: str | None = None
+) -> tuple[tuple[BackendSpec, Availability], ...]:
+    """Every tier in the order `auto` prefers, then those it never takes. `chip`: of the simulated device."""
     first = registry.preferred()
     return tuple(
-        (row, _probe(row, device, unchecked)) for row in (*first, *(r for r in registry.SPECS if r not in first))
+        (row, _probe(row, device, unchecked, chip))
+        for row in (*first, *(r for r in registry.SPECS if r not in first))
     )
 
 
@@ -137,8 +140,7 @@ def choose_tier(
             passed_over.append(f"not {row.tier}: no {ordering}")
             continue
         if device == "sim" and row.simulable:
-            _check_kernels(options)
-            return Choice(row, f"{row.tier}: the first choice; {SIMULATED}", True, options=options)
+            return _simulated_choice(row, "the first choice", "", options)
         found = _probe(row, device, unchecked)
         if found.usable:
             why = "; ".join([*passed_over, found.why, *_beside(row, device)])
@@ -178,9 +180,8 @@ def _asked(
         cpu = ", ".join(each.tier for each in registry.built() if not each.simulable)
         raise UsageError(f"--device cpu runs {cpu}, not {row.tier}", next="leave out one of them")
     if device == "sim" or (device == "auto" and simulate and not amd_gpus()):
-        _check_kernels(options)
         why = "asked for" if device == "sim" else "there is no AMD GPU here"
-        return Choice(row, f"{row.tier}: {why}; {SIMULATED}", True, kernel_set=kernel_set, options=options)
+        return _simulated_choice(row, why, kernel_set, options)
     found = _probe(row, device, unchecked)
     if not found.usable:
         raise UnsupportedError(
@@ -191,25 +192,34 @@ def _asked(
     return Choice(row, why, gpu=found.gpu, kernel_set=kernel_set, unchecked=found.unchecked)
 
 
-def _check_kernels(options: dict[str, Any]) -> None:
-    """Raise UnsupportedError where no model can run on the simulated chip."""
+def _simulated(name: str | None) -> Availability:
+    """Whether models can run on a simulated chip; None: the default one."""
     from zinc_rt.sim.chips import chip
 
-    target = chip(options.get("chip") or DEFAULT_ARCH).isa
-    if not target.kernels:
-        runnable = " or ".join(f"sim:{row.name}" for row in CHIPS if row.kernels)
-        raise UnsupportedError(
-            f"no kernels for {target.name} in this build", next=f"--device {runnable}; --tier t_cpu needs no GPU"
-        )
+    target = chip(name or DEFAULT_ARCH).isa
+    if target.kernels:
+        return Availability(True, SIMULATED)
+    runnable = " or ".join(f"sim:{row.name}" for row in CHIPS if row.kernels)
+    return Availability(
+        False, f"no kernels for {target.name} in this build", f"--device {runnable}; --tier t_cpu needs no GPU"
+    )
 
 
-def _probe(row: BackendSpec, device: str, unchecked: bool = False) -> Availability:
+def _simulated_choice(row: BackendSpec, why: str, kernel_set: str, options: dict[str, Any]) -> Choice:
+    """Raises UnsupportedError for a chip without kernels."""
+    found = _simulated(options.get("chip"))
+    if not found.usable:
+        raise UnsupportedError(found.why, next=found.next)
+    return Choice(row, f"{row.tier}: {why}; {SIMULATED}", True, kernel_set=kernel_set, options=options)
+
+
+def _probe(row: BackendSpec, device: str, unchecked: bool = False, chip: str | None = None) -> Availability:
     if not row.built:
         return Availability(False, "is not built in this version", registry.use_built())
     if row.lists_devices:
         return row.probe(Host(available_cores(), device=_which(device)))
     if row.simulable and device == "sim":
-        return Availability(True, SIMULATED)
+        return _simulated(chip)
     if row.simulable and device == "cpu":
         return Availability(False, "--device cpu")
     if row.simulable:

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from zinc_rt.backends.base import Backend
+from zinc_rt.backends.base import Backend, device_kind
 from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import Counts, Variant, capacity_of
 from zinc_rt.engine.runner import LOGITS, Runner, StepOutput
@@ -79,7 +79,7 @@ class Engine:
         self.limits = limits or SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
         slots = self.limits.slots
         self.settings = options.settings
-        on_host = backend.spec.kind_of(backend.device).uses_host_memory
+        on_host = device_kind(backend).uses_host_memory
         check_context_memory(gguf, self.limits, overrides=overrides_of(self.settings), state=on_host)
         self.variants = Variants(gguf, backend, self.limits, options)
         self.runner = Runner(self.variants, timeout_seconds=options.timeout_seconds, slow=options.slow)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.backends.base import Backend
+from zinc_rt.backends.base import Backend, device_kind
 from zinc_rt.backends.spec import DeviceKind
 from zinc_rt.engine.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.engine.variants import Variants
@@ -160,7 +160,7 @@ class Deadlines:
         waits."""
         if self.override is not None:
             return self.override
-        policy = STEP_DEADLINES.get(backend.spec.kind_of(backend.device))
+        policy = STEP_DEADLINES.get(device_kind(backend))
         if policy is None:
             return None
         least = policy.seconds if variant.ran else policy.first
