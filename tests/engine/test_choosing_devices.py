@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd import t1, t2
+from zinc_rt.backends.base import Device, device_kind
 from zinc_rt.backends.cpu import native
-from zinc_rt.backends.spec import Host
+from zinc_rt.backends.spec import DeviceKind, Host
 from zinc_rt.cli.options import check_taken
 from zinc_rt.engine import devices
 from zinc_rt.engine.devices import ORACLE, choose_tier, probe_tiers
@@ -151,3 +153,30 @@ def test_a_tier_of_the_cpu_takes_no_gpu(tier: str) -> None:
     with pytest.raises(UsageError, match=f"--device sim runs t2, t1, not {tier}"):
         choose_tier(tier, "sim")
     assert not choose_tier(tier, "sim", simulate=True).simulated  # beside others, the device is for those
+
+
+@pytest.mark.parametrize("chip", ["gfx1151", "strix-halo", "gfx1100"])
+@pytest.mark.parametrize("asked", ["auto", "t1", "t2"])
+def test_a_simulated_chip_without_kernels_runs_no_models(chip: str, asked: str) -> None:
+    with pytest.raises(UnsupportedError, match="^no kernels for gfx1[15]") as error:
+        choose_tier(asked, "sim", chip=chip)
+    assert error.value.exit_code == 2 and "--device sim:gfx1200 or sim:gfx1201" in error.value.next
+    told = {row.tier: state for row, state in probe_tiers("sim", chip=chip)}
+    assert not told["t1"].usable and told["t1"].why == error.value.message
+    assert choose_tier(asked, "sim", chip="gfx1200").simulated
+
+
+def test_the_kind_of_a_device_is_its_tiers_unless_it_is_simulated_or_in_software() -> None:
+    kinds = {row.tier: row.kind for row in registry.built()}
+    assert {tier for tier, kind in kinds.items() if kind is DeviceKind.HOST} == {"t_cpu", "t_cpu_native"}
+    assert kinds["t1"] is kinds["t2"] is DeviceKind.GPU and kinds["vulkan"] is DeviceKind.API_GPU
+    for row in registry.built():
+        for simulated, software, kind in (
+            (False, False, row.kind),
+            (True, False, DeviceKind.SIMULATED),
+            (False, True, DeviceKind.SOFTWARE),
+        ):
+            device = Device("", "", simulated=simulated, software=software)
+            backend: Any = SimpleNamespace(spec=row, device=device)
+            assert device_kind(backend) is kind
+            assert kind.uses_host_memory is (simulated or software or not (row.simulable or row.lists_devices))

@@ -1,0 +1,102 @@
+"""A chip of a known generation is a row: docs/extending.md's is decoded, linted, found and refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from extending import ExtendedTree, extended
+
+SECTION = "A chip of a known generation"
+COMMAND = "import sys; from zinc_rt.cli.main import main; sys.exit(main())"
+# A code object's header alone: ELF64, little-endian, EM_AMDGPU 224, no sections.
+CODE = """
+import struct
+
+from zinc_rt.isa import decode, target_of
+from zinc_rt.isa.elf import read_elf
+
+header = struct.pack("<16sHHIQQQIHHHHHH", b"\\x7fELF\\x02\\x01", 3, 224, 1, 0, 0, 0, 0x7F, 64, 0, 0, 64, 0, 0)
+assert read_elf(header, "kernel.co").arch == "gfx1199"
+code = bytes.fromhex("050003d501050200")
+for wave in (32, 64):
+    mine, like = (decode(code, 0, target_of(name, wave)) for name in ("gfx1199", "gfx1102"))
+    assert mine is not None and mine.text == like.text
+"""
+CONTAINER = """
+from dataclasses import replace
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kernels.gfx1201.table import load
+from zinc_rt.kernels.zrt import read_zrt, write_zrt
+
+data = write_zrt(replace(load("add"), target="gfx1199"))
+try:
+    read_zrt(data, "add.zrt")
+except UnsupportedError as error:
+    assert "gpu_target 0x5 (gfx1199), this build has gfx1201, gfx1200" in str(error), error
+else:
+    raise AssertionError("read")
+"""
+CARD = """
+import sys
+from dataclasses import replace
+
+from zinc_rt.backends.amd import t1
+from zinc_rt.backends.amd.open import first_gpu
+from zinc_rt.backends.spec import Host
+from zinc_rt.cli.main import main
+from zinc_rt.doctor.chips import supported
+from zinc_rt.kmd.discover import find_gpus
+from zinc_rt.pm4 import Generation, generation_of
+from zinc_rt.sim import chips
+from zinc_rt.sim.in_process import SimDriver
+
+chips.CHIPS["rx7999"] = replace(chips.CHIPS["rx7900xtx"], key="rx7999", gfx="gfx1199", target=110909)
+driver = SimDriver(chip="rx7999")
+node = first_gpu(driver)
+assert node.arch == "gfx1199" and node.memory_bytes_per_second > 1e11
+assert generation_of(node.arch) is Generation.GFX11 and supported(node.arch)
+found = t1.probe(Host(1, driver, find_gpus(driver).gpus))
+assert not found.usable and "the driver is ready" in found.why and "kernels to run models with" in found.why, found
+driver.close_all()
+sys.argv[1:] = ["run", "-m", sys.argv[1], "--device", "sim:rx7999", "--tokens", "1,2"]
+sys.exit(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
+    return extended(SECTION, tmp_path_factory.mktemp("chip"))
+
+
+def test_it_is_one_row(tree: ExtendedTree) -> None:
+    assert tree.files == ("zinc_rt/isa/target.py",)
+
+
+@pytest.mark.parametrize("program", [CODE, CONTAINER], ids=["code", "container"])
+def test_code_and_containers_are_known_by_the_row(tree: ExtendedTree, program: str) -> None:
+    done = tree.python("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_commands_decode_it_and_say_what_is_not_built(tree: ExtendedTree, tmp_path: Path) -> None:
+    code, packets = tmp_path / "code.txt", tmp_path / "packets.txt"
+    code.write_text("050003d501050200")
+    packets.write_text("c0004600 00000407")
+    shown = {
+        arch: tree.python("-c", COMMAND, "isa", "disasm", "--hex", str(code), "--arch", arch)
+        for arch in ("gfx1199", "gfx1102")
+    }
+    mine, like = (shown[arch].stdout.replace(arch, "") for arch in ("gfx1199", "gfx1102"))
+    assert shown["gfx1199"].returncode == 0 and mine == like and "v_" in mine
+    linted = tree.python("-c", COMMAND, "isa", "lint", "--hex", str(code), "--arch", "gfx1199")
+    assert linted.returncode == 2 and "gfx11's hazards are not built" in linted.stderr
+    checked = tree.python("-c", COMMAND, "pm4", "decode", str(packets), "--hex", "--lint", "--arch", "gfx1199")
+    assert checked.returncode == 0 and "EVENT_WRITE" in checked.stdout, checked.stdout + checked.stderr
+
+
+def test_a_card_of_it_is_found_and_has_no_kernels(tree: ExtendedTree, qwen3: str) -> None:
+    done = tree.python("-c", CARD, qwen3)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "no kernels for gfx1199 in this build\n  next: --device sim:gfx1200 or sim:gfx1201" in done.stderr
