@@ -158,7 +158,7 @@ def test_a_tier_of_the_cpu_takes_no_gpu(tier: str) -> None:
 @pytest.mark.parametrize("chip", ["gfx1151", "strix-halo", "gfx1100"])
 @pytest.mark.parametrize("asked", ["auto", "t1", "t2"])
 def test_a_simulated_chip_without_kernels_runs_no_models(chip: str, asked: str) -> None:
-    with pytest.raises(UnsupportedError, match="^no kernels for gfx1[15]") as error:
+    with pytest.raises(UnsupportedError, match=r"^no kernels for gfx1[15]") as error:
         choose_tier(asked, "sim", chip=chip)
     assert error.value.exit_code == 2 and "--device sim:gfx1200 or sim:gfx1201" in error.value.next
     told = {row.tier: state for row, state in probe_tiers("sim", chip=chip)}
