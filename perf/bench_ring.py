@@ -21,7 +21,7 @@ from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Graph, Stream
-from zinc_rt.isa.target import DEFAULT_ARCH
+from zinc_rt.isa.target import DEFAULT_ARCH, default_target
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
@@ -52,7 +52,7 @@ class StillTransport:
         self.kind = kind
         self.driver: Any = NoFiles()
         self.transport: Any = self
-        self.generation = (12, 0, 1)
+        self.generation = default_target().version
         self.fallbacks: list[str] = []
         self.incidents: list[Incident] = []
         self.ask_seconds = 0.02

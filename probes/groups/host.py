@@ -11,8 +11,9 @@ from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.errors import advice
 from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.topology import read_topology
+from zinc_rt.pm4.generation import ARCHITECTURES
 from zinc_rt.probes.device import AMD, PCI, amd_gpus, names, read
-from zinc_rt.probes.kit.context import SUPPORTED, ProbeContext, render_nodes
+from zinc_rt.probes.kit.context import ProbeContext, render_nodes
 from zinc_rt.probes.outcome import HOST, T1, Failed, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
@@ -115,7 +116,7 @@ def topology(c: ProbeContext) -> Outcome:
         hidden = "; ".join(found.hidden)
         check(not hidden, "hidden", f"no GPU node can be read: {hidden}")
         raise Failed("cpu-only", "KFD lists only CPU nodes")
-    unknown = [node.arch for node in found.gpus if node.generation not in SUPPORTED]
+    unknown = [node.arch for node in found.gpus if node.arch not in ARCHITECTURES]
     check(len(unknown) < len(found.gpus), "unknown-target", f"KFD lists only {', '.join(unknown)}")
     node, render_path = c.chosen
     check(node is not None, "no-node", f"KFD has no node for {render_path}")

@@ -15,7 +15,8 @@ from zinc_rt.kmd.syscalls import send_ioctl
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.userq_availability import MINIMA, userq_availability
-from zinc_rt.probes.kit.context import SUPPORTED, ProbeContext
+from zinc_rt.pm4.generation import ARCHITECTURES
+from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, check, failed_call, gone, passed, skipped, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
@@ -74,7 +75,7 @@ def drm_identity(c: ProbeContext) -> Outcome:
         )
     device, compute = node.device(), node.compute_ip()
     generation = ip_version(compute)
-    check(generation in SUPPORTED, "unknown-target", f"{arch_name(generation)} is not supported")
+    check(arch_name(generation) in ARCHITECTURES, "unknown-target", f"{arch_name(generation)} is not supported")
     low, high = device["virtual_address_offset"], device["virtual_address_max"]
     check(low < high and low % 4096 == 0, "inconsistent", f"GPU addresses {low:#x} to {high:#x}")
     known = c.chosen[0]

@@ -21,6 +21,7 @@ from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.kmd.topology import TopologyNode, arch_name, read_topology
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
+from zinc_rt.pm4.generation import ARCHITECTURES
 from zinc_rt.probes.child import ChildEnd, run_apart
 from zinc_rt.probes.device import names, open_device
 from zinc_rt.probes.device_spec import DeviceSpec
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from zinc_rt.probes.simulated import DeviceNews
     from zinc_rt.sim.interfaces import DeviceFinding
 
-SUPPORTED = {(11, 0, 0), (11, 0, 1), (11, 0, 2), (11, 0, 3), (11, 5, 0), (11, 5, 1), (12, 0, 0), (12, 0, 1)}
 POLL_SECONDS = 2.0
 
 
@@ -218,7 +218,7 @@ def choose(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
             raise
         return None, spec.render_path or render_nodes(driver)[0]
     for node in topology.gpus:
-        if spec.render_path in ("", node.render_path) and (spec.render_path or node.generation in SUPPORTED):
+        if spec.render_path in ("", node.render_path) and (spec.render_path or node.arch in ARCHITECTURES):
             return node, node.render_path
     if spec.render_path:
         return None, spec.render_path

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TABLES = (  # files whose subject is a chip, a card of it or its kernels
     "zinc_rt/isa/target.py", "zinc_rt/sim/chips.py", "doctor/chips.py", "zinc_rt/kernels/sets.py",
     "zinc_rt/kernels/gfx1201/table.py", "zinc_rt/kernels/radv/table.py",
+    "zinc_rt/kmd/userq_availability.py",  # what amdgpu does, by versions of IP blocks
 )  # fmt: skip
 # A chip's name with nothing around it but what a flag or triple has: prose that mentions one has spaces.
 NAME = re.compile(r"[^\s/]*gfx(\d{4}|9\d\w|1\d-generic)[^\s/]*")
@@ -55,6 +56,12 @@ def compared(tree: ast.Module) -> Iterator[ast.AST]:
             yield node.slice
 
 
+def versions(tree: ast.Module) -> set[str]:
+    """Chips by number: (11, 5, 1) is gfx1151."""
+    triples = (ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Tuple) and len(node.elts) == 3)
+    return {text for text in triples if re.fullmatch(r"\(1[12], \d, \d\)", text)}
+
+
 def chip_names(source: str) -> set[str]:
     """The chips that code names or tells apart, docstrings and prose aside."""
     tree = ast.parse(source)
@@ -65,7 +72,11 @@ def chip_names(source: str) -> set[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in apart
     }
     found = {text for text in named if NAME.fullmatch(text)}
-    return found | {text for node in compared(tree) for text in texts(node) if FAMILY.fullmatch(text)}
+    return (
+        found
+        | {text for node in compared(tree) for text in texts(node) if FAMILY.fullmatch(text)}
+        | versions(tree)
+    )
 
 
 def test_only_tables_name_chips() -> None:
@@ -85,6 +96,7 @@ def test_only_tables_name_chips() -> None:
     [
         'x = device.arch != "gfx1201"', 'target_of("gfx1201")', 'x = arch.startswith("gfx12")', 'x = ("gfx1103",)',
         'x = {"gfx1100": 1}', 'x = arch.endswith("-generic")', 'run("-mcpu=gfx1201")', 'x = f"{a}" in ("gfx90a",)',
+        'x = node.generation in {(11, 5, 1)}',
     ],
 )  # fmt: skip
 def test_a_name_in_code_is_seen(code: str) -> None:
@@ -135,8 +147,7 @@ def test_only_a_chip_with_a_decoder_has_code() -> None:
 
 def test_cards_of_the_simulated_machine_are_of_the_table() -> None:
     for card in simulated_chips.CHIPS.values():
-        major, minor, step = card.target // 10000, card.target // 100 % 100, card.target % 100
         node = TopologyNode(1, 7, "", {"gfx_target_version": card.target})
         assert node.arch == card.gfx == card.isa.name and not card.isa.is_generic
-        assert (major, minor, step) == node.generation and card.major == card.isa.generation
+        assert card.isa.version == node.generation and card.major == card.isa.generation
     assert all(simulated_chips.chip(name).gfx == name for name in simulated_chips.ALIASES)

@@ -22,7 +22,8 @@ class Target:
     `has_decoder` False: packets are known, instructions are not. `elf_machine`: EF_AMDGPU_MACH of code objects
     that are read, 0 for none. `container`: gpu_target of the .zrt header, 0 for none. `kernels`: the kernel set
     that models run on, "" for none. `transfers_per_clock`: bits that a memory
-    pin moves in a cycle of mem_clk_max, 0 where unknown.
+    pin moves in a cycle of mem_clk_max, 0 where unknown. `vgpr_bytes_per_cu`: of the context save area, as Linux
+    computes it; two where its versions differ, the older first.
     """
 
     name: str
@@ -33,11 +34,17 @@ class Target:
     container: int = field(default=0, compare=False)
     kernels: str = field(default="", compare=False)
     transfers_per_clock: int = field(default=0, compare=False)
+    vgpr_bytes_per_cu: tuple[int, ...] = field(default=(0x40000,), compare=False)
 
     @property
     def mask_width(self) -> int:
         """The dwords of a lane mask."""
         return self.wave // 32
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """(major, minor, step) of a chip, which its name has in hexadecimal: (12, 0, 1) of gfx1201."""
+        return self.generation, int(self.name[-2], 16), int(self.name[-1], 16)
 
     @property
     def family(self) -> str:
@@ -64,19 +71,24 @@ class Target:
 # elf_machine: EF_AMDGPU_MACH (llvm/BinaryFormat/ELF.h). container: the original design's table, section 11.2.
 # kernels: LLVM's gfx12-generic is gfx1200 and gfx1201 without a restriction (AMDGPUUsage), so both run one set.
 # transfers_per_clock: GDDR6 moves 16 (ac_memory_ops_per_clock in Mesa, after PAL's MemoryOpsPerClockTable). An
-# R9700 reports 1258 MHz on 256 bits: 644 GB/s, its maker specifies 640.
+# R9700 reports 1258 MHz on 256 bits: 644 GB/s, its maker specifies 640. vgpr_bytes_per_cu: amdkfd/kfd_queue.c;
+# ROCm issue 5151 for the two of gfx1151.
+_LARGE = (0x60000,)
 _ROWS = (
-    Target("gfx1100", 11, elf_machine=0x41, container=4, transfers_per_clock=16),  # Navi 31
-    Target("gfx1101", 11, elf_machine=0x46, transfers_per_clock=16),  # Navi 32
+    Target("gfx1100", 11, elf_machine=0x41, container=4,
+           transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 31
+    Target("gfx1101", 11, elf_machine=0x46, transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 32
     Target("gfx1102", 11, elf_machine=0x47, transfers_per_clock=16),  # Navi 33
     Target("gfx1103", 11, elf_machine=0x44),  # Phoenix
     Target("gfx1150", 11, has_decoder=False),  # Strix Point
-    Target("gfx1151", 11, has_decoder=False, container=3),  # Strix Halo
-    Target("gfx1200", 12, elf_machine=0x48, container=2, kernels="gfx1201", transfers_per_clock=16),  # Navi 44
-    Target("gfx1201", 12, elf_machine=0x4E, container=1, kernels="gfx1201", transfers_per_clock=16),  # Navi 48
+    Target("gfx1151", 11, has_decoder=False, container=3, vgpr_bytes_per_cu=(0x40000, 0x60000)),  # Strix Halo
+    Target("gfx1200", 12, elf_machine=0x48, container=2, kernels="gfx1201",
+           transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 44
+    Target("gfx1201", 12, elf_machine=0x4E, container=1, kernels="gfx1201",
+           transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 48
     Target("gfx11-generic", 11, elf_machine=0x54),
     Target("gfx12-generic", 12, elf_machine=0x59),
-)
+)  # fmt: skip
 TARGETS: dict[str, Target] = {row.name: row for row in _ROWS}
 CHIPS = tuple(row for row in _ROWS if not row.is_generic)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.isa.target import TARGETS
 from zinc_rt.kmd.syscalls import whole_pages_bytes
 from zinc_rt.kmd.topology import TopologyNode
 
@@ -16,10 +17,7 @@ from zinc_rt.kmd.topology import TopologyNode
 _SGPR = 0x4000
 _LDS = 0x10000
 _HWREG = 0x1000
-_VGPR = 0x40000
-_VGPR_LARGE = 0x60000
-_LARGE = {(11, 0, 0), (11, 0, 1), (12, 0, 0), (12, 0, 1)}
-_EITHER = {(11, 5, 1)}  # 0x40000 before, 0x60000 after ROCm issue 5151 was mended
+_VGPR = 0x40000  # of a chip without a row in isa.target
 
 _HEADER = 40  # SIZEOF_HSA_USER_CONTEXT_SAVE_AREA_HEADER
 _CONTROL_PER_WAVE = 12  # gfx10 and later
@@ -42,12 +40,10 @@ def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
     stack, save = (node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size"))
     if stack and save:
         return (_with_debug(node, stack, save, "topology node"),)
-    if node.generation in _EITHER:
-        return (
-            _computed(node, _VGPR, "computed, older Linux"),
-            _computed(node, _VGPR_LARGE, "computed, newer Linux"),
-        )
-    return (_computed(node, _VGPR_LARGE if node.generation in _LARGE else _VGPR, "computed"),)
+    target = TARGETS.get(node.arch)
+    vgprs = (_VGPR,) if target is None else target.vgpr_bytes_per_cu
+    sources = ("computed",) if len(vgprs) == 1 else ("computed, older Linux", "computed, newer Linux")
+    return tuple(_computed(node, size, source) for size, source in zip(vgprs, sources, strict=True))
 
 
 def _computed(node: TopologyNode, vgpr_bytes: int, source: str) -> CwsrSizes:
