@@ -111,7 +111,7 @@ def ids_without_enables(c: ProbeContext) -> Outcome:
 
 @on_gfx12
 def initial_registers(c: ProbeContext) -> Outcome:
-    c.expected |= {"uninitialised-sgpr", "uninitialised-vgpr", "uninitialised"}
+    c.expected |= {"uninitialised-sgpr", "uninitialised-vgpr"}
     bench = ShaderBench(c)
     groups = 8
     out = result(bench, 512 * groups)
@@ -233,7 +233,7 @@ def assembler_float_mode(c: ProbeContext) -> Outcome:
 
 @on_gfx12
 def lds_beyond(c: ProbeContext) -> Outcome:
-    c.expected |= {"lds-bounds", "lds-out-of-bounds", "out-of-bounds"}
+    c.expected |= {"lds-out-of-bounds", "out-of-bounds"}
     bench = ShaderBench(c)
     value = {}
     for offset in (LDS_BYTES, 2 * LDS_BYTES, 0xFFFC, 0x10000):

@@ -12,7 +12,8 @@ from zinc_rt.backends.amd.loaded_kernels import label_of
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import BinaryKernelSet, KernelSet, kernel_set
-from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, Severity
+from zinc_rt.sanitizer_rules import Severity
+from zinc_rt.sim.interfaces import CodePlace, DeviceFinding
 from zinc_rt.sim.stores import StoreSeen
 
 KERNELS = kernel_set("gfx1201")

@@ -34,13 +34,28 @@ from zinc_rt.sim.tables.aql import AqlType
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parents[1] / "sim"
-CALLS = {"finding", "unverified", "report", "report_if", "_report_once", "stop", "Refused", "Site"}
-CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
+CALLS = {
+    "finding",
+    "unverified",
+    "report",
+    "report_if",
+    "_report_once",
+    "_report_unfinished",
+    "stop",
+    "Refused",
+    "Site",
+}
+CHOSEN = {
+    "predicate",
+    "value",
+    "value-unverified",
+    "reserved-bits",
+    "out-of-fuel",
+}  # by an expression, not in a call
 LISTS = {
     "sim.shader.memory.scratch_access",
     "sim.shader.memory.lds_access",
     "sim.shader.checks.lane_checks",
-    "sim.shader.checks.finding_text",
 }
 NOT_RULES = {"shared", "sdma"}
 HANDLERS = (*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values())

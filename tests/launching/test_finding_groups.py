@@ -6,7 +6,8 @@ from io import StringIO
 
 from zinc_rt.cli.sim import SHOWN_OF_RULE, show
 from zinc_rt.launching.finding_groups import grouped, times_of_rules
-from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, Severity
+from zinc_rt.sanitizer_rules import Severity
+from zinc_rt.sim.interfaces import CodePlace, DeviceFinding
 
 
 def told(rule: str, sentence: str, pc: int | None = None, *, error: bool = False) -> DeviceFinding:

@@ -28,7 +28,8 @@ from zinc_rt.pm4.packets import (
     WaitRegMem,
     WriteData,
 )
-from zinc_rt.sim.interfaces import QueueState, Severity
+from zinc_rt.sanitizer_rules import Severity
+from zinc_rt.sim.interfaces import QueueState
 
 # Swaps of two members that hold the same value in every call: the bytes are the same.
 ALIKE: dict[str, frozenset[Swap]] = {

@@ -27,9 +27,10 @@ from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
+from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.chips import CHIPS
 from zinc_rt.sim.inject import BY_NAME
-from zinc_rt.sim.interfaces import DeviceFinding, Severity
+from zinc_rt.sim.interfaces import DeviceFinding
 from zinc_rt.sim.profiles import LINUX_VERSIONS
 from zinc_rt.sim.serve import client as served
 from zinc_rt.sim.serve import operations

@@ -8,17 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from zinc_rt.sanitizer_rules import RULES
 from zinc_rt.validate.check_result import CheckResult, SanitizerMeasure
 from zinc_rt.validate.diagnosis.failures import ModelFailures, layer_of, listed
 from zinc_rt.validate.diagnosis.patterns import PATTERNS
 
 PLACES = 4  # tiers whose first difference is told
 TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
-MEANS = {  # what a finding of the simulated device comes from, by its rule
-    "uninitialised-lds": "no wave has stored there yet: a barrier is missing before it, or the address is wrong",
-    "lds-out-of-bounds": "beyond what was allocated: the container declares too little, or the address is wrong",
-    "uninitialised-memory": "nothing has stored there yet: a store before it is missing or lies elsewhere",
-}
 
 
 def diagnosis(evidence: ModelFailures) -> Iterator[str]:
@@ -37,8 +33,9 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
         yield f"step       {text}"
     if findings := sum(each.findings for each in evidence.measures(SanitizerMeasure)):
         yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
-        if means := MEANS.get(evidence.words["rule"]):
-            yield f"means      {means}"
+        rule = RULES.get(evidence.words["rule"])
+        if rule is not None and rule.advice:
+            yield f"means      {rule.advice}"
     pattern = next(pattern for pattern in PATTERNS if pattern.fits(evidence))
     yield f"suspect    {pattern.sentence.format(**evidence.words)}"
     yield f"next       {pattern.command.format(**evidence.words)}"

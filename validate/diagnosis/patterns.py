@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.engine.devices import ORACLE
+from zinc_rt.sanitizer_rules import RULES
 from zinc_rt.validate.diagnosis.failures import ModelFailures
 
-# rules that a kernel breaks by itself; memory that nobody wrote may be another's fault
-OF_ITS_OWN = ("out-of-bounds", "lds-out-of-bounds", "misaligned", "race", "lds-race", "uninitialised-lds", "wait")
+KERNEL_AT_FAULT = frozenset(rule.id for rule in RULES.values() if rule.kernel_at_fault)
 
 Predicate = Callable[[ModelFailures], bool]
 
@@ -64,7 +64,7 @@ PATTERNS = (
         "zinc-rt pm4-test --device sim",
     ),
     FailurePattern(
-        lambda e: e.words["rule"] in OF_ITS_OWN and bool(e.words["kernel_file"].strip("'")),
+        lambda e: e.words["rule"] in KERNEL_AT_FAULT and bool(e.words["kernel_file"].strip("'")),
         "the simulated device objects, and what differs may come of that: suspect kernel {kernel_at}",
         BISECT,
     ),

@@ -1,4 +1,5 @@
-"""Facts with provenance: facts.yaml, one row for each rule the simulated device keeps and each constant of a chip.
+"""Facts with provenance: facts.yaml, one row for each rule the simulated device keeps and each constant of a chip;
+the rules of its sanitizer are rows of sanitizer_rules.py.
 
 A row says where its statement comes from: a document, a source read, a measurement, or nowhere (assumed), and then
 what would settle it. A simulated device notes what it came to (marks: an ioctl, a packet, an instruction); rows
@@ -18,6 +19,7 @@ from typing import Any
 import yaml
 
 from zinc_rt.errors import InputError, UsageError
+from zinc_rt.sanitizer_rules import RULES, SanitizerRule
 
 FILE = Path(__file__).parent / "facts.yaml"
 SCHEMA = "zinc-rt-facts/1"
@@ -118,11 +120,29 @@ def read_table(path: Path) -> Mapping[str, Fact]:
     rows: dict[str, Fact] = {}
     for section in document.get("facts", ()):
         shared = {key: value for key, value in section.items() if key not in ("section", "rows")}
-        for id, row in section["rows"].items():
-            if id in rows:
-                raise InputError(f"{path}: a second row {id}")
-            rows[id] = _fact(f"{path}: {id}", str(id), {**shared, **row})
+        facts = (
+            [_fact_of_rule(rule) for rule in RULES.values()]
+            if shared.pop("rules", None) == "all"
+            else [_fact(f"{path}: {id}", str(id), {**shared, **row}) for id, row in section["rows"].items()]
+        )
+        for each in facts:
+            if each.id in rows:
+                raise InputError(f"{path}: a second row {each.id}")
+            rows[each.id] = each
     return rows
+
+
+def _fact_of_rule(rule: SanitizerRule) -> Fact:
+    return Fact(
+        rule.id,
+        rule.says,
+        rule.origin,
+        rule.where,
+        other=rule.other,
+        settled_by=rule.settled_by,
+        marks=_own_mark(rule.id),
+        code=rule.code,
+    )
 
 
 def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:

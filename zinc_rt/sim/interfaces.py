@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from zinc_rt.sanitizer_rules import Severity
+
 
 class AccessKind(Enum):
     """What a GPU access does to its bytes."""
@@ -118,13 +120,6 @@ class HardwareQueue:
     state: QueueState = QueueState.ACTIVE
     report: str = ""  # why it hung: which dword, which packet, what was wrong
     extra: dict[str, int] = field(default_factory=dict)  # registers a client may have set through the MQD
-
-
-class Severity(Enum):
-    """How bad a finding is."""
-
-    ERROR = "error"  # illegal: the hardware hangs or faults
-    FINDING = "finding"  # reserved or unverified bits that shipped software uses; our own tests fail on one
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from shader_launch import STORE_IDS, Stage, code, halves, machine, stage, within
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, IndirectBuffer, SetShReg, WriteData
 from zinc_rt.pm4.registers import Sh
+from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.in_process import SimDriver
-from zinc_rt.sim.interfaces import AccessKind, DeviceFinding, Fault, Severity
+from zinc_rt.sim.interfaces import AccessKind, DeviceFinding, Fault
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 

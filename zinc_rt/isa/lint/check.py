@@ -16,28 +16,10 @@ from zinc_rt.isa.lint.vector_hazards import check_vector_hazards
 from zinc_rt.isa.lint.vopd import check_vopd
 from zinc_rt.isa.lint.waits import check_waits
 from zinc_rt.isa.target import DEFAULT_ARCH, Target
+from zinc_rt.sanitizer_rules import RULES as SANITIZER_RULES
 
-RULES = {
-    "wait": "a result is read or overwritten before the wait that makes it arrive",
-    "barrier-wait": "LDS or memory that others read behind a barrier is still pending at it",
-    "order": "a load is pending at an invalidation, or a write-back at a store that publishes it",
-    "sgpr-read": "an SGPR or VCC is read before its new value is there (RDNA4 SGPR read hazard)",
-    "wmma": "a matrix instruction reads the result of the one directly before it as A or B",
-    "permlane": "a permlane directly follows a v_cmpx",
-    "scalars": "a vector instruction reads more scalar values than it can",
-    "vopd": "the halves of a VOPD instruction conflict",
-    "register": "a register that does not exist, or cannot stand there",
-    "alignment": "a misaligned tuple of scalar registers",
-    "header": "more registers, LDS or scratch than the header declares",
-    "kernarg": "a scalar load beyond the kernel's arguments",
-    "lane": "a lane that no wave of this size has",
-    "graphics": "an instruction of graphics shaders",
-    "branch": "a branch out of the code, or into the middle of an instruction",
-    "illegal": "bytes that are no instruction of this chip",
-    "end": "the code ends, or runs into padding, without s_endpgm",
-    "endless": "a loop that no path leaves",
-    "unwritten": "a register that nothing has written, or a branch on VCC or SCC that a path leaves unwritten",
-}
+RULES = {rule.id: rule.static for rule in SANITIZER_RULES.values() if rule.static}
+"""Rule and sentence of each check here."""
 
 
 def lint(

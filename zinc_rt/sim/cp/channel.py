@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from zinc_rt.pm4.generation import Generation
+from zinc_rt.sanitizer_rules import RULES, Severity
 from zinc_rt.sim.cp.clocks import Clock, WorkKind, join
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.fetch import WINDOW_DW, FetchFrame, Ring
@@ -24,7 +25,6 @@ from zinc_rt.sim.interfaces import (
     HardwareQueue,
     QueueKind,
     QueueState,
-    Severity,
 )
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Ranges
 
@@ -80,7 +80,6 @@ class Channel:
             self.finding(
                 "doorbell-backwards",
                 f"doorbell {value} after {self._last_rung * self.UNIT}: write pointers only grow, unwrapped",
-                Severity.ERROR,
             )
             return
         self._last_rung = wptr
@@ -306,27 +305,25 @@ class Channel:
         self,
         rule: str,
         sentence: str,
-        severity: Severity = Severity.FINDING,
+        severity: Severity | None = None,
         *,
         once: object = None,
         at: tuple[FetchFrame, int] | None = None,
         place: CodePlace | None = None,
         fault: DevicePageFault | None = None,
     ) -> None:
-        """Of the findings of a rule with one value of `once` the first is reported. `at`: the packet it is about,
-        where that is not the present one."""
+        """Of the findings of a rule with one value of `once` the first is reported. `severity`: by default the
+        rule's. `at`: the packet it is about, where that is not the present one."""
         if rule in self.device.behaviour.stops_at:
             raise Illegal(f"{sentence} (flipped: {rule})")
         key = (rule, sentence if once is None else once)
-        if fault is not None:
-            severity = Severity.ERROR
-        elif key in self._reported_once or len(self._reported_once) >= FINDINGS_KEPT:
+        if fault is None and (key in self._reported_once or len(self._reported_once) >= FINDINGS_KEPT):
             return
         self._reported_once.add(key)
         frame, position = at or self.at
         self.messages.finding(
             DeviceFinding(
-                severity,
+                severity or RULES[rule].severity,
                 rule,
                 self.queue.queue_id,
                 position * self.UNIT,

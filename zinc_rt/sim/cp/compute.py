@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from zinc_rt.pm4.generation import Generation
+from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.cp.decode import PacketForm, PacketForms
 from zinc_rt.sim.cp.device_state import DeviceState
@@ -92,7 +93,7 @@ class ComputeChannel(Channel):
             self.finding("register-unknown", f"{self.label()}: {unusual}", once=address)
 
     def unverified(self, rule: str, sentence: str) -> None:
-        self.finding(rule, f"{self.label()}: {sentence}", once=sentence)
+        self.finding(rule, f"{self.label()}: {sentence}", Severity.FINDING, once=sentence)
 
     # --- what is odd about a packet -----------------------------------------------------------------------------
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from zinc_rt.pm4.generation import Generation
+from zinc_rt.sanitizer_rules import RULES
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.cp.clocks import Clock, Flags, join
 from zinc_rt.sim.cp.hazards import AccessRecord, Hazards
 from zinc_rt.sim.cp.kmd_messages import KmdMessages
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Kmd, Severity
+from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Kmd
 from zinc_rt.sim.shader_engine import ShaderEngine
 
 UNSEEN_KEPT = 256
@@ -85,5 +86,5 @@ class DeviceState:
 
     def _report(self, later: AccessRecord, rule: str, sentence: str) -> None:
         self.messages.finding(
-            DeviceFinding(Severity.FINDING, rule, later.queue_id, later.position, sentence, later.packet_va)
+            DeviceFinding(RULES[rule].severity, rule, later.queue_id, later.position, sentence, later.packet_va)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from zinc_rt.sanitizer_rules import RULES
 from zinc_rt.sim.chips import PAGE_BYTES, Cwsr
 from zinc_rt.sim.driver.client_memory import is_user_range
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
@@ -17,7 +18,7 @@ from zinc_rt.sim.driver.kfd_state import (
     ProcessOnGpu,
 )
 from zinc_rt.sim.gpu import SimGpu
-from zinc_rt.sim.interfaces import DeviceFinding, HardwareQueue, QueueKind, Severity
+from zinc_rt.sim.interfaces import DeviceFinding, HardwareQueue, QueueKind
 from zinc_rt.sim.memory.buffers import Bo, Heap
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.profiles import ENOTSUPP
@@ -126,7 +127,7 @@ def _report_unused(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
             sentence = (
                 f"CREATE_QUEUE.{name} is {arg[name]:#x}, which a queue of type {kind} does not use: leave it 0"
             )
-            gpu.finding(DeviceFinding(Severity.FINDING, "argument-unused", queue_id, 0, sentence))
+            gpu.finding(DeviceFinding(RULES["argument-unused"].severity, "argument-unused", queue_id, 0, sentence))
 
 
 def _buffers(gpu: SimGpu, on: ProcessOnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:

@@ -19,9 +19,10 @@ from zinc_rt.host.facts import flipped
 from zinc_rt.host.files import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import InProcessMemory
-from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault, Severity
+from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.interrupts import HeldInterrupts
 from zinc_rt.sim.serve.shared_pages import SharedPages

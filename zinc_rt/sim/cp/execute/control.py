@@ -6,7 +6,7 @@ from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.execute.compare import function
 from zinc_rt.sim.cp.fetch import MAX_DEPTH, IndirectFrame
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
-from zinc_rt.sim.interfaces import AccessKind, Fault, Severity
+from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.tables.layout import View
 
 IB_ALIGN_BYTES = 32  # ib_start_alignment and ib_size_alignment of INFO HW_IP_INFO
@@ -31,7 +31,6 @@ def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
             "ib-inherit-vmid",
             f"{channel.label()}: bit 30 (inherit VMID) is not set on a user queue, so the buffer is fetched "
             "through VMID 0, where nothing is mapped",
-            Severity.ERROR,
         )
         raise Fault(packet.address & ~3, AccessKind.READ, "not present")
     if packet.inherit_vmid and not channel.is_user:

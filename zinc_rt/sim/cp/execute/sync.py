@@ -12,7 +12,7 @@ from zinc_rt.sim.cp.execute.data import REGISTER_MASK
 from zinc_rt.sim.cp.hazards import NO_CACHE, Cache
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.cp.work import Work
-from zinc_rt.sim.interfaces import AccessKind, Fault, Severity
+from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.tables import caches as bits
 from zinc_rt.sim.tables.layout import View
 from zinc_rt.sim.tables.packets import (
@@ -60,7 +60,6 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             "event-index",
             f"{channel.label()}: event_index {packet.event_index} with event type {packet.event_type:#x}, "
             f"which goes with {wanted} (end of pipe 5, shader done 6)",
-            Severity.ERROR,
         )
     if packet.dst_sel > 1:
         raise Illegal(f"dst_sel {packet.dst_sel} (the queue's own registers) is the firmware's")
@@ -109,7 +108,6 @@ def _discards(channel: ComputeChannel) -> None:
         "cache-discard",
         f"{channel.label()}: GL2_DISCARD drops lines without writing them back: stores since the last write-back "
         "are lost",
-        Severity.ERROR,
     )
 
 

@@ -8,19 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.isa import Target, decode
+from zinc_rt.sanitizer_rules import RULES
 from zinc_rt.sim.interfaces import CodePlace
 from zinc_rt.sim.shader.layout import Site, WaveAccess
 from zinc_rt.sim.shader.run.group_runner import SITE_BARRIER
 
 MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
-
-RULES = {
-    "barrier-stuck": "waits at a barrier that the other waves never come to",
-    "out-of-fuel": "still runs: an endless loop, or too little fuel",
-    "still-running": "has not ended",
-}
-"""What a rule says where the place has no text of its own."""
-
 
 ACCESSES = {
     WaveAccess.READ: "load",
@@ -138,7 +131,7 @@ class FindingText:
 
     def _sentence(self, site: Site, wave: int, group: int, lanes: int, address: int | None) -> str:
         parts = [f"{self.name}: {site.rule} at {self.instruction(site.pc)}"]
-        text = "; ".join(each for each in (RULES.get(site.rule, ""), site.text) if each)
+        text = "; ".join(each for each in (RULES[site.rule].default_text, site.text) if each)
         parts.append(f"wave {wave} of workgroup {self._group(group)}")
         if lanes:
             parts.append(lanes_text(lanes, self.wave))

@@ -1,0 +1,49 @@
+"""Write docs/sanitizer.md from the table of sanitizer rules, zinc_rt/sanitizer_rules.py.
+
+python3 ci/sanitizer_rules.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zinc_rt.sanitizer_rules import RULES, TOOLS, Severity
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "sanitizer.md"
+
+HEAD = """# Rules of the sanitizer
+
+Every finding of the simulated device has one of these rules. `python3 ci/sanitizer_rules.py` writes this page from
+`zinc_rt/sanitizer_rules.py`: to add a rule, add its row there and the check that reports it.
+
+`from` is the first sanitizer mode (off, fast, full) that checks the rule. A finding is reported and execution goes
+on, unless the sentence says that the wave ends. An *error* is a finding after which hardware hangs, faults or loses
+data. Rules marked `lint` are also those of `zinc-rt isa lint`, which runs nothing. `zinc-rt assumptions --all` lists
+the rule of hardware that each check assumes, and its source ([facts.md](facts.md)).
+"""
+
+
+def page() -> str:
+    """The text of docs/sanitizer.md."""
+    return HEAD + "".join(map(_section, TOOLS))
+
+
+def _section(tool: str) -> str:
+    rows = [
+        f"| {rule.id} | {rule.level} | {_kind(rule.severity, lint=bool(rule.static))} | {rule.sentence} "
+        f"| [{rule.doc.partition('.')[0]}]({rule.doc}) |\n"
+        for rule in RULES.values()
+        if rule.tool == tool
+    ]
+    return (
+        f"\n## {tool}\n\n{TOOLS[tool].capitalize()}.\n\n"
+        "| rule | from | kind | what is reported | more |\n|---|---|---|---|---|\n" + "".join(rows)
+    )
+
+
+def _kind(severity: Severity, *, lint: bool) -> str:
+    return severity.value + (", lint" if lint else "")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

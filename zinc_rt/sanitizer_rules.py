@@ -1,0 +1,354 @@
+"""The rules of the sanitizer, one row each: tool, severity, sentence, advice, page of docs/, source.
+
+To add a rule, add a row here and the check that reports its id. The simulated device takes the severity and the
+default text of a finding from the row, `zinc-rt isa lint` the static sentence, validate's digest the advice,
+`zinc-rt assumptions` the rule of hardware with its source. `python3 ci/sanitizer_rules.py` writes the rows into
+docs/sanitizer.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+MEMCHECK, INITCHECK, RACECHECK = "memcheck", "initcheck", "racecheck"
+SYNCCHECK, CACHECHECK, WAITCHECK, DEVICE = "synccheck", "cachecheck", "waitcheck", "device"
+TOOLS = {
+    MEMCHECK: "bounds and alignment of accesses",
+    INITCHECK: "reads of memory and registers that were never written",
+    RACECHECK: "accesses to the same memory that no barrier, fence or scope orders",
+    SYNCCHECK: "barriers, EXEC, and waves that do not end",
+    CACHECHECK: "stale cache lines and lost stores",
+    WAITCHECK: "waits and hazards in machine code, found on every path without running it",
+    DEVICE: "packets, launches and code that the device cannot run or that no document describes",
+}
+STOPS_QUEUE = ("stops",)  # as facts.STOPS: what `assumptions --flip` makes of a packet that is only reported
+GUIDE = "RDNA4 ISA guide"
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"  # illegal: the hardware hangs or faults
+    FINDING = "finding"  # reserved or unverified bits that shipped software uses; our own tests fail on one
+
+
+@dataclass(frozen=True, slots=True)
+class SanitizerRule:
+    """`sentence` describes what is reported. `static` is the sentence of the static sanitizer, "" where it has no
+    such rule. `default_text` completes the report of a wave where the check gives no text. `advice` is the usual
+    cause. `kernel_at_fault`: a kernel that breaks the rule is wrong whatever ran before it. `level` is the first
+    mode that checks the rule. `doc` is a page and anchor in docs/. `says` is the rule of hardware that the check
+    assumes, with the columns of a row of facts.yaml: where, origin, other, settled_by, code.
+    """
+
+    id: str
+    tool: str
+    sentence: str
+    says: str
+    where: str
+    origin: str
+    level: str
+    doc: str
+    severity: Severity = Severity.FINDING
+    static: str = ""
+    default_text: str = ""
+    advice: str = ""
+    kernel_at_fault: bool = False
+    other: tuple[str, ...] = ()
+    settled_by: tuple[str, ...] = ()
+    code: str = ""
+
+
+_packet = partial(SanitizerRule, origin="source", level="off", doc="command-processor.md#three-outcomes")
+_wave = partial(
+    SanitizerRule,
+    origin="documented",
+    where=GUIDE,
+    level="fast",
+    doc="shader-engine.md#registers-that-nobody-wrote",
+)
+_static = partial(SanitizerRule, origin="documented", where=GUIDE, level="fast", doc="isa.md#the-static-sanitizer")
+
+# fmt: off
+_ROWS = (
+    # --- found in ioctls and packets
+    _packet("alignment", DEVICE, "an address whose low bits the packet has no room for; they are dropped",
+        says="address bits that a packet has no room for are dropped; scalar tuples start at even registers",
+        where="PAL gfx12_merged_f32_mec_pm4_packets.h; RDNA4 ISA guide",
+        static="a misaligned tuple of scalar registers"),
+    _packet("argument-unused", DEVICE,
+        "a member of an ioctl that queues of this type do not use and that is not 0",
+        says="sdma_engine_id is for SDMA queues by engine, metadata_ring_size for rings with metadata: 0 for "
+             "others", where="include/uapi/linux/kfd_ioctl.h, interfaces 1.17 and 1.22",
+        doc="simulated-device.md#rows"),
+    _packet("dispatch-disabled", DEVICE, "COMPUTE_SHADER_EN is clear: nothing launches",
+        says="without COMPUTE_SHADER_EN nothing launches",
+        where="PAL gfx12_merged_registers.h, COMPUTE_DISPATCH_INITIATOR"),
+    _packet("dma-empty", DEVICE, "a copy of 0 bytes", says="a copy of 0 bytes does nothing",
+        where="no source uses one without CP_SYNC", origin="assumed", other=STOPS_QUEUE,
+        settled_by=("a probe of DMA_DATA with size 0",)),
+    _packet("doorbell-alignment", DEVICE, "an SDMA doorbell that is no multiple of 4",
+        says="an SDMA doorbell counts bytes and is a multiple of 4", where="amdgpu/sdma_v7_0.c"),
+    _packet("doorbell-backwards", DEVICE,
+        "a doorbell below the last one: a write pointer wrapped by software; nothing runs",
+        says="a write pointer counts on and is never wrapped by software",
+        where="tinygrad runtime/ops_amd.py; kfdtest PM4Queue.cpp", severity=Severity.ERROR),
+    _packet("event-index", DEVICE,
+        "RELEASE_MEM with an event index of another kind of event (end of pipe 5, shader done 6)",
+        says="RELEASE_MEM's event index goes with its event type: 5 end of pipe, 6 shader done (CS_DONE)",
+        where="PAL gfx12_merged_f32_mec_pm4_packets.h, MEC_RELEASE_MEM_event_index_enum; gfx12Barrier.cpp",
+        origin="documented", severity=Severity.ERROR),
+    _packet("cache-discard", CACHECHECK,
+        "ACQUIRE_MEM or RELEASE_MEM with GL2_DISCARD: lines are dropped without a write-back, which loses stores",
+        says="GL2_DISCARD invalidates GL2 without a write-back: dirty lines are lost",
+        where="Linux nvd.h PACKET3_ACQUIRE_MEM_GCR_CNTL_GL2_DISCARD; PAL gfx12CmdUtil.cpp never sets it",
+        severity=Severity.ERROR),
+    _packet("fence-in-ib", DEVICE, "PROTECTED_FENCE_SIGNAL in an indirect buffer",
+        says="PROTECTED_FENCE_SIGNAL in an indirect buffer tells the ring's position",
+        where="Mesa and IGT put it into the ring only", origin="assumed", other=STOPS_QUEUE, settled_by=("P52",)),
+    _packet("fence-order", DEVICE,
+        "PROTECTED_FENCE_SIGNAL after work that runs, without a RELEASE_MEM between them",
+        says="whether PROTECTED_FENCE_SIGNAL waits for running work matters",
+        where="Mesa and IGT put a RELEASE_MEM before it", origin="assumed", other=STOPS_QUEUE,
+        settled_by=("protected_fence",)),
+    _packet("group-size", DEVICE, "a workgroup of no threads, or of more than 1024",
+        says="a workgroup has 1 to 1024 threads", where="RDNA4 ISA guide", origin="documented"),
+    _packet("ib-alignment", DEVICE, "an indirect buffer whose start or size is no multiple of 32 bytes",
+        says="indirect buffers start and end at 32 bytes",
+        where="amdgpu/amdgpu_kms.c (ib_start_alignment); a finding only"),
+    _packet("ib-empty", DEVICE, "an indirect buffer of 0 dwords",
+        says="an indirect buffer of 0 dwords is left at once", where="no source uses one without CP_SYNC",
+        origin="assumed", other=STOPS_QUEUE, settled_by=("a probe of INDIRECT_BUFFER with size 0",)),
+    _packet("ib-inherit-vmid", DEVICE,
+        "bit 30 missing on a user queue (it faults), or set on a KFD queue (a finding only)",
+        says="bit 30 is needed on user queues; on a KFD queue it does nothing",
+        where="Mesa and IGT set it for user queues", severity=Severity.ERROR),
+    _packet("ib-nesting", DEVICE, "an indirect buffer called from an indirect buffer",
+        says="a second level of indirect buffers works", where="PAL calls one level from the ring",
+        origin="assumed", other=STOPS_QUEUE, settled_by=("ib_nesting",)),
+    _packet("missing-barrier", RACECHECK,
+        "dependent work that overlaps: read or write after write, write after read",
+        says="dispatches of a queue overlap until CS_PARTIAL_FLUSH or a fence",
+        where="Mesa, PAL gfx12CmdUtil.cpp and tinygrad flush between dependent dispatches",
+        doc="command-processor.md#what-counts-as-a-barrier"),
+    _packet("missing-cache-op", CACHECHECK, "ordered work that may still read stale lines",
+        says="L0, scalar and instruction caches are not coherent with stores; GL2 is not with memory",
+        where="PAL gfx12CmdUtil.cpp (GCR_CNTL); RDNA4 ISA guide, memory model of LLVM AMDGPUUsage",
+        doc="shader-memory.md#stale-lines-coherence-caches"),
+    _packet("no-shader-engine", DEVICE, "a dispatch, and nothing to run its waves",
+        says="no waves run for gfx11 code", where="this version simulates gfx12's waves only",
+        origin="documented"),
+    _packet("not-simulated", DEVICE,
+        "a counter, a hint: nothing happens; in a kernel, an instruction that ends the wave",
+        says="counters, hints and what no kernel here needs have no effect",
+        where="docs/command-processor.md and docs/shader-engine.md list them", origin="documented"),
+    _packet("overlapping-copy", RACECHECK, "DMA from a range to itself",
+        says="the result of a copy onto itself depends on the order", where="no source defines one",
+        origin="assumed", settled_by=("a probe of an overlapping DMA_DATA",)),
+    _packet("packet-unverified", DEVICE, "a packet whose layout or effect was not verified",
+        says="packets whose layout was not verified do what their name says",
+        where="names in PAL's and Mesa's opcode lists only", origin="assumed", other=STOPS_QUEUE,
+        settled_by=("a probe of PRED_EXEC, DMA_DATA_FILL_MULTI, FENCE_WAIT_MULTI and SET_*_PAIRS",)),
+    _packet("predicate", DEVICE, "header bit 0", says="header bit 0 is the graphics engines' and 0 here",
+        where="PAL gfx12_merged_f32_mec_pm4_packets.h"),
+    _packet("register-bits", DEVICE, "bits of a register that no field has",
+        says="register bits without a field are 0", where="PAL gfx12_merged_registers.h"),
+    _packet("register-pair", DEVICE, "WAIT_REG_MEM's write-wait-write: taken for an HDP flush",
+        says="WAIT_REG_MEM's write-wait-write is an HDP flush",
+        where="amdgpu's kernel rings use it for that only", origin="assumed", other=STOPS_QUEUE,
+        settled_by=("P41",)),
+    _packet("register-unknown", DEVICE, "a register without a name here",
+        says="a register without a name here may be set and does nothing",
+        where="PAL's and Mesa's register lists end somewhere", origin="assumed", other=STOPS_QUEUE,
+        settled_by=("a name for the register",)),
+    _packet("reserved-bits", DEVICE,
+        "bits of a packet that no field has; not the GL1 and GLM bits of ACQUIRE_MEM, which gfx12 takes (`pm4 "
+        "decode --lint` reports those)", says="bits of a packet that no field has are tolerated",
+        where="PAL's headers; rocjitsu's corpus sends gfx11's GL1 and GLM bits to a native gfx1201, which takes "
+              "them"),
+    _packet("skip-past-end", DEVICE, "COND_EXEC or PRED_EXEC beyond its buffer's end",
+        says="COND_EXEC beyond its buffer ends with the buffer", where="no source does it", origin="assumed",
+        other=STOPS_QUEUE, settled_by=("a probe of COND_EXEC",)),
+    _packet("value", DEVICE, "a field's value without a meaning on this chip",
+        says="a field takes the values that its list names",
+        where="PAL gfx12_merged_f32_mec_pm4_packets.h, complete lists"),
+    _packet("value-unverified", DEVICE, "a field's value that nobody documents",
+        says="a value that nobody documents does nothing special", where="lists known to be incomplete",
+        origin="assumed", other=STOPS_QUEUE, settled_by=("a source for the value",)),
+    _packet("wptr-not-published", DEVICE, "a doorbell rung before the write pointer was in memory",
+        says="the write pointer is in memory before the doorbell rings",
+        where="amdgpu and kfdtest publish it first; MES reads it when it maps a queue"),
+    _packet("writes-count", DEVICE, "SET_SH_REG_PAIRS_PACKED that counts other than it holds",
+        says="what a SET_*_PAIRS_PACKED packet holds counts, not what it says",
+        where="PAL always writes both alike", origin="assumed", other=STOPS_QUEUE,
+        settled_by=("a probe of SET_SH_REG_PAIRS_PACKED",)),
+    _packet("written-after-fetch", DEVICE, "a write into the indirect buffer that is running",
+        says="the CP has fetched up to 1024 dwords ahead", where="a guess", origin="assumed",
+        settled_by=("a probe that writes into its own indirect buffer",), code="zinc_rt.sim.cp.fetch:WINDOW_DW"),
+    # --- found while waves run
+    _wave("barrier-misuse", SYNCCHECK, "a wait without a signal before it, two signals in one phase",
+        says="signal then wait, once each a phase", level="full"),
+    _wave("barrier-mismatch", SYNCCHECK,
+        "a barrier that some waves of the workgroup ended without: where one that came signalled it, which had "
+        "ended, and where", says="every wave of a workgroup comes to its barriers, or has ended", level="off"),
+    _wave("barrier-stuck", SYNCCHECK, "every wave of a workgroup waits, and none is left that could let them go",
+        says="a barrier ends when all waves have signalled", level="off",
+        default_text="waits at a barrier that the other waves never come to"),
+    _wave("dynamic-vgprs", DEVICE, "a wave64 dispatch that asks for dynamic VGPRs: no wave runs",
+        says="only waves of 32 lanes have dynamic VGPRs", where="LLVM AMDGPUUsage, dynamic VGPR mode",
+        level="off", doc="simulated-device.md#shaders"),
+    _wave("exec-empty", SYNCCHECK, "v_readfirstlane with no lane in EXEC: lane 0 is read",
+        says="readfirstlane with no lane reads lane 0", level="full"),
+    _wave("findings-lost", DEVICE, "how many findings of a launch were not recorded",
+        says="not all findings of one launch are kept", where="no claim about hardware", level="fast"),
+    _wave("halt", DEVICE, "`s_sethalt`, `s_sendmsghalt`: the wave ends",
+        says="s_sethalt and s_sendmsghalt stop the wave for good", level="off"),
+    _wave("illegal", DEVICE, "not an instruction, or not simulated: the wave ends",
+        says="what is no instruction ends the wave; so does what is not simulated", level="off",
+        static="bytes that are no instruction of this chip"),
+    _wave("inactive-lane", SYNCCHECK,
+        "a permutation of lanes (DPP, permlane, `ds_swizzle`, `ds_bpermute`) that reads a lane that EXEC has off",
+        says="reads of a lane that EXEC has off give 0, or are not done", level="full",
+        doc="shader-memory.md#rules"),
+    _wave("lds-out-of-bounds", MEMCHECK,
+        "beyond what the launch asked for: dwords read as 0, bytes outside are not stored",
+        says="beyond a workgroup's LDS loads give 0 and stores are lost", doc="shader-memory.md#rules",
+        advice="beyond what was allocated: the container declares too little, or the address is wrong",
+        kernel_at_fault=True),
+    _wave("lds-race", RACECHECK,
+        "two waves of a workgroup, the same byte of LDS, one of them stores, and nothing orders them",
+        says="waves that share LDS order their accesses by barriers", level="full", doc="shader-memory.md#rules",
+        kernel_at_fault=True),
+    _wave("lds-size", DEVICE, "a launch that asks for more LDS than a workgroup has: no wave runs",
+        says="a workgroup has at most 64 KiB", code="zinc_rt.sim.shader.run.launch:LDS_LIMIT_BYTES", level="off",
+        doc="simulated-device.md#shaders"),
+    _wave("misaligned", MEMCHECK,
+        "an atomic that is not at its size (it does nothing and returns 0), a scalar load with low address bits "
+        "(ignored); in LDS as in memory. Loads and stores of vectors may be anywhere: KFD sets unaligned mode",
+        says="atomics at their size, scalar loads at dwords; other accesses may be anywhere",
+        doc="shader-memory.md#rules", kernel_at_fault=True),
+    _wave("out-of-bounds", MEMCHECK, "mapped, but not inside one range; the load or store is done all the same",
+        says="an access stays in one allocation", where="a rule of this project; a page table allows more",
+        doc="shader-memory.md#rules", kernel_at_fault=True),
+    _wave("out-of-fuel", SYNCCHECK, "a launch of a test used up its fuel", says="a wave ends",
+        where="a rule of tests; a device preempts", level="off",
+        default_text="still runs: an endless loop, or too little fuel"),
+    _wave("still-running", SYNCCHECK,
+        "where waves stand that have begun and not ended, when their queue goes or a hang report asks: the "
+        "loop, the branches that leave it and what they go by, registers that this depends on",
+        says="waves have ended when their queue is destroyed", where="a rule of this project", level="off",
+        default_text="has not ended"),
+    _wave("page-fault", MEMCHECK,
+        "an access that the page tables refuse: who made it (packet, instruction, wave, lanes), which byte, and "
+        "what lies around; a wave ends",
+        says="an access that the page tables refuse ends the process's queues; who made it is told beside that",
+        where="amdkfd evicts the process's queues and tells the page (kfd_events.c); the rest is no claim about "
+              "hardware", severity=Severity.ERROR, level="off",
+        doc="hang.md#page-faults-what-silicon-tells-and-what-only-the-simulated-device-knows"),
+    _wave("race", RACECHECK, "two waves, the same byte, one of them stores, and nothing orders them",
+        says="workgroups that share memory order their accesses by scopes and fences",
+        where="LLVM AMDGPUUsage, memory model for gfx12", level="full", doc="shader-memory.md#rules",
+        kernel_at_fault=True),
+    _wave("scratch-out-of-bounds", MEMCHECK, "beyond the lane's scratch: reads 0, stores nothing",
+        says="beyond a lane's scratch loads give 0 and stores are lost", doc="shader-memory.md#rules"),
+    _wave("scratch-size", DEVICE, "a launch whose scratch does not fit what TMPRING_SIZE gives: no wave runs",
+        says="scratch of a wave fits TMPRING_SIZE and its memory",
+        where="PAL gfx12_merged_registers.h; tinygrad (256-byte units)", origin="source", level="off",
+        doc="simulated-device.md#shaders"),
+    _wave("stale-line", CACHECHECK,
+        "a load from a cached line that memory has gone on from; only with `--coherence caches`",
+        says="an L0 and a scalar cache keep a line until it is invalidated, whoever stores to it meanwhile",
+        where="LLVM AMDGPUUsage, memory model for gfx12; the instruction cache: PAL's GLI_INV after uploads",
+        doc="shader-memory.md#stale-lines-coherence-caches"),
+    _wave("trap", DEVICE, "`s_trap`: the wave ends", says="s_trap enters the trap handler; there is none",
+        where="RDNA4 ISA guide; amdkfd installs its own for debuggers", level="off"),
+    _wave("uninitialised-lds", INITCHECK, "a byte of LDS that the workgroup has not stored",
+        says="LDS holds anything at first", doc="shader-memory.md#rules",
+        advice="no wave has stored there yet: a barrier is missing before it, or the address is wrong",
+        kernel_at_fault=True),
+    _wave("uninitialised-memory", INITCHECK, "a byte that nobody wrote, of memory the host has never mapped",
+        says="fresh memory holds anything", where="amdgpu clears VRAM only where asked to",
+        doc="shader-memory.md#rules",
+        advice="nothing has stored there yet: a store before it is missing or lies elsewhere"),
+    _wave("uninitialised-scratch", INITCHECK, "a byte of scratch that the lane has not stored",
+        says="scratch holds anything at first", doc="shader-memory.md#rules"),
+    _wave("uninitialised-sgpr", INITCHECK,
+        "a use of an SGPR (VCC, M0, SCC, EXEC included) with bits that nobody wrote; once per wave and "
+        "instruction",
+        says="SGPRs hold anything but what the launch puts there; so does what is computed from them"),
+    _wave("uninitialised-vgpr", INITCHECK,
+        "a use of a VGPR with bits that nobody wrote; once per wave and instruction",
+        says="VGPRs hold anything but what the launch puts there; so does what is computed from them"),
+    _wave("user-sgprs", DEVICE, "a launch with more user data registers than there are: no wave runs",
+        says="there are 16 user data registers", where="PAL gfx12_merged_registers.h", origin="source",
+        code="zinc_rt.sim.shader.run.launch:USER_SGPRS", level="off", doc="simulated-device.md#shaders"),
+    _wave("vgpr-out-of-range", MEMCHECK,
+        "a VGPR beyond what the kernel's header asks for: on hardware a write is lost, a read gives v0",
+        says="beyond a wave's VGPRs a write is lost, a read gives v0"),
+    _wave("wmma-exec", SYNCCHECK, "a matrix instruction, or a transposing load, while EXEC is not all ones",
+        says="a matrix instruction wants EXEC all ones"),
+    # --- found in code that is about to run, and by `zinc-rt isa lint`
+    _static("wait", WAITCHECK,
+        "a register read or overwritten while a load, LDS or scalar load, atomic or message may still write it; "
+        "names the wait and the count", says="s_wait_* before a result is used",
+        where="RDNA4 ISA guide; LLVM SIInsertWaitcnts",
+        static="a result is read or overwritten before the wait that makes it arrive", kernel_at_fault=True),
+    _static("barrier-wait", WAITCHECK,
+        "LDS accesses, or stores to memory that is read after it with the same address registers, pending at a "
+        "barrier's signal", says="memory operations are waited for before a barrier that publishes them",
+        where="LLVM AMDGPUUsage", static="LDS or memory that others read behind a barrier is still pending at it"),
+    _static("order", WAITCHECK, "a load pending at a global_inv; a store after a global_wb that has not finished",
+        says="global_wb and global_inv are ordered by waits", where="LLVM SIMemoryLegalizer",
+        static="a load is pending at an invalidation, or a write-back at a store that publishes it"),
+    _static("sgpr-read", WAITCHECK,
+        "the RDNA4 SGPR read hazard: once the VALU has read a pair, a value written to it needs s_wait_alu "
+        "before it is read", says="s_wait_alu between a VALU's read of an SGPR pair and the use of a new value",
+        where="RDNA4 ISA 5.7; the guards LLVM 22 inserts",
+        static="an SGPR or VCC is read before its new value is there (RDNA4 SGPR read hazard)"),
+    _static("wmma", WAITCHECK, "a matrix instruction whose A or B is the result of the one directly before it",
+        says="no matrix instruction reads the one before it", where="RDNA4 ISA 7.9.1; LLVM GCNHazardRecognizer",
+        static="a matrix instruction reads the result of the one directly before it as A or B"),
+    _static("permlane", WAITCHECK, "a permlane directly after a v_cmpx",
+        says="no permlane directly behind v_cmpx", where="LLVM GCNHazardRecognizer",
+        static="a permlane directly follows a v_cmpx"),
+    _static("scalars", WAITCHECK,
+        "a vector instruction that reads more than two scalar registers and literals, one for 64-bit shifts",
+        says="a vector instruction reads at most two scalar values",
+        static="a vector instruction reads more scalar values than it can"),
+    _static("vopd", WAITCHECK,
+        "sources of both halves in one bank, third sources of one parity, more than two scalars",
+        says="banks and parity of the halves' registers differ", where="RDNA4 ISA 7.6",
+        static="the halves of a VOPD instruction conflict"),
+    _static("register", WAITCHECK, "registers beyond v255 or not allowed there",
+        says="registers exist and may stand there",
+        static="a register that does not exist, or cannot stand there"),
+    _static("header", WAITCHECK,
+        "registers, LDS or scratch that the header does not declare; an LDS offset beyond what it does",
+        says="code keeps to the registers and LDS its header declares", where="a rule of this project",
+        static="more registers, LDS or scratch than the header declares"),
+    _static("kernarg", WAITCHECK, "a scalar load beyond the arguments (.zrt: the header says how many)",
+        says="scalar loads stay in the arguments", where="a rule of this project",
+        static="a scalar load beyond the kernel's arguments"),
+    _static("lane", WAITCHECK, "v_readlane and v_writelane with a constant lane beyond the wave",
+        says="lane numbers are below the wave's width", static="a lane that no wave of this size has"),
+    _static("graphics", WAITCHECK, "exports and interpolation",
+        says="compute kernels neither export nor interpolate", static="an instruction of graphics shaders"),
+    _static("branch", WAITCHECK, "a branch out of the code or into an instruction",
+        says="branches go to instructions of the code",
+        static="a branch out of the code, or into the middle of an instruction"),
+    _static("end", WAITCHECK, "no s_endpgm", says="code ends with s_endpgm",
+        static="the code ends, or runs into padding, without s_endpgm"),
+    _static("endless", WAITCHECK, "a loop that nothing leaves", says="every loop can be left",
+        where="a rule of this project", static="a loop that no path leaves"),
+    _static("unwritten", WAITCHECK,
+        "a register read that no path has written; a branch on VCC or SCC that some path leaves unwritten",
+        says="no path reads a register that none has written",
+        static="a register that nothing has written, or a branch on VCC or SCC that a path leaves unwritten"),
+)
+# fmt: on
+
+RULES: Mapping[str, SanitizerRule] = {rule.id: rule for rule in _ROWS}
+"""By id, in the order of `zinc-rt assumptions`."""
