@@ -16,10 +16,10 @@ HEAD = """# Rules of the sanitizer
 Every finding of the simulated device has one of these rules. `python3 ci/sanitizer_rules.py` writes this page from
 `zinc_rt/sanitizer_rules.py`: to add a rule, add its row there and the check that reports it.
 
-`from` is the first sanitizer mode (off, fast, full) that checks the rule. A finding is reported and execution goes
-on, unless the sentence says that the wave ends. An *error* is a finding after which hardware hangs, faults or loses
-data. Rules marked `lint` are also those of `zinc-rt isa lint`, which runs nothing. `zinc-rt assumptions --all` lists
-the rule of hardware that each check assumes, and its source ([facts.md](facts.md)).
+`from` is the first sanitizer mode (off, fast, full) that checks the rule. A finding is reported and execution
+goes on, unless the sentence says that the wave ends. An *error* is a finding after which hardware hangs, faults or
+loses data. Rules marked `lint` are also those of `zinc-rt isa lint`, which runs nothing. `zinc-rt assumptions
+--all` lists the rule of hardware that each check assumes, and its source ([facts.md](facts.md)).
 """
 
 

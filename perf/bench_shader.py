@@ -34,11 +34,11 @@ import pytest
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa.target import default_target
 from zinc_rt.kernels.gfx1201.table import load, names
+from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
 from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, compiled, loaded, variant_for
-from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 
 SIZE = 1024

@@ -124,6 +124,25 @@ def test_the_simulated_device_reads_by_tables_of_its_own() -> None:
     assert not wrong
 
 
+SHADER = ("emit", "checks", "memory", "alu", "translate", "run")
+"""sub-packages of sim/shader from the lowest to the highest; modules directly in it are below all of them"""
+
+
+def test_the_shader_engine_imports_downwards_only() -> None:
+    """Annotations count too."""
+    folder = ROOT / "zinc_rt" / "sim" / "shader"
+    assert {path.name for path in folder.iterdir() if path.is_dir() and any(modules(path))} == set(SHADER)
+    upward = []
+    for path in modules(folder):
+        package = path.relative_to(folder).parts[0]
+        rank = SHADER.index(package) if package in SHADER else -1
+        for name in imported(path, types=True):
+            target = name.removeprefix("zinc_rt.sim.shader.").split(".")[0]
+            if target in SHADER and SHADER.index(target) > rank:
+                upward.append(f"{path.relative_to(folder)}: {name}")
+    assert not upward
+
+
 def test_packages_that_decide_values_import_only_such_and_those_that_talk_to_devices() -> None:
     """Else a change elsewhere could change a value unseen."""
     harmless = {"isa", "pm4", "kmd", "sim"} | EVERYWHERE

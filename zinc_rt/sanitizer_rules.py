@@ -223,7 +223,7 @@ _ROWS = (
         says="waves that share LDS order their accesses by barriers", level="full", doc="shader-memory.md#rules",
         kernel_at_fault=True),
     _wave("lds-size", DEVICE, "a launch that asks for more LDS than a workgroup has: no wave runs",
-        says="a workgroup has at most 64 KiB", code="zinc_rt.sim.shader.run.launch:LDS_LIMIT_BYTES", level="off",
+        says="a workgroup has at most 64 KiB", code="zinc_rt.sim.shader.launch_setup:LDS_LIMIT_BYTES", level="off",
         doc="simulated-device.md#shaders"),
     _wave("misaligned", MEMCHECK,
         "an atomic that is not at its size (it does nothing and returns 0), a scalar load with low address bits "
@@ -284,7 +284,7 @@ _ROWS = (
         says="VGPRs hold anything but what the launch puts there; so does what is computed from them"),
     _wave("user-sgprs", DEVICE, "a launch with more user data registers than there are: no wave runs",
         says="there are 16 user data registers", where="PAL gfx12_merged_registers.h", origin="source",
-        code="zinc_rt.sim.shader.run.launch:USER_SGPRS", level="off", doc="simulated-device.md#shaders"),
+        code="zinc_rt.sim.shader.launch_setup:USER_SGPRS", level="off", doc="simulated-device.md#shaders"),
     _wave("vgpr-out-of-range", MEMCHECK,
         "a VGPR beyond what the kernel's header asks for: on hardware a write is lost, a read gives v0",
         says="beyond a wave's VGPRs a write is lost, a read gives v0"),

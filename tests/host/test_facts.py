@@ -55,7 +55,7 @@ CHOSEN = {
 LISTS = {
     "sim.shader.memory.scratch_access",
     "sim.shader.memory.lds_access",
-    "sim.shader.checks.lane_checks",
+    "sim.shader.memory.lane_checks",
 }
 NOT_RULES = {"shared", "sdma"}
 HANDLERS = (*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values())

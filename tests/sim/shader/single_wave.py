@@ -18,11 +18,12 @@ from zinc_rt.sim.shader.layout import (
     TRACE,
     Checks,
     KernelVariant,
+    RecordBlock,
     Status,
+    aligned,
     state_bytes,
 )
 from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
-from zinc_rt.sim.shader.run.record_block import RecordBlock, aligned
 from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 PROGRAM_VA = 0x7000_0000_1000

@@ -10,7 +10,7 @@ from shader_launch import REVERSE, SPIN, STORE_IDS, code, halves
 
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
-from zinc_rt.sim.shader.run.launch import group_shape
+from zinc_rt.sim.shader.run.group_shapes import group_shape
 
 HALF_COMES = code("""
     9302ff74 00050019           ; s_bfe_u32 s2, ttmp8, 0x50019: the wave's number

@@ -16,6 +16,7 @@ from zinc_rt.isa.target import default_target
 from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.emit.helpers import SharedHelpers
+from zinc_rt.sim.shader.launch_setup import LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.run import background, helpers
 from zinc_rt.sim.shader.run.compile_workers import prepare
@@ -26,7 +27,6 @@ from zinc_rt.sim.shader.run.kernels import (
     cache_key,
     variant_for,
 )
-from zinc_rt.sim.shader.run.launch import LaunchSetup
 from zinc_rt.sim.shader.translate.fetched_code import fetched
 from zinc_rt.sim.shader.translate.translation import translate
 

@@ -8,12 +8,12 @@ from shader_launch import code, halves
 
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa.target import default_target
+from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, of_arrays
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.sim.shader.run.group_runner import Stop
 from zinc_rt.sim.shader.run.kernels import CompiledKernels, variant_for
-from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader.translate.translation import translate
 

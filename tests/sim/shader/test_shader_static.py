@@ -12,7 +12,7 @@ from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.checks import static_lint
 from zinc_rt.sim.shader.checks.static_lint import static_findings
-from zinc_rt.sim.shader.run.launch import LaunchSetup
+from zinc_rt.sim.shader.launch_setup import LaunchSetup
 
 # v_lshlrev_b32 v1, 2, v0; global_load_b32 v2, v1, s[0:1]; [s_wait_loadcnt 0]; v_add_nc_u32 v2, v2, v2;
 # global_store_b32 v1, v2, s[0:1]; s_endpgm

@@ -19,6 +19,7 @@ VGPR_BLOCK, VGPR_BLOCKS = 16, 8  # with dynamic VGPRs: how many come at a time; 
 # SGPRs are numbered as in the encoding: s0 to s105, vcc, ttmp0 to ttmp15, null, m0, exec
 VCC_LO, TTMP0, NULL, M0, EXEC_LO, EXEC_HI = 106, 108, 124, 125, 126, 127
 SCC = 128  # beside the SGPRs, wherever registers are numbered
+FP16_OVFL = 1 << 23  # of MODE: what overflows 16 or 8 bits becomes the largest number
 NO_PHASE = 0xFFFFFFFF  # of a wave that has not signalled the barrier it may wait at
 
 ALIGNMENT = 64
@@ -147,6 +148,41 @@ class RecordLayout:
                 "itemsize": self.size_bytes,
             }
         )
+
+
+_VIEW = {"u8": "B", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "ptr": "Q"}
+_WIDTH = {"u8": 1, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "ptr": 8}
+
+
+def aligned(size_bytes: int) -> np.ndarray:
+    """[size_bytes] uint8, zeros, at a multiple of 64; it stays where it is as long as the array lives."""
+    raw = np.zeros(size_bytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size_bytes]
+
+
+class RecordBlock:
+    """`block["name"]` reads and sets a field that is no array; `record` is a NumPy view of all of it."""
+
+    __slots__ = ("_places", "address", "memory", "record")
+
+    def __init__(self, layout: RecordLayout) -> None:
+        self.memory = aligned(layout.size_bytes)
+        self.address = int(self.memory.ctypes.data)
+        self.record = self.memory.view(layout.dtype)[0]
+        view = memoryview(self.memory.data)
+        views = {kind: view.cast(code) for kind, code in _VIEW.items()}  # type: ignore[call-overload]
+        self._places = {
+            name: (views[field.type], field.offset // _WIDTH[field.type]) for name, field in layout.fields.items()
+        }
+
+    def __getitem__(self, name: str) -> int:
+        view, index = self._places[name]
+        return int(view[index])
+
+    def __setitem__(self, name: str, value: int) -> None:
+        view, index = self._places[name]
+        view[index] = value
 
 
 STATE = RecordLayout("""
@@ -336,6 +372,10 @@ u32 reserved
 """,
     padded=16,
 )
+SITE_BARRIER = 0xFFFFFFFE
+"""In a FINDING, a barrier that not all waves came to: `address` is the pc at which `wave` signalled it, `lanes`
+has a bit for each wave that had ended, `end_pc` is where the first of these did."""
+
 FINDINGS_PER_SITE = 64  # records of one site; so one loop cannot fill the buffer
 
 TRACE = RecordLayout(

@@ -10,8 +10,7 @@ import numpy as np
 from zinc_rt.isa import Target, decode
 from zinc_rt.sanitizer_rules import RULES
 from zinc_rt.sim.interfaces import CodePlace
-from zinc_rt.sim.shader.layout import Site, WaveAccess
-from zinc_rt.sim.shader.run.group_runner import SITE_BARRIER
+from zinc_rt.sim.shader.layout import SITE_BARRIER, Site, WaveAccess
 
 MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
 

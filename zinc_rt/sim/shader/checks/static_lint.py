@@ -10,8 +10,8 @@ from zinc_rt.isa import Target
 from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.sim.interfaces import CodePlace
 from zinc_rt.sim.shader.checks.finding_text import WaveFinding, text_at
-from zinc_rt.sim.shader.run.launch import LaunchSetup
-from zinc_rt.sim.shader.run.sources import own_sources
+from zinc_rt.sim.shader.launch_setup import LaunchSetup
+from zinc_rt.sim.shader.sources import own_sources
 
 _DYNAMIC = ("unwritten", "illegal", "end", "header")  # told where it happens, by wave
 

@@ -10,8 +10,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, VOID
-from zinc_rt.sim.shader.layout import CONTEXT, STATE, WATCH, Site
-from zinc_rt.sim.shader.run.record_block import RecordBlock
+from zinc_rt.sim.shader.layout import CONTEXT, STATE, WATCH, RecordBlock, Site
 
 KEPT = 4096  # records of one thread
 

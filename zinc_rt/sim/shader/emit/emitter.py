@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
@@ -17,13 +18,20 @@ from zinc_rt.sim.shader.emit.reports import Reports
 from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.undefined import ALL
 from zinc_rt.sim.shader.emit.values import DOUBLE, I1, I32, I64, constant, inline_float, type_bits
-from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, KernelVariant
-from zinc_rt.sim.shader.translate.flow import BlockFlow
+from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, KernelVariant, Status
 
 
 class NotSimulated(Exception):
     """Raised by an emit function for an instruction (or a form of it) that is not built. The sentence's subject is
     the instruction: "wants a named barrier". The wave ends with Status.ILLEGAL there if it ever comes so far."""
+
+
+class ControlFlow(Protocol):
+    """The blocks of the function, as an instruction that branches or waits needs them: translate/flow.py."""
+
+    def edge(self, target: int, pc: int) -> ir.Block: ...
+    def jump(self, offset: ir.Value, pc: int) -> None: ...
+    def suspension(self, target: int, status: Status) -> ir.Block: ...
 
 
 class Emitter:
@@ -33,7 +41,7 @@ class Emitter:
     `regs` registers by number, `reports` findings and ends, `flow` (set before the first instruction) the blocks.
     """
 
-    flow: BlockFlow
+    flow: ControlFlow
     instruction: Instruction
     guesses: bool = False  # the present instruction is one of checks/compare_guesses.py
 

@@ -13,10 +13,10 @@ from enum import IntEnum
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.emit.values import FLOAT
+from zinc_rt.sim.shader.layout import FP16_OVFL
 
 FLOAT_MODE_BITS = 8
 NEAREST_KEPT = 0xF0  # to nearest even, all denormals kept
-FP16_OVFL = 1 << 23
 _RESULTS_KEPT = 0xA0
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.checks.lane_checks import HIGH, RULES
 from zinc_rt.sim.shader.checks.lane_marks import first_site
 from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED, SYNCHRONISING
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
@@ -20,6 +19,7 @@ from zinc_rt.sim.shader.emit.quads import WORDS
 from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, POINTER, VOID, constant, vector_of
 from zinc_rt.sim.shader.layout import MEMORY_SITE, RANGE, Status
 from zinc_rt.sim.shader.memory import lane_access
+from zinc_rt.sim.shader.memory.lane_checks import HIGH, RULES
 from zinc_rt.sim.shader.memory.lookup import touch
 
 OFTEN = 1 << 20

@@ -8,7 +8,6 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.checks.lane_checks import LANES, MISALIGNED, LaneAccesses
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1
@@ -16,6 +15,7 @@ from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader.memory import access, cached_access
 from zinc_rt.sim.shader.memory.access import Addresses
 from zinc_rt.sim.shader.memory.atomic_operations import COMMON, OPERATIONS
+from zinc_rt.sim.shader.memory.lane_checks import LANES, MISALIGNED, LaneAccesses
 from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, global_addresses, set_loaded, stored
 
 ATOMICS: dict[str, tuple[str, int]] = {

@@ -6,7 +6,6 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader.checks import initialised
-from zinc_rt.sim.shader.checks.lane_checks import LANES, STALE, LaneAccesses
 from zinc_rt.sim.shader.checks.races import SCOPED
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
@@ -22,6 +21,7 @@ from zinc_rt.sim.shader.layout import (
     WaveAccess,
 )
 from zinc_rt.sim.shader.memory import cached_access, lookup
+from zinc_rt.sim.shader.memory.lane_checks import LANES, STALE, LaneAccesses
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
 _UNROLLED = 4

@@ -20,8 +20,8 @@ from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
 from zinc_rt.sim.shader.checks.recent_stores import RecentStores
 from zinc_rt.sim.shader.checks.static_lint import static_findings
-from zinc_rt.sim.shader.checks.unfinished import unfinished
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
+from zinc_rt.sim.shader.launch_setup import LaunchSetup, Refused, setup_of_dispatch, setup_of_registers
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.line_caches import LineCaches
 from zinc_rt.sim.shader.memory.ranges import RangeCache, RangeTable
@@ -29,9 +29,9 @@ from zinc_rt.sim.shader.run.compile_workers import prepare
 from zinc_rt.sim.shader.run.crash import CrashRecord
 from zinc_rt.sim.shader.run.group_runner import Stop
 from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
-from zinc_rt.sim.shader.run.launch import LaunchSetup, Refused, setup_of_dispatch, setup_of_registers
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader.run.profile import KernelCounters
+from zinc_rt.sim.shader.run.unfinished import unfinished
 from zinc_rt.sim.shader.translate.fetched_code import FetchedCode, KnownCode, fetched
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch
 from zinc_rt.sim.stores import StoreSeen

@@ -20,15 +20,15 @@ from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.interfaces import CodePlace, Fault
 from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding
-from zinc_rt.sim.shader.checks.unfinished import unfinished
 from zinc_rt.sim.shader.checks.watchpoints import LaneStore, StoreWatchpoint
 from zinc_rt.sim.shader.emit.trace import TracedStep
+from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
 from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
-from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
+from zinc_rt.sim.shader.run.unfinished import unfinished
 
 FIRST_VA = 0x2_0000_0000
 GAP_BYTES = 1 << 16  # never mapped, between two arrays

@@ -27,6 +27,7 @@ from zinc_rt.sim.shader.layout import (
     FINDING,
     NO_PHASE,
     SCALAR_CACHE,
+    SITE_BARRIER,
     STATE,
     TTMP0,
     VECTOR_CACHE,
@@ -39,9 +40,6 @@ MAX_WAVES = 32  # of a workgroup: 1024 threads
 SLICE_FUEL = 1 << 17  # of one wave before the next wave of its group has its turn
 WAVE_FUEL = 64  # what calling a wave costs, so that a grid of empty waves comes to an end of its fuel too
 SIMDS, SIMD_SHIFT = 4, 8  # of a workgroup processor; HW_ID1: WAVE_ID 4:0, SIMD_ID 9:8
-SITE_BARRIER = 0xFFFFFFFE
-"""In a FINDING, a barrier that not all waves came to: `address` is the pc at which `wave` signalled it, `lanes`
-has a bit for each wave that had ended, `end_pc` is where the first of these did."""
 
 JOB = RecordLayout("""
 u64 next                # the next workgroup, linear: taken by atomic addition

@@ -15,9 +15,9 @@ import numpy as np
 
 from zinc_rt.sim import interfaces
 from zinc_rt.sim.interfaces import Fault
-from zinc_rt.sim.shader.checks.unfinished import StandingWave
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint, detach
 from zinc_rt.sim.shader.emit.trace import TracedStep, lines, steps
+from zinc_rt.sim.shader.launch_setup import LaunchSetup
 from zinc_rt.sim.shader.layout import (
     ALIGNMENT,
     CONTEXT,
@@ -29,19 +29,21 @@ from zinc_rt.sim.shader.layout import (
     STATE,
     TRACE,
     Checks,
+    RecordBlock,
     Site,
     Status,
     WaveAccess,
+    aligned,
     state_bytes,
 )
 from zinc_rt.sim.shader.memory.line_caches import LineCaches
 from zinc_rt.sim.shader.memory.ranges import RangeTable
 from zinc_rt.sim.shader.run.group_runner import JOB, SLOT, Stop, runners
+from zinc_rt.sim.shader.run.group_shapes import group_shapes, state_template
 from zinc_rt.sim.shader.run.kernels import CompiledKernel
-from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes, state_template
 from zinc_rt.sim.shader.run.profile import BlockWeights, block_weights
-from zinc_rt.sim.shader.run.record_block import RecordBlock, aligned
 from zinc_rt.sim.shader.run.touched_memory import touched
+from zinc_rt.sim.shader.run.unfinished import StandingWave
 from zinc_rt.sim.shader_engine import Accesses
 
 TRACE_KEPT = 1 << 14  # records

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.isa.control_flow import Block, Flow
-from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE_BITS, FP16_OVFL, FloatMode
+from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE_BITS, FloatMode
+from zinc_rt.sim.shader.layout import FP16_OVFL
 from zinc_rt.sim.shader.translate.forward import Found, forward
 
 MODE = 1  # hwreg: LLVM, SIDefines.h

@@ -112,7 +112,7 @@ class _Pass:
         unproven = UnprovenReads() if analysis is None else analysis.unproven
         self.module = KernelModule("kernel", helpers)
         e = self.e = Emitter(self.module, FUNCTION, variant, unproven, forms or QuadForms())
-        e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis, variant.vgprs)
+        self.flow = e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis, variant.vgprs)
         self.records: dict[tuple[int, int], Touched] = {}
         self.modes = {} if analysis is None else float_modes(graph, variant.mode)
         looks = analysis is not None and variant.checks.full
@@ -122,11 +122,11 @@ class _Pass:
     def run(self) -> None:
         for number, block in enumerate(self.graph.blocks.values()):
             self._block(number, block)
-        self.e.flow.start(None if self.tracer is None else self.tracer.start)
+        self.flow.start(None if self.tracer is None else self.tracer.start)
 
     def _block(self, number: int, block: Block) -> None:
         e = self.e
-        e.b.position_at_end(e.flow.blocks[block.start])
+        e.b.position_at_end(self.flow.blocks[block.start])
         e.frame.pc = block.start
         e.quads.begin_block(block.start)
         if e.checks.profile:

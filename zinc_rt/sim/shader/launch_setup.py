@@ -1,17 +1,11 @@
-"""From a dispatch's registers, or from plain arguments, to what the workgroup runner starts waves with."""
+"""What a launch is but its code and memory, and how a dispatch's registers say it."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.shader.emit.float_mode import FP16_OVFL
-from zinc_rt.sim.shader.layout import NO_PHASE, STATE, VGPR_BLOCK, VGPR_BLOCKS, VGPR_LIMIT
-from zinc_rt.sim.shader.run.group_runner import MAX_WAVES, SHAPE
+from zinc_rt.sim.shader.layout import FP16_OVFL, VGPR_BLOCK, VGPR_BLOCKS, VGPR_LIMIT
 from zinc_rt.sim.shader_engine import ShaderDispatch
 from zinc_rt.sim.tables.registers import PGM_RSRC1, PGM_RSRC2, TMPRING_SIZE
 
@@ -131,47 +125,3 @@ def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
         dynamic_vgprs=bool(rsrc2 & DYNAMIC_VGPR),
         wgp_mode=bool(rsrc1 & WGP_MODE),
     )
-
-
-def state_template(launch: LaunchSetup) -> np.ndarray:
-    """[STATE.size_bytes] uint8: a wave's state header at its start, without what the runner fills in."""
-    raw = np.zeros(STATE.size_bytes, np.uint8)
-    header = raw.view(STATE.dtype)[0]
-    header["barrier_phase"] = NO_PHASE
-    header["lds_bytes"] = launch.lds_bytes
-    header["vgprs"] = VGPR_BLOCK if launch.dynamic_vgprs else launch.vgprs
-    header["scratch_bytes"] = launch.scratch_bytes
-    count = len(launch.user_data)
-    header["sgprs"][:count] = launch.user_data
-    return raw
-
-
-@functools.lru_cache(maxsize=256)
-def group_shape(threads: Triple, wave: int) -> np.ndarray:
-    """A SHAPE record, one element: the waves of a workgroup of that size."""
-    x, y, z = threads
-    total = x * y * z
-    record = np.zeros(1, SHAPE.dtype)
-    waves = -(-total // wave)
-    if not 0 < waves <= MAX_WAVES:
-        raise ValueError(f"a workgroup of {total} threads")
-    record["waves"], record["threads"] = waves, total
-    number = np.arange(waves * wave, dtype=np.uint32)
-    ids = number % x | (number // x % y) << 10 | (number // (x * y)) << 20
-    record["v0"][0, : waves * wave] = np.where(number < total, ids, 0)
-    for index in range(waves):
-        lanes = min(wave, total - index * wave)
-        record["exec"][0, index] = (1 << lanes) - 1
-    return record
-
-
-def group_shapes(launch: LaunchSetup) -> list[np.ndarray]:
-    """Eight SHAPE records by which axes are at their last workgroup: bit 0 x, bit 1 y, bit 2 z."""
-    return [
-        group_shape(_sizes(launch.group_threads, launch.last_threads, which), launch.wave) for which in range(8)
-    ]
-
-
-def _sizes(full: Sequence[int], last: Sequence[int], which: int) -> Triple:
-    x, y, z = (last[axis] if which >> axis & 1 else full[axis] for axis in range(3))
-    return x, y, z

@@ -11,7 +11,7 @@ from pathlib import Path
 def own_sources() -> str:
     """Digest of the shader engine and the instruction tables: other code compiles other kernels."""
     digest = hashlib.sha256()
-    shader = Path(__file__).parent.parent
+    shader = Path(__file__).parent
     for folder in (shader, shader.parent.parent / "isa"):
         for file in sorted(folder.rglob("*")):
             if file.suffix in (".py", ".tsv") and file.is_file():
