@@ -21,6 +21,20 @@ Publish = Callable[[int, int, int, int], int]
 
 STORE_FENCE = {"x86_64": "sfence"}  # platform.machine() → the instruction; kfd.md §3 step 13
 
+# uint64_t publish(struct target *target, uint64_t wptr, const uint32_t *source, uint64_t count)
+# {
+#     uint64_t end = wptr + count;
+#     if (count == 0)
+#         return end;
+#     for (uint64_t i = 0; i < count; i++)
+#         target->ring[(wptr + i) & target->mask] = source[i];      // volatile: neither merged nor left out
+#     FENCE;
+#     atomic_store(target->wptr, end);
+#     FENCE;
+#     atomic_store(target->doorbell, end);
+#     return end;
+# }
+# with struct target {uint32_t *ring; uint64_t mask, *wptr, *doorbell;}, the words of PublishTarget
 _IR = """
 define i64 @publish(ptr %target, i64 %wptr, ptr %source, i64 %count) {
 entry:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
 from enum import IntEnum
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.host.object_cache import ObjectCache
-from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.frame import WAVE_FUNCTION
 from zinc_rt.sim.shader.emit.helpers import KernelModule
-from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I1, I8, I32, I64, POINTER, VOID
+from zinc_rt.sim.shader.emit.structured import Integer, Record, StructuredBuilder, define
+from zinc_rt.sim.shader.emit.values import I1, I32, I64, VOID
 from zinc_rt.sim.shader.layout import (
     CACHE_PROCESSORS,
     CONTEXT,
@@ -108,353 +107,204 @@ class Stop(IntEnum):
     HALT = Status.HALT
 
 
-class _GroupBuilder(CodeBuilder):
-    """Writes a function of the runner from its entry."""
-
-    def __init__(self, function: ir.Function) -> None:
-        super().__init__(function.append_basic_block("entry"))
-
-    def item(self, base: ir.Value, layout: RecordLayout, name: str, index: ir.Value | int) -> ir.Value:
-        """Pointer to an element of a field that is an array."""
-        if not isinstance(index, int) and index.type != I64:
-            index = self.zext(index, I64)
-        return self.element(self.at(base, layout, name), index, FIELD_TYPES[layout.fields[name].type])
-
-    def get_item(self, base: ir.Value, layout: RecordLayout, name: str, index: ir.Value | int) -> ir.Value:
-        return self.load(self.item(base, layout, name, index), typ=FIELD_TYPES[layout.fields[name].type])
-
-    def forever(self, body: Callable[[ir.Block], None]) -> None:
-        """Loop: `body(after)` branches out itself or falls through to the next turn. Leaves the builder after."""
-        turn, after = self.append_basic_block("turn"), self.append_basic_block("after")
-        self.branch(turn)
-        self.position_at_end(turn)
-        body(after)
-        if not self.block.is_terminated:
-            self.branch(turn)
-        self.position_at_end(after)
-
-    def count(self, end: ir.Value, body: Callable[[ir.Value], None]) -> None:
-        """body(index) for index in 0 .. end - 1, i32."""
-        index = self.local(I32, 0)
-
-        def turn(after: ir.Block) -> None:
-            now = self.load(index, typ=I32)
-            inside = self.append_basic_block("inside")
-            self.cbranch(self.below(now, end), inside, after)
-            self.position_at_end(inside)
-            self.store(self.add(now, 1), index)
-            body(now)
-
-        self.forever(turn)
-
-    def copy(self, to: ir.Value, source: ir.Value, size: ir.Value) -> None:
-        self.intrinsic("llvm.memcpy", VOID, to, source, size, I1(0), types=(POINTER, POINTER, I64))
-
-    def fill(self, to: ir.Value, byte: ir.Value, size: ir.Value) -> None:
-        with self.if_then(self.unequal(size, 0), likely=False):
-            self.intrinsic("llvm.memset", VOID, to, byte, size, I1(0), types=(POINTER, I64))
-
-
-def _function(module: ir.Module, name: str, result: ir.Type, *kinds: ir.Type) -> ir.Function:
-    return ir.Function(module, ir.FunctionType(result, kinds), name)
-
-
 def _start_group(module: ir.Module, wave: int) -> ir.Function:
-    """void(job, slot, group): the slot's group is this one, none of its waves has run."""
-    function = _function(module, f"start_group{wave}", ir.VoidType(), POINTER, POINTER, I32)
-    function.linkage = "internal"
-    b = _GroupBuilder(function)
-    job, slot, group = function.args
-    ids, last = [], I64(0)
-    rest = group
-    for axis, name in enumerate("xyz"):
-        dim = b.get(job, JOB, f"groups_{name}")
-        at = rest if axis == 2 else b.urem(rest, dim)
-        rest = b.udiv(rest, dim)
-        is_last = b.zext(b.equal(b.add(at, 1), dim), I64)
-        last = b.or_(last, b.shl(is_last, axis))
-        ids.append(b.add(at, b.get(job, JOB, f"start_{name}")))
-    shape = b.get_item(job, JOB, "shapes", last)
-    waves = b.get(shape, SHAPE, "waves")
-    for name, value in {
-        "active": 1,
-        "group": group,
-        "waves": waves,
-        "group_waves": waves,
-        "barrier_signals": 0,
-        "barrier_phase": 0,
-        "first_end": NO_PHASE,
-        "mismatch": 0,
-    }.items():
-        b.put(slot, SLOT, name, value)
-    lds = b.get(slot, SLOT, "lds")
-    shadow = b.get(slot, SLOT, "lds_shadow")
-    size = b.zext(b.get(job, JOB, "lds_bytes"), I64)
-    b.fill(b.pointer(lds), b.trunc(b.get(job, JOB, "lds_fill"), I8), size)
-    shadow_size = b.zext(b.get(job, JOB, "lds_shadow_bytes"), I64)
-    b.fill(b.pointer(shadow), b.trunc(b.get(job, JOB, "lds_shadow_fill"), I8), shadow_size)
-    states = b.get(slot, SLOT, "states")
-    template = b.get(job, JOB, "template")
-    state_bytes = b.zext(b.get(job, JOB, "state_bytes"), I64)
-    scratch = b.get(slot, SLOT, "scratch")
-    scratch_step = b.zext(b.get(job, JOB, "scratch_wave_bytes"), I64)
-    scratch_data = b.zext(b.get(job, JOB, "scratch_data_bytes"), I64)
-    scratch_size = b.mul(b.zext(waves, I64), scratch_step)
-    b.fill(b.pointer(scratch), I8(0), scratch_size)
-    x = b.and_(ids[0], b.get(job, JOB, "ids_x_mask"))
-    yz = b.or_(b.and_(ids[1], 0xFFFF), b.shl(ids[2], 16))
-    yz = b.and_(yz, b.get(job, JOB, "ids_yz_mask"))
-    turn = b.zext(b.urem(group, b.get(job, JOB, "places_count")), I64)
-    place = b.gep(b.get(job, JOB, "places"), [turn], source_etype=I32)
-    b.put(slot, SLOT, "hw_id1", b.load(place, typ=I32))
-    full_waves = b.get(b.get_item(job, JOB, "shapes", 0), SHAPE, "waves")
-    first_wave = b.mul(group, full_waves)
-
-    def each(index: ir.Value) -> None:
-        wide = b.zext(index, I64)
-        state = b.pointer(b.add(states, b.mul(wide, state_bytes)))
-        b.copy(state, template, I64(STATE.fields["sgpr_undefined"].offset))  # what follows needs no contents
-        mine = b.add(scratch, b.mul(wide, scratch_step))
-        for name, value in {
-            "status": int(Status.FUEL),
-            "wave_in_group": index,
-            "group": group,
-            "group_x": ids[0],
-            "group_y": ids[1],
-            "group_z": ids[2],
-            "wave_index": b.add(first_wave, index),
-            "lds_base": lds,
-            "lds_shadow": shadow,
-            "scratch_base": mine,
-            "scratch_shadow": b.add(mine, scratch_data),
-        }.items():
-            b.put(state, STATE, name, value)
-        lanes = b.get_item(shape, SHAPE, "exec", index)
-        b.store(b.trunc(lanes, I32), b.item(state, STATE, "sgprs", EXEC_LO))
-        b.store(b.trunc(b.lshr(lanes, 32), I32), b.item(state, STATE, "sgprs", EXEC_HI))
-        b.store(x, b.item(state, STATE, "sgprs", TTMP0 + 9))
-        b.store(yz, b.item(state, STATE, "sgprs", TTMP0 + 7))
-        b.store(b.shl(index, 25), b.item(state, STATE, "sgprs", TTMP0 + 8))
-        registers = b.gep(state, [I64(STATE.size_bytes)], source_etype=I8)
-        b.copy(registers, b.item(shape, SHAPE, "v0", b.mul(wide, wave)), I64(4 * wave))
-
-    b.count(waves, each)
+    """void(job, slot, group): make the workgroup the slot's; none of its waves has run."""
+    b, (job, slot, group) = define(module, f"start_group{wave}", VOID, job=JOB, slot=SLOT, group=I32)
+    b.function.linkage = "internal"
+    ids, shape = _place_of_group(b, job, group)
+    waves = shape.waves
+    slot.active, slot.group, slot.waves, slot.group_waves = 1, group, waves, waves
+    slot.barrier_signals, slot.barrier_phase, slot.first_end, slot.mismatch = 0, 0, NO_PHASE, 0
+    b.fill(slot.lds, job.lds_fill, job.lds_bytes)
+    b.fill(slot.lds_shadow, job.lds_shadow_fill, job.lds_shadow_bytes)
+    b.fill(slot.scratch, 0, waves.to(I64) * job.scratch_wave_bytes)
+    places = b.element(job.places, (group % job.places_count).to(I64).ir, I32)
+    slot.hw_id1 = Integer(b, b.load(places, typ=I32))
+    ttmp9 = ids[0] & job.ids_x_mask
+    ttmp7 = (ids[1] & 0xFFFF | ids[2] << 16) & job.ids_yz_mask
+    first_wave = group * b.record(SHAPE, job.shapes[0]).waves
+    lds, lds_shadow, scratch = slot.lds, slot.lds_shadow, slot.scratch
+    states, state_bytes, template = slot.states, job.state_bytes, job.template
+    scratch_wave_bytes, scratch_data_bytes = job.scratch_wave_bytes, job.scratch_data_bytes
+    with b.count(waves) as (index, _):
+        wide = index.to(I64)
+        state = b.record(STATE, states + wide * state_bytes)
+        b.copy(state.address, template, STATE.fields["sgpr_undefined"].offset)  # what follows needs no contents
+        state.status = Status.FUEL
+        state.wave_in_group, state.wave_index, state.group = index, first_wave + index, group
+        state.group_x, state.group_y, state.group_z = ids
+        state.lds_base, state.lds_shadow = lds, lds_shadow
+        state.scratch_base = scratch + wide * scratch_wave_bytes
+        state.scratch_shadow = scratch + wide * scratch_wave_bytes + scratch_data_bytes
+        lanes = shape.exec[index]
+        state.sgprs[EXEC_LO], state.sgprs[EXEC_HI] = lanes, lanes >> 32
+        state.sgprs[TTMP0 + 9], state.sgprs[TTMP0 + 7], state.sgprs[TTMP0 + 8] = ttmp9, ttmp7, index << 25
+        b.copy(b.offset(state.address, STATE.size_bytes), shape.v0.at(wide * wave), 4 * wave)
     b.ret_void()
-    return function
+    return b.function
 
 
-def _use_caches(b: _GroupBuilder, job: ir.Value, context: ir.Value, group: ir.Value, wave: ir.Value) -> None:
-    """Those of the workgroup's processor. In WGP mode SIMDs 0 and 1 are one compute unit, 2 and 3 the other; else
-    workgroups have one each by turns."""
-    numbered = b.add(group, b.get(job, JOB, "first_cache"))
-    processor = b.urem(numbered, CACHE_PROCESSORS)
-    by_simd = b.lshr(b.and_(wave, SIMDS - 1), 1)
-    by_turn = b.and_(b.udiv(numbered, CACHE_PROCESSORS), 1)
-    unit = b.select(b.unequal(b.get(job, JOB, "wgp_mode"), 0), by_simd, by_turn)
-    number = b.zext(b.add(b.shl(processor, 1), unit), I64)
-    vector = b.add(b.get(job, JOB, "vector_caches"), b.mul(number, VECTOR_CACHE.size_bytes))
-    scalar = b.add(b.get(job, JOB, "scalar_caches"), b.mul(b.zext(processor, I64), SCALAR_CACHE.size_bytes))
-    b.put(context, CONTEXT, "vector_cache", vector)
-    b.put(context, CONTEXT, "scalar_cache", scalar)
+def _place_of_group(b: StructuredBuilder, job: Record, group: Integer) -> tuple[list[Integer], Record]:
+    """The workgroup's ids x, y, z, and its SHAPE: the last group of an axis may be smaller."""
+    ids, which, rest = [], Integer(b, I64(0)), group
+    for axis, name in enumerate("xyz"):
+        size = getattr(job, f"groups_{name}")
+        at = rest if axis == 2 else rest % size
+        rest = rest // size
+        which = which | (at + 1 == size).to(I64) << axis
+        ids.append(at + getattr(job, f"start_{name}"))
+    return ids, b.record(SHAPE, job.shapes[which])
 
 
 _KEPT = ("group_waves", "barrier_signals", "barrier_phase")  # of a group, in the context while it runs
 
 
 def _run_group(module: ir.Module, wave: int) -> ir.Function:
-    """i32(job, context, slot): the slot's waves by turns, until all have ended or something stops them."""
-    function = _function(module, f"run_group{wave}", I32, POINTER, POINTER, POINTER)
-    function.linkage = "internal"
-    b = _GroupBuilder(function)
-    job, context, slot = function.args
+    """i32(job, context, slot): run the slot's waves by turns, until all have ended or something stops them."""
+    b, (job, context, slot) = define(module, f"run_group{wave}", I32, job=JOB, context=CONTEXT, slot=SLOT)
+    b.function.linkage = "internal"
     for name in _KEPT:
-        b.put(context, CONTEXT, name, b.get(slot, SLOT, name))
-    states = b.get(slot, SLOT, "states")
-    state_bytes = b.zext(b.get(job, JOB, "state_bytes"), I64)
-    waves = b.get(slot, SLOT, "waves")
-    place = b.get(slot, SLOT, "hw_id1")
-    entry = b.inttoptr(b.get(job, JOB, "wave"), WAVE_FUNCTION.as_pointer())
-    result = b.local(I32, 0)
-    leave = function.append_basic_block("leave")
+        setattr(context, name, getattr(slot, name))
+    states, state_bytes, waves = slot.states, job.state_bytes.to(I64), slot.waves
+    place, entry = slot.hw_id1, b.inttoptr(job.wave.ir, WAVE_FUNCTION.as_pointer())
+    result = b.variable(I32, 0)
+    with b.loop() as rounds:
+        live, moved = b.variable(I32, 0), b.variable(I1, False)
+        with b.count(waves) as (index, turns):
+            state = b.record(STATE, states + index.to(I64) * state_bytes)
+            status = state.status
+            turns.continue_if(status == Status.DONE)
+            live.value += 1
+            phase = context.barrier_phase
+            turns.continue_if((status == Status.BARRIER) & (state.barrier_phase == phase))
 
-    def release_if_complete() -> None:
-        """A wave that ends takes no part any more: those that wait may go on."""
-        signals = b.get(context, CONTEXT, "barrier_signals")
-        left = b.get(context, CONTEXT, "group_waves")
-        complete = b.and_(b.unequal(signals, 0), b.icmp_unsigned(">=", signals, left))
-        with b.if_then(complete):
-            b.put(context, CONTEXT, "barrier_signals", 0)
-            phase = b.get(context, CONTEXT, "barrier_phase")
-            b.put(context, CONTEXT, "barrier_phase", b.add(phase, 1))
+            fuel = context.fuel
+            share = b.least(fuel, SLICE_FUEL)
+            context.fuel = share
+            context.hw_id1 = place | (index & SIMDS - 1) << SIMD_SHIFT | index // SIMDS
+            with b.if_(job.vector_caches != 0, likely=False):
+                _use_caches(job, context, slot.group, index)
+            outcome = b.invoke(entry, state, context)
+            state.status = outcome
+            remaining = fuel - (share - context.fuel) - WAVE_FUEL
+            context.fuel = remaining
 
-    def ended(state: ir.Value) -> None:
-        phase = b.get(context, CONTEXT, "barrier_phase")
-        signalled = b.equal(b.get(state, STATE, "barrier_phase"), phase)
-        end = b.add(phase, b.zext(signalled, I32))
-        first = b.get(slot, SLOT, "first_end")
-        b.put(slot, SLOT, "first_end", b.select(b.below(end, first), end, first))
-        with b.if_then(signalled):  # it signalled this phase and ended before its wait: it still counts as one
-            signals = b.get(context, CONTEXT, "barrier_signals")
-            b.put(context, CONTEXT, "barrier_signals", b.sub(signals, 1))
-        left = b.sub(b.get(context, CONTEXT, "group_waves"), 1)
-        b.put(context, CONTEXT, "group_waves", left)
-        release_if_complete()
-
-    def note_mismatch(index: ir.Value, completed: ir.Value) -> None:
-        """Once a workgroup, when a barrier let go: wave `index` `completed` it, or ended while others waited."""
-        phase, first = b.get(context, CONTEXT, "barrier_phase"), b.get(slot, SLOT, "first_end")
-        missed = b.and_(b.below(first, phase), b.equal(b.get(slot, SLOT, "mismatch"), 0))
-        with b.if_then(missed, likely=False):
-            b.put(slot, SLOT, "mismatch", 1)
-            b.call(_noted(module), [context, slot, states, state_bytes, index, completed])
-
-    def round_(_: ir.Block) -> None:
-        live, moved = b.local(I32, 0), b.local(I1, 0)
-        b.store(I32(0), live)
-        b.store(I1(0), moved)
-
-        def each(index: ir.Value) -> None:
-            wide = b.zext(index, I64)
-            state = b.pointer(b.add(states, b.mul(wide, state_bytes)))
-            status = b.get(state, STATE, "status")
-            runs, next_ = function.append_basic_block("runs"), function.append_basic_block("next")
-            b.cbranch(b.equal(status, Status.DONE), next_, runs)
-            b.position_at_end(runs)
-            b.store(b.add(b.load(live, typ=I32), 1), live)
-            phase = b.get(context, CONTEXT, "barrier_phase")
-            same = b.equal(b.get(state, STATE, "barrier_phase"), phase)
-            blocked = b.and_(b.equal(status, Status.BARRIER), same)
-            free = function.append_basic_block("free")
-            b.cbranch(blocked, next_, free)
-            b.position_at_end(free)
-            # its share of the fuel
-            fuel = b.get(context, CONTEXT, "fuel")
-            slice_ = b.select(b.icmp_signed("<", fuel, SLICE_FUEL), fuel, SLICE_FUEL)
-            b.put(context, CONTEXT, "fuel", slice_)
-            simd = b.shl(b.and_(index, SIMDS - 1), SIMD_SHIFT)
-            wave_slot = b.udiv(index, SIMDS)
-            b.put(context, CONTEXT, "hw_id1", b.or_(b.or_(place, simd), wave_slot))
-            with b.if_then(b.unequal(b.get(job, JOB, "vector_caches"), 0), likely=False):
-                _use_caches(b, job, context, b.get(slot, SLOT, "group"), index)
-            outcome = b.call(entry, [state, context])
-            b.put(state, STATE, "status", outcome)
-            used = b.sub(slice_, b.get(context, CONTEXT, "fuel"))
-            remaining = b.sub(b.sub(fuel, used), WAVE_FUEL)
-            b.put(context, CONTEXT, "fuel", remaining)
-            waits = b.equal(outcome, Status.BARRIER)
-            later = b.unequal(b.get(context, CONTEXT, "barrier_phase"), phase)
-            b.store(b.or_(b.load(moved, typ=I1), b.or_(b.not_(waits), later)), moved)
-            with b.if_then(b.equal(outcome, Status.DONE)):
-                ended(state)
-            note_mismatch(index, later)
-            stops = function.append_basic_block("stops")
-            going = function.append_basic_block("going")
-            b.cbranch(b.icmp_unsigned(">", outcome, Status.FUEL), stops, going)
-            b.position_at_end(stops)
-            b.put(slot, SLOT, "failed", index)
-            b.store(outcome, result)
-            b.branch(leave)
-            b.position_at_end(going)
-            empty = function.append_basic_block("empty")
-            b.cbranch(b.icmp_signed("<=", remaining, 0), empty, next_)
-            b.position_at_end(empty)
-            b.store(I32(Stop.FUEL), result)
-            b.branch(leave)
-            b.position_at_end(next_)
-
-        b.count(waves, each)
-        with b.if_then(b.equal(b.load(live, typ=I32), 0)):
-            b.store(I32(Stop.DONE), result)
-            b.branch(leave)
-        with b.if_then(b.not_(b.load(moved, typ=I1))):
-            b.store(I32(Stop.STUCK), result)
-            b.branch(leave)
-
-    b.forever(round_)
-    b.unreachable()
-    b.position_at_end(leave)
+            passed = context.barrier_phase != phase  # the barrier let go during this turn
+            moved.value = moved.value | (~(outcome == Status.BARRIER) | passed)
+            with b.if_(outcome == Status.DONE):
+                _end_wave(b, context, slot, state)
+            _note_mismatch(module, b, context, slot, states, state_bytes, index, passed)
+            with b.if_(outcome > Status.FUEL):
+                slot.failed, result.value = index, outcome
+                rounds.break_()
+            with b.if_(remaining <= 0):
+                result.value = Stop.FUEL
+                rounds.break_()
+        with b.if_(live.value == 0):
+            result.value = Stop.DONE
+            rounds.break_()
+        with b.if_(~moved.value):
+            result.value = Stop.STUCK
+            rounds.break_()
     for name in _KEPT:
-        b.put(slot, SLOT, name, b.get(context, CONTEXT, name))
-    b.ret(b.load(result, typ=I32))
-    return function
+        setattr(slot, name, getattr(context, name))
+    b.give(result.value)
+    return b.function
 
 
-def _noted(module: ir.Module) -> ir.Function:
-    """void(context, slot, states, state_bytes, index, completed): the FINDING of note_mismatch."""
+def _use_caches(job: Record, context: Record, group: Integer, wave: Integer) -> None:
+    """Set the caches of the wave's compute unit. In WGP mode SIMDs 0 and 1 are one compute unit of the processor,
+    2 and 3 the other; else workgroups have one each by turns."""
+    numbered = group + job.first_cache
+    processor = numbered % CACHE_PROCESSORS
+    by_simd, by_turn = (wave & SIMDS - 1) >> 1, numbered // CACHE_PROCESSORS & 1
+    unit = context.b.choose(job.wgp_mode != 0, by_simd, by_turn)
+    number = (processor << 1) + unit
+    context.vector_cache = job.vector_caches + number.to(I64) * VECTOR_CACHE.size_bytes
+    context.scalar_cache = job.scalar_caches + processor.to(I64) * SCALAR_CACHE.size_bytes
+
+
+def _end_wave(b: StructuredBuilder, context: Record, slot: Record, state: Record) -> None:
+    """Barriers wait for one wave less from here on: those that wait may go on."""
+    phase = context.barrier_phase
+    signalled = state.barrier_phase == phase
+    slot.first_end = b.least(phase + signalled.to(I32), slot.first_end)
+    with b.if_(signalled):  # it signalled this phase and ended before its wait: it still counts as one
+        context.barrier_signals -= 1
+    context.group_waves -= 1
+    signals = context.barrier_signals
+    with b.if_((signals != 0) & (signals >= context.group_waves)):
+        context.barrier_signals = 0
+        context.barrier_phase += 1
+
+
+def _note_mismatch(
+    module: ir.Module, b: StructuredBuilder, context: Record, slot: Record, states: Integer, state_bytes: Integer,
+    index: Integer, completed: Integer,
+) -> None:  # fmt: skip
+    """Once a workgroup, when a barrier let go: wave `index` `completed` it, or ended while others waited."""
+    missed = (slot.first_end < context.barrier_phase) & (slot.mismatch == 0)
+    with b.if_(missed, likely=False):
+        slot.mismatch = 1
+        b.call(
+            _mismatch_recorder(module),
+            [context.address, slot.address, states.ir, state_bytes.ir, index.ir, completed.ir],
+        )
+
+
+def _mismatch_recorder(module: ir.Module) -> ir.Function:
+    """void(context, slot, states, state_bytes, index, completed): record the FINDING of _note_mismatch."""
     name = "zrt.mismatch"
     if name in module.globals:
         return module.globals[name]
-    function = _function(module, name, VOID, POINTER, POINTER, I64, I64, I32, I1)
-    function.attributes.add("cold")
-    b = _GroupBuilder(function)
-    context, slot, states, state_bytes, index, completed = function.args
-    over = b.sub(b.get(context, CONTEXT, "barrier_phase"), 1)
-    waiter, mask, end_pc = b.local(I32, 0), b.local(I64, 0), b.local(I32, 0)
-    b.store(index, waiter)
-    b.store(I64(0), mask)
-    b.store(I32(0), end_pc)
-
-    def each(wave: ir.Value) -> None:
-        state = b.pointer(b.add(states, b.mul(b.zext(wave, I64), state_bytes)))
-        ended = b.equal(b.get(state, STATE, "status"), Status.DONE)
-        same = b.and_(completed, b.equal(wave, index))  # it may have ended behind the barrier
-        came = b.or_(same, b.equal(b.get(state, STATE, "barrier_phase"), over))
-        with b.if_then(b.and_(came, b.not_(ended))):
-            b.store(wave, waiter)
-        with b.if_then(b.and_(ended, b.not_(came))):
-            known = b.load(mask, typ=I64)
-            with b.if_then(b.equal(known, 0)):
-                b.store(b.get(state, STATE, "pc"), end_pc)
-            b.store(b.or_(known, b.shl(I64(1), b.zext(wave, I64))), mask)
-
-    b.count(b.get(slot, SLOT, "waves"), each)
-    number = b.get(context, CONTEXT, "findings_count")
-    b.put(context, CONTEXT, "findings_count", b.add(number, 1))
-    with b.if_then(b.below(number, b.get(context, CONTEXT, "findings_capacity"))):
-        offset = b.mul(b.zext(number, I64), FINDING.size_bytes)
-        record = b.gep(b.get(context, CONTEXT, "findings"), [offset], source_etype=I8)
-        who = b.load(waiter, typ=I32)
-        state = b.pointer(b.add(states, b.mul(b.zext(who, I64), state_bytes)))
-        for field, value in {
-            "site": SITE_BARRIER,
-            "wave": who,
-            "group": b.get(slot, SLOT, "group"),
-            "end_pc": b.load(end_pc, typ=I32),
-            "lanes": b.load(mask, typ=I64),
-            "address": b.zext(b.get(state, STATE, "barrier_pc"), I64),
-        }.items():
-            b.put(record, FINDING, field, value)
+    b, (context, slot, states, state_bytes, index, completed) = define(
+        module, name, VOID, context=CONTEXT, slot=SLOT, states=I64, state_bytes=I64, index=I32, completed=I1
+    )
+    b.function.attributes.add("cold")
+    over = context.barrier_phase - 1
+    waiter, ended_waves, end_pc = b.variable(I32, index), b.variable(I64, 0), b.variable(I32, 0)
+    with b.count(slot.waves) as (wave, _):
+        state = b.record(STATE, states + wave.to(I64) * state_bytes)
+        ended = state.status == Status.DONE
+        came = completed & (wave == index) | (state.barrier_phase == over)  # it may have ended behind the barrier
+        with b.if_(came & ~ended):
+            waiter.value = wave
+        with b.if_(ended & ~came):
+            with b.if_(ended_waves.value == 0):
+                end_pc.value = state.pc
+            ended_waves.value = ended_waves.value | Integer(b, I64(1)) << wave
+    number = context.findings_count
+    context.findings_count = number + 1
+    with b.if_(number < context.findings_capacity):
+        at = number.to(I64) * FINDING.size_bytes
+        finding = b.record(FINDING, b.offset(context.findings, at.ir))
+        state = b.record(STATE, states + waiter.value.to(I64) * state_bytes)
+        finding.site, finding.wave, finding.group = SITE_BARRIER, waiter.value, slot.group
+        finding.end_pc, finding.lanes, finding.address = end_pc.value, ended_waves.value, state.barrier_pc
     b.ret_void()
-    return function
+    return b.function
 
 
 def _run_groups(module: ir.Module, wave: int) -> None:
+    """i32(job, context, slot): take workgroups and run them, until none is left or a reason to stop is found."""
     start, run = _start_group(module, wave), _run_group(module, wave)
-    function = _function(module, f"run_groups{wave}", I32, POINTER, POINTER, POINTER)
-    b = _GroupBuilder(function)
-    job, context, slot = function.args
-
-    def turn(after: ir.Block) -> None:
-        stop = b.load_atomic(b.at(job, JOB, "stop"), "monotonic", 4, typ=I32)
-        with b.if_then(b.unequal(stop, 0)):
-            b.ret(I32(Stop.FUEL))
-        idle = b.equal(b.get(slot, SLOT, "active"), 0)
-        with b.if_then(idle):
-            with b.if_then(b.icmp_signed("<=", b.get(context, CONTEXT, "fuel"), 0)):
-                b.ret(I32(Stop.FUEL))
-            number = b.atomic_rmw("add", b.at(job, JOB, "next"), I64(1), "monotonic")
-            with b.if_then(b.icmp_unsigned(">=", number, b.get(job, JOB, "count"))):
-                b.ret(I32(Stop.DONE))
-            b.call(start, [job, slot, b.trunc(number, I32)])
-        outcome = b.call(run, [job, context, slot])
-        with b.if_then(b.unequal(outcome, Stop.DONE)):
-            with b.if_then(b.icmp_unsigned(">", outcome, Stop.FUEL)):
-                b.atomic_rmw("xchg", b.at(job, JOB, "stop"), I32(1), "monotonic")
-            b.ret(outcome)
-        b.put(slot, SLOT, "active", 0)
-        del after
-
-    b.forever(turn)
+    b, (job, context, slot) = define(module, f"run_groups{wave}", I32, job=JOB, context=CONTEXT, slot=SLOT)
+    with b.loop():
+        with b.if_(b.load_shared(job, "stop") != 0):
+            b.give(Stop.FUEL)
+        with b.if_(slot.active == 0):
+            with b.if_(context.fuel <= 0):
+                b.give(Stop.FUEL)
+            number = b.fetch_add(job, "next", 1)
+            with b.if_(number >= job.count):
+                b.give(Stop.DONE)
+            b.invoke(start, job, slot, number.to(I32))
+        outcome = b.invoke(run, job, context, slot)
+        with b.if_(outcome != Stop.DONE):
+            with b.if_(outcome > Stop.FUEL):
+                b.store_shared(job, "stop", 1)
+            b.give(outcome)
+        slot.active = 0
     b.unreachable()
 
 

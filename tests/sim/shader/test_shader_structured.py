@@ -1,0 +1,98 @@
+"""emit/structured.py: what is written like C computes what C would."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from llvmlite import ir
+
+from zinc_rt.sim.shader.emit.helpers import KernelModule
+from zinc_rt.sim.shader.emit.structured import Record, StructuredBuilder, define
+from zinc_rt.sim.shader.emit.values import I1, I32, I64
+from zinc_rt.sim.shader.layout import RecordBlock, RecordLayout
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
+
+TABLE = RecordLayout("""
+i64 balance
+u32 count
+u64 total
+u8 small
+u32 numbers 8
+""")
+
+
+def run(write: Callable[[StructuredBuilder, Record], None], table: RecordBlock) -> int:
+    """The i64 that the function of one TABLE gives."""
+    module = KernelModule("test")
+    b, (record,) = define(module, "tested", I64, table=TABLE)
+    write(b, record)
+    loaded = Loaded(compile_ir(str(module)), ["tested"])
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(loaded.at["tested"])(table.address))
+
+
+@pytest.fixture
+def table() -> RecordBlock:
+    block = RecordBlock(TABLE)
+    block.record["numbers"] = np.arange(10, 18)
+    block["count"] = 8
+    return block
+
+
+def test_a_loop_skips_and_ends_where_its_body_says(table: RecordBlock) -> None:
+    def write(b: StructuredBuilder, record: Record) -> None:
+        total = b.variable(I64, 0)
+        with b.count(record.count) as (index, turn):
+            turn.continue_if(record.numbers[index] % 2 == 1)
+            turn.break_if(record.numbers[index] == 16)
+            total.value += record.numbers[index]
+        b.give(total.value)
+
+    assert run(write, table) == 10 + 12 + 14
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_empty_count_runs_no_turn(table: RecordBlock, count: int) -> None:
+    def write(b: StructuredBuilder, record: Record) -> None:
+        turns = b.variable(I64, 0)
+        with b.count(record.count):
+            turns.value += 1
+        b.give(turns.value)
+
+    table["count"] = count
+    assert run(write, table) == count
+
+
+def test_fields_of_type_i64_compare_with_their_sign(table: RecordBlock) -> None:
+    def write(b: StructuredBuilder, record: Record) -> None:
+        with b.if_(record.balance <= 0):
+            b.give(1)
+        b.give(b.choose(record.total < 5, record.total, 5))
+
+    table["balance"] = -3
+    assert run(write, table) == 1
+    table["balance"], table["total"] = 1, (1 << 64) - 3  # unsigned: not below 5
+    assert run(write, table) == 5
+
+
+def test_the_narrower_operand_is_extended_and_a_store_truncates(table: RecordBlock) -> None:
+    def write(b: StructuredBuilder, record: Record) -> None:
+        record.total = record.count + record.total
+        record.small = record.total
+        record.numbers[1] = record.total >> 32
+        b.give(0)
+
+    table["count"], table["total"] = 0xFFFFFFFF, 0x5_0000_0002
+    run(write, table)
+    assert table["total"] == 0x6_0000_0001 and table["small"] == 1
+    assert table.record["numbers"][1] == 6
+
+
+def test_a_python_if_over_a_value_of_the_function_is_refused() -> None:
+    b, (flag,) = define(KernelModule("test"), "f", ir.VoidType(), flag=I1)
+    with pytest.raises(TypeError, match=r"with b\.if_"):
+        assert flag
+    with pytest.raises(KeyError):
+        assert b.record(TABLE, define(KernelModule("other"), "g", I32, table=TABLE)[1][0].address).nothing
