@@ -78,7 +78,7 @@ REFUSE = {
 }
 TRANSPORT = {  # no rule of any kernel
     "file_layer",
-    *(f"serve/{name}" for name in ("client", "operations", "process_memory", "remote_memory", "shared_pages")),
+    *(f"serve/{name}" for name in ("client", "operations", "remote_memory", "shared_pages")),
 }
 
 

@@ -13,11 +13,73 @@ from zinc_rt.sim.cp.decode import PacketForm, PacketForms
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.fetch import FetchFrame
 from zinc_rt.sim.cp.interruptions import Illegal
-from zinc_rt.sim.cp.register_file import RegisterFile
 from zinc_rt.sim.interfaces import HardwareQueue
 from zinc_rt.sim.tables.layout import reserved
+from zinc_rt.sim.tables.registers import (
+    BY_ADDRESS,
+    CONFIG,
+    CU_MASKS,
+    PGM_HI,
+    PGM_LO,
+    SH,
+    UCONFIG,
+    register_at,
+    register_name,
+)
 
 LIFTED_RINGS = 1024  # farther on than any overflow of a ring
+
+
+# Registers anybody may set, by offset from SH's base -> the bits no field has; the quick way for SET_SH_REG.
+OPEN_SH: Mapping[Generation, Mapping[int, int]] = {
+    generation: {
+        address - SH.base: ~register.bits[generation] & 0xFFFFFFFF
+        for address, register in BY_ADDRESS.items()
+        if SH.base <= address < SH.end and generation in register.bits and not register.privileged
+    }
+    for generation in Generation
+}
+
+
+class RegisterFile:
+    """A queue's registers, by absolute dword address: what was written to SH and UCONFIG; nothing else can be.
+
+    They start at 0, CU masks at all ones, as the kernel's MQD code leaves them (kfd_mqd_manager_v12.c).
+    """
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.open_sh = OPEN_SH[generation]
+        self.sh: dict[int, int] = dict.fromkeys(CU_MASKS, 0xFFFFFFFF)  # by offset from SH.base
+        self.uconfig: dict[int, int] = {}  # by offset from UCONFIG.base
+
+    def read(self, address: int) -> int:
+        """0 where nothing was written. Raises Illegal for a register user queues may not see."""
+        if SH.base <= address < SH.end:
+            return self.sh.get(address - SH.base, 0)
+        if UCONFIG.base <= address < UCONFIG.end:
+            return self.uconfig.get(address - UCONFIG.base, 0)
+        raise Illegal(f"{register_name(address, self.generation)} is privileged: a user's queue may not read it")
+
+    def write(self, address: int, value: int) -> str | None:
+        """None, or what is unverified about it. Raises Illegal for a privileged register or one out of range."""
+        register = register_at(address, self.generation)
+        if register is not None and register.privileged:
+            raise Illegal(f"{register.name} is privileged: only the kernel writes it")
+        if SH.base <= address < SH.end:
+            self.sh[address - SH.base] = value
+        elif UCONFIG.base <= address < UCONFIG.end:
+            self.uconfig[address - UCONFIG.base] = value
+        elif CONFIG.base <= address < CONFIG.end:
+            raise Illegal(f"{register_name(address, self.generation)} is privileged: only the kernel writes it")
+        else:
+            raise Illegal(f"register {address:#x} lies outside SH and UCONFIG")
+        if register is None:
+            return f"{register_name(address, self.generation)} has no name here: what it does is unverified"
+        return None
+
+    def program_va(self) -> int:
+        return (self.sh.get(PGM_LO, 0) | (self.sh.get(PGM_HI, 0) & 0xFF) << 32) << 8
 
 
 class ComputeChannel(Channel):

@@ -2,17 +2,65 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sanitizer_rules import RULES
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.cp.clocks import Clock, Flags, join
 from zinc_rt.sim.cp.hazards import AccessRecord, Hazards
-from zinc_rt.sim.cp.kmd_messages import KmdMessages
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Kmd
+from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Fault, HardwareQueue, Kmd
 from zinc_rt.sim.shader_engine import ShaderEngine
 
 UNSEEN_KEPT = 256
+
+
+class KmdMessages:
+    """Messages to the driver side, in order. They are added under the CP's lock and delivered without it by one
+    thread at a time, because a driver may call back into the CP at once."""
+
+    def __init__(self, kmd: Kmd) -> None:
+        self.kmd = kmd
+        self._messages: deque[Callable[[], None]] = deque()
+        self.posted = self.delivered = 0
+
+    def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
+        self._post(lambda: self.kmd.interrupt(queue, context_id))
+
+    def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
+        self._post(lambda: self.kmd.vm_fault(queue, fault))
+
+    def hung(self, queue: HardwareQueue) -> None:
+        self._post(lambda: self.kmd.hung(queue))
+
+    def queue_exception(self, queue: HardwareQueue, code: int) -> None:
+        self._post(lambda: self.kmd.queue_exception(queue, code))
+
+    def finding(self, finding: DeviceFinding) -> None:
+        self._post(lambda: self.kmd.finding(finding))
+
+    def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
+        self._post(lambda: self.kmd.fence_signal(queue, position_dw))
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def _post(self, message: Callable[[], None]) -> None:
+        self._messages.append(message)
+        self.posted += 1
+
+    def deliver(self) -> None:
+        while self._messages:
+            try:
+                message = self._messages.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                message()
+            finally:
+                self.delivered += 1
 
 
 class DeviceState:

@@ -1,7 +1,8 @@
-"""A client's memory, as far as one request carried it along."""
+"""A client's memory: what one request carried along, or read where it lies (process_vm_readv(2))."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -9,7 +10,7 @@ import os
 import threading
 from dataclasses import dataclass, field
 
-from zinc_rt.sim.serve import process_memory
+from zinc_rt.sim.driver.client_memory import is_user_range
 
 
 @dataclass(slots=True)
@@ -40,13 +41,13 @@ class RemoteMemory:
 
     def read(self, address: int, size_bytes: int) -> bytes:
         if self._local.carried.pid:
-            return process_memory.read(self._local.carried.pid, address, size_bytes)
+            return _read_process(self._local.carried.pid, address, size_bytes)
         content, at = self._find(address, size_bytes)
         return bytes(content[at : at + size_bytes])
 
     def write(self, address: int, data: bytes) -> None:
         if self._local.carried.pid:
-            process_memory.write(self._local.carried.pid, address, data)
+            _write_process(self._local.carried.pid, address, data)
             return
         content, at = self._find(address, len(data))
         content[at : at + len(data)] = data
@@ -66,3 +67,35 @@ def map_pages(fd: int, size_bytes: int, offset: int = 0) -> memoryview:
     if not sealed or offset < 0 or os.fstat(fd).st_size < offset + size_bytes:
         raise OSError(errno.EFAULT, "user pages: a memfd sealed against shrinking, and long enough")
     return memoryview(mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset))
+
+
+class _Part(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("size_bytes", ctypes.c_size_t))
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _read_process(pid: int, address: int, size_bytes: int) -> bytes:
+    """Raises OSError: EFAULT where not all of it is there, EPERM where the process does not let this one."""
+    data = ctypes.create_string_buffer(max(size_bytes, 1))
+    _move(_LIBC.process_vm_readv, pid, data, address, size_bytes)
+    return data.raw[:size_bytes]
+
+
+def _write_process(pid: int, address: int, data: bytes) -> None:
+    """Raises OSError as `_read_process` does."""
+    _move(_LIBC.process_vm_writev, pid, ctypes.create_string_buffer(data, max(len(data), 1)), address, len(data))
+
+
+def _move(call: object, pid: int, data: ctypes.Array[ctypes.c_char], address: int, size_bytes: int) -> None:
+    if not size_bytes:
+        return
+    if not is_user_range(address, size_bytes):
+        raise OSError(errno.EFAULT, f"0x{address:x}: no user address")
+    assert callable(call)
+    here, there = _Part(ctypes.addressof(data), size_bytes), _Part(address, size_bytes)
+    done = call(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    if done != size_bytes:
+        number = ctypes.get_errno() if done < 0 else errno.EFAULT
+        raise OSError(number, f"0x{address:x}: {size_bytes} bytes of process {pid}: {os.strerror(number)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -106,3 +107,16 @@ _numbers = itertools.count()
 @functools.cache
 def _linker() -> Any:
     return llvm.create_lljit_compiler(machine())
+
+
+_SIZE_BYTES = 4
+
+
+def packed(about: dict[str, Any], code: bytes) -> bytes:
+    head = json.dumps(about).encode()
+    return len(head).to_bytes(_SIZE_BYTES, "little") + head + code
+
+
+def unpacked(payload: bytes) -> tuple[dict[str, Any], bytes]:
+    size = int.from_bytes(payload[:_SIZE_BYTES], "little")
+    return json.loads(payload[_SIZE_BYTES : _SIZE_BYTES + size]), payload[_SIZE_BYTES + size :]

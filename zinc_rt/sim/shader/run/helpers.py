@@ -13,8 +13,7 @@ from dataclasses import astuple, dataclass
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.emit.helpers import SharedHelpers
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.run.compile import Loaded, compile_quickly, host_cpu
-from zinc_rt.sim.shader.run.payload import packed, unpacked
+from zinc_rt.sim.shader.run.compile import Loaded, compile_quickly, host_cpu, packed, unpacked
 from zinc_rt.sim.shader.sources import own_sources
 
 _loaded: dict[str, Loaded] = {}  # of this process, whichever cache they came from: a key says all

@@ -16,10 +16,9 @@ from zinc_rt.isa import Target
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site
 from zinc_rt.sim.shader.run.background import Background
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, compile_quickly, host_cpu
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, compile_quickly, host_cpu, packed, unpacked
 from zinc_rt.sim.shader.run.group_shapes import group_shapes
 from zinc_rt.sim.shader.run.helpers import HelperLibrary
-from zinc_rt.sim.shader.run.payload import packed, unpacked
 from zinc_rt.sim.shader.sources import own_sources
 from zinc_rt.sim.shader.translate.translation import Translation, translate
 
