@@ -178,6 +178,7 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
             phase = context.barrier_phase
             turns.continue_if((status == Status.BARRIER) & (state.barrier_phase == phase))
 
+            # its turn, with a share of the fuel
             fuel = context.fuel
             share = b.least(fuel, SLICE_FUEL)
             context.fuel = share
@@ -189,8 +190,9 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
             remaining = fuel - (share - context.fuel) - WAVE_FUEL
             context.fuel = remaining
 
+            # what came of it
             passed = context.barrier_phase != phase  # the barrier let go during this turn
-            moved.value = moved.value | (~(outcome == Status.BARRIER) | passed)
+            moved.value = moved.value | (outcome != Status.BARRIER) | passed
             with b.if_(outcome == Status.DONE):
                 _end_wave(b, context, slot, state)
             _note_mismatch(module, b, context, slot, states, state_bytes, index, passed)
