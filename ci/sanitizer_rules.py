@@ -1,4 +1,4 @@
-"""Write docs/sanitizer.md from the table of sanitizer rules, zinc_rt/sanitizer_rules.py.
+"""Write docs/sanitizer.md from the table of sanitizer rules, zinc_rt/host/sanitizer_rules.py.
 
 python3 ci/sanitizer_rules.py
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zinc_rt.sanitizer_rules import RULES, TOOLS, Severity
+from zinc_rt.host.sanitizer_rules import RULES, TOOLS, Severity
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "sanitizer.md"
 
 HEAD = """# Rules of the sanitizer
 
 Every finding of the simulated device has one of these rules. `python3 ci/sanitizer_rules.py` writes this page from
-`zinc_rt/sanitizer_rules.py`: to add a rule, add its row there and the check that reports it.
+`zinc_rt/host/sanitizer_rules.py`: to add a rule, add its row there and the check that reports it.
 
 `from` is the first sanitizer mode (off, fast, full) that checks the rule. A finding is reported and execution
 goes on, unless the sentence says that the wave ends. An *error* is a finding after which hardware hangs, faults or

@@ -9,10 +9,10 @@ import pytest
 
 from zinc_rt.backends.amd.instrument import AmdInstrument
 from zinc_rt.backends.amd.loaded_kernels import label_of
+from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import BinaryKernelSet, KernelSet, kernel_set
-from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding
 from zinc_rt.sim.stores import StoreSeen
 

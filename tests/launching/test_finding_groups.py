@@ -5,8 +5,8 @@ from __future__ import annotations
 from io import StringIO
 
 from zinc_rt.cli.sim import SHOWN_OF_RULE, show
+from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.launching.finding_groups import grouped, times_of_rules
-from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding
 
 

@@ -12,6 +12,7 @@ import pytest
 from sim.cp.cp_support import FENCE, Bench, fence
 from sim.lives import Swap, kfd_life, passed_unseen, plant_struct, swapped, user_queue_life
 
+from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.kmd.uapi import amdgpu, kfd
 from zinc_rt.kmd.uapi.structs import Ioctl
 from zinc_rt.pm4 import Sh
@@ -28,7 +29,6 @@ from zinc_rt.pm4.packets import (
     WaitRegMem,
     WriteData,
 )
-from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.interfaces import QueueState
 
 # Swaps of two members that hold the same value in every call: the bytes are the same.

@@ -21,13 +21,13 @@ from typing import Any, cast
 import pytest
 from kmd import unsent_ioctls
 
+from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
-from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.chips import CHIPS
 from zinc_rt.sim.inject import BY_NAME
 from zinc_rt.sim.interfaces import DeviceFinding

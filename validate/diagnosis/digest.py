@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from zinc_rt.sanitizer_rules import RULES
+from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.validate.check_result import CheckResult, SanitizerMeasure
 from zinc_rt.validate.diagnosis.failures import ModelFailures, layer_of, listed
 from zinc_rt.validate.diagnosis.patterns import PATTERNS

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.engine.devices import ORACLE
-from zinc_rt.sanitizer_rules import RULES
+from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.validate.diagnosis.failures import ModelFailures
 
 KERNEL_AT_FAULT = frozenset(rule.id for rule in RULES.values() if rule.kernel_at_fault)

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from zinc_rt.errors import InputError, UsageError
-from zinc_rt.sanitizer_rules import RULES, SanitizerRule
+from zinc_rt.host.sanitizer_rules import RULES, SanitizerRule
 
 FILE = Path(__file__).parent / "facts.yaml"
 SCHEMA = "zinc-rt-facts/1"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from zinc_rt.sanitizer_rules import Severity
+from zinc_rt.host.sanitizer_rules import Severity
 
 
 class AccessKind(Enum):

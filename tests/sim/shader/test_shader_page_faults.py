@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from shader_launch import STORE_IDS, Stage, code, halves, machine, stage, within
 
+from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, IndirectBuffer, SetShReg, WriteData
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.interfaces import AccessKind, DeviceFinding, Fault

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.sanitizer_rules import RULES as SANITIZER_RULES
 from zinc_rt.isa.control_flow import control_flow, order
 from zinc_rt.isa.effects import effects
 from zinc_rt.isa.lint.constant_bus import check_constant_bus
@@ -16,7 +17,6 @@ from zinc_rt.isa.lint.vector_hazards import check_vector_hazards
 from zinc_rt.isa.lint.vopd import check_vopd
 from zinc_rt.isa.lint.waits import check_waits
 from zinc_rt.isa.target import DEFAULT_ARCH, Target
-from zinc_rt.sanitizer_rules import RULES as SANITIZER_RULES
 
 RULES = {rule.id: rule.static for rule in SANITIZER_RULES.values() if rule.static}
 """Rule and sentence of each check here."""

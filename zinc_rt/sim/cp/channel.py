@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from zinc_rt.host.sanitizer_rules import RULES, Severity
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sanitizer_rules import RULES, Severity
 from zinc_rt.sim.cp.clocks import Clock, WorkKind, join
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.fetch import WINDOW_DW, FetchFrame, Ring

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.cp.decode import PacketForm, PacketForms
 from zinc_rt.sim.cp.device_state import DeviceState

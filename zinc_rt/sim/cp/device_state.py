@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sanitizer_rules import RULES
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.cp.clocks import Clock, Flags, join
 from zinc_rt.sim.cp.hazards import AccessRecord, Hazards

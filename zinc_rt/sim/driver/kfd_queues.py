@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.sanitizer_rules import RULES
+from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.sim.chips import PAGE_BYTES, Cwsr
 from zinc_rt.sim.driver.client_memory import is_user_range
 from zinc_rt.sim.driver.ioctl_call import IoctlCall

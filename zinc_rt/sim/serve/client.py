@@ -17,9 +17,9 @@ from typing import Any
 
 from zinc_rt.host.facts import flipped
 from zinc_rt.host.files import cache_folder
+from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
-from zinc_rt.sanitizer_rules import Severity
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import InProcessMemory
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault

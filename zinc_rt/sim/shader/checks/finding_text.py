@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.isa import Target, decode
-from zinc_rt.sanitizer_rules import RULES
 from zinc_rt.sim.interfaces import CodePlace
 from zinc_rt.sim.shader.layout import SITE_BARRIER, Site, WaveAccess
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sanitizer_rules import RULES
+from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.exec_mask import ExecMask
 from zinc_rt.sim.shader.emit.frame import Frame
@@ -68,7 +68,7 @@ class Reports:
         site = Site(self._frame.pc, rule, text)
         if site not in self._numbers:
             if rule not in RULES:
-                raise ValueError(f"no rule {rule!r}: add a row to zinc_rt/sanitizer_rules.py")
+                raise ValueError(f"no rule {rule!r}: add a row to zinc_rt/host/sanitizer_rules.py")
             self._numbers[site] = len(self.sites)
             self.sites.append(site)
         return self._numbers[site]

@@ -1,4 +1,5 @@
-"""zinc_rt/sanitizer_rules.py is the only table of sanitizer rules, and docs/sanitizer.md is written from it."""
+"""zinc_rt/host/sanitizer_rules.py is the only table of sanitizer rules, and docs/sanitizer.md is written from
+it."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ import pytest
 
 from zinc_rt.backends.amd.instrument import STILL_RUNNING, STOPPED
 from zinc_rt.backends.amd.page_fault import FAULTED
+from zinc_rt.host.sanitizer_rules import RULES, TOOLS, SanitizerRule
 from zinc_rt.isa.lint import RULES as LINT
 from zinc_rt.kernels.remarks import REMARKS
-from zinc_rt.sanitizer_rules import RULES, TOOLS, SanitizerRule
 from zinc_rt.sim.shader_engine import LEVELS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def generator() -> ModuleType:
