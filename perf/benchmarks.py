@@ -1,7 +1,7 @@
 """Every benchmark of perf/bench_*.py as one table, with the limit or the peer each one has.
 
     python3 ci/run.py bench --table                      all of them, minutes
-    python3 ci/run.py bench --table perf/bench_pm4.py
+    python3 ci/run.py bench --table perf/bench_step.py -k pm4
 
 A benchmark says what it is held to in its `extra_info`: limit_seconds, limit_median_us or limit_ratio (with the
 measured `ratio`), and `peer`, what a ratio is against.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,7 @@ def row(benchmark: Mapping[str, Any]) -> list[str]:
     spread = (stats["q3"] - stats["q1"]) / stats["median"] if stats["median"] else 0.0
     ratio = info.get("ratio")
     return [
-        benchmark["fullname"].rpartition("/")[2].replace("::test_", " ").replace(".py", "").removeprefix("bench_"),
+        _name(benchmark["fullname"]),
         _seconds(stats["median"]),
         f"{spread:.0%}",
         str(stats["rounds"]),
@@ -48,6 +49,12 @@ def row(benchmark: Mapping[str, Any]) -> list[str]:
         verdict,
         ", ".join(str(info[name]) for name in NOTES if info.get(name)),
     ]
+
+
+def _name(fullname: str) -> str:
+    """`ring graph_replay[64]` for perf/bench_step.py::TestRing::test_graph_replay[64]."""
+    _, group, test = fullname.split("::", 2)
+    return f"{re.sub('(?<!^)(?=[A-Z])', '_', group.removeprefix('Test')).lower()} {test.removeprefix('test_')}"
 
 
 FOLDED = 12  # variants of one benchmark without a limit that share a line

@@ -11,7 +11,7 @@ from zinc_rt.perf.benchmarks import FOLDED, FOLDER, row, run, table
 
 def benchmark(median: float, **info: Any) -> dict[str, Any]:
     stats = {"median": median, "q1": 0.9 * median, "q3": 1.1 * median, "rounds": 5}
-    return {"fullname": "perf/bench_ring.py::test_graph_replay[64]", "stats": stats, "extra_info": info}
+    return {"fullname": "perf/bench_step.py::TestRing::test_graph_replay[64]", "stats": stats, "extra_info": info}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,6 @@ def test_many_variants_share_a_line_unless_they_have_limits() -> None:
 
 
 def test_a_benchmark_runs_and_is_read_back() -> None:
-    code, content = run([f"{FOLDER / 'bench_pm4.py'}", "-k", "decode", "--benchmark-max-time=0.01"])
+    code, content = run([f"{FOLDER / 'bench_step.py'}", "-k", "pm4 and decode", "--benchmark-max-time=0.01"])
     assert code == 0 and content["benchmarks"]
     assert all(line for line in map(row, content["benchmarks"]))
