@@ -9,22 +9,41 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import fcntl
 import hashlib
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
-import nightly_expected
-from nightly_files import FLAKES, now, read_json, read_state, write
-from nightly_judge import judge, summary
-from nightly_run import run_stage
-from nightly_show import keep, page, show, write_junit
-from nightly_speeds import identities
-from nightly_stages import ROOT, STAGES, Night, NightlyStage
+from nightly_judge import ChipExpectations, UnusableExpectations, judge, load, summary
+from nightly_stages import (
+    FLAKES,
+    ROOT,
+    STAGES,
+    STATE,
+    Night,
+    NightlyStage,
+    StageCommand,
+    has,
+    identities,
+    minutes,
+    now,
+    read_json,
+    read_state,
+    tail,
+    write,
+    zinc,
+)
 
+PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 HEADS = "heads.txt"  # of the history, night by night
 EXAMPLES = """\
 examples:
@@ -71,10 +90,10 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
-        expected = nightly_expected.load(arguments.expect or ("sim" if arguments.device == "sim" else "gfx1201"))
+        expected = load(arguments.expect or ("sim" if arguments.device == "sim" else "gfx1201"))
         stages = chosen(arguments.stages)
         models = named(arguments.model)
-    except (nightly_expected.UnusableExpectations, ValueError) as error:
+    except (UnusableExpectations, ValueError) as error:
         print(f"nightly: {error}", file=sys.stderr)
         return 2
     if arguments.device == "hw" and no_gpu():
@@ -136,7 +155,7 @@ def alone(folder: Path) -> Iterator[bool]:
 def run(
     night: Night,
     stages: list[NightlyStage],
-    expected: nightly_expected.ChipExpectations,
+    expected: ChipExpectations,
     *,
     fresh: bool,
     store: Path | None = None,
@@ -163,23 +182,13 @@ def run(
     return int(whole["exit"])
 
 
-def key_of(night: Night, stages: list[NightlyStage], expected: nightly_expected.ChipExpectations) -> str:
+def key_of(night: Night, stages: list[NightlyStage], expected: ChipExpectations) -> str:
     """The key of the code, the harness included, and of what was asked: results of another key are another
     run's."""
+    from zinc_rt.host.packages import HARNESS
+
     digest = hashlib.sha256()
-    for folder in (
-        "zinc_rt",
-        "bringup",
-        "bundle",
-        "ci",
-        "doctor",
-        "golden",
-        "perf",
-        "probes",
-        "replay",
-        "trace",
-        "validate",
-    ):
+    for folder in ("zinc_rt", "ci", *HARNESS):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and not path.parent.is_symlink():
                 digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
@@ -222,6 +231,165 @@ def lost_head(night: Night) -> str:
         return ""
     mine = [words[2] for words in noted if len(words) == 3 and words[1] == night.device]
     return mine[-1] if mine and mine[-1] not in held else ""
+
+
+# --- running a stage: each command in a process group that ends with its time or with this run ---
+
+
+def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
+    """Every command of the stage, one after the other, whatever the one before came to."""
+    folder = night.of(stage.name)
+    shutil.rmtree(folder, ignore_errors=True)  # half a stage is none
+    folder.mkdir(parents=True)
+    state: dict[str, Any] = {
+        "stage": stage.name,
+        "key": key,
+        "status": "running",
+        "started": now(),
+        "commands": [],
+    }
+    state["why_not"] = stage.why_not(night)
+    write(folder / STATE, state)
+    end = time.monotonic() + 60 * minutes(stage, night)
+    began = time.monotonic()
+    for command in [] if state["why_not"] else stage.commands(night):
+        state["commands"].append(run_command(folder, command, max(1.0, end - time.monotonic())))
+        write(folder / STATE, state)
+    state |= {"status": "done", "seconds": round(time.monotonic() - began, 1)}
+    write(folder / STATE, state)
+    return state
+
+
+def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str, Any]:
+    """Its output in a log, its exit code noted; past its time it is killed with everything it started."""
+    print(f"{folder.name:<9} {command.name} ...", flush=True)
+    began = time.monotonic()
+    log = folder / f"{command.name}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command.argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder,
+            start_new_session=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
+        try:
+            code, note = process.wait(seconds), ""
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            note = f"ran longer than {seconds:.0f} s"
+    return {
+        "name": command.name,
+        "argv": command.argv,
+        "judged": command.judged,
+        "exit": code,
+        "note": note,
+        "log": log.name,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def die_with_parent() -> None:
+    """A nightly run that is killed leaves no command behind that would write into the next one's files."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+# --- what a night leaves: a screen, JUnit, a page, and a bundle in the store ---
+
+
+def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
+    """One screen, also as summary.txt."""
+    where = "a SIMULATED device: says nothing about hardware" if night.device == "sim" else "this machine's GPU"
+    lines = [f"nightly on {where}", f"{'stage':<10}{'verdict':<9}{'results':<34}{'seconds':>8}"]
+    for row in rows:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(row["counts"].items()))
+        lines.append(f"{row['stage']:<10}{row['status']:<9}{counts or row['why_not']:<34}{row['seconds']:>8.1f}")
+        lines += [f"  {text[:110]}" for text in row["unexpected"][:5]]
+        if len(row["unexpected"]) > 5:
+            lines.append(f"  and {len(row['unexpected']) - 5} more in {row['stage']}/")
+        lines += [f"  mended: {text[:100]}" for text in row["mended"][:3]]
+        lines += [f"  flake: {text[:100]}" for text in row["flakes"][:3]]
+        if row["verdicts"]:
+            lines.append("  " + ", ".join(f"{name} {verdict}" for name, verdict in row["verdicts"].items()))
+    lines.append(f"page      {night.folder / 'index.html'}")
+    if whole["history_lost"]:
+        head = whole["history_lost"][:16]
+        lines.append(f"FAIL      {night.history.name} does not hold the head {head} of a night before")
+    if whole["history_head"]:
+        lines.append(f"head      {whole['history_head']}")
+    mark = " on a SIMULATED device: says nothing about hardware" if whole["simulated"] else ""
+    lines.append(f"{whole['verdict']}  {sum(row['seconds'] for row in rows) / 60:.1f} minutes in stages{mark}")
+    print("\n".join(["", *lines]), flush=True)
+    (night.folder / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
+    """A suite of the stages, each a testcase with its surprises as the failure, which a CI system shows first;
+    then a suite for each stage, with every probe, check and criterion and its time."""
+    mark = " [SIMULATED]" if night.device == "sim" else ""
+    suites = Xml.Element("testsuites", name=f"nightly{mark}")
+    whole = Xml.SubElement(suites, "testsuite", name=f"nightly{mark}", tests=str(len(rows)),
+                           failures=str(sum(row["status"] == "FAIL" for row in rows)))  # fmt: skip
+    for row in rows:
+        case = Xml.SubElement(whole, "testcase", classname="nightly", name=row["stage"], time=str(row["seconds"]))
+        if row["status"] == "FAIL":
+            Xml.SubElement(case, "failure", message=row["unexpected"][0]).text = "\n".join(row["unexpected"])
+        elif row["status"] == "SKIP":
+            Xml.SubElement(case, "skipped", message=row["why_not"])
+        _suite(suites, row, mark)
+    failures = sum(int(suite.get("failures", "0")) for suite in suites)
+    suites.set("failures", str(failures))
+    Xml.indent(suites)
+    text = Xml.tostring(suites, encoding="unicode", xml_declaration=True)
+    (night.folder / "junit.xml").write_text(text, encoding="utf-8")
+
+
+def _suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
+    """What is expected not to pass is skipped with its reason: only news is a failure."""
+    results = row["results"]
+    news = {each["id"] for each in results if any(text.startswith(f"{each['id']}:") for text in row["unexpected"])}
+    suite = Xml.SubElement(suites, "testsuite", name=f"nightly.{row['stage']}{mark}", tests=str(len(results)),
+                           failures=str(len(news)))  # fmt: skip
+    for each in results:
+        group, _, name = each["id"].rpartition("/")
+        place = ".".join(["nightly", row["stage"], each["command"], *([group] if group else [])])
+        case = Xml.SubElement(suite, "testcase", classname=place,
+                              name=f"{name}{mark}", time=f"{each['seconds']:.3f}")  # fmt: skip
+        if each["id"] in news:
+            Xml.SubElement(case, "failure", message=f"{each['status']}: {each['reason']}")
+        elif each["status"] != "pass":
+            Xml.SubElement(case, "skipped", message=f"{each['status']}: {each['reason']}")
+
+
+def page(night: Night) -> None:
+    """The HTML page; a run without it is still a run."""
+    if has("perf"):
+        return
+    with (night.folder / "page.log").open("wb") as log:
+        line = zinc("perf", "report", night.folder, "-o", night.folder / "index.html")
+        subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
+
+
+def keep(night: Night, store: Path | None) -> None:
+    """The night as a bundle, in the store beside those of other machines; without it it is still a night."""
+    if has("bundle"):
+        return
+    out = night.folder / "bundle.tar.gz"
+    reports = [
+        path for stage in STAGES for path in sorted(night.of(stage.name).glob("*.json")) if path.name != STATE
+    ]
+    bundles = [path for path in [night.of("probes") / "bundle"] if path.is_dir()]
+    added = ["--add", *map(str, [*bundles, *reports])] if bundles or reports else []
+    device = "sim" if night.device == "sim" else "auto"
+    lines = [zinc("bundle", "-o", out, "--device", device, "--only-added", *added)]
+    lines.append(zinc("bundle", "import", out, *(["--store", str(store.resolve())] if store else [])))
+    with (night.folder / "bundle.log").open("wb") as log:
+        for line in lines:
+            done = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
+            if done.returncode:
+                print(f"nightly: no bundle was kept: {tail(night.folder / 'bundle.log')}", file=sys.stderr)
+                return
 
 
 if __name__ == "__main__":

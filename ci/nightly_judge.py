@@ -1,18 +1,161 @@
-"""A stage's row and the night's summary: what was counted, and what is not as expected."""
+"""Judge a night: what a chip is expected to show (ci/expectations/*.yaml), a stage's row, the night's summary."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from math import comb
+from pathlib import Path
 from typing import Any
 
-import nightly_expected
-from nightly_files import FLAKES, now, read_json, tail
-from nightly_stages import Night, NightlyStage
+import yaml
+from nightly_stages import FLAKES, Night, NightlyStage, now, read_json, tail
+
+FOLDER = Path(__file__).resolve().parent / "expectations"
+SCHEMA = "zinc-rt-expectations/1"
+SURPRISE = 0.01  # as rare as this is no chance
+NOT_PASSING = ("fail", "blocked", "skip")
 
 
-def judge(
-    night: Night, stage: NightlyStage, state: dict[str, Any], expected: nightly_expected.ChipExpectations
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Flake:
+    """A check that fails now and then: in `rate` of nights, for a reason that is known."""
+
+    rate: float
+    reason: str
+
+    def beyond(self, nights: int, failures: int) -> bool:
+        """Whether so many failures in so many nights are too many for its rate."""
+        return _at_least(nights, failures, self.rate) < SURPRISE
+
+    def mended(self, nights: int, failures: int) -> bool:
+        """Whether it ought to have failed by now."""
+        return not failures and (1 - self.rate) ** nights < SURPRISE
+
+
+def _at_least(nights: int, failures: int, rate: float) -> float:
+    """The chance of so many failures or more, each night's alike."""
+    return sum(comb(nights, k) * rate**k * (1 - rate) ** (nights - k) for k in range(failures, nights + 1))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A stage's results held against what was expected, in words. `tally`: nights and failures of each flake, this
+    night's among them."""
+
+    wrong: list[str] = field(default_factory=list)
+    better: list[str] = field(default_factory=list)
+    flakes: list[str] = field(default_factory=list)
+    tally: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class UnusableExpectations(Exception):
+    """The file cannot be used, with the reason."""
+
+
+@dataclass(frozen=True)
+class ChipExpectations:
+    """What a chip is expected to show. `may`: by status, patterns of result ids with the reason; `flakes`: by
+    pattern; `least`: passes by stage."""
+
+    path: Path
+    chip: str
+    simulated: bool
+    required: Mapping[str, bool]
+    least: Mapping[str, int]
+    may: Mapping[str, Mapping[str, str]]
+    verdicts: Mapping[str, str]
+    flakes: Mapping[str, Flake] = field(default_factory=dict)
+
+    def flake(self, id_: str) -> Flake | None:
+        return next((each for glob, each in self.flakes.items() if fnmatchcase(id_, glob)), None)
+
+    def reason(self, status: str, id_: str) -> str:
+        """Why a result need not pass; empty where it must."""
+        return next((why for glob, why in self.may.get(status, {}).items() if fnmatchcase(id_, glob)), "")
+
+    def judge(
+        self,
+        stage: str,
+        results: list[dict[str, Any]],
+        *,
+        whole: bool = True,
+        known: Mapping[str, tuple[int, int]] | None = None,
+        could: Collection[str] = (),
+    ) -> Judged:
+        """Judges a stage's results. `whole`: the stage ran all it has. `known`: nights and failures of flakes so
+        far. `could`: results that had all they need, and are excused by nothing where they are blocked."""
+        found = Judged()
+        for result in results:
+            self._judge_one(result, found, dict(known or {}), could)
+        passes = Counter(result["status"] for result in results)["pass"]
+        if whole and passes < self.least.get(stage, 0):
+            found.wrong.append(f"{passes} results passed, expected {self.least[stage]} or more")
+        return found
+
+    def _judge_one(
+        self, result: dict[str, Any], found: Judged, known: dict[str, tuple[int, int]], could: Collection[str]
+    ) -> None:
+        status, id_ = result["status"], result["id"]
+        why = result.get("reason") or result.get("cause") or "no reason given"
+        flake = self.flake(id_)
+        if flake is not None and status in ("pass", "fail"):
+            nights, failures = known.get(id_, (0, 0))
+            nights, failures = nights + 1, failures + (status == "fail")
+            found.tally[id_] = nights, failures
+            seen = f"{id_}: failed in {failures} of {nights} nights, expected {flake.rate:.0%}"
+            if status == "fail":
+                (found.wrong if flake.beyond(nights, failures) else found.flakes).append(f"{seen}: {why}")
+            elif flake.mended(nights, failures):
+                found.better.append(f"{seen}: no flake any more")
+        elif status == "blocked" and id_ in could:
+            found.wrong.append(f"{id_}: could run and was not shown: {why}")
+        elif status in NOT_PASSING and not self.reason(status, id_):
+            found.wrong.append(f"{id_}: {status}: {why}")
+        elif status == "pass":
+            found.better.extend(f"{id_} passes, expected: {s}" for s in NOT_PASSING if self.reason(s, id_))
+
+
+def load(name: str) -> ChipExpectations:
+    """A chip's file by name, or any file by path. Raises UnusableExpectations."""
+    path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
+    try:
+        row = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if row["schema"] != SCHEMA:
+            raise ValueError(f"schema {row['schema']!r}, wanted {SCHEMA!r}")
+        may = {status: dict(globs or {}) for status, globs in row["may"].items()}
+        if unknown := set(may) - set(NOT_PASSING):
+            raise ValueError(f"may: unknown status {sorted(unknown)}")
+        if any(not reason for globs in may.values() for reason in globs.values()):
+            raise ValueError("may: every pattern has a reason")
+        flakes = {
+            glob: Flake(float(each["rate"]), str(each["reason"]))
+            for glob, each in (row.get("flakes") or {}).items()
+        }
+        for glob, flake in flakes.items():
+            if not 0 < flake.rate < 1 or not flake.reason:
+                raise ValueError(f"flakes: {glob}: wanted a rate between 0 and 1, and a reason")
+        stages = row["stages"]
+        return ChipExpectations(
+            path,
+            row["chip"],
+            bool(row["simulated"]),
+            {stage: bool(each["required"]) for stage, each in stages.items()},
+            {stage: int(each["at_least"]) for stage, each in stages.items()},
+            may,
+            dict(row["verdicts"]),
+            flakes,
+        )
+    except FileNotFoundError as error:
+        names = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
+        raise UnusableExpectations(f"{path}: no such expectations; there are {names}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise UnusableExpectations(f"{path}: {error!r}") from error
+
+
+def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: ChipExpectations) -> dict[str, Any]:
     """A stage's row: what it counted, what is not as expected."""
     results: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
@@ -31,7 +174,7 @@ def judge(
             verdicts = gate_verdicts(report)
     if state["why_not"]:
         wrong += [state["why_not"]] if expected.required.get(stage.name) else []
-        found = nightly_expected.Judged()
+        found = Judged()
     else:
         known = {name: tuple(row) for name, row in read_json(night.folder / FLAKES).items()}
         could = {name for speed in night.speeds for name in speed.shows} if stage.name == "gates" else ()
@@ -81,7 +224,7 @@ def gate_verdicts(report: dict[str, Any]) -> dict[str, str]:
 def summary(
     night: Night,
     rows: list[dict[str, Any]],
-    expected: nightly_expected.ChipExpectations,
+    expected: ChipExpectations,
     *,
     finished: bool,
     lost: str = "",

@@ -1,17 +1,25 @@
-"""The stages of a nightly run: the commands of each, in order, with the files they leave."""
+"""The stages of a nightly run: the commands of each, in order, with the files they leave.
+
+Also the models' speeds that a night measures, the Vulkan devices it runs on, and reading and writing its files.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from clients import ready_clients
-from nightly_speeds import Speed, identities, speeds
-from nightly_vulkan import NightDevice, none_usable, usable
 
 HEAD = re.compile(r"head +([0-9a-f]{64})")  # as perf bench and perf history print it
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,6 +27,105 @@ MODELS = [ROOT / "golden" / f"{stem}.gguf" for stem in ("qwen3-q", "qwen35moe-q"
 GATES = ",".join(f"M{number}" for number in range(9))
 MINUTES_A_MODEL = {"validate": 60.0, "vulkan": 60.0, "perf": 60.0, "gates": 10.0}  # more for each that is named
 RECORDED = ["--tokens", "1,2,3,4,5", "--max-tokens", "4"]
+STATE = "state.json"
+FLAKES = "flakes.json"  # nights and failures of each, kept from night to night
+PEER = "llama-bench"
+VULKAN_SECONDS = 60  # for the drivers of a machine to say what they have
+INSTALL = "apt install mesa-vulkan-drivers libvulkan1 brings one in software"
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Writes JSON, whole or not at all, also past kill -9."""
+    part = path.with_suffix(".part")
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    return read_json(folder / STATE)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The content; {} for a file that is missing or torn."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def tail(path: Path) -> str:
+    """A log's last line with words in it."""
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return "no log"
+    return lines[-1].strip()[:200] if lines else "said nothing"
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, order=True)
+class Speed:
+    """One run of zinc-rt perf bench. `beside`: another program's in turns. `shows`: the criteria it is for."""
+
+    model: Path
+    tier: str
+    slots: int
+    beside: bool
+    ctx: int
+    shows: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        tail = f"-{self.slots}slots" if self.slots > 1 else ""
+        return f"bench-{self.model.stem}-{self.tier}{tail}{'-peer' if self.beside else ''}"
+
+    def words(self) -> list[str]:
+        """The words behind `zinc-rt perf bench`."""
+        made = ["--model", str(self.model), "--tier", self.tier, "--ctx", str(self.ctx)]
+        made += ["--slots", str(self.slots)] if self.slots > 1 else []
+        if self.beside:
+            made += ["--vs", f"{PEER} -m {self.model} -p 0 -n 128 -r 1 -o json"]
+        return made
+
+
+def identities(models: Sequence[Path]) -> dict[Path, dict[str, object]]:
+    """What each file is, by its header. Raises ZincError for one that is no model."""
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.model.identity import identity
+
+    return {model: identity(read_gguf(model)).as_dict() for model in models}
+
+
+def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
+    """One run for each tier and number of slots that a criterion asks of one of these models. Criteria that no
+    bench of this version records, and tiers that are not built, have none."""
+    from zinc_rt.backends import registry
+    from zinc_rt.perf.gate.figures import FIGURES
+    from zinc_rt.perf.gate.milestones import milestones
+    from zinc_rt.perf.refusals.model import other_class
+
+    found: dict[tuple[Path, str, int, bool], list[str]] = {}
+    ctx: dict[tuple[Path, str, int, bool], int] = {}
+    for criterion in (each for milestone in milestones() for each in milestone.criteria):
+        wanted = criterion.model
+        if wanted is None or criterion.measure not in FIGURES or not registry.spec(criterion.tier).built:
+            continue
+        beside = criterion.measure == "against"
+        if beside and shutil.which(PEER) is None:
+            continue
+        for model in (path for path, said in models.items() if other_class(said, wanted) is None):
+            key = (model, criterion.tier, criterion.slots, beside)
+            found.setdefault(key, []).append(criterion.name)
+            ctx[key] = max(ctx.get(key, 0), wanted.ctx)
+    return [Speed(*key, ctx[key], tuple(names)) for key, names in sorted(found.items())]
 
 
 @dataclass(frozen=True)
@@ -178,6 +285,64 @@ def perf(night: Night) -> list[StageCommand]:
         line = zinc("perf", "predict", "--model", each, "--json", folder / f"predict-{each.stem}.json")
         found.append(StageCommand(f"predict-{each.stem}", line))
     return found
+
+
+@dataclass(frozen=True)
+class NightDevice:
+    """A Vulkan device. `option`: as --device takes it; `software`: its driver computes on the processor;
+    `why_not`: why it cannot run, "" where it can."""
+
+    option: str
+    name: str
+    software: bool
+    why_not: str = ""
+
+    @property
+    def stem(self) -> str:
+        """For files' names."""
+        return self.option.replace(":", "")
+
+
+@cache
+def devices() -> tuple[NightDevice, ...]:
+    """All that drivers list here; none where there is no driver, or where one ends the process that asks."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "zinc_rt.cli.command", "devices", "--json", "-"],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=VULKAN_SECONDS, check=False,
+        )  # fmt: skip
+        report = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        return ()
+    return listed(report)
+
+
+def listed(report: dict[str, Any]) -> tuple[NightDevice, ...]:
+    """The Vulkan devices of a report of zinc-rt devices."""
+    rows = [row for row in report["results"] if row["id"].endswith("/vulkan") and row["measure"].get("device")]
+    return tuple(
+        NightDevice(
+            row["measure"]["device"],
+            row["id"].rpartition("/")[0],
+            bool(row["measure"]["software"]),
+            "" if row["status"] == "pass" else row["reason"],
+        )
+        for row in rows
+    )
+
+
+def usable(*, software: bool) -> list[NightDevice]:
+    return [each for each in devices() if each.software == software and not each.why_not]
+
+
+def none_usable(*, software: bool) -> str:
+    """Why no such device runs anything; "" where one does."""
+    if usable(software=software):
+        return ""
+    broken = [f"{each.name}: {each.why_not}" for each in devices() if each.software == software]
+    if broken:
+        return "; ".join(broken)
+    return f"no Vulkan driver in software: {INSTALL}" if software else "no GPU with a Vulkan driver"
 
 
 def vulkan(night: Night, stage: str, device: NightDevice, models: list[Path]) -> list[StageCommand]:

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from zinc_rt.perf.plain_batcher import PlainBatcher, PlainSequence
+
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.kv.prefix import namespace

@@ -12,8 +12,9 @@ from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
 if TYPE_CHECKING:
-    from zinc_rt.cli.report import Report, Result
     from zinc_rt.perf.bench_native import NativeBench, NativeCase
+
+    from zinc_rt.cli.report import Report, Result
     from zinc_rt.perf.native.bandwidth import Bandwidth
     from zinc_rt.perf.native.llama_cpp import LlamaCpp
 
@@ -50,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     import os
     from dataclasses import asdict
 
+    from zinc_rt.perf.bench_native import bench_case, clock_mhz, empty_node
+
     from zinc_rt.cli import options
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.output import finish
@@ -58,7 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.machine import host
     from zinc_rt.host.version import runtime_version
     from zinc_rt.model.gguf import read_gguf
-    from zinc_rt.perf.bench_native import bench_case, clock_mhz, empty_node
     from zinc_rt.perf.history.chain import record
     from zinc_rt.perf.machine import machine
     from zinc_rt.perf.native.bandwidth import Bandwidth
@@ -101,8 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[NativeCase]:
-    from zinc_rt.errors import UsageError
     from zinc_rt.perf.bench_native import CASES
+
+    from zinc_rt.errors import UsageError
 
     if arguments.rounds < 1:
         raise UsageError(f"--rounds {arguments.rounds}: wanted 1 or more")
@@ -144,8 +147,9 @@ def _bench(
 ) -> NativeBench:
     import os
 
-    from zinc_rt.cli.options import say
     from zinc_rt.perf.bench_native import NativeBench
+
+    from zinc_rt.cli.options import say
 
     def look() -> tuple[float, float]:
         return bandwidth.read_gbs(threads), os.getloadavg()[0]

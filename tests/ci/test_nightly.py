@@ -46,15 +46,15 @@ sys.exit(how == "fail")
 DRIVER = """\
 import sys
 sys.path.insert(0, {ci!r})
-import nightly, nightly_show, nightly_stages
+import nightly, nightly_stages
 def stage(name, how, wait):
     def commands(night):
         return [nightly_stages.StageCommand("work", [sys.executable, {work!r}, name, how, wait])]
     why = lambda night: "zinc-rt {{}} is not built".format(name) if how == "absent" else ""
     return nightly_stages.NightlyStage(name, commands, why, {minutes})
-nightly.STAGES = nightly_show.STAGES = tuple(stage(*row) for row in {rows!r})
+nightly.STAGES = tuple(stage(*row) for row in {rows!r})
 nightly.key_of = lambda night, stages, expected: "one key"
-nightly_show.has = lambda *names: list(names)
+nightly.has = lambda *names: list(names)
 sys.exit(nightly.main(["--out", {out!r}, "--expect", {expect!r}, *sys.argv[1:]]))
 """
 
@@ -211,10 +211,10 @@ def test_what_is_not_there_is_refused(nightly: Nightly, wrong: tuple[str, str]) 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(CI))
-    spec = importlib.util.spec_from_file_location("nightly_expected", CI / "nightly_expected.py")
+    spec = importlib.util.spec_from_file_location("nightly_judge", CI / "nightly_judge.py")
     assert spec and spec.loader
     made = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "nightly_expected", made)
+    monkeypatch.setitem(sys.modules, "nightly_judge", made)
     spec.loader.exec_module(made)
     return made
 
@@ -299,14 +299,14 @@ def test_a_speed_that_could_run_and_did_not_is_a_failure(module: ModuleType) -> 
 SPEEDS = """\
 import sys; sys.path.insert(0, {ci!r})
 from pathlib import Path
-import nightly_speeds
+import nightly_stages
 real = dict(architecture="qwen35moe", size_bytes=21*10**9, layers=40, width=2048, vocab=248320,
             parameters=34_660_000_000, weights=dict(q4_k=20_900_000_000))
 dense = dict(real, architecture="qwen3", layers=36, width=4096, vocab=151936, parameters=8_190_000_000,
              weights=dict(q4_k=4_900_000_000), size_bytes=5*10**9)
 toy = dict(real, layers=4)
-nightly_speeds.shutil.which = lambda name: {peer!r}
-for each in nightly_speeds.speeds({{Path("big.gguf"): real, Path("dense.gguf"): dense, Path("toy.gguf"): toy}}):
+nightly_stages.shutil.which = lambda name: {peer!r}
+for each in nightly_stages.speeds({{Path("big.gguf"): real, Path("dense.gguf"): dense, Path("toy.gguf"): toy}}):
     print(each.name, each.ctx, ",".join(each.shows), "|", " ".join(each.words()))
 """
 
@@ -377,14 +377,14 @@ def test_a_night_takes_36_minutes_at_most() -> None:
 VULKAN = """\
 import sys; sys.path.insert(0, {ci!r})
 from pathlib import Path
-import nightly_stages, nightly_vulkan
+import nightly_stages
 from nightly_stages import Night
 def row(option, name, software, status):
     facts = dict(device=option, software=software)
     return dict(id=f"{{option}} {{name}}/vulkan", status=status, reason="no timelines", measure=facts)
 cpu = dict(id="cpu/t_cpu", status="pass", measure={{}})
-found = nightly_vulkan.listed(dict(results=[cpu, *(row(*each) for each in {rows!r})]))
-nightly_vulkan.devices = lambda: found
+found = nightly_stages.listed(dict(results=[cpu, *(row(*each) for each in {rows!r})]))
+nightly_stages.devices = lambda: found
 night = Night("sim", Path("night"), Path("corpus"), {quick!r}, (Path("big.gguf"),))
 for stage in nightly_stages.STAGES:
     if stage.name in ("lavapipe", "vulkan", "radv"):

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from gate_evidence import native_details
+from zinc_rt.perf.bench_native import C1, NativeBench, NativeCase, bench_case, empty_node
 
 from zinc_rt.cli.report import Result
 from zinc_rt.errors import InputError
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.perf import bench_native
-from zinc_rt.perf.bench_native import C1, NativeBench, NativeCase, bench_case, empty_node
 from zinc_rt.perf.command import main
 from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput
