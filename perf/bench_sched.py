@@ -1,32 +1,40 @@
-"""What a step of the scheduler costs the host: tenants, classes, prefix cache and ledger on, over a runner that
-computes nothing.
+"""Measure what a step of the scheduler and of the usage ledger cost the host, over a runner that computes nothing.
 
-    pytest perf/bench_sched.py -n 0 --benchmark-enable
+python3 ci/run.py bench perf/bench_sched.py [-k TestSched|TestLedger]
 
-Requests are made, and their pages hashed, where they are submitted, which is not timed: a server's front end does
-that. Beside it runs continuous batching without any policy (`plain_batcher.py`), under the same load; the ratio is
-in `extra_info`. A step waits for nobody, so what is timed is the processor's time of this thread.
+sched   a step with tenants, classes, prefix cache and ledger on. Requests are made, and their pages hashed,
+        where they are submitted, which is not timed: a server's front end does that. The peer is continuous
+        batching without any policy (PlainBatcher), under the same load; the ratio is in `extra_info`. A step
+        waits for nothing, so the processor time of this thread is measured.
+ledger  counting a step of 64 running requests, recording it for the timeline, writing a batch to disk. Counting
+        copies a step's counts, and every 32nd step sums 32 of them. A batch is written by another thread, so
+        its time is not part of a step.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from zinc_rt.perf.plain_batcher import PlainBatcher, PlainSequence
 
+from zinc_rt.ir.slot_record import RECORD
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
+from zinc_rt.sched.step_trace import StepNumbers, StepTrace
 from zinc_rt.sched.tenant import Priority, Tenant
-from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
+from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind, StepMade, UsageLedger
+from zinc_rt.sched.usage.ledger_store import LedgerStore
 
 PAGE, CTX, PROMPT, STEP_TOKENS = 16, 4096, 512, 1024
 TENANTS = [
@@ -59,6 +67,96 @@ class IdleRunner:
 
     def reopen(self) -> bool:
         return False
+
+
+@dataclass(slots=True, eq=False)
+class PlainSequence:
+    tokens: list[int]
+    prompt: int
+    limit: int
+    blocks: list[int] = field(default_factory=list)
+    computed: int = 0
+
+
+class PlainBatcher:
+    """Continuous batching in its smallest form, of nano-vllm's shape (schedule, run, postprocess).
+
+    A queue, a list of running sequences, a block table a sequence, all of it Python objects. One tenant, no
+    classes, no prefix cache, no ledger: the cost of a step without policy. `step` prepares the input of a model:
+    token ids, positions, and the places of keys and values.
+    """
+
+    def __init__(self, slots: int, blocks: int, block_tokens: int, step_tokens: int) -> None:
+        self.slots, self.block_tokens, self.step_tokens = slots, block_tokens, step_tokens
+        self.free = deque(range(blocks))
+        self.waiting: deque[PlainSequence] = deque()
+        self.running: deque[PlainSequence] = deque()
+
+    def add(self, sequence: PlainSequence) -> None:
+        self.waiting.append(sequence)
+
+    def step(self) -> int:
+        """How many tokens were computed."""
+        scheduled, prefill = self.schedule()
+        inputs = self.prepare(scheduled, prefill)
+        self.postprocess(scheduled, [7] * len(scheduled))
+        return len(inputs[0])
+
+    def schedule(self) -> tuple[list[PlainSequence], bool]:
+        """Prompts first, whole; a token of everybody else where there is none."""
+        scheduled: list[PlainSequence] = []
+        tokens = 0
+        while self.waiting and len(self.running) < self.slots:
+            sequence = self.waiting[0]
+            needed = -(-len(sequence.tokens) // self.block_tokens)
+            if tokens + len(sequence.tokens) > self.step_tokens or len(self.free) < needed:
+                break
+            tokens += len(sequence.tokens)
+            sequence.blocks = [self.free.popleft() for _ in range(needed)]
+            self.running.append(self.waiting.popleft())
+            scheduled.append(sequence)
+        if scheduled:
+            return scheduled, True
+        while self.running and len(scheduled) < self.slots:
+            sequence = self.running.popleft()
+            while len(sequence.blocks) * self.block_tokens < len(sequence.tokens) and not self.free:
+                self.preempt(self.running.pop() if self.running else sequence)
+            if len(sequence.blocks) * self.block_tokens < len(sequence.tokens):
+                sequence.blocks.append(self.free.popleft())
+            scheduled.append(sequence)
+        self.running.extendleft(reversed(scheduled))
+        return scheduled, False
+
+    def preempt(self, sequence: PlainSequence) -> None:
+        self.free.extend(sequence.blocks)
+        sequence.blocks.clear()
+        self.waiting.appendleft(sequence)
+
+    def prepare(self, scheduled: list[PlainSequence], prefill: bool) -> tuple[list[int], list[int], list[int]]:
+        """The step's input, as lists."""
+        ids: list[int] = []
+        positions: list[int] = []
+        places: list[int] = []
+        size = self.block_tokens
+        for sequence in scheduled:
+            last = len(sequence.tokens) - 1
+            if prefill:
+                ids += sequence.tokens
+                positions += range(last + 1)
+                for at, block in enumerate(sequence.blocks):
+                    places += range(block * size, block * size + min(size, last + 1 - at * size))
+            else:
+                ids.append(sequence.tokens[-1])
+                positions.append(last)
+                places.append(sequence.blocks[-1] * size + last % size)
+        return ids, positions, places
+
+    def postprocess(self, scheduled: list[PlainSequence], drawn: list[int]) -> None:
+        for sequence, token in zip(scheduled, drawn, strict=True):
+            sequence.tokens.append(token)
+            if len(sequence.tokens) - sequence.prompt >= sequence.limit:
+                self.running.remove(sequence)
+                self.free.extend(sequence.blocks)
 
 
 class Load:
@@ -139,42 +237,93 @@ def timed(benchmark: Any, load: Load, steps: Callable[[], None], rounds: int = R
     return None if benchmark.stats is None else benchmark.stats.stats.median / load.gap * 1e6
 
 
-@pytest.mark.benchmark(timer=time.thread_time)
-@pytest.mark.parametrize(
-    ("running", "gap", "limit_us"), [(16, 8, None), (64, 8, 82), (256, 8, 250), (64, 1, 130)],
-    ids=["16-running", "64-running", "256-running", "64-running-one-arrival-each-step"],
-)  # fmt: skip
-def test_a_step(benchmark: Any, running: int, gap: int, limit_us: float | None) -> None:
-    load = Load(running, gap)
-    benchmark.extra_info.update(running=running, steps_an_arrival=gap, not_real=NOT_REAL)
-    if limit_us is not None:
-        benchmark.extra_info.update(limit_median_us=limit_us * gap)  # a round is `gap` steps
-    median_us = timed(benchmark, load, load.steps)
-    if median_us is not None:
-        plain_us = seconds_a_step(PlainLoad(running, gap)) * 1e6
-        benchmark.extra_info.update(step_us=median_us, plain_us=plain_us, ratio=median_us / plain_us)
-        ratio = median_us / plain_us
-        print(f"\n{running} running: {median_us:.1f} us a step, {plain_us:.1f} without policy: {ratio:.2f}x")
-        assert limit_us is None or median_us <= limit_us, f"{median_us:.1f} us median, limit {limit_us} us"
+class TestSched:
+    @pytest.mark.benchmark(timer=time.thread_time)
+    @pytest.mark.parametrize(
+        ("running", "gap", "limit_us"), [(16, 8, None), (64, 8, 82), (256, 8, 250), (64, 1, 130)],
+        ids=["16-running", "64-running", "256-running", "64-running-one-arrival-each-step"],
+    )  # fmt: skip
+    def test_a_step(self, benchmark: Any, running: int, gap: int, limit_us: float | None) -> None:
+        load = Load(running, gap)
+        benchmark.extra_info.update(running=running, steps_an_arrival=gap, not_real=NOT_REAL)
+        if limit_us is not None:
+            benchmark.extra_info.update(limit_median_us=limit_us * gap)  # a round is `gap` steps
+        median_us = timed(benchmark, load, load.steps)
+        if median_us is not None:
+            plain_us = seconds_a_step(PlainLoad(running, gap)) * 1e6
+            benchmark.extra_info.update(step_us=median_us, plain_us=plain_us, ratio=median_us / plain_us)
+            ratio = median_us / plain_us
+            print(f"\n{running} running: {median_us:.1f} us a step, {plain_us:.1f} without policy: {ratio:.2f}x")
+            assert limit_us is None or median_us <= limit_us, f"{median_us:.1f} us median, limit {limit_us} us"
+
+    @pytest.mark.benchmark(timer=time.thread_time)
+    def test_four_times_as_many_cost_three_times_as_much_at_most(self, benchmark: Any) -> None:
+        few, many = Load(64, 8), Load(256, 8)
+        few_us = seconds_a_step(few) * 1e6
+        many_us = timed(benchmark, many, many.steps)
+        if many_us is not None:
+            benchmark.extra_info.update(ratio=many_us / few_us, limit_ratio=3.0, not_real=NOT_REAL)
+            print(f"\n64 running {few_us:.1f} us, 256 running {many_us:.1f}: {many_us / few_us:.2f}x")
+            assert many_us <= 3.0 * few_us
+
+    @pytest.mark.benchmark(timer=time.thread_time)
+    def test_a_thousand_times_as_many_waiting_cost_a_fifth_more_at_most(self, benchmark: Any) -> None:
+        few, many = Load(64, 8, waiting=10), Load(64, 8, waiting=10_000)
+        few_us = seconds_a_step(few) * 1e6
+        many_us = timed(benchmark, many, many.steps)
+        if many_us is not None:
+            benchmark.extra_info.update(ratio=many_us / few_us, limit_ratio=1.2, not_real=NOT_REAL)
+            print(f"\n10 waiting {few_us:.1f} us, 10,000 waiting {many_us:.1f}: {many_us / few_us:.2f}x")
+            assert many_us <= 1.2 * few_us
 
 
-@pytest.mark.benchmark(timer=time.thread_time)
-def test_four_times_as_many_cost_three_times_as_much_at_most(benchmark: Any) -> None:
-    few, many = Load(64, 8), Load(256, 8)
-    few_us = seconds_a_step(few) * 1e6
-    many_us = timed(benchmark, many, many.steps)
-    if many_us is not None:
-        benchmark.extra_info.update(ratio=many_us / few_us, limit_ratio=3.0, not_real=NOT_REAL)
-        print(f"\n64 running {few_us:.1f} us, 256 running {many_us:.1f}: {many_us / few_us:.2f}x")
-        assert many_us <= 3.0 * few_us
+RUNNING = 64
+PAGES = {"full": 4096}
 
 
-@pytest.mark.benchmark(timer=time.thread_time)
-def test_a_thousand_times_as_many_waiting_cost_a_fifth_more_at_most(benchmark: Any) -> None:
-    few, many = Load(64, 8, waiting=10), Load(64, 8, waiting=10_000)
-    few_us = seconds_a_step(few) * 1e6
-    many_us = timed(benchmark, many, many.steps)
-    if many_us is not None:
-        benchmark.extra_info.update(ratio=many_us / few_us, limit_ratio=1.2, not_real=NOT_REAL)
-        print(f"\n10 waiting {few_us:.1f} us, 10,000 waiting {many_us:.1f}: {many_us / few_us:.2f}x")
-        assert many_us <= 1.2 * few_us
+class Counted:
+    """A ledger, and a step of 64 decodes, an equal share for each tenant."""
+
+    def __init__(self, tenants: int) -> None:
+        self.ledger = UsageLedger([f"tenant {number}" for number in range(tenants)], PAGES)
+        self.made: StepMade = self.ledger.empty_step()
+        for kind in (StepKind.DECODE_INPUTS, StepKind.TOKENS_GENERATED, StepKind.SLOT_STEPS):
+            self.made.counts[kind, :RUNNING] = max(1, RUNNING // tenants)
+        self.made.pages[0, -1] = PAGES["full"]
+        self.runner = RunnerCounts()
+
+    def step(self) -> None:
+        self.runner = self.runner.after(RUNNING, RUNNING, RUNNING, 2_000_003)
+        self.ledger.add(self.made, self.runner)
+
+
+class TestLedger:
+    @pytest.mark.parametrize("tenants", [8, 64, 1000])
+    def test_a_step_is_counted(self, benchmark: Any, tenants: int) -> None:
+        counted = Counted(tenants)
+        if tenants <= RUNNING:
+            benchmark.extra_info["limit_median_us"] = 8
+        benchmark.pedantic(counted.step, rounds=200, iterations=32)  # each round has its share of the sums
+        if tenants <= RUNNING:
+            assert not counted.ledger.problems()
+
+    @pytest.mark.parametrize("slots", [64, 256])
+    def test_a_step_is_recorded(self, benchmark: Any, slots: int) -> None:
+        trace, plan, records = StepTrace(["a"], slots, ["full"]), StepPlan(512, slots, 1), np.zeros(slots, RECORD)
+        plan.tokens = plan.decodes = slots
+        plan.slot[:slots] = range(slots)
+        numbers = StepNumbers(1, 2, slots, slots, 0, slots, 0)
+        benchmark(lambda: trace.record(plan, records, numbers, [1, 2, 3], [4], [5]))
+
+    def test_a_batch_is_written(self, benchmark: Any, tmp_path: Path) -> None:
+        counted = Counted(8)
+        store = LedgerStore(tmp_path / "usage.sqlite", {"m": counted.ledger}, period_s=3600)
+
+        def batch() -> None:
+            for _ in range(RUNNING):
+                counted.step()
+            assert store.settle()
+
+        benchmark.extra_info["note"] = f"with {RUNNING} steps counted"
+        benchmark.pedantic(batch, rounds=50)
+        store.close()

@@ -1,29 +1,37 @@
-"""What serving costs: a step with and without 64 streams over HTTP beside it, the first token by class, and how
-long a server and its --help take to be there.
+"""Measure serving: streams over HTTP, a server's start, attacks of one tenant on another, grammars.
 
-    python3 ci/run.py bench perf/bench_serve.py
+python3 ci/run.py bench perf/bench_serve.py [-k TestServe|TestAttacks|TestGrammar]
 
-An embedded model on the native tier, on this machine's cores, which the engine, the event loop and the clients
-share. Both kinds of load alternate in one run, so that a busy machine makes both slower. Streams are read by a
-process of its own.
+serve    a step with and without 64 concurrent streams over HTTP, the first token by class, and the seconds until
+         a server and its --help answer. An embedded model on the native tier, on this machine's cores, which
+         the engine, the event loop and the clients share. Both kinds of load alternate in one run, so that a
+         busy machine makes both slower. Another process reads the streams.
+attacks  the time from token to token of a tenant's stream, with and without another tenant's attack. The server
+         runs in its own process, streams are read here one after the other, the attacker is a third process.
+         Calm and attack alternate; the noise is the distance between the calm halves.
+grammar  compiling a grammar over a real vocabulary, one mask, one accepted token; the host's time alone. Needs
+         ZINC_RT_TEST_DATA=DIR with DIR/vocab/ggml-vocab-qwen2.gguf.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import httpx
 import numpy as np
 import pytest
 
@@ -31,6 +39,8 @@ from zinc_rt.cli.serve import SWITCH_SECONDS
 from zinc_rt.engine.devices import choose_tier
 from zinc_rt.errors import ZincError
 from zinc_rt.sched.plan import Batch, StepPlan
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.state import StepTimes
@@ -39,11 +49,14 @@ from zinc_rt.serve.app import app
 from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings, TenantSettings
 from zinc_rt.serve.engine.requests import Ask
 from zinc_rt.serve.engine.server import InferenceServer
+from zinc_rt.serve.grammars.grammar import GrammarCompiler, GrammarVocabulary
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec
 from zinc_rt.serve.http.listening import bind, http_server, url_of
+from zinc_rt.serve.tenants.keys import new_key
 
 MODEL, STREAMS, CTX = "qwen3-q", 64, 256
 PROMPT, TOKENS = 16, 200
-TURNS = 4  # of each kind of load
+LOAD_TURNS = 4  # of each kind of load
 STEP_LIMIT_MS = 1.0  # that streams may add to a step's 99th percentile
 READY_LIMIT_S, HELP_LIMIT_S = 3.0, 0.5
 SERVE = str(Path(sys.executable).parent / "zinc-rt-serve")
@@ -124,128 +137,304 @@ def percentiles(values: list[float]) -> tuple[float, float]:
     return float(np.percentile(values, 50)), float(np.percentile(values, 99))
 
 
-@pytest.mark.parametrize("left", [0, 1], ids=["engine on every core", "one core left to the streams"])
-def test_step_with_and_without_streams(benchmark: Any, capsys: pytest.CaptureFixture[str], left: int) -> None:
-    """Where the engine has every core, the streams' work is the step's loss on any server; one core left to them
-    says what the engine's own thread loses to them."""
-    body = {
-        "model": MODEL, "prompt": list(range(3, 3 + PROMPT)), "max_tokens": TOKENS, "temperature": 0.8,
-        "ignore_eos": True, "stream": True,
-    }  # fmt: skip
-    sampling = Sampling(max_tokens=TOKENS, temperature=0.8, ignore_eos=True)
-    asks = [Ask(MODEL, tuple(range(3, 3 + PROMPT)), sampling) for _ in range(STREAMS)]
-    alone: list[float] = []
-    beside: list[float] = []
-    firsts: list[float] = []
-    with serving(STREAMS, threads=max(1, len(os.sched_getaffinity(0)) - left) if left else 0) as (server, url):
-        periods = StepPeriods()
-        server.models[MODEL].core.scheduler.observers.append(periods)
-        asyncio.run(unread(server, asks))  # graphs are built, weights are there
-        periods.take()
+class TestServe:
+    @pytest.mark.parametrize("left", [0, 1], ids=["engine on every core", "one core left to the streams"])
+    def test_step_with_and_without_streams(
+        self, benchmark: Any, capsys: pytest.CaptureFixture[str], left: int
+    ) -> None:
+        """Where the engine has every core, the streams' work is the step's loss on any server; with one core left
+        to them, the difference is the loss of the engine's own thread."""
+        body = {
+            "model": MODEL, "prompt": list(range(3, 3 + PROMPT)), "max_tokens": TOKENS, "temperature": 0.8,
+            "ignore_eos": True, "stream": True,
+        }  # fmt: skip
+        sampling = Sampling(max_tokens=TOKENS, temperature=0.8, ignore_eos=True)
+        asks = [Ask(MODEL, tuple(range(3, 3 + PROMPT)), sampling) for _ in range(STREAMS)]
+        alone: list[float] = []
+        beside: list[float] = []
+        firsts: list[float] = []
+        with serving(STREAMS, threads=max(1, len(os.sched_getaffinity(0)) - left) if left else 0) as (server, url):
+            periods = StepPeriods()
+            server.models[MODEL].core.scheduler.observers.append(periods)
+            asyncio.run(unread(server, asks))  # graphs are built, weights are there
+            periods.take()
 
-        def both() -> None:
+            def both() -> None:
+                asyncio.run(unread(server, asks))
+                alone.extend(periods.take())
+                seen = streamed(url, body)
+                assert seen["events"] >= STREAMS * 10
+                beside.extend(periods.take())
+                firsts.extend(seen["first_seconds"])
+
+            benchmark.pedantic(both, rounds=LOAD_TURNS if benchmark.enabled else 1, warmup_rounds=0)
+        (half, most), (half_beside, most_beside) = percentiles(alone), percentiles(beside)
+        added = most_beside - most
+        benchmark.extra_info.update(
+            steps=len(alone),
+            steps_streamed=len(beside),
+            p50_ms=round(half, 3),
+            p99_ms=round(most, 3),
+            p50_streamed_ms=round(half_beside, 3),
+            p99_streamed_ms=round(most_beside, 3),
+            p99_added_ms=round(added, 3),
+            first_token_p50_ms=round(1000 * percentiles(firsts)[0], 1),
+            first_token_p99_ms=round(1000 * percentiles(firsts)[1], 1),
+            limit_ratio=round((most + STEP_LIMIT_MS) / most, 3),
+            ratio=round(most_beside / most, 3),
+            peer="the 99th percentile of the step without streams; the limit is 1 ms more",
+            load_average=os.getloadavg()[
+                0
+            ],  # above the cores somebody else is using the machine: then it says little
+        )
+        where = "one core left to the streams" if left else "engine on every core"
+        if benchmark.enabled:
+            with capsys.disabled():
+                print(
+                    f"\n{where}: {STREAMS} requests: a step {half:.2f} ms, 99 % below {most:.2f}; with {STREAMS} "
+                    f"streams {half_beside:.2f} ms, 99 % below {most_beside:.2f}: {added:+.2f} ms "
+                    f"(limit +{STEP_LIMIT_MS:.0f})"
+                )
+
+    def test_first_token_by_class(self, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        """48 requests at once for 16 slots, a third of each class."""
+        sampling = Sampling(max_tokens=40, temperature=0.8, ignore_eos=True)
+        asks = [
+            Ask(MODEL, tuple(range(3 + number, 35 + number)), sampling, priority=priority)
+            for number in range(16)
+            for priority in (Priority.BATCH, Priority.STANDARD, Priority.INTERACTIVE)
+        ]
+        found: dict[str, list[float]] = {priority.name.lower(): [] for priority in Priority}
+        with serving(16) as (server, _):
             asyncio.run(unread(server, asks))
-            alone.extend(periods.take())
-            seen = streamed(url, body)
-            assert seen["events"] >= STREAMS * 10
-            beside.extend(periods.take())
-            firsts.extend(seen["first_seconds"])
 
-        benchmark.pedantic(both, rounds=TURNS if benchmark.enabled else 1, warmup_rounds=0)
-    (half, most), (half_beside, most_beside) = percentiles(alone), percentiles(beside)
-    added = most_beside - most
-    benchmark.extra_info.update(
-        steps=len(alone),
-        steps_streamed=len(beside),
-        p50_ms=round(half, 3),
-        p99_ms=round(most, 3),
-        p50_streamed_ms=round(half_beside, 3),
-        p99_streamed_ms=round(most_beside, 3),
-        p99_added_ms=round(added, 3),
-        first_token_p50_ms=round(1000 * percentiles(firsts)[0], 1),
-        first_token_p99_ms=round(1000 * percentiles(firsts)[1], 1),
-        limit_ratio=round((most + STEP_LIMIT_MS) / most, 3),
-        ratio=round(most_beside / most, 3),
-        peer="the 99th percentile of the step without streams; the limit is 1 ms more",
-        load_average=os.getloadavg()[0],  # above the cores somebody else is using the machine: then it says little
-    )
-    where = "one core left to the streams" if left else "engine on every core"
-    if benchmark.enabled:
-        with capsys.disabled():
-            print(
-                f"\n{where}: {STREAMS} requests: a step {half:.2f} ms, 99 % below {most:.2f}; with {STREAMS} "
-                f"streams {half_beside:.2f} ms, 99 % below {most_beside:.2f}: {added:+.2f} ms "
-                f"(limit +{STEP_LIMIT_MS:.0f})"
-            )
+            def load() -> None:
+                for ask, first in zip(asks, asyncio.run(unread(server, asks)), strict=True):
+                    assert ask.priority is not None
+                    found[ask.priority.name.lower()].append(1000 * first)
+
+            benchmark.pedantic(load, rounds=5 if benchmark.enabled else 1, warmup_rounds=0)
+        said = {name: percentiles(values) for name, values in found.items()}
+        benchmark.extra_info.update(
+            {
+                f"{name}_p{part}_ms": round(value, 1)
+                for name, both in said.items()
+                for part, value in zip((50, 99), both, strict=True)
+            }
+        )
+        if benchmark.enabled:
+            with capsys.disabled():
+                words = "; ".join(
+                    f"{name} {half:.0f} ms, 99 % below {most:.0f}" for name, (half, most) in said.items()
+                )
+                print(f"\n{len(asks)} requests at once for 16 slots, first token: {words}")
+
+    def test_time_to_ready(self, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        """From the command's start until /ready says so, the embedded model in a context of 4,096."""
+        running: list[subprocess.Popen[str]] = []
+
+        def start() -> None:
+            argv = [SERVE, "--model", MODEL, "--port", "0", "--ctx", "4096", "--tier", "t_cpu"]
+            made = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            running.append(made)
+            assert made.stdout is not None
+            found = re.match(r"ready +(\S+)", made.stdout.readline())
+            assert found and urlopen(f"{found[1]}/ready", timeout=10).status == 200
+
+        benchmark.extra_info["limit_seconds"] = READY_LIMIT_S
+        try:
+            benchmark.pedantic(start, rounds=5 if benchmark.enabled else 1, warmup_rounds=0)
+        finally:
+            for each in running:
+                each.kill()
+                each.communicate()
+        if benchmark.enabled:
+            with capsys.disabled():
+                print(f"\nready after {benchmark.stats.stats.median:.2f} s (limit {READY_LIMIT_S} s)")
+
+    def test_help(self, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        """`zinc-rt serve --help`: nothing of the server is imported for it."""
+        benchmark.extra_info["limit_seconds"] = HELP_LIMIT_S
+        benchmark.pedantic(
+            lambda: subprocess.run([SERVE, "--help"], check=True, capture_output=True),
+            rounds=10 if benchmark.enabled else 1,
+            warmup_rounds=1 if benchmark.enabled else 0,
+        )
+        if benchmark.enabled:
+            with capsys.disabled():
+                print(f"\n--help after {benchmark.stats.stats.median:.2f} s (limit {HELP_LIMIT_S} s)")
 
 
-def test_first_token_by_class(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """48 requests at once for 16 slots, a third of each class."""
-    sampling = Sampling(max_tokens=40, temperature=0.8, ignore_eos=True)
-    asks = [
-        Ask(MODEL, tuple(range(3 + number, 35 + number)), sampling, priority=priority)
-        for number in range(16)
-        for priority in (Priority.BATCH, Priority.STANDARD, Priority.INTERACTIVE)
+ATTACK_TURNS, ATTACK_SECONDS = 3, 2.0  # of calm and of each attack
+WORDS = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 250, "ignore_eos": True, "stream": True}
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A server with two tenants: its URL, and each one's key."""
+    made = {name: new_key(name) for name in ("alice", "mallory")}
+    tenants = [
+        f"  - {{id: {name}, slots_max: 4, keys: [{{id: {name}, sha256: {kept.sha256}}}]}}"
+        for name, (_, kept) in made.items()
     ]
-    found: dict[str, list[float]] = {priority.name.lower(): [] for priority in Priority}
-    with serving(16) as (server, _):
-        asyncio.run(unread(server, asks))
-
-        def load() -> None:
-            for ask, first in zip(asks, asyncio.run(unread(server, asks)), strict=True):
-                assert ask.priority is not None
-                found[ask.priority.name.lower()].append(1000 * first)
-
-        benchmark.pedantic(load, rounds=5 if benchmark.enabled else 1, warmup_rounds=0)
-    said = {name: percentiles(values) for name, values in found.items()}
-    benchmark.extra_info.update(
-        {
-            f"{name}_p{part}_ms": round(value, 1)
-            for name, both in said.items()
-            for part, value in zip((50, 99), both, strict=True)
-        }
-    )
-    if benchmark.enabled:
-        with capsys.disabled():
-            words = "; ".join(
-                f"{name} {half:.0f} ms, 99 % below {most:.0f}" for name, (half, most) in said.items()
-            )
-            print(f"\n{len(asks)} requests at once for 16 slots, first token: {words}")
-
-
-def test_time_to_ready(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the command's start until /ready says so, the embedded model in a context of 4,096."""
-
-    running: list[subprocess.Popen[str]] = []
-
-    def start() -> None:
-        argv = [SERVE, "--model", MODEL, "--port", "0", "--ctx", "4096", "--tier", "t_cpu"]
-        made = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        running.append(made)
-        assert made.stdout is not None
-        found = re.match(r"ready +(\S+)", made.stdout.readline())
-        assert found and urlopen(f"{found[1]}/ready", timeout=10).status == 200
-
-    benchmark.extra_info["limit_seconds"] = READY_LIMIT_S
+    lines = [f"models: [{{id: {MODEL}, path: {MODEL}, slots: 8}}]", "log: {level: error}", "tenants:", *tenants]
+    (folder / "serve.yaml").write_text("\n".join(lines))
+    line = [SERVE, "--config", str(folder / "serve.yaml"), "--port", "0"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
-        benchmark.pedantic(start, rounds=5 if benchmark.enabled else 1, warmup_rounds=0)
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[1], {name: key for name, (key, _) in made.items()}
     finally:
-        for each in running:
-            each.kill()
-            each.communicate()
-    if benchmark.enabled:
-        with capsys.disabled():
-            print(f"\nready after {benchmark.stats.stats.median:.2f} s (limit {READY_LIMIT_S} s)")
+        process.terminate()
+        process.wait()
 
 
-def test_help(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """`zinc-rt serve --help`: nothing of the server is imported for it."""
-    benchmark.extra_info["limit_seconds"] = HELP_LIMIT_S
-    benchmark.pedantic(
-        lambda: subprocess.run([SERVE, "--help"], check=True, capture_output=True),
-        rounds=10 if benchmark.enabled else 1,
-        warmup_rounds=1 if benchmark.enabled else 0,
+def gaps_ms(url: str, key: str, seconds: float) -> list[float]:
+    """From one piece of an answer to the next, stream after stream."""
+    found: list[float] = []
+    until = time.monotonic() + seconds
+    headers = {"authorization": f"Bearer {key}"}
+    with httpx.Client(headers=headers, timeout=60) as client:
+        while time.monotonic() < until:
+            with client.stream("POST", f"{url}/v1/completions", json=WORDS) as answer:
+                last = 0.0
+                for line in answer.iter_lines():
+                    if line.startswith("data: {"):
+                        now = time.monotonic()
+                        if last:
+                            found.append(1000 * (now - last))
+                        last = now
+    return found
+
+
+def wrong_keys(url: str, key: str) -> None:
+    with httpx.Client() as client:
+        while True:
+            client.get(f"{url}/v1/models", headers={"authorization": "Bearer zrt_alice_" + "a" * 52})
+
+
+def slow_bodies(url: str, key: str) -> None:
+    where = httpx.URL(url)
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: 1000\r\n\r\n"
     )
-    if benchmark.enabled:
-        with capsys.disabled():
-            print(f"\n--help after {benchmark.stats.stats.median:.2f} s (limit {HELP_LIMIT_S} s)")
+    held: list[socket.socket] = []
+    while True:
+        while len(held) < 300:
+            held.append(socket.create_connection((where.host, where.port)))
+            held[-1].sendall(head.encode())
+        for each in held:
+            with suppress(OSError):
+                each.send(b" ")
+        time.sleep(0.1)
+
+
+def posting(path: str, content: bytes) -> Callable[[str, str], None]:
+    def post(url: str, key: str) -> None:
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        with httpx.Client(headers=headers, timeout=60) as client:
+            while True:
+                client.post(f"{url}{path}", content=content)
+
+    return post
+
+
+def _body(**more: object) -> bytes:
+    return json.dumps({"model": MODEL, "prompt": [5, 6], "max_tokens": 2, **more}).encode()
+
+
+ATTACKS: dict[str, Callable[[str, str], None]] = {
+    "wrong keys": wrong_keys,
+    "300 slow bodies": slow_bodies,
+    "8 MiB of text": posting("/v1/completions", _body(prompt="a" * 8_000_000)),
+    "8 MiB of brackets": posting("/v1/completions", b"[" * 8_000_000),
+    "a million ids": posting("/v1/completions", _body(prompt=[5] * 1_000_000)),
+    "wide regex": posting("/v1/completions", _body(guided_regex="(a|b|c|d){1,5000}(x{1,3000}){1,3000}")),
+    "a flood of requests": posting("/v1/completions", _body(prompt=[[5, 6]] * 60)),
+}
+
+
+class TestAttacks:
+    @pytest.mark.parametrize("attack", ATTACKS)
+    def test_bench_a_stream_beside_an_attack(self, attack: str, tmp_path: Path) -> None:
+        calm: list[list[float]] = []
+        under: list[float] = []
+        with served(tmp_path) as (url, keys):
+            gaps_ms(url, keys["alice"], 1.0)
+            for _ in range(ATTACK_TURNS):
+                calm.append(gaps_ms(url, keys["alice"], ATTACK_SECONDS))
+                attacker = multiprocessing.Process(
+                    target=ATTACKS[attack], args=(url, keys["mallory"]), daemon=True
+                )
+                attacker.start()
+                time.sleep(0.3)
+                under += gaps_ms(url, keys["alice"], ATTACK_SECONDS)
+                attacker.kill()
+                attacker.join()
+        p99 = [float(np.percentile(each, 99)) for each in calm]
+        every = np.concatenate(calm)
+        print(
+            f"\n{attack}: token to token {np.median(every):.1f} ms, under it {np.median(under):.1f}; p99 "
+            f"{np.percentile(every, 99):.1f} ({min(p99):.1f} to {max(p99):.1f} from turn to turn), "
+            f"under it {np.percentile(under, 99):.1f}"
+        )
+
+
+ORDER = {
+    "type": "object",
+    "properties": {
+        "customer": {"type": "string"},
+        "lines": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "sku": {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{4}$"},
+                    "count": {"type": "integer"},
+                },
+                "required": ["sku", "count"],
+            },
+        },
+        "paid": {"type": "boolean"},
+    },
+    "required": ["customer", "lines", "paid"],
+}  # fmt: skip
+ANSWER = json.dumps(
+    {"customer": "Ada Lovelace", "lines": [{"sku": "ABC-1234", "count": 3}] * 8, "paid": True}, indent=1
+)
+SPEC = GrammarSpec("json_schema", json.dumps(ORDER))
+
+
+class TestGrammar:
+    @pytest.fixture(scope="module")
+    def compiler(self) -> GrammarCompiler:
+        folder = os.environ.get("ZINC_RT_TEST_DATA")
+        if not folder:
+            pytest.skip("ZINC_RT_TEST_DATA is not set: it names the folder with the outside test data")
+        tokenizer = Tokenizer.from_metadata(read_gguf(Path(folder) / "vocab" / "ggml-vocab-qwen2.gguf").metadata)
+        made = GrammarCompiler(tokenizer, tokenizer.vocab_size)
+        made.vocabulary()
+        return made
+
+    def test_vocabulary(self, benchmark: Any, compiler: GrammarCompiler) -> None:
+        """Once a model: its 151,936 tokens as llguidance has them."""
+        benchmark.pedantic(GrammarVocabulary, (compiler.tokenizer, compiler.vocab), rounds=3)
+
+    def test_compile(self, benchmark: Any, compiler: GrammarCompiler) -> None:
+        """With the first mask, the slowest."""
+        benchmark(compiler.compile, SPEC)
+
+    def test_masks_of_an_answer(self, benchmark: Any, compiler: GrammarCompiler) -> None:
+        """A mask and a token, over a whole answer; `tokens` of them."""
+        tokens = compiler.tokenizer.encode(ANSWER, add_special=False)
+        grammar, words = compiler.compile(SPEC), np.zeros(-(-compiler.vocab // 32), np.int32)
+
+        def answer() -> None:
+            own = grammar.fork()
+            for token in tokens:
+                own.fill(words)
+                own.accept(token)
+            assert own.failure == ""
+
+        benchmark.extra_info["tokens"] = len(tokens)
+        benchmark(answer)

@@ -1,6 +1,6 @@
 """Measure what a step costs the host: the block filled, a graph replayed, packets built. Nothing is computed.
 
-python3 ci/run.py bench perf/bench_step.py [-k step|exec|ring|pm4]
+python3 ci/run.py bench perf/bench_step.py [-k TestStep|TestExec|TestRing|TestPm4]
 
 step   a decode step of the engine over a backend that completes at once. A model of tiny width has as many
        layers as a real one, because the cost must not depend on them. A fixed NumPy loop of the same run is

@@ -1,7 +1,7 @@
 """Every benchmark of perf/bench_*.py as one table, with the limit or the peer each one has.
 
     python3 ci/run.py bench --table                      all of them, minutes
-    python3 ci/run.py bench --table perf/bench_step.py -k pm4
+    python3 ci/run.py bench --table perf/bench_step.py -k TestPm4
 
 A benchmark says what it is held to in its `extra_info`: limit_seconds, limit_median_us or limit_ratio (with the
 measured `ratio`), and `peer`, what a ratio is against.

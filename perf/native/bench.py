@@ -1,7 +1,6 @@
 """t_cpu_native beside llama.cpp in one run, in turns, on models of real shapes; its bits are validate's business.
 
     python3 ci/run.py perf native --help          the command (native/command.py)
-    python -m zinc_rt.perf.bench_native           the same
 
 Each round: read bandwidth and load, then ours and llama.cpp's settings, who begins alternating. native/paired.py
 says what is made of the samples and when a verdict is refused. The oracle decodes a few tokens in each round for
@@ -10,7 +9,6 @@ the ratio to it.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -297,9 +295,3 @@ def empty_node(us: float | None, threads: int, load: float) -> Result:
 def clock_mhz() -> float | None:
     frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
     return round(frequency.current, 1) if frequency is not None and frequency.current else None
-
-
-if __name__ == "__main__":
-    from zinc_rt.perf.command import main
-
-    sys.exit(main(["native", *sys.argv[1:]]))

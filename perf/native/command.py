@@ -12,10 +12,9 @@ from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
 if TYPE_CHECKING:
-    from zinc_rt.perf.bench_native import NativeBench, NativeCase
-
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.perf.native.bandwidth import Bandwidth
+    from zinc_rt.perf.native.bench import NativeBench, NativeCase
     from zinc_rt.perf.native.llama_cpp import LlamaCpp
 
 HELP = "the CPU tier beside llama.cpp, in turns: decode, prefill, 16 slots, bandwidth, memory"
@@ -51,8 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
     import os
     from dataclasses import asdict
 
-    from zinc_rt.perf.bench_native import bench_case, clock_mhz, empty_node
-
     from zinc_rt.cli import options
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.output import finish
@@ -64,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.perf.history.chain import record
     from zinc_rt.perf.machine import machine
     from zinc_rt.perf.native.bandwidth import Bandwidth
+    from zinc_rt.perf.native.bench import bench_case, clock_mhz, empty_node
     from zinc_rt.perf.synthetic import cached
 
     check_writable(report=arguments.json)
@@ -103,9 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[NativeCase]:
-    from zinc_rt.perf.bench_native import CASES
-
     from zinc_rt.errors import UsageError
+    from zinc_rt.perf.native.bench import CASES
 
     if arguments.rounds < 1:
         raise UsageError(f"--rounds {arguments.rounds}: wanted 1 or more")
@@ -147,9 +144,8 @@ def _bench(
 ) -> NativeBench:
     import os
 
-    from zinc_rt.perf.bench_native import NativeBench
-
     from zinc_rt.cli.options import say
+    from zinc_rt.perf.native.bench import NativeBench
 
     def look() -> tuple[float, float]:
         return bandwidth.read_gbs(threads), os.getloadavg()[0]

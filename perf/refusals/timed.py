@@ -118,7 +118,7 @@ def samples(case: OfferedReport) -> str | None:
 
 def _of_allowed(measure: Mapping[str, Any]) -> str | None:
     """The share that is reported is that of the bytes beside it."""
-    from zinc_rt.perf.bench_native import RSS_SPARE
+    from zinc_rt.perf.native.bench import RSS_SPARE
 
     allowed = measure["file_bytes"] * (1 + RSS_SPARE) + measure["cache_bytes"]
     share = measure["resident_bytes"] / allowed

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 from gate_evidence import native_details
-from zinc_rt.perf.bench_native import C1, NativeBench, NativeCase, bench_case, empty_node
 
 from zinc_rt.cli.report import Result
 from zinc_rt.errors import InputError
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.perf import bench_native
 from zinc_rt.perf.command import main
 from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.native import bench as bench_native
+from zinc_rt.perf.native.bench import C1, NativeBench, NativeCase, bench_case, empty_node
 from zinc_rt.perf.native.llama_cpp import LlamaCpp, RepackSetting
 from zinc_rt.perf.native.paired import Conditions, paired
 from zinc_rt.perf.structure.lab import Lab
