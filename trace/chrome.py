@@ -1,36 +1,34 @@
-"""A log as a timeline in the format of Chrome and Perfetto: steps, dispatches, waits, host gaps, faults."""
+"""Show a log as a timeline for Chrome and Perfetto: steps, dispatches, waits, host gaps, faults."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from zinc_rt.host.chrome_trace import complete, document, instant, process_name, thread_name
+from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.trace import records
-from zinc_rt.trace.events import (
-    HOST,
-    QUEUES,
-    STREAMS,
-    dispatch_slices,
-    document,
-    instant,
-    named,
-    node_title,
-    slice_of,
-)
 from zinc_rt.trace.reader import LogReader
 
+# Thread ids: the steps of a stream at STREAMS + its number, its dispatches at QUEUES + that
+HOST, STREAMS, QUEUES = 1, 2, 1000
+MICRO = 1e6
 
-def timeline(log: LogReader) -> str:
-    """JSON. Times are the recorder's: a step begins at its submission and ends when the host saw the end. A log
-    with times has a track a queue besides, with a slice for each node and in it one for each dispatch, by the
-    tier's own clock."""
+
+def timeline(log: LogReader) -> dict[str, Any]:
+    """Build the timeline.
+
+    Times are the recorder's: a step begins at its submission and ends when the host saw the end. A log with times
+    has also a track a queue, with a slice for each node and in it one for each dispatch, by the tier's own clock.
+    """
     header = log.header
     device = header.get("device", {})
     simulated = ", simulated" if device.get("simulated") else ""
     events: list[dict[str, Any]] = [
-        named("process_name", HOST, f"{header.get('tier')}{simulated} on {device.get('name')}"),
-        named("thread_name", HOST, "host"),
+        process_name(f"{header.get('tier')}{simulated} on {device.get('name')}", HOST),
+        thread_name(HOST, "host"),
     ]
     streams: dict[str, int] = {}
     queues: set[int] = set()
@@ -49,10 +47,10 @@ def timeline(log: LogReader) -> str:
             case records.Replayed():
                 if record.stream not in streams:
                     streams[record.stream] = STREAMS + len(streams)
-                    events.append(named("thread_name", streams[record.stream], f"stream {record.stream}"))
+                    events.append(thread_name(streams[record.stream], f"stream {record.stream}"))
                 open_steps[record.step] = record
                 events.append(
-                    slice_of("host gap", HOST, ended, record.at_seconds - ended, {"bytes written": written})
+                    slice_seconds("host gap", HOST, ended, record.at_seconds - ended, {"bytes written": written})
                 )
                 written = 0
             case records.TimesRecord() if record.step in open_steps:
@@ -60,7 +58,7 @@ def timeline(log: LogReader) -> str:
                 queue = QUEUES + streams[begun.stream]
                 if queue not in queues:
                     queues.add(queue)
-                    events.append(named("thread_name", queue, f"queue of {begun.stream}, by {record.clock}"))
+                    events.append(thread_name(queue, f"queue of {begun.stream}, by {record.clock}"))
                 placed = [
                     (
                         name_of(labels.get(begun.graph, []), node),
@@ -82,16 +80,20 @@ def timeline(log: LogReader) -> str:
                 }
                 start = record.at_seconds - record.seconds
                 name = graphs.get(begun.graph, "?")
-                events.append(slice_of(name, streams[begun.stream], start, record.seconds, about))
+                events.append(slice_seconds(name, streams[begun.stream], start, record.seconds, about))
                 waited = record.at_seconds - begun.at_seconds
-                events.append(slice_of("wait", HOST, begun.at_seconds, waited, {"step": record.step}))
+                events.append(slice_seconds("wait", HOST, begun.at_seconds, waited, {"step": record.step}))
                 ended = record.at_seconds
             case records.EventRecord():
-                events.append(instant(record.name, record.at_seconds, {"detail": record.detail}))
+                events.append(instant(record.name, HOST, record.at_seconds * MICRO, {"detail": record.detail}))
             case records.FaultRecord():
-                events.append(instant("fault", record.at_seconds, {"text": record.text, "step": record.step}))
+                events.append(
+                    instant("fault", HOST, record.at_seconds * MICRO, {"text": record.text, "step": record.step})
+                )
     for left in open_steps.values():
-        events.append(instant(f"step {left.step} never ended", left.at_seconds, {"key": list(left.key)}))
+        events.append(
+            instant(f"step {left.step} never ended", HOST, left.at_seconds * MICRO, {"key": list(left.key)})
+        )
     return document(events, {"log": str(log.path)})
 
 
@@ -106,3 +108,31 @@ def _labels(log: LogReader, record: records.GraphCreated) -> list[str]:
         return []
     nodes = from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}").nodes
     return [node_title(node) for node in nodes if node.op is not Op.BARRIER]
+
+
+def slice_seconds(name: str, thread: int, start: float, seconds: float, args: dict[str, Any]) -> dict[str, Any]:
+    """Build a slice of a track from seconds on the timeline."""
+    return complete(name, thread, start * MICRO, seconds * MICRO, args)
+
+
+def node_title(node: Node) -> str:
+    """Its label and its op: several nodes may have one label."""
+    return f"{node.label or node.outputs[0]} {node.op.name.lower()}"
+
+
+def dispatch_slices(
+    dispatches: Iterable[tuple[str, str, float, float]], thread: int, about: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """(node, kernel, begin, end in seconds) in order: a slice for each node, and in it one for each dispatch. What
+    the plan added has no node, and no slice around it."""
+    group: list[tuple[str, str, float, float]] = []
+    for each in (*dispatches, ("", "", 0.0, 0.0)):
+        if group and each[0] != group[0][0]:
+            name, start, end = group[0][0], group[0][2], group[-1][3]
+            if name:
+                yield slice_seconds(name, thread, start, end - start, {**about, "dispatches": len(group)})
+            for _, kernel, begin, stop in group:
+                yield slice_seconds(kernel, thread, begin, stop - begin, {**about, "node": name})
+            group = []
+        if each[1]:
+            group.append(each)

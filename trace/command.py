@@ -139,16 +139,16 @@ def _command(name: str) -> Command:
 
 
 def _look(arguments: argparse.Namespace) -> int:
-    from zinc_rt.host.files import check_writable, write_whole
+    from zinc_rt.host.files import check_writable
     from zinc_rt.trace.reader import LogReader
 
     check_writable(arguments.chrome, arguments.export)
     with LogReader(arguments.log) as log:
         if arguments.chrome:
+            from zinc_rt.host.chrome_trace import write_chrome
             from zinc_rt.trace.chrome import timeline
 
-            text = timeline(log)
-            write_whole(arguments.chrome, lambda file: file.write(text.encode()))
+            write_chrome(timeline(log), arguments.chrome)
             terminal.show(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
         elif arguments.show is not None:
             _show(log, arguments)

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import not_a_gpus
     from zinc_rt.errors import UsageError
-    from zinc_rt.host.files import check_writable, write_whole
+    from zinc_rt.host.files import check_writable
     from zinc_rt.perf.profile.steps import ProfileWorkload, measure, profile
     from zinc_rt.validate.layers import parse_layers, transform
     from zinc_rt.validate.prepare import layer_count
@@ -107,11 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
     report.details |= {"workload": asdict(load), "by": arguments.by, "layers": [layers.first, layers.last]}
     _show(arguments, measured, made, report, (limit_gbs, limit_from), out)
     if arguments.chrome:
+        from zinc_rt.host.chrome_trace import write_chrome
         from zinc_rt.perf.profile.chrome import timeline
 
         where = f"{report.device['tier']}{', simulated' if simulated else ''} on {report.device['name']}"
-        text = timeline(measured, where)
-        write_whole(arguments.chrome, lambda file: file.write(text.encode()))
+        write_chrome(timeline(measured, where), arguments.chrome)
         terminal.show(
             f"wrote     {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
         )

@@ -14,7 +14,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.ir.graph import Node, OpGraph, Stage
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.perf.structure.lab import prompt_of
-from zinc_rt.trace.events import node_title
+from zinc_rt.trace.chrome import node_title
 
 WITHIN = 0.05  # of the step, that nodes may leave unexplained before the profile says so
 CLOCKS_APART = 1.02  # a span of the device longer than the host's whole step by more: one of the clocks is wrong

@@ -11,11 +11,12 @@ import pytest
 from test_ledger_of_schedules import scheduler_of
 
 from zinc_rt.errors import OutputError
+from zinc_rt.host.chrome_trace import write_chrome
 from zinc_rt.ir.slot_record import RECORD, SlotState
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
-from zinc_rt.sched.step_timeline import chrome_events, timeline, write_chrome
+from zinc_rt.sched.step_timeline import chrome_events, timeline
 from zinc_rt.sched.step_trace import StepNumbers, StepRecorder, StepTrace
 from zinc_rt.sched.tenant import Tenant
 
@@ -96,12 +97,12 @@ def test_what_happened_before_the_first_step_is_shown() -> None:
 
 
 def test_the_file_is_json_that_says_how_much_it_kept(tmp_path: Path) -> None:
-    write_chrome(traced(ROWS, steps=3), tmp_path / "t.json")
+    write_chrome(timeline(traced(ROWS, steps=3)), tmp_path / "t.json")
     written = json.loads((tmp_path / "t.json").read_text())
     assert written["otherData"] == {"steps": 4, "steps_kept": 3}
     assert all({"ph", "pid", "name"} <= event.keys() for event in written["traceEvents"])
     with pytest.raises(OutputError):
-        write_chrome(traced([]), tmp_path / "no folder" / "t.json")
+        write_chrome(timeline(traced([])), tmp_path / "no folder" / "t.json")
 
 
 def test_a_trace_of_nothing_is_a_timeline_without_steps() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
@@ -61,7 +60,7 @@ def test_on_the_simulated_gpu_each_step_has_its_dispatches_on_a_track(t1: Backen
     nodes = run(t1, path, times=True)
     with LogReader(path) as log:
         found = [each for each in log if isinstance(each, TimesRecord)]
-        events = json.loads(timeline(log))["traceEvents"]
+        events = timeline(log)["traceEvents"]
         assert log.header["times"] is True and log.problems == []
     assert [each.step for each in found] == [0, 1] and all(each.simulated for each in found)
     last = list(found[1].dispatches)
@@ -84,7 +83,7 @@ def test_a_device_that_counts_is_laid_so_that_it_ends_when_the_host_saw_the_end(
 ) -> None:
     run(t1, tmp_path / "run.zlog", times=True)
     with LogReader(tmp_path / "run.zlog") as log:
-        events = json.loads(timeline(log))["traceEvents"]
+        events = timeline(log)["traceEvents"]
     steps = [e for e in events if e["ph"] == "X" and e["name"].startswith("qwen3-")]
     for number, step in enumerate(steps):
         ends = [
@@ -99,7 +98,7 @@ def test_the_oracles_times_lie_inside_their_steps(tmp_path: Path) -> None:
     path = tmp_path / "run.zlog"
     run(CpuBackend("canonical-1"), path, times=True)
     with LogReader(path) as log:
-        events = json.loads(timeline(log))["traceEvents"]
+        events = timeline(log)["traceEvents"]
     steps = [e for e in events if e["ph"] == "X" and e["name"].startswith("qwen3-")]
     inside = [e for e in events if e["ph"] == "X" and e["tid"] >= 1000]
     assert len(inside) > 200

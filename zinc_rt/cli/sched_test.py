@@ -182,10 +182,11 @@ def _workload(name: str) -> Workload:
 def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
     import numpy as np
 
+    from zinc_rt.host.chrome_trace import write_chrome
     from zinc_rt.sched.simulation.schedule_checks import judged, of_every_run
     from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
     from zinc_rt.sched.simulation.step_cost import PREDICTED
-    from zinc_rt.sched.step_timeline import write_chrome
+    from zinc_rt.sched.step_timeline import timeline
 
     arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
     settings = SimulationSettings(
@@ -218,7 +219,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
     report.details.setdefault("workloads", {})[name] = _figures(workload, seen)
     _show(name, workload, seen, results, out)
     if seen.trace is not None:
-        write_chrome(seen.trace, arguments.trace)
+        write_chrome(timeline(seen.trace), arguments.trace)
         terminal.show(
             f"  wrote {arguments.trace}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
         )

@@ -21,6 +21,7 @@ from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.engine.runner import Runner
 from zinc_rt.engine.variants import token_capacities
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.host.chrome_trace import write_chrome
 from zinc_rt.mem.context_bytes import state_row_bytes
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.tokenizer import Tokenizer
@@ -30,7 +31,7 @@ from zinc_rt.sched.request import NewRequest, Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerLimits
-from zinc_rt.sched.step_timeline import write_chrome
+from zinc_rt.sched.step_timeline import timeline
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, Tenant
 from zinc_rt.sched.token_mask import TokenMask
@@ -121,7 +122,7 @@ class EngineCore:
 
     def trace(self, file: str | Path) -> None:
         """Write the last steps as a timeline for chrome://tracing or Perfetto: slots, queues, pages."""
-        write_chrome(self._recorder.trace, file)
+        write_chrome(timeline(self._recorder.trace), file)
 
     def build(self, tokens: int, sampling: Sampling = Sampling()) -> None:  # noqa: B008
         """Load the weights and build the graphs of a prompt of so many tokens and its answer, so that neither

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.chrome_trace import complete, counter, document, instant, process_name, span, thread_name
 from zinc_rt.ir.slot_record import SlotState
 from zinc_rt.sched.step_trace import StepEvent, StepNumbers, StepTrace
 from zinc_rt.sched.tenant import Priority
@@ -18,16 +16,10 @@ from zinc_rt.sched.tenant import Priority
 _STEPS, _SLOTS = 1, 10  # thread ids: a slot's at _SLOTS + its number; the counters are tracks by their names
 
 
-def write_chrome(trace: StepTrace, path: str | os.PathLike[str]) -> None:
-    """Write the timeline, whole or not at all. Raises OutputError saying why not."""
-    text = json.dumps(timeline(trace))
-    write_whole(path, lambda file: file.write(text.encode()))
-
-
 def timeline(trace: StepTrace, id_of: Callable[[int], str] = lambda number: "") -> dict[str, Any]:
     """The file's content."""
     about = {"steps": trace.before + trace.count, "steps_kept": len(trace.kept)}
-    return {"traceEvents": [*chrome_events(trace, id_of)], "displayTimeUnit": "ms", "otherData": about}
+    return document(chrome_events(trace, id_of), about)
 
 
 def chrome_events(trace: StepTrace, id_of: Callable[[int], str] = lambda number: "") -> Iterator[dict[str, Any]]:
@@ -45,19 +37,19 @@ def _entries(trace: StepTrace, id_of: Callable[[int], str]) -> Iterator[dict[str
     kept = trace.kept
     starts, ends = trace.numbers[kept, 0], trace.numbers[kept, 1]
     zero = _zero(trace, starts)
-    yield {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "scheduler"}}
-    yield _named(_STEPS, "steps")
+    yield process_name("scheduler")
+    yield thread_name(_STEPS, "steps")
     for number, row in enumerate(trace.numbers[kept].tolist(), trace.before + trace.count - len(kept)):
         about = StepNumbers(*row)._asdict()
         start, end = about.pop("start_ns"), about.pop("end_ns")
-        yield _slice(f"step {number}", _STEPS, start - zero, end - start, about)
+        yield complete(f"step {number}", _STEPS, (start - zero) / 1000, (end - start) / 1000, about)
     for each in Priority:
         yield from _counter(f"waiting, {each.name.lower()}", starts - zero, {"": trace.waiting[kept, each]})
     for group, name in enumerate(trace.groups):
         pages = {"free": trace.free[kept, group], "idle": trace.idle[kept, group]}
         yield from _counter(f"pages, {name}", starts - zero, pages)
     for slot in range(trace.phase.shape[1]):
-        yield _named(_SLOTS + slot, f"slot {slot}")
+        yield thread_name(_SLOTS + slot, f"slot {slot}")
         yield from _slot_slices(trace, slot, kept, starts - zero, ends - zero)
     for event in trace.events:
         if event.at_ns >= zero:
@@ -82,11 +74,8 @@ def _request_spans(trace: StepTrace, zero: int, id_of: Callable[[int], str]) -> 
         bound = admitted.get(number, end)
         for part, first, last in ((name, begin, end), ("waits", begin, bound), ("runs", bound, end)):
             if first >= zero and (last > first or part is name):
-                for phase, at in (("b", first), ("e", last)):
-                    yield {
-                        "ph": phase, "cat": "request", "name": part, "id": number, "pid": 1, "tid": _STEPS,
-                        "ts": (at - zero) / 1000, "args": {"request": number},
-                    }  # fmt: skip
+                args = {"request": number}
+                yield from span("request", part, number, _STEPS, (first - zero) / 1000, (last - zero) / 1000, args)
 
 
 def _zero(trace: StepTrace, starts: np.ndarray) -> int:
@@ -111,11 +100,11 @@ def _slot_slices(
         tenant = trace.tenants[trace.tenant[place]]
         about = {"tenant": tenant, "request": request, "choice": choice, "steps": last - first + 1}
         name = f"{tenant} {request}.{choice}" if choice else f"{tenant} {request}"
-        yield _slice(name, _SLOTS + slot, start, end - start, about)
+        yield complete(name, _SLOTS + slot, start / 1000, (end - start) / 1000, about)
         for begin, until in _runs(phases[first : last + 1]):
             start, end = int(starts[first + begin]), int(ends[first + until])
             phase = SlotState(int(phases[first + begin])).name.lower()
-            yield _slice(phase, _SLOTS + slot, start, end - start, {"steps": until - begin + 1})
+            yield complete(phase, _SLOTS + slot, start / 1000, (end - start) / 1000, {"steps": until - begin + 1})
 
 
 def _runs(values: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -129,7 +118,7 @@ def _counter(name: str, at_ns: np.ndarray, values: dict[str, np.ndarray]) -> Ite
     table = np.stack(list(values.values()), 1)
     for first, _ in _runs_of_rows(table):
         about = {key or "count": int(value) for key, value in zip(values, table[first], strict=True)}
-        yield {"ph": "C", "name": name, "pid": 1, "ts": int(at_ns[first]) / 1000, "args": about}
+        yield counter(name, int(at_ns[first]) / 1000, about)
 
 
 def _runs_of_rows(table: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -137,17 +126,7 @@ def _runs_of_rows(table: np.ndarray) -> Iterator[tuple[int, int]]:
     return _runs(np.concatenate(([0], np.cumsum(changes))) if len(table) else np.zeros(0))
 
 
-def _named(thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": name}}
-
-
-def _slice(name: str, thread: int, start_ns: int, took_ns: int, about: dict[str, Any]) -> dict[str, Any]:
-    took = max(0, took_ns) / 1000
-    return {"ph": "X", "name": name, "pid": 1, "tid": thread, "ts": start_ns / 1000, "dur": took, "args": about}
-
-
 def _instant(event: StepEvent, zero: int) -> dict[str, Any]:
     about = {"request": event.request, **({"amount": event.amount} if event.amount else {})}
     thread = _STEPS if event.slot < 0 else _SLOTS + event.slot
-    at = (event.at_ns - zero) / 1000
-    return {"ph": "i", "name": event.what, "pid": 1, "tid": thread, "ts": at, "s": "t", "args": about}
+    return instant(event.what, thread, (event.at_ns - zero) / 1000, about)
