@@ -206,7 +206,8 @@ def device_text(engine: Engine) -> str:
 
 class TestVulkan:
     @pytest.fixture(scope="module")
-    def choice(self) -> Choice:
+    @classmethod
+    def choice(cls) -> Choice:
         """Where no device runs models, nothing is measured, and no model is made."""
         try:
             return choose_tier("vulkan")
@@ -214,11 +215,13 @@ class TestVulkan:
             pytest.skip(str(error))
 
     @pytest.fixture(scope="module")
-    def gguf(self, choice: Choice) -> GGUFFile:
+    @classmethod
+    def gguf(cls, choice: Choice) -> GGUFFile:
         return read_gguf(cached(MODEL))
 
     @pytest.fixture(scope="module")
-    def engine(self, choice: Choice, gguf: GGUFFile) -> Iterator[Engine]:
+    @classmethod
+    def engine(cls, choice: Choice, gguf: GGUFFile) -> Iterator[Engine]:
         backend = open_backend(choice, "canonical-1")
         with Engine(gguf, backend, ctx=VULKAN_CTX) as made:
             sequence = made.open()

@@ -101,7 +101,8 @@ def note_dispatches(benchmark: Any, programs: list[PlannedGraph]) -> None:
 
 class TestStart:
     @pytest.fixture(scope="module")
-    def gguf(self, tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
+    @classmethod
+    def gguf(cls, tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
         path = tmp_path_factory.mktemp("model") / "model.gguf"
         return read_gguf(write_synthetic(path, SHAPES["qwen3.6-35b-a3b-q4_k_xl"], header_only=True))
 
@@ -235,7 +236,8 @@ WANTS: dict[str, dict[str, float]] = {
 
 class TestSample:
     @pytest.fixture(scope="module")
-    def backend(self) -> Iterator[Backend]:
+    @classmethod
+    def backend(cls) -> Iterator[Backend]:
         try:
             one = open_backend(choose_tier("t_cpu_native"), "canonical-1")
         except UnsupportedError as error:

@@ -407,7 +407,8 @@ SPEC = GrammarSpec("json_schema", json.dumps(ORDER))
 
 class TestGrammar:
     @pytest.fixture(scope="module")
-    def compiler(self) -> GrammarCompiler:
+    @classmethod
+    def compiler(cls) -> GrammarCompiler:
         folder = os.environ.get("ZINC_RT_TEST_DATA")
         if not folder:
             pytest.skip("ZINC_RT_TEST_DATA is not set: it names the folder with the outside test data")
