@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from zinc_rt.serve.api import embeddings, model_routes, native, openai, slot_state
+from zinc_rt.serve.api import model_routes, native, not_offered, openai, slot_state
 from zinc_rt.serve.api.bodies import BoundedBodies
 from zinc_rt.serve.api.document import document, methods_of
 from zinc_rt.serve.api.sse import ClientGone, error_response
@@ -30,7 +30,7 @@ def app(server: InferenceServer) -> FastAPI:
     made = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
     made.openapi = lambda: document(made, server)  # type: ignore[method-assign]
     made.state.server, made.state.loader = server, ModelLoader(server)
-    for room in (openai, model_routes, embeddings, native, slot_state):
+    for room in (openai, model_routes, not_offered, native, slot_state):
         made.include_router(room.router)
     responses: Counter[int] = Counter()
     made.include_router(metrics.router(server, responses))

@@ -26,7 +26,6 @@ from zinc_rt.serve.api.tool_use import tool_use
 from zinc_rt.serve.engine.prompt_logprobs import all_prompt_logprobs
 from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.errors import not_offered
 from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.tenants.auth import Inference
 
@@ -119,19 +118,3 @@ async def _reply(request: Request, answers: Answers, shape: Shape, body: Samplin
 
 def _head(kind: str, model: ServedModel) -> ReplyHead:
     return ReplyHead(f"{kind}-{secrets.token_hex(12)}", int(time.time()), model.id, model.fingerprint)
-
-
-@router.api_route("/v1/responses", methods=["GET", "POST"], include_in_schema=False)
-@router.api_route("/v1/responses/{rest:path}", methods=["GET", "POST", "DELETE"], include_in_schema=False)
-async def responses(rest: str = "") -> None:
-    raise not_offered("the Responses API", "POST /v1/chat/completions answers the same")
-
-
-@router.api_route("/v1/audio/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
-async def audio(rest: str) -> None:
-    raise not_offered("audio", "the models here read and write text; POST /v1/chat/completions")
-
-
-@router.api_route("/v1/images/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
-async def images(rest: str) -> None:
-    raise not_offered("making images", "the models here read and write text; POST /v1/chat/completions")

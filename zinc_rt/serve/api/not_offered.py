@@ -1,0 +1,42 @@
+"""Answer 501 with a sentence at OpenAI's endpoints that this server does not offer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+from fastapi import APIRouter, Request
+
+from zinc_rt.serve.api.asking import model_of
+from zinc_rt.serve.api.openai import REFUSALS, server_of
+from zinc_rt.serve.api.schema import EmbeddingsBody
+from zinc_rt.serve.errors import not_offered
+from zinc_rt.serve.tenants.auth import Inference
+
+_CHAT = "POST /v1/chat/completions"
+_TEXT_ONLY = f"the models here read and write text; {_CHAT}"
+NOT_OFFERED = (  # path, methods, subject, alternative
+    ("/v1/responses", ("GET", "POST"), "the Responses API", f"{_CHAT} answers the same"),
+    ("/v1/responses/{rest:path}", ("GET", "POST", "DELETE"), "the Responses API", f"{_CHAT} answers the same"),
+    ("/v1/audio/{rest:path}", ("GET", "POST"), "audio", _TEXT_ONLY),
+    ("/v1/images/{rest:path}", ("GET", "POST"), "making images", _TEXT_ONLY),
+)
+router = APIRouter(responses=REFUSALS)
+
+
+@router.post("/v1/embeddings", response_model=None, include_in_schema=False)
+async def embeddings(request: Request, body: EmbeddingsBody, by: Inference) -> NoReturn:
+    """Refuse after the key, the body and the model are checked, as an endpoint that computes would."""
+    model = model_of(server_of(request), body.model)
+    raise not_offered(f"embeddings of {model.id}", "the model has no pooling, it makes text")
+
+
+def _refuse(subject: str, alternative: str) -> Callable[[], Awaitable[None]]:
+    async def refuse() -> None:
+        raise not_offered(subject, alternative)
+
+    return refuse
+
+
+for _path, _methods, _subject, _alternative in NOT_OFFERED:
+    router.add_api_route(_path, _refuse(_subject, _alternative), methods=[*_methods], include_in_schema=False)
