@@ -64,8 +64,8 @@ def parser() -> argparse.ArgumentParser:
     find.add_argument(
         "--emit-repro",
         metavar="PATH",
-        help="FILE.c or FILE.py: the last step (--until N: that one) as a program that needs only the driver; "
-        "with --bisect a folder: the one node as a log, a pytest file, and both programs",
+        help="FILE.c: the last step (--until N: that one) as a C program that needs only the driver; "
+        "with --bisect a folder: the one node as a log, a pytest file, and a C program",
     )
     find.add_argument(
         "--trace-lane",
@@ -138,13 +138,13 @@ def _emit(arguments: argparse.Namespace) -> int:
     from zinc_rt.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.replay.repro_commands import emit_command, run_command
-    from zinc_rt.replay.standalone import LIMITS, write_program
+    from zinc_rt.replay.standalone import write_program
     from zinc_rt.trace.reader import LogReader
 
     path = Path(arguments.emit_repro)
-    if path.suffix not in LIMITS:
+    if path.suffix != ".c":
         raise UsageError(
-            f"--emit-repro {path}: wanted a name that ends in .py or .c",
+            f"--emit-repro {path}: wanted a name that ends in .c",
             next="for a folder with the one node that is wrong, add --bisect",
         )
     check_writable(str(path))
@@ -352,7 +352,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
         )
         if found.where is not None and arguments.emit_repro:
             emitted = emit_repro(arguments.log, found, arguments.emit_repro, choice, model=arguments.model)
-            result.artifacts = [str(path) for path in (*emitted.paths, *_programs(arguments, emitted.log, choice))]
+            result.artifacts = [str(path) for path in (*emitted.paths, *_program(arguments, emitted.log, choice))]
             result.repro = emitted.command
         if arguments.trace_lane:
             lane = _lane(arguments, found, choice)
@@ -362,21 +362,20 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
         report.results.append(result)
 
 
-def _programs(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> list[Path]:
-    """The one node as programs of their own, where the tier submits packets."""
+def _program(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> list[Path]:
+    """Write the one node as a C program, where the tier submits packets."""
     from zinc_rt.errors import ZincError
     from zinc_rt.replay.standalone import write_program
 
     if not choice.spec.simulable:
         return []
-    paths = [node_log.with_name("repro.py"), node_log.with_name("repro.c")]
+    path = node_log.with_name("repro.c")
     try:
-        for path in paths:
-            write_program(node_log, choice, path, timeout_seconds=options.timeout(arguments))
+        write_program(node_log, choice, path, timeout_seconds=options.timeout(arguments))
     except ZincError as error:  # a device that hangs may take no more; the log is there
         terminal.show(f"no program of its own: {error}", out=sys.stderr)
         return []
-    return paths
+    return [path]
 
 
 def _lane(arguments: argparse.Namespace, found: BisectResult, choice: Choice) -> list[str]:

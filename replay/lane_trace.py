@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = DEFAULT_ARCH) -> list[str]:
     """Every instruction that the lane ran, and what it wrote: in hex, and as a float.
 
-    `node_log`: a one-node log (repro.py). `stored`: kernel, group, wave and lane, as bisect found them. Raises
+    `node_log`: a one-node log (node.zlog). `stored`: kernel, group, wave and lane, as bisect found them. Raises
     UnsupportedError where there are no kernels for the node.
     """
     kernels = sets.kernel_set(sets.code_of(arch))

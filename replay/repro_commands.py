@@ -32,7 +32,5 @@ def emit_command(arguments: argparse.Namespace, choice: Choice) -> str:
 def run_command(path: Path) -> str:
     """How an emitted program runs."""
     name = shlex.quote(str(path))
-    if path.suffix == ".py":
-        return f"python3 -I {name}"
     program = shlex.quote(str(path.resolve().with_suffix("")))
     return f"cc -O1 {name} -o {program} && {program}"

@@ -1,16 +1,13 @@
-"""A captured submission as one file that needs nothing of ours: a Python program, or a C one.
+"""Write a captured submission as one C program that needs only the amdgpu driver.
 
-The programs' text is replay/standalone_template.py and .c: whole programs that hold no case of their own, each one
-file because that is what is sent to somebody. This file writes the case into them: buffers, packets, what should
-come out.
+The program's text is replay/standalone_template.c, which holds no case. This module writes the case into it:
+buffers, packets, expected outputs.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import shlex
-import zlib
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -31,14 +28,9 @@ from zinc_rt.trace.rebuilt import Opener
 
 STAGING_VA, FENCE_VA = 0x100_0000_0000, 0x180_0000_0000  # where no transport of ours puts anything
 PAGE_BYTES = 4096
-LINE = 100
-LIMITS = {
-    ".py": 64 << 20,
-    ".c": 16 << 20,
-}  # bytes of content that is not zero: compressed in the one, text in the other
+LIMIT_BYTES = 16 << 20  # of content that is not zero, which is text in the program
 LISTING_LINES = 400
-_PLACEHOLDER = "CASE: dict[str, Any] = {}"
-_C_PLACEHOLDER = "/* CASE */"
+_PLACEHOLDER = "/* CASE */"
 
 
 def write_program(
@@ -58,21 +50,19 @@ def write_program(
 
 
 def emit(captured: StepCapture, path: str | Path, *, log: str | Path, command: str = "") -> None:
-    """Write the program, by the file's ending. Raises UsageError for another ending or a submission that is too
-    large for one file, OutputError where it cannot be written."""
+    """Write the program. Raises UsageError for a name that does not end in .c or a submission that is too large
+    for one file, OutputError where it cannot be written."""
     path = Path(path)
-    if path.suffix not in LIMITS:
-        raise UsageError(f"--emit-repro {path}: wanted a name that ends in .py or .c")
+    if path.suffix != ".c":
+        raise UsageError(f"--emit-repro {path}: wanted a name that ends in .c")
     held = sum(len(data) for region in captured.regions for _, data in runs_of(region.content))
-    if held > LIMITS[path.suffix]:
+    if held > LIMIT_BYTES:
         next_ = f"zinc-rt replay {shlex.quote(str(log))} --tiers {captured.tier} --bisect --emit-repro FOLDER"
         raise UsageError(
-            f"{path.name}: the step's buffers hold {held >> 20} MiB, a {path.suffix} repro holds "
-            f"{LIMITS[path.suffix] >> 20} MiB",
+            f"{path.name}: the step's buffers hold {held >> 20} MiB, a repro holds {LIMIT_BYTES >> 20} MiB",
             next=f"bisect first, which leaves one node: {next_}",
         )
-    header = list(_header(captured, path, command))
-    text = _python(captured, header) if path.suffix == ".py" else _c(captured, header)
+    text = _program(captured, list(_header(captured, path, command)))
     write_whole(path, lambda file: file.write(text.encode()))
 
 
@@ -135,10 +125,9 @@ def _header(captured: StepCapture, path: Path, command: str) -> Iterator[str]:
     recorded = captured.recorded_device
     seen = [f"{key} {recorded[key]}" for key in ("name", "arch", "kernel", "firmware") if recorded.get(key)]
     way = "/dev/kfd" if captured.tier == "t1" else "user queues of /dev/dri/renderD*"
-    run = f"python3 {path.name}" if path.suffix == ".py" else f"cc -O1 {path.name} -o repro && ./repro"
     yield f"{captured.title}: one submission through {way} on {captured.arch}, alone."
     yield ""
-    yield f"run:      {run}"
+    yield f"run:      cc -O1 {path.name} -o repro && ./repro"
     yield "result:   exit 0 the outputs are as expected, 1 they differ, 2 it does not end or cannot run"
     yield f"expected: {', '.join(each.name for each in captured.expected)}, from a reference on the CPU"
     yield f"kernels:  {', '.join(captured.kernels) or 'none'}"
@@ -160,65 +149,6 @@ def _header(captured: StepCapture, path: Path, command: str) -> Iterator[str]:
         yield f"… {len(listing) - LISTING_LINES} lines more"
 
 
-# --- Python --------------------------------------------------------------------------------------------------
-
-
-def _python(captured: StepCapture, header: list[str]) -> str:
-    case = _case(captured)
-    generation = captured.generation
-
-    def submission(made: tuple[list[int], int] | None) -> dict[str, Any] | None:
-        return None if made is None else {"words": _by_packet(made[0], generation), "fence": [FENCE_VA, made[1]]}
-
-    plain = {
-        "title": captured.title,
-        "tier": captured.tier,
-        "chip": captured.arch,
-        "gfx_target_version": gfx_target_version(captured.arch),
-        "staging": {"va": STAGING_VA, "size": case["staging"]},
-        "fence": {"va": FENCE_VA},
-        "submission": {
-            "words": _by_packet(captured.words, generation),
-            "fence": [captured.fence_va, captured.fence_value],
-        },
-        "names": captured.names,
-        "outputs": [
-            {
-                "name": each.name,
-                "dtype": each.dtype,
-                "shape": each.shape,
-                "va": each.gpu_va,
-                "fetch": submission(fetch),
-                "data": _text(each.content),
-            }
-            for each, fetch in case["outputs"]
-        ],
-        "regions": [
-            {
-                "name": region.name,
-                "va": region.gpu_va,
-                "size": region.size_bytes,
-                "where": region.placement,
-                "load": submission(load),
-                "runs": [[offset, _text(data)] for offset, data in runs],
-            }
-            for region, runs, load in case["regions"]
-        ],
-    }
-    program = files("zinc_rt.replay").joinpath("standalone_template.py").read_text(encoding="utf-8")
-    before, found, after = program.partition(_PLACEHOLDER)
-    assert found, "standalone_template.py has no place for a case"
-    comment = "\n".join(f"# {line}".rstrip() for line in header)
-    text = json.dumps(plain, indent=1).replace("\\", "\\\\")
-    filled = f'CASE: dict[str, Any] = json.loads("""\n{text}\n""")'
-    return f"#!/usr/bin/env python3\n{comment}\n{before}{filled}{after}"
-
-
-def _text(content: bytes) -> list[str]:
-    packed = base64.b64encode(zlib.compress(content, 9)).decode()
-    return [packed[at : at + LINE] for at in range(0, len(packed), LINE)]
-
-
 def _by_packet(words: Iterable[int], generation: Generation) -> list[str]:
     """A packet a line, in hex."""
     rows: list[list[int]] = []
@@ -231,10 +161,7 @@ def _by_packet(words: Iterable[int], generation: Generation) -> list[str]:
     return [" ".join(f"{word:08x}" for word in row) for row in rows]
 
 
-# --- C -------------------------------------------------------------------------------------------------------
-
-
-def _c(captured: StepCapture, header: list[str]) -> str:
+def _program(captured: StepCapture, header: list[str]) -> str:
     case = _case(captured)
     out: list[str] = []
 
@@ -291,7 +218,7 @@ def _c(captured: StepCapture, header: list[str]) -> str:
     out += [f"    {{ {va:#x}ull, {size}ull, {_string(name)} }}," for va, size, name in captured.names]
     out.append("};")
     program = files("zinc_rt.replay").joinpath("standalone_template.c").read_text(encoding="utf-8")
-    before, found, after = program.partition(_C_PLACEHOLDER)
+    before, found, after = program.partition(_PLACEHOLDER)
     assert found, "standalone_template.c has no place for a case"
     comment = "\n".join(f" * {line}".rstrip() for line in header).replace("*/", "* /").replace("/*", "/ *")
     return f"/*\n{comment}\n */\n{before}{chr(10).join(out)}{after}"

@@ -212,7 +212,9 @@ static void sys_read(const char *path, char *text, size_t room)
         close(fd);
 }
 
-/* Findings so far; the first new one is printed. Hardware has none. */
+static int known_findings; /* of earlier programs on the same device */
+
+/* Findings so far; the first new ones are printed. Hardware has none. */
 static int findings(int known)
 {
     if (sim < 0)
@@ -522,6 +524,7 @@ static void submit(const char *what, const struct submission *each, double timeo
         }
         if ((double)(now - began) > timeout_seconds * 1e9) {
             char text[128];
+            findings(known_findings);
             snprintf(text, sizeof text, "%s does not end within %g s: its fence has %llu, wanted %llu", what,
                      timeout_seconds, (unsigned long long)*reached, (unsigned long long)each->fence);
             unusable(TITLE, text);
@@ -570,7 +573,7 @@ int main(int count, char **arguments)
             failed(path);
         free(ask("{\"version\": 1}", 0, 0, 0, 0, 0));
     }
-    int known = findings(-1);
+    known_findings = findings(-1);
     find_gpu();
     open_gpu();
     for (size_t i = 0; i < COUNT(regions); i++)
@@ -593,7 +596,7 @@ int main(int count, char **arguments)
             submit(each->name, &each->load, timeout_seconds);
     }
     submit("the recorded submission", &submission, timeout_seconds);
-    int found = findings(known) - known, differing = 0;
+    int found = findings(known_findings) - known_findings, differing = 0;
     for (size_t i = 0; i < COUNT(outputs); i++) {
         if (outputs[i].fetch.count)
             submit(outputs[i].name, &outputs[i].fetch, timeout_seconds);
