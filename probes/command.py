@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from zinc_rt.cli.command import Command
-from zinc_rt.host.arguments import Parser
+from zinc_rt.host.arguments import Parser, positive
 
 EPILOG = """\
 examples:
@@ -108,13 +108,6 @@ def add_results(made: argparse.ArgumentParser) -> None:
         "a file that ends in .tar.gz or .tar.zst (zinc-rt bundle)",
     )
     out.add_argument("--strict", action="store_true", help="a skipped probe fails")
-
-
-def positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError
-    return value
 
 
 def _body(arguments: argparse.Namespace) -> int:

@@ -94,11 +94,3 @@ def read(driver: Driver, path: str) -> str | None:
         return driver.read_file(path).decode(errors="replace").strip()
     except OSError:
         return None
-
-
-def names(driver: Driver, path: str) -> list[str]:
-    """Names in a folder; none where it cannot be read."""
-    try:
-        return driver.list_dir(path)
-    except OSError:
-        return []

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.driver import Driver, folder_names
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.probes.child import run_apart
-from zinc_rt.probes.device import names, open_device, read
+from zinc_rt.probes.device import open_device, read
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.kit.context import choose
 
@@ -19,11 +19,11 @@ def displays(driver: Driver, render_path: str) -> list[str] | None:
     """Connectors of this GPU that show a picture now; None where that cannot be seen."""
     device = f"/sys/class/drm/{Path(render_path).name}/device/drm"
     lit: list[str] = []
-    cards = names(driver, device)
+    cards = folder_names(driver, device)
     if not cards:
         return None
     for card in cards:
-        for connector in names(driver, f"{device}/{card}"):
+        for connector in folder_names(driver, f"{device}/{card}"):
             where = f"{device}/{card}/{connector}"
             if connector.startswith(f"{card}-") and read(driver, f"{where}/status") == "connected":
                 lit.append(connector)

@@ -8,11 +8,12 @@ import platform
 from pathlib import Path
 
 from zinc_rt.kmd.cwsr import cwsr_sizes
+from zinc_rt.kmd.driver import folder_names
 from zinc_rt.kmd.errors import advice
 from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.topology import read_topology
+from zinc_rt.probes.device import AMD, PCI, amd_gpus, read
 from zinc_rt.pm4.generation import ARCHITECTURES
-from zinc_rt.probes.device import AMD, PCI, amd_gpus, names, read
 from zinc_rt.probes.kit.context import ProbeContext, render_nodes
 from zinc_rt.probes.outcome import HOST, T1, Failed, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
@@ -42,7 +43,7 @@ def platform_(c: ProbeContext) -> Outcome:
     check(platform.machine() in ("x86_64", "AMD64"), "no-x86", f"a {platform.machine()} machine: wanted x86-64")
     gpus = amd_gpus(driver)
     check(bool(gpus), "no-gpu", f"no PCI display device of vendor {AMD}")
-    check(bool(names(driver, MODULE)), "no-module", f"{MODULE} is not there: amdgpu is not loaded")
+    check(bool(folder_names(driver, MODULE)), "no-module", f"{MODULE} is not there: amdgpu is not loaded")
     bound = {each: _driver_of(read(driver, f"{PCI}/{each}/uevent") or "") for each in gpus}
     check("amdgpu" in bound.values(), "not-bound", f"no AMD GPU is bound to amdgpu: {bound}")
     ids = {each: read(driver, f"{PCI}/{each}/device") or "" for each in gpus}

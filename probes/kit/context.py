@@ -14,7 +14,7 @@ from zinc_rt.backends.amd.hang_reporter import HangReporter
 from zinc_rt.backends.amd.kmd_side import KfdSide, KmdSide, UserqSide
 from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.driver import Driver, folder_names
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.render_node import RenderNode
@@ -23,7 +23,7 @@ from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
 from zinc_rt.probes.child import ChildEnd, run_apart
-from zinc_rt.probes.device import names, open_device
+from zinc_rt.probes.device import open_device
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
 from zinc_rt.probes.kit.probe_queue import SCRATCH_BYTES, ProbeQueue
@@ -232,7 +232,7 @@ def choose(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
 
 
 def render_nodes(driver: Driver) -> list[str]:
-    return [f"/dev/dri/{name}" for name in names(driver, "/dev/dri") if name.startswith("renderD")]
+    return [f"/dev/dri/{name}" for name in folder_names(driver, "/dev/dri") if name.startswith("renderD")]
 
 
 def until(reached: Callable[[], bool], timeout_seconds: float, pause_seconds: float = 0.002) -> bool:

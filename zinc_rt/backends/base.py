@@ -12,9 +12,11 @@ from zinc_rt.backends.spec import BackendSpec, DeviceKind
 from zinc_rt.backends.times import Times
 from zinc_rt.exec import Buffer, Copier, Fence, Stream
 from zinc_rt.ir.graph import Node
+from zinc_rt.kernels.launch import Ref
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.driver import KernelToCompile
+from zinc_rt.lower import LoweredGraph, PlannedGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +199,15 @@ def device_kind(backend: Backend) -> DeviceKind:
     if backend.device.simulated:
         return DeviceKind.SIMULATED
     return DeviceKind.SOFTWARE if backend.device.software else backend.spec.kind
+def gpu_va(buffer: Buffer) -> int:
+    assert buffer.gpu_va is not None, buffer.name
+    return buffer.gpu_va
+
+
+def gpu_address(lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
+    """Compute the address of a byte of a graph's buffer: in a resident weight, or an allocation of the memory
+    plan."""
+    if place.name in buffers:
+        return gpu_va(buffers[place.name]) + place.offset_bytes
+    placement = lowered.plan.placements[place.name]
+    return gpu_va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes

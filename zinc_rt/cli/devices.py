@@ -151,12 +151,10 @@ def _table(rows: list[TierRow]) -> Table:
     return Table(("device", "tier", "usable", "why"), body)
 
 
-def _linux() -> Driver | None:
-    if sys.platform != "linux":
-        return None
-    from zinc_rt.kmd.linux import LinuxDriver
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.engine.devices import linux_driver
 
-    return LinuxDriver()
+    return show(arguments, linux_driver())
 
 
-main = Command("devices", parser, lambda arguments: show(arguments, _linux()))
+main = Command("devices", parser, _body)

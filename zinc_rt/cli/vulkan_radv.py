@@ -89,6 +89,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]
     """What to compile; and where none is named, the containers without a module."""
     from zinc_rt.kernels.radv.container import module_hash
     from zinc_rt.kernels.radv.table import BUILT
+    from zinc_rt.kernels.sources import read_source
     from zinc_rt.kernels.spirv.compile import BUILT as MODULES
     from zinc_rt.kernels.zrt import read_zrt
 
@@ -101,7 +102,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]
         path = Path(name) if name.endswith(".spv") else every.get(name)
         if path is None:
             raise UsageError(f"no module {name}", next="zinc-rt vulkan compile makes those that have a source")
-        found.append(RadvKernel(path.stem, _read(path), folder / f"{path.stem}.zrt"))
+        found.append(RadvKernel(path.stem, read_source(path), folder / f"{path.stem}.zrt"))
     if arguments.name or arguments.output:
         return found, []
     orphans = [path for path in sorted(folder.glob("*.zrt")) if path.stem not in every]
@@ -115,13 +116,6 @@ def _wanted(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]
         return zrt.source_hash == module_hash(kernel.spirv)
 
     return [each for each in found if not current(each)], orphans
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror}") from None
 
 
 def _container(

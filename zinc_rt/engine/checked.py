@@ -19,7 +19,7 @@ from zinc_rt.errors import InputError, OutputError, ZincError
 from zinc_rt.host import files
 from zinc_rt.host.files import write_whole
 from zinc_rt.kmd.discover import Gpu
-from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.driver import Driver, folder_names
 from zinc_rt.kmd.render_node import RenderNode
 
 SCHEMA = "zinc-rt-checked/1"
@@ -73,7 +73,7 @@ def identify(driver: Driver, gpu: Gpu) -> Setup:
     device = f"/sys/class/drm/{gpu.name}/device"
     unique = _read(driver, f"{device}/unique_id") or gpu.pci_address
     firmware = {}
-    for name in _names(driver, f"{device}/fw_version"):
+    for name in folder_names(driver, f"{device}/fw_version"):
         firmware[name.removesuffix("_fw_version")] = _read(driver, f"{device}/fw_version/{name}")
     vbios = _read(driver, f"{device}/vbios_version")
     firmware |= {"vbios": vbios} if vbios else {}
@@ -187,10 +187,3 @@ def _read(driver: Driver, path: str) -> str:
         return driver.read_file(path).decode(errors="replace").strip()
     except OSError:
         return ""
-
-
-def _names(driver: Driver, path: str) -> list[str]:
-    try:
-        return driver.list_dir(path)
-    except OSError:
-        return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from zinc_rt.errors import ZincError
@@ -43,3 +43,12 @@ class JoinedFence:
         deadline = time.monotonic() + timeout_seconds
         for fence in self.fences:
             fence.wait(max(0.0, deadline - time.monotonic()))
+
+
+def single_fences(fences: Iterable[Fence]) -> Iterator[Fence]:
+    """Yield the fences, joined ones taken apart."""
+    for fence in fences:
+        if isinstance(fence, JoinedFence):
+            yield from single_fences(fence.fences)
+        else:
+            yield fence

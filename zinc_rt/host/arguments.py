@@ -131,3 +131,11 @@ def _folded(line: str, width: int) -> str:
         line, width - 2 * example, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
     )
     return (" \\\n" if example else "\n").join(made)
+
+
+def positive(text: str) -> float:
+    """Parse a finite number above 0, as argparse's `type`."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from zinc_rt.errors import UsageError
+from zinc_rt.host.arguments import positive
 
 Experts = Literal["auto", "vram", "gtt"]
 EXPERTS = "ZINC_RT_EXPERTS"
@@ -47,13 +48,6 @@ class Settings:
 def _count(text: str) -> int:
     value = int(text)
     if value < 0:
-        raise ValueError
-    return value
-
-
-def _positive_real(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
         raise ValueError
     return value
 
@@ -122,7 +116,7 @@ KNOBS = (
     Knob(
         "ZINC_GEMMA4_ATTN_SCALE_DEFAULT",
         "gemma4_attn_scale",
-        _positive_real,
+        positive,
         "a positive number",
         "override Gemma 4's attention scale (a clamp)",
     ),

@@ -142,3 +142,11 @@ class Driver(Protocol):
 
     def list_dir(self, path: str) -> list[str]:
         """The names in a folder, sorted. OSError where it is missing or not allowed."""
+
+
+def folder_names(driver: Driver, path: str) -> list[str]:
+    """List the names in a folder; none where it cannot be read."""
+    try:
+        return driver.list_dir(path)
+    except OSError:
+        return []

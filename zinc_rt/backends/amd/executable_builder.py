@@ -16,7 +16,7 @@ from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernels
 from zinc_rt.backends.amd.packet_list import AmdExecutable, IndirectCode, PacketList, as_bytes, ib_content
 from zinc_rt.backends.amd.stamps import STAMPS_BYTES, Stamps
 from zinc_rt.backends.amd.verify_stream import Expectation, Range, verify
-from zinc_rt.backends.base import Device
+from zinc_rt.backends.base import Device, gpu_address, gpu_va
 from zinc_rt.backends.precompile import precompile_all
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
@@ -87,7 +87,7 @@ class ExecutableBuilder:
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va
-            image = plan_block.content(plan, va, partial(_address, lowered, buffers))
+            image = plan_block.content(plan, va, partial(gpu_address, lowered, buffers))
             self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
             expected = Expectation(
                 va, kernels.__getitem__, self.code.read, partial(_extent, lowered, buffers), self.generation
@@ -126,7 +126,7 @@ class ExecutableBuilder:
         for allocation, offset, size_bytes, name in places(plan, lowered.graph, lowered.plan):
             if allocation:
                 buffer = buffers[allocation]
-                executable.placed.setdefault(buffer, []).append((_va(buffer) + offset, size_bytes, name))
+                executable.placed.setdefault(buffer, []).append((gpu_va(buffer) + offset, size_bytes, name))
             else:
                 own.append((va + offset, size_bytes, name))
         self.memory.announce(own)
@@ -157,21 +157,8 @@ def _images(read: Callable[[str], Zrt], keys: tuple[KernelKey, ...]) -> dict[str
     return {name: patched(read(name), dict(patches)) for name, patches in sorted(keys)}
 
 
-def _va(buffer: Buffer) -> int:
-    assert buffer.gpu_va is not None, buffer.name
-    return buffer.gpu_va
-
-
-def _address(lowered: Program, buffers: Mapping[str, Buffer], place: Ref) -> int:
-    """Where a byte of a graph's buffer lies: in a resident weight, or an allocation of the memory plan."""
-    if place.name in buffers:
-        return _va(buffers[place.name]) + place.offset_bytes
-    placement = lowered.plan.placements[place.name]
-    return _va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
-
-
 def _extent(lowered: Program, buffers: Mapping[str, Buffer], name: str) -> Range:
     """Where a buffer of a graph lies, first byte and the one behind the last."""
-    first = _address(lowered, buffers, Ref(name))
+    first = gpu_address(lowered, buffers, Ref(name))
     size = buffers[name].size_bytes if name in buffers else lowered.plan.placements[name].size_bytes
     return first, first + size

@@ -17,7 +17,8 @@ from zinc_rt.backends.amd.packet_list import AmdExecutable
 from zinc_rt.backends.amd.publish import publisher
 from zinc_rt.backends.amd.ring import AmdRing, MakeHang, ReadyDwords
 from zinc_rt.backends.base import Submissions
-from zinc_rt.exec import Fence, JoinedFence, Stream
+from zinc_rt.exec import Stream
+from zinc_rt.exec.fence import single_fences
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packet import Packet
@@ -180,7 +181,7 @@ class StreamQueues:
         """Packets that hold this queue until other streams' fences; another backend's are waited for here."""
         ours = {queue.ring.timeline for queue in self._queues.values()}
         packets: list[Packet] = []
-        for fence in _single(stream.waits):
+        for fence in single_fences(stream.waits):
             if isinstance(fence, TimelineFence) and fence.timeline in ours:
                 if fence.done():
                     fence.wait(0.0)  # raises what its queue was lost by
@@ -223,11 +224,3 @@ class StreamQueues:
             starts = range(0, SLOTS_BYTES, SLOT_BYTES)
             self._slots = [(page.host.address + start, page.gpu_va + start) for start in reversed(starts)]
         return self._slots.pop()
-
-
-def _single(fences: Iterable[Fence]) -> Iterable[Fence]:
-    for fence in fences:
-        if isinstance(fence, JoinedFence):
-            yield from _single(fence.fences)
-        else:
-            yield fence

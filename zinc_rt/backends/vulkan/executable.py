@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from zinc_rt.backends.base import gpu_address
 from zinc_rt.backends.times import Times
 from zinc_rt.backends.vulkan.blocks import VulkanBlock, VulkanStorage
 from zinc_rt.backends.vulkan.commands import (
@@ -34,7 +35,7 @@ from zinc_rt.backends.vulkan.timestamps import Timestamps
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
-from zinc_rt.kernels.launch import Grid, Ref
+from zinc_rt.kernels.launch import Grid
 from zinc_rt.lower import Barrier, Dispatch, DispatchPlan, LoweredGraph, PlannedGraph, dispatches_of, plan_block
 from zinc_rt.lower.dispatch_plan import GridInBlock
 from zinc_rt.mem.heaps import BufferHeap
@@ -115,7 +116,7 @@ class VulkanBuilder:
             self.warm(new)
             block = self.memory.block(plan.size_bytes, BufferHeap.DEVICE_LOCAL, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
-            image = plan_block.content(plan, block.gpu_va, partial(_address, lowered, buffers))
+            image = plan_block.content(plan, block.gpu_va, partial(gpu_address, lowered, buffers))
             whole = VulkanStorage(block, 0, plan.size_bytes)
             self.put(whole, plan.specs_offset, np.frombuffer(image, np.uint8))
             timestamps = checkpoint = None
@@ -224,19 +225,6 @@ def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipelin
                 f"{step.node!r}: {step.launch.kernel} takes {wanted[0]} buffers and {wanted[1]} constants, "
                 f"its row gives {given[0]} and {given[1]}"
             )
-
-
-def _address(lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
-    """Where a byte of a graph's buffer lies: in a resident weight, or an allocation of the memory plan."""
-    if place.name in buffers:
-        return _va(buffers[place.name]) + place.offset_bytes
-    placement = lowered.plan.placements[place.name]
-    return _va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
-
-
-def _va(buffer: Buffer) -> int:
-    assert buffer.gpu_va is not None, buffer.name
-    return buffer.gpu_va
 
 
 def empty_runs(pipelines: Iterable[Pipeline], layout: int) -> Iterator[VulkanCommand]:

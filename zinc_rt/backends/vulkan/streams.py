@@ -19,7 +19,8 @@ from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.executable import VulkanExecutable
 from zinc_rt.backends.vulkan.fence import SemaphoreFence, SemaphoreTimeline
-from zinc_rt.exec import DeadlineMissed, Fence, JoinedFence, Stream
+from zinc_rt.exec import DeadlineMissed, Stream
+from zinc_rt.exec.fence import single_fences
 
 MakeHang = Callable[[SemaphoreTimeline, int, str, VulkanExecutable | None], DeadlineMissed]
 """(timeline, value that was not reached, why, what was to reach it) -> the error to raise."""
@@ -190,7 +191,7 @@ class VulkanStreams:
         """Fences of this backend's other streams; another backend's are waited for here."""
         ours = {each.timeline for each in self._streams.values()}
         found = []
-        for fence in _single(stream.waits):
+        for fence in single_fences(stream.waits):
             if isinstance(fence, SemaphoreFence) and fence.timeline in ours:
                 if fence.done():
                     fence.wait(0.0)  # raises what its device was lost by
@@ -216,11 +217,3 @@ class VulkanStreams:
                 SemaphoreTimeline(stream.name, self._device, self._wait), queue
             )
         return state
-
-
-def _single(fences: Iterable[Fence]) -> Iterable[Fence]:
-    for fence in fences:
-        if isinstance(fence, JoinedFence):
-            yield from _single(fence.fences)
-        else:
-            yield fence
