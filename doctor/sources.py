@@ -5,9 +5,6 @@ No `**`: links of sysfs (card0 → ../../devices/...) are followed where a patte
 
 from __future__ import annotations
 
-CARD = "sys/class/drm/card[0-9]*/device"
-RENDER = "sys/class/drm/renderD*/device"
-
 # Plain files, safe to read on any machine.
 MACHINE = (
     "proc/version", "proc/cmdline", "proc/meminfo", "proc/modules", "proc/cpuinfo",
@@ -58,8 +55,6 @@ ASKED = (
     "hwmon/hwmon*/freq*",
     "hwmon/hwmon*/in0_*",
 )  # fmt: skip
-
-DEBUGFS_FIRMWARE = "sys/kernel/debug/dri/*/amdgpu_firmware_info"
 
 # Of the packages of a distribution, those that matter: prefixes of names.
 PACKAGES = (

@@ -13,7 +13,6 @@ from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen
 # comes from it build with 0660. What is not in the list may do either.
 CLOSED = ("debian", "ubuntu")
 OPEN = ("fedora", "rhel", "centos", "arch", "suse", "opensuse", "nixos", "gentoo")
-GROUPS = ("render", "video")
 
 
 def _membership(machine: InspectedMachine) -> Iterator[Seen]:

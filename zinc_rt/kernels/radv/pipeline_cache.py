@@ -22,7 +22,6 @@ _OBJECT = struct.Struct("<3I")
 _CONFIG = struct.Struct("<I5I I2I 2I 3I")
 _SIZES = struct.Struct("<6I")
 _ALIGNMENT, _DATA_ALIGNMENT = 8, 16
-_FLOAT_MODE = 0xF0
 
 
 @dataclass(frozen=True, slots=True)

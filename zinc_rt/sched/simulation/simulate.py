@@ -30,7 +30,6 @@ from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
 
 PAGE_TOKENS = 16
 GROUP = "full"
-POLICIES = ("fair", "fcfs")
 VOCABULARY_BITS = 17
 TEXT_BITS = 32  # of a seed: the places of a text
 LATER_NS = 7200 * NS  # beyond all ages and times to live
