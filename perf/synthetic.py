@@ -5,7 +5,7 @@
     python -m zinc_rt.perf.synthetic qwen3.6-35b-a3b-q4_k_xl F.gguf --header-only
 
 Tensors are those of golden/tiny_models/architectures.py at a real model's sizes; which type each has is
-quant_mix.py's. Quants are random bytes, scales are chosen so that values have the spread that the tiny models give
+MIXES below. Quants are random bytes, scales are chosen so that values have the spread that the tiny models give
 them. The same name gives the same bytes. llama.cpp loads the files too. --header-only writes a sparse file: the
 header, the vectors and the length, and matrices of zeros that take no room on disk; for plans and predictions.
 """
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -35,7 +36,90 @@ from zinc_rt.golden.tiny_models.writer import add_metadata, common_metadata
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.files import cache_folder
 from zinc_rt.ir.dtypes import block_of, row_bytes
-from zinc_rt.perf.quant_mix import quantised, types
+
+# Names that stay as they are, whatever the mixture.
+KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp|per_layer_model_proj|ssm_conv1d|rope_freqs")
+# A row that is no multiple of the block: what takes its place.
+FALLBACK = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixUse:
+    """`number` of `count`: its place among those of its kind that the rule counts."""
+
+    name: str
+    columns: int
+    head: bool  # the output matrix, or the embedding where that is both
+    number: int
+    count: int
+
+    @property
+    def kind(self) -> str:
+        return self.name.removesuffix(".weight").rpartition(".")[2]
+
+
+def more_bits(number: int, count: int) -> bool:
+    """The first and the last eighth, and every third between them."""
+    return number < count // 8 or number >= 7 * count // 8 or (number - count // 8) % 3 == 2
+
+
+def q4_k_m(m: MatrixUse) -> str:
+    if m.head:
+        return "q6_k"
+    if m.kind == "attn_qkv":
+        return "q5_k"
+    if (m.kind == "attn_v" or m.kind.startswith("ffn_down")) and more_bits(m.number, m.count):
+        return "q6_k"
+    return "q4_k"
+
+
+def q4_k_xl(m: MatrixUse) -> str:
+    if m.kind == "ffn_down_exps":
+        return "q5_k"
+    return "q4_k" if m.kind.endswith("_exps") else "q8_0"
+
+
+MIXES: Mapping[str, Callable[[MatrixUse], str]] = {
+    "q8_0": lambda m: "q8_0",
+    "q4_0": lambda m: "q6_k" if m.head else "q4_0",
+    "q4_k_m": q4_k_m,
+    "q4_k_xl": q4_k_xl,
+}
+
+
+def types(shapes: Mapping[str, Sequence[int]], mix: str) -> dict[str, str]:
+    """A type for each tensor, by name: `shapes` are (…, out, in) in file order. Vectors and what no mixture
+    touches are f32. Raises KeyError for another mixture."""
+    rule = MIXES[mix]
+    tied = "output.weight" not in shapes
+    values = [name for name in shapes if re.search(r"attn_(v|qkv|kv_b)\.weight$", name)]
+    seen = 0
+    layers = 1 + max((_layer(name) for name in shapes), default=0)
+    found = {}
+    for name, shape in shapes.items():
+        if not quantised(name, shape):
+            found[name] = "f32"
+            continue
+        number, count = _layer(name), layers
+        if name.endswith("attn_v.weight"):  # counted among those of its kind, not by layer
+            number, count, seen = seen, len(values), seen + 1
+        head = name == "output.weight" or (tied and name.endswith("token_embd.weight"))
+        dtype = rule(MatrixUse(name, shape[-1], head, number, count))
+        if shape[-1] % block_of(dtype)[0]:
+            dtype = FALLBACK.get(dtype, dtype)
+        found[name] = dtype if shape[-1] % block_of(dtype)[0] == 0 else "f32"
+    return found
+
+
+def quantised(name: str, shape: Sequence[int]) -> bool:
+    """Whether a mixture touches it at all."""
+    return len(shape) >= 2 and name.endswith(".weight") and not KEPT.search(name)
+
+
+def _layer(name: str) -> int:
+    found = re.match(r"blk\.(\d+)\.", name)
+    return int(found[1]) if found else -1
+
 
 SEED = 20260
 PIECE_BYTES = 64 << 20
@@ -46,7 +130,7 @@ CONTEXT = 4096
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """A row of ARCHITECTURES at these sizes. `instead`: metadata that differs from a tiny model's. `mix`: a row of
-    quant_mix.MIXES."""
+    MIXES."""
 
     architecture: str
     sizes: Sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import secrets
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.backends.amd.kmd_log import KmsgLog
 from zinc_rt.cli.output import begin
 from zinc_rt.cli.progress import stages
 from zinc_rt.cli.report import Report
@@ -23,7 +25,6 @@ from zinc_rt.probes.device import parse, require_amd_gpu
 from zinc_rt.probes.device_description import describe_device
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.expectations import Expectations, load
-from zinc_rt.probes.gpu_messages import GpuMessages
 from zinc_rt.probes.journal import Journal, default_path
 from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.learning import facts_file
@@ -32,6 +33,26 @@ from zinc_rt.probes.output import passed, table
 from zinc_rt.probes.output.results import bundle_writer, check_outputs, report_of, write_results
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
+
+OURS = re.compile(r"amdgpu|kfd|\bMES\b|page fault|\bring\b|\bdrm\b", re.IGNORECASE)
+FIX = "sudo sysctl kernel.dmesg_restrict=0 (until the next boot), or run `sudo dmesg` beside it"
+
+
+class GpuMessages:
+    """What the kernel says of GPUs from now on. A simulated device has its own log: each probe brings back what it
+    saw of it."""
+
+    def __init__(self, *, simulated: bool, log: KmsgLog | None = None) -> None:
+        self._log = None if simulated else (log or KmsgLog())
+        self.missing = ""
+        if self._log is not None and self._log.missing:
+            self.missing = f"{self._log.missing.split(';')[0]}; fix: {FIX}"
+
+    def lines(self) -> tuple[str, ...]:
+        """The lines about the GPU."""
+        if self._log is None:
+            return ()
+        return tuple(line for line in self._log.lines() if OURS.search(line))
 
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:

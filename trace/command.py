@@ -153,8 +153,7 @@ def _look(arguments: argparse.Namespace) -> int:
         elif arguments.show is not None:
             _show(log, arguments)
         else:
-            from zinc_rt.trace.plans import memory_maps
-            from zinc_rt.trace.stats import statistics
+            from zinc_rt.trace.show import memory_maps, statistics
 
             for line in statistics(log) if arguments.stats else memory_maps(log):
                 terminal.show(line)

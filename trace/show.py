@@ -1,22 +1,33 @@
-"""The values of a node after a step of a log: as the log keeps them, else computed again from what it keeps."""
+"""Show a log: the values of a node after a step, the memory plan, sizes by record.
+
+Values are those that the log keeps, else computed again from its content.
+"""
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
 import json
+import statistics as figures
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from zinc_rt.cli.output import readable_size
 from zinc_rt.engine.devices import choose_tier
-from zinc_rt.engine.resident import NUMPY_DTYPES
+from zinc_rt.engine.resident import NUMPY_DTYPES, capacity_of
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.host.files import write_whole
+from zinc_rt.host.terminal import Part, Table
+from zinc_rt.host.terminal import number as number_column
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.serial import from_bytes
+from zinc_rt.mem.plan import MemoryPlan, plan_memory
+from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.rebuilt import Rebuilt, opener_of, sha256_of, value_of
 from zinc_rt.trace.tape import RecordedStep, Tape, named_outputs, read_tape, require_inputs
@@ -191,3 +202,80 @@ def _kept(
             )
         )
     return found
+
+
+SHOWN = 12  # placements of one allocation
+
+
+def memory_maps(log: LogReader) -> Iterator[str]:
+    """The plan is a function of graph, key and tapping, so it is made again here."""
+    graphs: dict[int, tuple[OpGraph, bool]] = {}
+    for record in log:
+        if isinstance(record, records.GraphCreated):
+            graphs[record.graph] = (from_bytes(log.blob(record.ir)), record.tapped)
+        elif isinstance(record, records.VariantAdded) and record.graph in graphs:
+            graph, tapped = graphs[record.graph]
+            plan = plan_memory(graph, capacity=capacity_of(record.key), tap=tapped)
+            yield from _map(plan, record.key, tapped)
+
+
+def _map(plan: MemoryPlan, key: tuple[int, ...], tapped: bool) -> Iterator[str]:
+    shape = ",".join(map(str, key))
+    yield f"{plan.graph} {shape}{', tapped' if tapped else ''}: {readable_size(plan.total_bytes)}"
+    for name, allocation in plan.allocations.items():
+        inside = sorted(
+            (place.offset_bytes, place.size_bytes, buffer)
+            for buffer, place in plan.placements.items()
+            if place.allocation == name
+        )
+        yield f"  {allocation.heap.value:<12} {allocation.size_bytes:>12}  {name}, {len(inside)} buffers"
+        for offset, size_bytes, buffer in inside[:SHOWN]:
+            yield f"    {offset:#10x} {size_bytes:>12}  {buffer}"
+        if len(inside) > SHOWN:
+            yield f"    and {len(inside) - SHOWN} more"
+
+
+def statistics(log: LogReader) -> Iterator[Part]:
+    """Lines: bytes by kind of record, bytes a token, seconds a step by graph and key."""
+    count: dict[str, int] = defaultdict(int)
+    bytes_of: dict[str, int] = defaultdict(int)
+    for kind, taken in log.sizes():
+        name = "blobs" if kind == records.BLOB else records.KINDS[kind].NAME
+        count[name] += 1
+        bytes_of[name] += taken
+    yield f"{log.path}  {readable_size(log.size_bytes)}, level {log.header.get('level')}"
+    rows = [
+        (name, count[name], bytes_of[name], f"{bytes_of[name] / log.size_bytes:.1%}")
+        for name in sorted(bytes_of, key=lambda name: -bytes_of[name])
+    ]
+    yield Table(("record", *map(number_column, ("count", "bytes", "share"))), rows)
+    yield from _steps(log)
+
+
+def _steps(log: LogReader) -> Iterator[str]:
+    tokens = 0
+    blobs: set[str] = set()  # that steps brought, not graphs and weights
+    seconds: dict[tuple[int, tuple[int, ...]], list[float]] = defaultdict(list)
+    where: dict[int, tuple[int, tuple[int, ...]]] = {}
+    names: dict[int, str] = {}
+    for record in log:
+        match record:
+            case records.GraphCreated():
+                names[record.graph] = record.name
+            case records.Replayed():
+                where[record.step] = (record.graph, record.key)
+                tokens += record.counts[0]
+            case records.Retired() if record.step in where:
+                seconds[where[record.step]].append(record.seconds)
+        if isinstance(record, records.Wrote | records.Output) and record.blob:
+            blobs.add(record.blob)
+    stepwise = [cls.KIND for cls in (records.Wrote, records.Replayed, records.Output, records.Retired)]
+    if tokens:
+        fields = sum(taken for kind, taken in log.sizes() if kind in stepwise)
+        kept = sum(log.blob_bytes(blob) for blob in blobs)
+        yield f"{tokens} tokens, {(fields + kept) / tokens:.0f} bytes a token beside graphs and weights"
+    for (graph, key), taken in seconds.items():
+        yield (
+            f"{names.get(graph, '?')} {','.join(map(str, key))}: {len(taken)} steps, median "
+            f"{1e3 * figures.median(taken):.3f} ms, longest {1e3 * max(taken):.3f} ms"
+        )

@@ -22,9 +22,36 @@ from zinc_rt.host.settings import Settings
 from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
 from zinc_rt.model.hyper import Hyper
 from zinc_rt.model.registry import require_architecture
+from zinc_rt.replay.bisect import bisect
+from zinc_rt.replay.one_node_log import emit_repro
+from zinc_rt.trace.recorder import record
+from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
-from zinc_rt.validate.runner import Smallest, ValidationJob, model_name
+from zinc_rt.validate.runner import Smallest, ValidationJob, ValidationRunner, model_name
 from zinc_rt.validate.tiers import TierSpec, parse_tiers
+
+
+def with_repro(
+    runner: ValidationRunner, spec: TierSpec, follow: list[int], result: CheckResult, *, folder: Path
+) -> CheckResult:
+    """The `result` with a folder of its own: run.zlog, and node.zlog with its test where one node is at fault.
+
+    Raises OutputError where the folder cannot be written.
+    """
+    job = runner.job
+    here = folder / job.name / spec.text.replace(":", "-")
+    here.mkdir(parents=True, exist_ok=True)
+    runner.say(f"{spec.text}: the run recorded and bisected")
+    log = here / "run.zlog"
+    with record(runner.engine(spec), log):
+        capture(runner.engine(spec), job.tokens, None, steps=job.steps, follow=follow, inject=runner.inject())
+    found = bisect(log, spec.choice, threads=job.threads)
+    artifacts, repro = [str(log)], f"zinc-rt-replay {log} --tiers {spec.name} --bisect"
+    if found.where is not None:
+        emitted = emit_repro(log, found, here, spec.choice)
+        artifacts, repro = [*artifacts, *map(str, emitted.paths)], emitted.command
+    return replace(result, artifacts=artifacts, repro=repro, cause=found.text)
+
 
 DEFAULT_TOKENS = 8
 DEFAULT_STEPS = 2
@@ -102,7 +129,6 @@ def _job(
 def _smallest(folder: str | None) -> Smallest | None:
     if folder is None:
         return None
-    from zinc_rt.validate.smallest_case import with_repro  # only then are the rooms of logs needed
 
     return partial(with_repro, folder=Path(folder))
 

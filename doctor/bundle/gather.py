@@ -12,16 +12,54 @@ from functools import partial
 from pathlib import Path
 
 from zinc_rt.backends.amd.hang import HangReport
-from zinc_rt.doctor.bundle.driver_capture import driver_capture
 from zinc_rt.doctor.bundle.format import MANIFEST, REPORT_SCHEMA, parsed, read
 from zinc_rt.doctor.bundle.make import Maker
 from zinc_rt.doctor.capture import MachineCapture, capture
 from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.errors import InputError
 from zinc_rt.host.files import state_folder
+from zinc_rt.kmd.driver import Driver
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.device import open_device
 from zinc_rt.probes.device_spec import DeviceSpec
+
+_FILES = ("/proc/version", "/proc/cmdline", "/proc/sys/kernel/osrelease")
+_FOLDERS = ("/sys/module/amdgpu", "/sys/class/kfd/kfd/topology", "/sys/class/drm")
+_SKIPPED = ("ip_discovery",)  # hundreds of files that the chip's name stands for
+
+
+def driver_capture(driver: Driver) -> MachineCapture:
+    files: dict[str, bytes] = {}
+    unreadable: dict[str, str] = {}
+
+    def read(path: str) -> None:
+        try:
+            files[path.lstrip("/")] = driver.read_file(path)
+        except IsADirectoryError:
+            walk(path)
+        except OSError as error:
+            unreadable[path.lstrip("/")] = error.strerror or str(error)
+
+    def walk(folder: str) -> None:
+        try:
+            names = driver.list_dir(folder)
+        except OSError as error:
+            unreadable[folder.lstrip("/")] = error.strerror or str(error)
+            return
+        for name in names:
+            if name not in _SKIPPED:
+                read(f"{folder}/{name}")
+
+    for path in _FILES:
+        read(path)
+    for folder in _FOLDERS:
+        walk(folder)
+    try:
+        files["kernel.log"] = driver.read_file("/dev/kmsg")
+    except OSError as error:
+        unreadable["kernel.log"] = error.strerror or str(error)
+    return MachineCapture(files, unreadable)
+
 
 MACHINE_SECONDS = 30.0
 HANGS = Path("zinc-rt-hangs")  # where models leave them, AmdBackend's default

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     _show(arguments, measured, made, report, (limit_gbs, limit_from), out)
     if arguments.chrome:
         from zinc_rt.host.chrome_trace import write_chrome
-        from zinc_rt.perf.profile.chrome import timeline
+        from zinc_rt.perf.profile.steps import timeline
 
         where = f"{report.device['tier']}{', simulated' if simulated else ''} on {report.device['name']}"
         write_chrome(timeline(measured, where), arguments.chrome)

@@ -7,14 +7,16 @@ import time
 from collections import abc
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from zinc_rt.backends.times import Times
 from zinc_rt.engine.engine import Engine, Sequence
 from zinc_rt.errors import UsageError
+from zinc_rt.host.chrome_trace import document, process_name, thread_name
 from zinc_rt.ir.graph import Node, OpGraph, Stage
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.perf.structure.lab import prompt_of
-from zinc_rt.trace.chrome import node_title
+from zinc_rt.trace.chrome import HOST, QUEUES, dispatch_slices, node_title, slice_seconds
 
 WITHIN = 0.05  # of the step, that nodes may leave unexplained before the profile says so
 CLOCKS_APART = 1.02  # a span of the device longer than the host's whole step by more: one of the clocks is wrong
@@ -238,3 +240,36 @@ def placed_ns(step: TimedStep) -> int:
     if not step.times.dispatches or step.times.host_time:
         return 0
     return step.ended_ns - step.times.dispatches[-1].ended_ns
+
+
+NANO = 1e-9
+
+
+def timeline(measured: MeasuredSteps, where: str) -> dict[str, Any]:
+    """Build the timeline. `where`: tier and device. A device's clock is aligned with the host's at each step's
+    end."""
+    first = measured.steps[0]
+    events: list[dict[str, Any]] = [
+        process_name(where, HOST),
+        thread_name(HOST, "host"),
+        thread_name(QUEUES, f"queue main, by {first.times.clock}"),
+    ]
+    for number, step in enumerate(measured.steps):
+        start = (step.began_ns - first.began_ns) * NANO
+        about = {"step": number, "tokens": measured.tokens}
+        events.append(slice_seconds(f"step {number}", HOST, start, step.nanoseconds * NANO, about))
+        events += dispatch_slices(_placed(step, first.began_ns), QUEUES, {"step": number})
+    return document(events, {"clock": first.times.clock, "simulated": first.times.simulated})
+
+
+def _placed(step: TimedStep, zero_ns: int) -> list[tuple[str, str, float, float]]:
+    shift = placed_ns(step) - zero_ns
+    return [
+        (
+            "" if each.node is None else node_title(each.node),
+            each.kernel,
+            (each.began_ns + shift) * NANO,
+            (each.ended_ns + shift) * NANO,
+        )
+        for each in step.times.dispatches
+    ]

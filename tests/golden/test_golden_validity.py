@@ -11,7 +11,7 @@ from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import FORMAT, read_golden, write_golden
 from zinc_rt.host.version import code_version
 from zinc_rt.validate.goldens.command import main
-from zinc_rt.validate.goldens.validity import validity
+from zinc_rt.validate.goldens.listing import validity
 
 ARRAYS = {"ids": np.array([1, 2], np.int32), "logits": np.ones((2, 4), np.float32)}
 OURS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.golden.llama_cpp.nodes import NodeValue, matched, values_here
+from zinc_rt.golden.llama_cpp.importing import NodeValue, matched, values_here
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
 

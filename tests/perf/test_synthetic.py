@@ -19,8 +19,17 @@ from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
 from zinc_rt.perf import synthetic
-from zinc_rt.perf.quant_mix import MIXES, types
-from zinc_rt.perf.synthetic import SCALES, SHAPES, ModelShape, main, random_blocks, size_bytes_of, write_synthetic
+from zinc_rt.perf.synthetic import (
+    MIXES,
+    SCALES,
+    SHAPES,
+    ModelShape,
+    main,
+    random_blocks,
+    size_bytes_of,
+    types,
+    write_synthetic,
+)
 
 SMALL = Sizes(256, 4, 512, 4, 2, 64, 512, 8, 2, 64)
 SMALL_ONES = {

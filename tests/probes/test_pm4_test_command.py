@@ -12,7 +12,7 @@ from zinc_rt.backends.amd.kmd_log import KmsgLog
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.probes import command, mem_command
 from zinc_rt.probes.device import amd_gpus
-from zinc_rt.probes.gpu_messages import GpuMessages
+from zinc_rt.probes.execution import GpuMessages
 
 NO_GPU = not amd_gpus(LinuxDriver())
 EARLY = "P01,P02,P03"  # quick, and nothing hazardous

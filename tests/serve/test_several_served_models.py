@@ -20,8 +20,7 @@ from zinc_rt.serve.config.settings import LedgerSettings, ModelSettings
 from zinc_rt.serve.engine.model_loader import LoadingRoom, ModelLoader, room_for
 from zinc_rt.serve.engine.requests import Ask
 from zinc_rt.serve.engine.served_model import ServedModel
-from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.engine.turns import by_turn
+from zinc_rt.serve.engine.server import InferenceServer, by_turn
 from zinc_rt.serve.errors import ServeError
 
 DENSE, MIXED = (

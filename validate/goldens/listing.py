@@ -5,13 +5,44 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from zinc_rt.errors import InputError, first_line
-from zinc_rt.golden.format import read_arrays, read_golden
+from zinc_rt.golden.format import FORMAT, Golden, read_arrays, read_golden
+from zinc_rt.host.version import code_version
 from zinc_rt.model.gguf import digest
-from zinc_rt.validate.goldens.check import model_of
-from zinc_rt.validate.goldens.validity import validity
+from zinc_rt.validate.goldens.check import ORDERINGS, again, model_of, other_model
+
+State = Literal["current", "recheck", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """A golden's state: `current` holds, `recheck` may not (zinc-rt golden check says), `expired` cannot. `next`
+    mends it."""
+
+    state: State
+    why: str = ""
+    next: str = ""
+
+
+def validity(golden: Golden, model_digest: str = "") -> Validity:
+    """Whether this golden is still valid. `model_digest`: of the model beside it, where there is one.
+
+    Another engine's values do not depend on our arithmetic: they expire with the format or their model alone.
+    """
+    recorded = str(golden.meta.get("model_digest") or "")
+    if recorded and model_digest and recorded != model_digest:
+        return Validity(
+            "expired", f"its model was {recorded[:12]}, the one beside it is another", other_model(golden)
+        )
+    if golden.ordering and golden.ordering not in ORDERINGS:
+        return Validity("expired", f"made in {golden.ordering}, which this build does not compute", again(golden))
+    if golden.ordering and golden.meta.get("code") != code_version():
+        check = f"zinc-rt golden check {golden.path}"
+        return Validity("recheck", "the arithmetic or the model code has changed since", check)
+    return Validity("current", f"format {golden.meta.get('format', FORMAT)}")
+
 
 HEADERS = ("golden", "architecture", "source", "state", "arrays", "tokens", "size", "model sha256", "")
 
@@ -30,7 +61,7 @@ class GoldenRow:
     sha256: str = ""
     model_digest: str = ""
     problem: str = ""
-    state: str = ""  # zinc_rt.validate.goldens.validity
+    state: str = ""  # zinc_rt.validate.goldens.listing
     why: str = ""
     next: str = ""
 

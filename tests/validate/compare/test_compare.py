@@ -22,8 +22,8 @@ from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.validate.compare import llama_programs, own_tiers
 from zinc_rt.validate.compare.child import run
 from zinc_rt.validate.compare.command import main, parser, result_of
-from zinc_rt.validate.compare.eval_callback import samples
 from zinc_rt.validate.compare.judge import distance
+from zinc_rt.validate.compare.llama_programs import samples
 from zinc_rt.validate.compare.peer import PeerOutcome, PeerTask, Sample
 
 MODEL = str(FOLDER / "qwen3-q.gguf")

@@ -12,20 +12,69 @@ from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.model.tokenizer import fields
 from zinc_rt.model.tokenizer.bpe import BPE, decode_byte_level
 from zinc_rt.model.tokenizer.fields import Metadata, malformed
-from zinc_rt.model.tokenizer.partition import Partitioner
 from zinc_rt.model.tokenizer.pretokenizers import Pre, pre_named
 from zinc_rt.model.tokenizer.spm import SPM
 from zinc_rt.model.tokenizer.unigram import Unigram
 from zinc_rt.model.tokenizer.vocabulary import (
     BYTE,
     CONTROL,
+    LSTRIP,
     NORMAL,
     PREFIX,
+    RSTRIP,
     UNKNOWN,
     USER_DEFINED,
     Vocabulary,
     read_vocabulary,
 )
+
+SPACE = " \t\n\v\f\r"  # isspace in the C locale
+
+Fragment = str | int
+"""Text still to be tokenized, or the id of a special token."""
+
+
+class Partitioner:
+    """Finds a vocabulary's special tokens in a text."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        special = vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN)
+        special.sort(key=lambda id: -len(vocabulary.texts[id].encode()))
+        self._special = [(vocabulary.texts[id], id, vocabulary.kinds[id]) for id in special]
+
+    def split(self, text: str, *, parse_special: bool) -> list[Fragment]:
+        """The fragments of `text` in order, no empty ones."""
+        fragments: list[Fragment] = [text] if text else []
+        for token, id, kind in self._special:
+            if token not in text or (not parse_special and kind & (CONTROL | UNKNOWN)):
+                continue
+            after: list[Fragment] = []
+            for fragment in fragments:
+                if isinstance(fragment, str):
+                    after += _cut(fragment, token, id, kind)
+                else:
+                    after.append(fragment)
+            fragments = after
+        return fragments
+
+
+def _cut(text: str, token: str, id: int, kind: int) -> list[Fragment]:
+    pieces: list[Fragment] = []
+    first, *rest = text.split(token)
+    if kind & LSTRIP and rest:
+        first = first.rstrip(SPACE)
+    if first:
+        pieces.append(first)
+    for at, piece in enumerate(rest, 1):
+        pieces.append(id)
+        if kind & RSTRIP:
+            piece = piece.lstrip(SPACE)
+        if kind & LSTRIP and at < len(rest):
+            piece = piece.rstrip(SPACE)
+        if piece:
+            pieces.append(piece)
+    return pieces
+
 
 _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 _SPACE = "\u2581"

@@ -8,10 +8,57 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.model.tokenizer import fields
-from zinc_rt.model.tokenizer.charsmap import KEY as CHARSMAP_KEY
-from zinc_rt.model.tokenizer.charsmap import CharsMap
 from zinc_rt.model.tokenizer.fields import Metadata, malformed
 from zinc_rt.model.tokenizer.vocabulary import NORMAL, PREFIX, UNUSED, USER_DEFINED, Vocabulary
+
+CHARSMAP_KEY = "tokenizer.ggml.precompiled_charsmap"
+
+
+class CharsMap:
+    """The map in `blob`. Raises InputError where an offset leaves the blob."""
+
+    def __init__(self, blob: bytes) -> None:
+        trie_bytes = int.from_bytes(blob[:4], "little")
+        if len(blob) < 4 or trie_bytes + 4 >= len(blob) or trie_bytes < 4:
+            raise malformed(f"{CHARSMAP_KEY}: a trie of {trie_bytes} bytes does not fit in {len(blob)}")
+        count = trie_bytes // 4
+        self._units = list(memoryview(blob[4 : 4 + 4 * count]).cast("I"))
+        self._texts = blob[4 + trie_bytes :]
+
+    def longest(self, text: bytes, start: int) -> tuple[bytes, int] | None:
+        """(replacement, bytes replaced) for the longest known prefix of `text[start:]`."""
+        found: tuple[int, int] | None = None
+        node = _base(self._unit(0))
+        for at in range(start, len(text)):
+            byte = text[at]
+            if byte == 0:
+                break
+            node ^= byte
+            unit = self._unit(node)
+            if unit & 0x800000FF != byte:
+                break
+            node ^= _base(unit)
+            if unit >> 8 & 1:
+                found = self._unit(node) & 0x7FFFFFFF, at - start + 1
+        if found is None:
+            return None
+        offset, length = found
+        stop = self._texts.find(b"\0", offset)
+        if stop < 0:
+            raise malformed(
+                f"{CHARSMAP_KEY}: the replacement at {offset} leaves the table of {len(self._texts)} bytes"
+            )
+        return self._texts[offset:stop], length
+
+    def _unit(self, index: int) -> int:
+        if index >= len(self._units):
+            raise malformed(f"{CHARSMAP_KEY}: unit {index} leaves the trie of {len(self._units)}")
+        return self._units[index]
+
+
+def _base(unit: int) -> int:
+    return unit >> 10 << ((unit & 1 << 9) >> 6)
+
 
 SPACE = "\u2581"
 UNKNOWN_PENALTY = 10.0  # unknown_token_score_penalty

@@ -16,7 +16,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from zinc_rt.engine.engine_core import ContextExceeded
 from zinc_rt.errors import OutputError, UsageError, ZincError
+from zinc_rt.sched.tenant import Priority
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.serve.config.settings import Config
 from zinc_rt.serve.engine.answer_stream import AnswerStream
@@ -31,9 +32,25 @@ from zinc_rt.serve.engine.endings import failure
 from zinc_rt.serve.engine.model_file import LOOK_SECONDS
 from zinc_rt.serve.engine.requests import Ask
 from zinc_rt.serve.engine.served_model import Delivery, ServedModel, open_model
-from zinc_rt.serve.engine.turns import by_turn
 from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.tenants.tenancy import Tenancy
+
+
+def by_turn(models: Collection[ServedModel]) -> list[ServedModel]:
+    """Those with anything to do, whose step is next first: where an interactive request waits, then by the
+    device's time that each has had. Who comes back from idle has had as much as the least of the others."""
+    busy = [model for model in models if not model.lost and model.pending]
+    going = [model.virtual_seconds for model in busy if model.was_busy]
+    for model in models:
+        if model in busy and not model.was_busy and going:
+            model.virtual_seconds = max(model.virtual_seconds, min(going))
+        model.was_busy = model in busy
+    return sorted(busy, key=lambda model: (not _interactive_waits(model), model.virtual_seconds))
+
+
+def _interactive_waits(model: ServedModel) -> bool:
+    return model.core.scheduler.queues.by_class[Priority.INTERACTIVE] > 0
+
 
 T = TypeVar("T")
 
