@@ -7,16 +7,28 @@ from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.format import Format, Tools
 from zinc_rt.serve.formats.gemma4 import GEMMA4
-from zinc_rt.serve.formats.hermes import HERMES
+from zinc_rt.serve.formats.json_calls import demand_lines, one_json_call
 from zinc_rt.serve.formats.lark import Lark
 from zinc_rt.serve.formats.llama3_json import LLAMA3_JSON
 from zinc_rt.serve.formats.mistral import MISTRAL, MISTRAL_ARGS
-from zinc_rt.serve.formats.plain import PLAIN
-from zinc_rt.serve.formats.qwen3 import QWEN3
+from zinc_rt.serve.formats.qwen3 import CALL, QWEN3, THINK, calls_in_json
 from zinc_rt.serve.formats.qwen3_xml import QWEN3_XML
-from zinc_rt.serve.formats.think import REASONING_ONLY
 from zinc_rt.serve.grammars.grammar_spec import GrammarSpec
 
+# No reasoning, no calls: the answer is the text that the model wrote.
+PLAIN = Format("plain", fits=lambda template: True)
+# <think> reasoning </think> and no known calls: DeepSeek R1's distilled models and others.
+REASONING_ONLY = Format("think", fits=lambda template: THINK[1] in template, reasoning=THINK)
+# Hermes 2 Pro and 3, Qwen 2.5: <tool_call> {"name", "arguments"} </tool_call>, no reasoning, after
+# https://github.com/NousResearch/Hermes-Function-Calling.
+HERMES = Format(
+    "hermes",
+    fits=calls_in_json,
+    call=CALL,
+    read=one_json_call,
+    demand=demand_lines(CALL[1]),
+    between="\n",
+)
 NO_OBJECT = r"/\s*[^{\s](?s:.*)/"  # an answer that does not begin as a call
 FORMATS: tuple[Format, ...] = (
     GEMMA4,
