@@ -149,7 +149,7 @@ def server() -> Iterator[tuple[str, Path]]:
 def native_tier() -> str:
     """t_cpu_native where there is a C compiler for it, else the oracle."""
     from zinc_rt.engine.devices import choose_tier
-    from zinc_rt.errors import ZincError
+    from zinc_rt.host.errors import ZincError
 
     try:
         return choose_tier("t_cpu_native", "auto").tier

@@ -112,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def named(models: list[Path]) -> tuple[Path, ...]:
     """The models that were named. Raises ValueError for a file that is no model, and for two of one name."""
-    from zinc_rt.errors import ZincError
+    from zinc_rt.host.errors import ZincError
 
     found = tuple(model.resolve() for model in models)
     stems = [model.stem for model in found]

@@ -22,7 +22,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.host.files import check_writable, write_whole
 
 PRODUCT = "zinc-rt"

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from zinc_rt.doctor.gather import gather
 from zinc_rt.doctor.reading import members, read_bounded
-from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.errors import InputError, OutputError
 from zinc_rt.host.version import __version__
 
 SCHEMA = "zinc-rt-capture/1"

@@ -7,7 +7,7 @@ import re
 from typing import cast
 
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.errors import ZincError, first_line
+from zinc_rt.host.errors import ZincError, first_line
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.topology import NODES, Topology, read_topology
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, output_stream
-from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Report

@@ -11,7 +11,7 @@ from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.chips import CHIPS, by_title
 from zinc_rt.doctor.machine import InspectedGpu, Link
 from zinc_rt.doctor.reading import integer
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.kmd.render_node import FIRMWARE_VERSION_MASK
 from zinc_rt.kmd.topology import TopologyNode
 

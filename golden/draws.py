@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import CheckFailed, InputError
+from zinc_rt.host.errors import CheckFailed, InputError
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.sample import sample
 from zinc_rt.sched.sampling import Sampling

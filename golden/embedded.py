@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 FOLDER = Path(__file__).resolve().parent
 STEMS = ("qwen35moe-q", "qwen3-q", "gemma4-q", "gemma4moe-q")  # the hybrid first: it exercises the most

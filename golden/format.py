@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import write_whole
 
 FORMAT = 1

@@ -14,9 +14,9 @@ from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.engine.devices import ORACLE, Choice, open_backend
 from zinc_rt.engine.engine import Engine, default_ctx
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.errors import UsageError
 from zinc_rt.golden.digests import run_digests
 from zinc_rt.golden.format import OURS, write_golden
+from zinc_rt.host.errors import UsageError
 from zinc_rt.host.settings import Settings
 from zinc_rt.host.version import __version__, code_version
 from zinc_rt.model.gguf import GGUFFile, digest

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.engine.engine import default_ctx
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.format import EXPERTS, FIXED, NODE, read_arrays, write_golden
 from zinc_rt.golden.make import about
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.hyper import Hyper
 

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.llama_cpp.tokenizer_texts import TEXTS
 from zinc_rt.golden.tiny_models.vocabulary import BYTE, CONTROL, NORMAL, TEXT, UNKNOWN, TinyVocabulary
 from zinc_rt.golden.tiny_models.writer import Content, write_content
+from zinc_rt.host.errors import UnsupportedError
 
 SIZE = 480  # 256 bytes, the paragraph's characters, and what merges of them
 # As the files of Llama 2, Mistral and Gemma are made, but that text is not normalised: llama.cpp does not either.

@@ -48,8 +48,8 @@ from zinc_rt.backends.vulkan.backend import VulkanBackend
 from zinc_rt.backends.vulkan.executable import VulkanExecutable
 from zinc_rt.engine.devices import SANITIZERS, Choice, available_cores, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import UnsupportedError, ZincError
 from zinc_rt.exec import Stream
+from zinc_rt.host.errors import UnsupportedError, ZincError
 from zinc_rt.kernels.native.task import ANY
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS, Arithmetic, arithmetic
 from zinc_rt.kernels.weight import Weight

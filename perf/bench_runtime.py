@@ -34,9 +34,9 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.graph_store import GraphStore, StoredGraphs
 from zinc_rt.engine.resident import Resident
 from zinc_rt.engine.runner import StepBlock
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Stream
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.version import planning_version
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.passes.fuse import fuse

@@ -37,10 +37,10 @@ import pytest
 
 from zinc_rt.cli.serve import SWITCH_SECONDS
 from zinc_rt.engine.devices import choose_tier
-from zinc_rt.errors import ZincError
-from zinc_rt.sched.plan import Batch, StepPlan
+from zinc_rt.host.errors import ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.state import StepTimes

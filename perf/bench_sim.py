@@ -32,6 +32,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.host.object_cache import ObjectCache
+from zinc_rt.isa.target import default_target
 from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packet import Packet
@@ -48,11 +49,11 @@ from zinc_rt.pm4.packets import (
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.cp.command_processor import CommandProcessor
 from zinc_rt.sim.interfaces import AccessKind, DeviceFinding, Fault, HardwareQueue, QueueKind
+from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
 from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, compiled, loaded, variant_for
-from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, NoShaderEngine, ShaderDispatch
 
@@ -324,7 +325,7 @@ class Matvec:
             (tokens, SIZE // 16, 1), threads_of_group, threads_of_group, 32, (0, 4),
             vgprs=self.zrt.vgprs, sgprs=self.zrt.sgprs,
         )  # fmt: skip
-        kernel = kernels().of(variant_for(self.launch, self.zrt.code, Checks(level)))
+        kernel = kernels().of(variant_for(self.launch, default_target(), self.zrt.code, Checks(level)))
         self._run = LaunchRun(kernel, self.launch, WaveThreads(threads), mode=FLOAT_MODE)
         self._serials = itertools.count(1)
 
@@ -347,7 +348,7 @@ def finish(run: LaunchRun) -> None:
 
 def one_wave(code: bytes, level: str, threads: int) -> tuple[LaunchRun, RangeTable]:
     launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 0), vgprs=8)
-    kernel = kernels().of(variant_for(launch, code, Checks(level)))
+    kernel = kernels().of(variant_for(launch, default_target(), code, Checks(level)))
     table = of_arrays([PlacedArray(1 << 32, np.zeros(1024), "memory")], bounds=True)
     return LaunchRun(kernel, launch, WaveThreads(threads), mode=FLOAT_MODE), table
 
@@ -371,7 +372,7 @@ def largest() -> KernelVariant:
     """The kernel with the most code, at level full."""
     zrt = max(map(load, names()), key=lambda each: len(each.code))
     launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
-    return variant_for(launch, zrt.code, Checks("full"))
+    return variant_for(launch, default_target(), zrt.code, Checks("full"))
 
 
 def sums(code: bytes, level: str) -> Callable[[], None]:
@@ -406,7 +407,7 @@ def new_kernels(level: str, name: str) -> Callable[[], CompiledKernel]:
 
     def call() -> CompiledKernel:
         behind_the_end = next(numbers).to_bytes(4, "little")
-        return quick.of(variant_for(launch, zrt.code + behind_the_end, Checks(level)))
+        return quick.of(variant_for(launch, default_target(), zrt.code + behind_the_end, Checks(level)))
 
     call()
     return call

@@ -37,6 +37,7 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner
 from zinc_rt.exec import Buffer, Fence, Graph, Stream, Usage
 from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE
@@ -45,7 +46,6 @@ from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
 from zinc_rt.lower import LoweredGraph
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.sched.plan import StepPlan
 from zinc_rt.pm4 import Generation, Packet, Sh, decode_stream
 from zinc_rt.pm4.disassemble import disassemble
 from zinc_rt.pm4.lint import lint
@@ -65,6 +65,7 @@ from zinc_rt.pm4.packets import (
     WaitRegMem64,
     WriteData,
 )
+from zinc_rt.sched.plan import StepPlan
 
 STEP_LIMIT_US = {1: 25.0, 64: 60.0}  # by sequences
 # Engine.step at commit 567be3d with the same kind of backend, nine writes a step; 2 cores of an AMD EPYC. By
@@ -355,7 +356,7 @@ class TestRing:
     def test_graph_replay(self, benchmark: Any, kind: str, tier: str, count: int, writes: bool) -> None:
         """With `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
         still, stream = StillTransport(kind), Stream("main")
-        device = Device("plain memory", "gfx1201", simulated=True)
+        device = Device("plain memory", DEFAULT_ARCH, simulated=True)
         with AmdBackend(still, registry.spec(tier), device, AmdOptions(hang_folder=None)) as backend:
             assert backend.generation is Generation.GFX12
             graph = Graph("decode", backend)

@@ -28,12 +28,12 @@ import numpy as np
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.progress import progress
-from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.parts import Sizes
 from zinc_rt.golden.tiny_models.weights import RandomWeights
 from zinc_rt.golden.tiny_models.writer import add_metadata, common_metadata
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import OutputError, UsageError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.ir.dtypes import block_of, row_bytes
 

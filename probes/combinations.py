@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 SCHEMA = "zinc-rt-combinations/1"
 FILE = Path(__file__).with_name("combinations.yaml")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from zinc_rt.errors import NothingRan, UsageError
+from zinc_rt.host.errors import NothingRan, UsageError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.probes.device_spec import DeviceSpec

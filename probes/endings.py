@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from zinc_rt.backends.vulkan.errors import VulkanError
-from zinc_rt.errors import UnsupportedError, ZincError, first_line
 from zinc_rt.exec import DeadlineMissed
+from zinc_rt.host.errors import UnsupportedError, ZincError, first_line
 from zinc_rt.host.facts import table
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import ChildEnd

@@ -17,8 +17,8 @@ from zinc_rt.backends.amd.kmd_log import KmsgLog
 from zinc_rt.cli.output import begin
 from zinc_rt.cli.progress import stages
 from zinc_rt.cli.report import Report
-from zinc_rt.errors import NothingRan, UsageError
 from zinc_rt.host import locks, terminal
+from zinc_rt.host.errors import NothingRan, UsageError
 from zinc_rt.host.facts import leaned_on, told
 from zinc_rt.probes import combinations, registry
 from zinc_rt.probes.device import parse, require_amd_gpu

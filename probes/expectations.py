@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zinc_rt.cli.report import Result
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 KINDS = ("fail", "flake", "skip")
 

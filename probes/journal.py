@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.errors import OutputError
+from zinc_rt.host.errors import OutputError
 from zinc_rt.host.files import state_folder
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from zinc_rt.errors import ZincError
 from zinc_rt.exec import DeadlineMissed
+from zinc_rt.host.errors import ZincError
 
 if TYPE_CHECKING:
     from zinc_rt.backends.amd.hang import HangReport

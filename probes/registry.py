@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.probes import groups
 from zinc_rt.probes.probe import Probe
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.sim import chips, facts, flip, inject, profiles
 from zinc_rt.sim.in_process import SimDriver

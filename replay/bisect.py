@@ -20,8 +20,8 @@ from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.base import Finding
 from zinc_rt.engine.devices import ORACLE, Choice
 from zinc_rt.engine.resident import KEPT, Variant, port
-from zinc_rt.errors import first_line
 from zinc_rt.exec import DeadlineMissed
+from zinc_rt.host.errors import first_line
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.lower import Call, LoweredGraph

@@ -14,7 +14,7 @@ from typing import Any
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.engine.devices import ORACLE, Choice
 from zinc_rt.engine.resident import Variant
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.pm4.disassemble import disassemble
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.replay.run import chosen

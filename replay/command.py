@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
@@ -135,7 +135,7 @@ def _emit(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.replay.repro_commands import emit_command, run_command
     from zinc_rt.replay.standalone import write_program
@@ -364,7 +364,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
 
 def _program(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> list[Path]:
     """Write the one node as a C program, where the tier submits packets."""
-    from zinc_rt.errors import ZincError
+    from zinc_rt.host.errors import ZincError
     from zinc_rt.replay.standalone import write_program
 
     if not choice.spec.simulable:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zinc_rt.engine.resident import capacity_of
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.isa import Target, decode, target_of
 from zinc_rt.isa.target import DEFAULT_ARCH

@@ -11,7 +11,7 @@ import numpy as np
 
 from zinc_rt.engine.devices import Choice
 from zinc_rt.engine.resident import KEPT, capacity_of
-from zinc_rt.errors import OutputError, UsageError
+from zinc_rt.host.errors import OutputError, UsageError
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
 from zinc_rt.ir.serial import to_bytes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zinc_rt.engine.devices import Choice, choose_tier
 from zinc_rt.engine.resident import Variant
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs

@@ -16,7 +16,7 @@ from typing import Any
 from zinc_rt.backends.amd.ring import RELEASE_CACHES
 from zinc_rt.backends.amd.transfer import copies
 from zinc_rt.engine.devices import Choice
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.host.files import write_whole
 from zinc_rt.host.version import __version__
 from zinc_rt.pm4.disassemble import disassemble, lines

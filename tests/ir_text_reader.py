@@ -8,7 +8,7 @@ import re
 from types import MappingProxyType
 from typing import Any, get_args
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Node, OpGraph, Role, Stage, is_buffer_name
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.text import ABSENT_MARK, HEAD, fits

@@ -8,7 +8,7 @@ import pytest
 
 from zinc_rt.backends.vulkan.device import PhysicalDevice, list_devices
 from zinc_rt.backends.vulkan.loader import INSTALL
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 
 
 @cache

@@ -7,9 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command, registered
-from zinc_rt.errors import UsageError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.trace.reader import LogReader

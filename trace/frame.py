@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 MAGIC = b"ZLOG"
 VERSION = 2  # of what is written: a Wrote may cover several buffers

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import zstandard
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.trace import frame, records
 from zinc_rt.trace.frame import LogFrame
 from zinc_rt.trace.records import LogRecord

@@ -20,9 +20,9 @@ import numpy as np
 
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.resident import NUMPY_DTYPES, Counts, Variant
-from zinc_rt.errors import UsageError, first_line
 from zinc_rt.exec import Buffer, Fence, Graph, Observer, Stream
 from zinc_rt.exec.graph import InFlight, ShapeKey
+from zinc_rt.host.errors import UsageError, first_line
 from zinc_rt.host.version import __version__, code_version
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import to_bytes

@@ -11,7 +11,7 @@ from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.cli.output import readable_size
 from zinc_rt.cli.report import Report, Result
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import OutputError, first_line
+from zinc_rt.host.errors import OutputError, first_line
 from zinc_rt.host.version import __version__
 from zinc_rt.trace.recorder import Recorder, record
 from zinc_rt.trace.records import EventRecord, Level

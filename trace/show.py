@@ -19,7 +19,7 @@ import numpy as np
 from zinc_rt.cli.output import readable_size
 from zinc_rt.engine.devices import choose_tier
 from zinc_rt.engine.resident import NUMPY_DTYPES, capacity_of
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.files import write_whole
 from zinc_rt.host.terminal import Part, Table
 from zinc_rt.host.terminal import number as number_column

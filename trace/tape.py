@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.trace import records

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.engine.variants import overrides_of
-from zinc_rt.errors import InputError, ZincError
+from zinc_rt.host.errors import InputError, ZincError
 from zinc_rt.host.settings import Settings
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.builder import SequenceLimits

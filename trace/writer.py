@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import zstandard
 
-from zinc_rt.errors import OutputError
+from zinc_rt.host.errors import OutputError
 from zinc_rt.trace import frame, records
 from zinc_rt.trace.records import LogRecord
 

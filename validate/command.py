@@ -11,9 +11,9 @@ from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import begin
 from zinc_rt.cli.progress import ProgressStage, stages
-from zinc_rt.errors import UsageError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.errors import UsageError
 from zinc_rt.host.terminal import Part
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import InputError, UnsupportedError, first_line
 from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.golden.draws import Draw, draw_reference, draws_of
 from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.format import Golden
+from zinc_rt.host.errors import InputError, UnsupportedError, first_line
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.sched.sampling import Sampling

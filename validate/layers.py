@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.format import read_arrays, read_golden
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.rewrite import find_label, injected_name, keep
 

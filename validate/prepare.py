@@ -14,10 +14,10 @@ from zinc_rt.cli.observer import observer_of
 from zinc_rt.engine.devices import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine, default_ctx, trained_ctx
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.capture import Selection, capture, labels_of
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import Golden, read_golden
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Settings
 from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
 from zinc_rt.model.hyper import Hyper

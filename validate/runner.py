@@ -15,9 +15,9 @@ from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine, Prefill
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.errors import CheckFailed
 from zinc_rt.golden.capture import CapturedRun, Selection, capture
 from zinc_rt.golden.format import Golden
+from zinc_rt.host.errors import CheckFailed
 from zinc_rt.host.settings import Settings
 from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.validate import cache

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from zinc_rt.backends import registry
 from zinc_rt.engine.devices import ORACLE, Choice
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

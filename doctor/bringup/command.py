@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import INTERRUPTED, Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, simulated_note
-from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
     from zinc_rt.doctor.bringup.stages import BringupStage

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import zstandard
 
-from zinc_rt.errors import InputError, OutputError, UsageError
+from zinc_rt.host.errors import InputError, OutputError, UsageError
 from zinc_rt.host.files import write_whole
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.zst")

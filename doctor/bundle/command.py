@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
-from zinc_rt.errors import InputError, UsageError, first_line
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import InputError, UsageError, first_line
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Report

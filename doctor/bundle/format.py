@@ -21,7 +21,7 @@ from typing import Any
 from zinc_rt.doctor.bundle import archive
 from zinc_rt.doctor.bundle.combination import MachineCombination
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.errors import InputError, OutputError
 
 SCHEMA = "zinc-rt-bundle/1"
 MANIFEST = "bundle.json"

@@ -16,7 +16,7 @@ from zinc_rt.doctor.bundle.format import MANIFEST, REPORT_SCHEMA, parsed, read
 from zinc_rt.doctor.bundle.make import Maker
 from zinc_rt.doctor.capture import MachineCapture, capture
 from zinc_rt.doctor.diagnose import diagnose
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import state_folder
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.probes.child import run_apart

@@ -9,7 +9,7 @@ from typing import Any
 
 from zinc_rt.doctor.bundle.kcidb_fields import MAJOR, MINOR, MOST_LOG, problems
 from zinc_rt.doctor.bundle.store import StoredMachine, StoredOutcome
-from zinc_rt.errors import OutputError
+from zinc_rt.host.errors import OutputError
 
 ORIGIN = "zinc_rt"
 # pass … blocked, as KCIDB counts them: a flake has run and settled nothing, a blocked criterion was never reached.

@@ -13,7 +13,7 @@ from typing import Any
 
 from zinc_rt.doctor.bundle.combination import MachineCombination
 from zinc_rt.doctor.bundle.format import Bundle
-from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.errors import InputError, OutputError
 from zinc_rt.host.files import state_folder
 
 VERSION = 1  # PRAGMA user_version

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gguf.constants import GGMLQuantizationType
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 
 NODES = ("GELU", "GEGLU")  # ggml_op_desc in ggml/src/ggml.c
 TABLE_ERROR = 2e-3  # float16 of the argument and of the value, relative

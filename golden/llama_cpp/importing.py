@@ -24,11 +24,11 @@ from gguf.constants import GGMLQuantizationType, GGUFValueType
 
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import InputError, UnsupportedError, UsageError
 from zinc_rt.golden.draws import record
 from zinc_rt.golden.format import write_golden
 from zinc_rt.golden.llama_cpp.graph_capture import GraphCapture
 from zinc_rt.golden.llama_cpp.tokenizer_texts import tokenized
+from zinc_rt.host.errors import InputError, UnsupportedError, UsageError
 from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
 
 ELSEWHERE = ("l_out-", "ffn_moe_topk-", "result_norm", "result_output")  # arrays of their own in a golden
@@ -52,7 +52,7 @@ class NodeValue:
 
 def values_here(gguf: GGUFFile, context: int) -> list[NodeValue]:
     """Everything that a tap sees of a prompt's pass, in graph order."""
-    from zinc_rt.validate.capture import label_of, names_of
+    from zinc_rt.golden.capture import label_of, names_of
 
     with Engine(gguf, open_backend(ORACLE, "canonical-1", threads=1), ctx=context) as engine:
         graph = engine.graph("prefill")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.errors import UsageError
 from zinc_rt.golden.tiny_models.weights import RandomWeights
+from zinc_rt.host.errors import UsageError
 
 Metadata = dict[str, object]
 WINDOW = 8  # of sliding attention

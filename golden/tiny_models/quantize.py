@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 
 SUPER_BLOCK = 256  # QK_K in ggml-common.h
 

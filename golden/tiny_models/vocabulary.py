@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 
 NORMAL, UNKNOWN, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6  # llama_token_type in include/llama.h
 SPACE = "▁"

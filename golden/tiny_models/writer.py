@@ -11,12 +11,12 @@ import gguf
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES
 
-from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES, TinyArchitecture
 from zinc_rt.golden.tiny_models.parts import Sizes
 from zinc_rt.golden.tiny_models.quantize import WRITABLE, ggml_type, quantize
 from zinc_rt.golden.tiny_models.vocabulary import TinyVocabulary, vocabulary
 from zinc_rt.golden.tiny_models.weights import RandomWeights
+from zinc_rt.host.errors import OutputError, UsageError
 
 # Which type each projection gets under quant="q": the mixture of a usual medium-size download, plus q4_0 and q5_k.
 MIXED = {

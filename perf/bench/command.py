@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.describe import describe_model, describe_ran, describe_run
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import not_a_gpus
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.perf.bench.runs import BenchWorkload, nodes_of
     from zinc_rt.perf.bench.versus import runner
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _predicted(report: Report, model: str) -> dict[str, Any]:
     """For the card that ran, else an R9700, to stand beside what was measured; a reason where there is none."""
-    from zinc_rt.errors import ZincError
+    from zinc_rt.host.errors import ZincError
     from zinc_rt.model.gguf import read_gguf
     from zinc_rt.perf.predict.devices import table
     from zinc_rt.perf.predict.roofline import predict

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 OUTPUT_BYTES = 64 << 10  # of one run, kept
 # First bytes of machine code: ELF, Mach-O in its two byte orders and as a universal file, PE

@@ -14,7 +14,7 @@ from typing import Any
 
 from zinc_rt.cli.report import Result
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.op import Op
 from zinc_rt.perf.gate.figures import percentile, prompt_speeds, speeds
 from zinc_rt.perf.intervals import ratio_interval

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe
 
 # What programs print beside their decode speed; the last one of the first form that is found counts.

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 
 FILE = Path(__file__).resolve().parent / "milestones.yaml"
 SCHEMA = "zinc-rt-milestones/2"

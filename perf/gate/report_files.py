@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from zinc_rt.cli.report import SCHEMA
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.perf.history.chain import digest_of
 
 STATEMENT = "zinc-rt-statement/1"

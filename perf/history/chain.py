@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.cli.report import Report, to_json
-from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.errors import InputError, OutputError
 
 SCHEMA = "zinc-rt-history/1"
 GENESIS = "0" * 64

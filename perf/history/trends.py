@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import write_whole
 from zinc_rt.perf.history.chain import LOWER_IS_BETTER, HistoryEntry
 from zinc_rt.perf.intervals import LevelChange, change_points

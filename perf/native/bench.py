@@ -22,7 +22,7 @@ from zinc_rt.backends import registry
 from zinc_rt.cli.report import Result, Status
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import NothingRan, ZincError
+from zinc_rt.host.errors import NothingRan, ZincError
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.perf.native.llama_cpp import SETTINGS, LlamaCpp

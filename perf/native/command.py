@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[NativeCase]:
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.perf.native.bench import CASES
 
     if arguments.rounds < 1:
@@ -116,7 +116,7 @@ def _chosen(arguments: argparse.Namespace) -> list[NativeCase]:
 
 def _threads(arguments: argparse.Namespace) -> int:
     from zinc_rt.backends.cpu.threads import default_threads
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     if arguments.threads is not None and arguments.threads < 1:
         raise UsageError(f"--threads {arguments.threads}: wanted 1 or more")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import NothingRan
+from zinc_rt.host.errors import NothingRan
 from zinc_rt.host.machine import process_memory
 from zinc_rt.mem.plan import size_bytes
 from zinc_rt.model.gguf import read_gguf

@@ -19,7 +19,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 
-from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.errors import InputError, OutputError
 
 FORMAT = "zinc-rt-perplexity/1"
 LOGITS, META, TOKENS = "logits.npy", "meta.npy", "tokens.npy"

@@ -66,7 +66,7 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.progress import progress
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import SIMULATED
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.perf.perplexity import scoring
     from zinc_rt.perf.perplexity.base_file import BaseLogits, writing
@@ -141,7 +141,7 @@ def _body(arguments: argparse.Namespace) -> int:
 def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None) -> int:
     """--ctx, else the base's, else 512 or what the model was trained for."""
     from zinc_rt.engine.engine import trained_ctx
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     if base is not None:
         ctx = int(base.meta["ctx"])
@@ -181,7 +181,7 @@ def _most(arguments: argparse.Namespace, base: BaseLogits | None) -> int | None:
 
 
 def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, made: Sequence[TextChunk]) -> None:
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     if base is None:
         return
@@ -206,7 +206,7 @@ def _vocabulary(gguf: GGUFFile) -> str:
 
 
 def _check_vocabulary(base: BaseLogits, vocab: int, gguf: GGUFFile) -> None:
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     if base.vocab != vocab:
         wrong = f"rows of {base.vocab} logits, this model has {vocab}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import CheckFailed, UsageError
+from zinc_rt.host.errors import CheckFailed, UsageError
 
 PIECE = 128  # tokens a step
 GROUP = 16  # rows that are turned into float64 at once

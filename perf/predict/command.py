@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.options import read_model
     from zinc_rt.cli.report import Report
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.host.version import runtime_version
     from zinc_rt.perf.predict.devices import table
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _place(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
     """Context and the position of the step's last token. Raises UsageError for what does not fit."""
     from zinc_rt.engine.engine import default_ctx
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     ctx, tokens = default_ctx(gguf, arguments.ctx), arguments.prompt_tokens
     if not 1 <= tokens <= min(ctx, STEP_TOKENS):
@@ -158,7 +158,7 @@ def _compare(
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.options import read_model
     from zinc_rt.cli.report import Result
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.perf.predict.tables import models_table
 
     if len(rows) > 1:
@@ -289,7 +289,7 @@ def _show_memory(
     work: TokenWork, device: DeviceRow, known: DeviceTable, report: Report, out: TextIO, experts: Experts
 ) -> None:
     """Where the weights lie, and of a decoded token what experts in host memory cost."""
-    from zinc_rt.errors import InputError
+    from zinc_rt.host.errors import InputError
     from zinc_rt.perf.predict.host_experts import host_experts
     from zinc_rt.perf.predict.roofline import predict
 

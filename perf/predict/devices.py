@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.host import facts
+from zinc_rt.host.errors import InputError, UsageError
 
 FILE = Path(__file__).resolve().parent / "devices.yaml"
 SCHEMA = "zinc-rt-devices/1"

@@ -14,7 +14,7 @@ from zinc_rt.backends.registry import AMD_ORDERINGS
 from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import capacity_of
 from zinc_rt.engine.runner import LOGITS, NONFINITE, TOKEN
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.isa.report import KernelReport, report

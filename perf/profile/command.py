@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.progress import progress
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import not_a_gpus
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.perf.profile.steps import ProfileWorkload, measure, profile
     from zinc_rt.validate.layers import parse_layers, transform
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_bandwidth(given: str | None) -> None:
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     if given in (None, "none"):
         return
@@ -134,7 +134,7 @@ def _check_bandwidth(given: str | None) -> None:
 def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, str]:
     """GB/s that shares are of, 0 for none, and where the figure is from. A simulated device has none."""
     from zinc_rt.backends.base import device_kind
-    from zinc_rt.errors import ZincError
+    from zinc_rt.host.errors import ZincError
 
     device = engine.backend.device
     if given == "none":

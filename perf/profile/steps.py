@@ -11,8 +11,8 @@ from typing import Any
 
 from zinc_rt.backends.times import Times
 from zinc_rt.engine.engine import Engine, Sequence
-from zinc_rt.errors import UsageError
 from zinc_rt.host.chrome_trace import document, process_name, thread_name
+from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.graph import Node, OpGraph, Stage
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.perf.structure.lab import prompt_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.model.identity import bits_a_weight
 from zinc_rt.perf.gate.figures import FIGURES
 from zinc_rt.perf.gate.milestones import WantedModel

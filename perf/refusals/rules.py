@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zinc_rt.errors import InputError, ZincError
+from zinc_rt.host.errors import InputError, ZincError
 from zinc_rt.perf.bench.peers import BINARY, KNOWN, PeerRun
 from zinc_rt.perf.gate.figures import FIGURES, figure, speeds
 from zinc_rt.perf.gate.milestones import Criterion

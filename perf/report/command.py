@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result, write_text
-    from zinc_rt.errors import InputError
+    from zinc_rt.host.errors import InputError
     from zinc_rt.host.files import check_writable
     from zinc_rt.perf.gate.report_files import collect
     from zinc_rt.perf.history.chain import read

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from zinc_rt.errors import OutputError
+from zinc_rt.host.errors import OutputError
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ import numpy as np
 from zinc_rt.backends import registry
 from zinc_rt.engine.resident import Resident, Variant
 from zinc_rt.engine.runner import COUNTS
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Stream
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS, Builder, Node, OpGraph, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.isa.decoder import decode_stream

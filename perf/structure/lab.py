@@ -18,9 +18,9 @@ from zinc_rt.cli.report import Result
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.errors import ZincError
 from zinc_rt.exec import Fence, Graph, Observer, Stream
 from zinc_rt.golden.embedded import FOLDER, embedded
+from zinc_rt.host.errors import ZincError
 from zinc_rt.host.settings import Settings
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.model.gguf import GGUFFile, read_gguf

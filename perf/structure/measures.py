@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.backends import registry
 from zinc_rt.engine.engine import LOGITS, Engine
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.ir.graph import ABSENT, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify

@@ -12,8 +12,8 @@ from zinc_rt.kmd.driver import folder_names
 from zinc_rt.kmd.errors import advice
 from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.topology import read_topology
-from zinc_rt.probes.device import AMD, PCI, amd_gpus, read
 from zinc_rt.pm4.generation import ARCHITECTURES
+from zinc_rt.probes.device import AMD, PCI, amd_gpus, read
 from zinc_rt.probes.kit.context import ProbeContext, render_nodes
 from zinc_rt.probes.outcome import HOST, T1, Failed, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves

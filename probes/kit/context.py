@@ -13,7 +13,7 @@ from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.hang_reporter import HangReporter
 from zinc_rt.backends.amd.kmd_side import KfdSide, KmdSide, UserqSide
 from zinc_rt.backends.base import Device
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver, folder_names
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess

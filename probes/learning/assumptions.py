@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.cli.command import Command, registered
 from zinc_rt.cli.observer import CommandObserver, observer_of
 from zinc_rt.cli.output import begin
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.terminal import Column, Table, number
 
 if TYPE_CHECKING:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
-import json
 
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.cli.junit import to_junit
 from zinc_rt.cli.report import Report, Result, to_json, write_text
-from zinc_rt.errors import NothingRan, UsageError
+from zinc_rt.host.errors import NothingRan, UsageError
 from zinc_rt.host.files import check_writable
 from zinc_rt.probes.device_spec import DeviceSpec
 

@@ -30,8 +30,8 @@ from zinc_rt.backends.vulkan.hang import hang
 from zinc_rt.backends.vulkan.memory import VulkanBlock, VulkanMemory
 from zinc_rt.backends.vulkan.pipelines import Pipelines
 from zinc_rt.backends.vulkan.streams import LOST, VulkanStreams
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import DeadlineMissed, Stream
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.sets import SpirvKernels
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.probes.vulkan.timeline import ProbeTimeline

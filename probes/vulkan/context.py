@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from zinc_rt.backends.vulkan.device import PhysicalDevice, VulkanDevice, list_devices, open_device
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.vulkan.bench import VulkanBench

@@ -18,8 +18,8 @@ from zinc_rt.cli.output import begin
 from zinc_rt.cli.progress import stages
 from zinc_rt.cli.report import Report
 from zinc_rt.engine import devices
-from zinc_rt.errors import NothingRan, UnsupportedError, UsageError, ZincError
 from zinc_rt.host import terminal
+from zinc_rt.host.errors import NothingRan, UnsupportedError, UsageError, ZincError
 from zinc_rt.host.files import state_folder
 from zinc_rt.probes import registry
 from zinc_rt.probes.child import run_apart

@@ -12,8 +12,8 @@ from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
-from zinc_rt.errors import UnsupportedError, ZincError
 from zinc_rt.exec import Event, Graph, HostFence, Stream, copy, wrap
+from zinc_rt.host.errors import UnsupportedError, ZincError
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight

@@ -12,7 +12,7 @@ from support import Counts
 from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.amd.publish import Publish, publisher
 from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import IndirectBuffer, Nop, WaitRegMem, WriteData

@@ -7,8 +7,8 @@ import ctypes
 import pytest
 
 from zinc_rt.backends.amd.fence import POISON, SLOT_BYTES, FenceCorrupt, Timeline, TimelineFence, wait_until
-from zinc_rt.errors import ZincError
 from zinc_rt.exec import DeadlineMissed
+from zinc_rt.host.errors import ZincError
 
 
 class Slot:

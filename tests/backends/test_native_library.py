@@ -13,7 +13,7 @@ from kernels.native.libraries import compiler, faulty
 
 from zinc_rt.backends.cpu import library
 from zinc_rt.backends.cpu.library import Library, first_good
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.native import build
 

@@ -8,7 +8,7 @@ import pytest
 
 from zinc_rt.backends.cpu import threads
 from zinc_rt.backends.cpu.threads import check_affinity, default_threads
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 
 
 @pytest.fixture

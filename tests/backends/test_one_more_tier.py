@@ -13,8 +13,8 @@ from zinc_rt.cli import devices as devices_command
 from zinc_rt.cli import run
 from zinc_rt.engine import devices
 from zinc_rt.engine.devices import choose_tier, open_backend
-from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.settings import read_settings
 from zinc_rt.perf.structure import measures
 from zinc_rt.perf.structure.lab import Lab

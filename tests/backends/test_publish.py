@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from zinc_rt.backends.amd.publish import PublishTarget, _machine, publisher, source
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 
 RING_DW = 64
 

@@ -16,8 +16,8 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import embedded
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf

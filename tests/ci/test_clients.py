@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from zinc_rt.cli.command import Command
-from zinc_rt.errors import CheckFailed, InputError, NothingRan
+from zinc_rt.host.errors import CheckFailed, InputError, NothingRan
 
 Capture = pytest.CaptureFixture[str]
 

@@ -13,7 +13,7 @@ import numpy as np
 from compiled_job import Job, Linked, differences
 
 from zinc_rt.cli.kernel_input import KernelInput, read_kernels
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.isa.lint import LintFinding, lint
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object

@@ -15,7 +15,7 @@ import sick_machines as corpus
 from zinc_rt.doctor import gather
 from zinc_rt.doctor.capture import INDEX, MachineCapture, capture, unpack
 from zinc_rt.doctor.reading import CUT, read_bounded
-from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.errors import InputError, OutputError
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:

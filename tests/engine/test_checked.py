@@ -10,9 +10,9 @@ from cards import RENDER, Card
 
 from zinc_rt.cli import logits
 from zinc_rt.engine import checked, devices
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host import files, locks
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kmd.discover import find_gpus
 
 MODEL = str(FOLDER / "qwen3-q.gguf")

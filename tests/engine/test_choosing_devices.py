@@ -16,7 +16,7 @@ from zinc_rt.backends.spec import DeviceKind, Host
 from zinc_rt.cli.options import check_taken
 from zinc_rt.engine import devices
 from zinc_rt.engine.devices import ORACLE, choose_tier, probe_tiers
-from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.kernels.sets import SETS
 from zinc_rt.kmd.discover import Gpu, TierAnswer, find_gpus
 from zinc_rt.kmd.topology import TopologyNode, read_topology

@@ -12,9 +12,9 @@ import pytest
 from zinc_rt.cli.main import main
 from zinc_rt.engine.memory_fit import TABLE_COPIES, check_context_memory
 from zinc_rt.engine.resident import capacity_of
-from zinc_rt.errors import UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.host.errors import UsageError
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf

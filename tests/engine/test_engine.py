@@ -11,9 +11,9 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine, ctx_warning
-from zinc_rt.errors import InputError, UnsupportedError, UsageError, ZincError
 from zinc_rt.golden.tiny_models.quantize import ggml_type, quantize
 from zinc_rt.golden.tiny_models.writer import tiny, write_tiny
+from zinc_rt.host.errors import InputError, UnsupportedError, UsageError, ZincError
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 
 VOCAB = 512

@@ -25,9 +25,9 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.graph_store import GraphStore
 from zinc_rt.engine.resident import Variant, capacity_of
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.object_cache import MAGIC, ObjectCache
 from zinc_rt.host.settings import read_settings
 from zinc_rt.ir import serial

@@ -16,11 +16,11 @@ from zinc_rt import LLM, Sampling
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner
-from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError, ZincError
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.golden.draws import draw_reference as draw
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.host.errors import InputError, OutputError, UnsupportedError, UsageError, ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.sched.usage.database import open_to_read

@@ -13,9 +13,9 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.prefill import TOLERANCES, compare, prefill, prefill_gate, prepare
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.settings import Settings
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry

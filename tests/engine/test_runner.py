@@ -19,10 +19,10 @@ from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Deadlines
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.errors import UsageError
 from zinc_rt.exec import Buffer, DeadlineMissed, InFlight, Observer
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.host.errors import UsageError
 from zinc_rt.mem.plan import STEP
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.sched.plan import StepPlan

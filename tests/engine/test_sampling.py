@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.sampling import Sampling
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.variants import Variants, token_capacities
-from zinc_rt.errors import UsageError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import UsageError
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 

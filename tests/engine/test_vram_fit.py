@@ -8,8 +8,8 @@ import pytest
 
 from zinc_rt.cli.inspect import main as inspect
 from zinc_rt.engine.memory_fit import fit, steps_of
-from zinc_rt.errors import InputError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import InputError
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.mem.residency import Residency
 from zinc_rt.model.builder import SequenceLimits

@@ -17,7 +17,6 @@ from fake_backend import FakeBackend
 
 import zinc_rt.exec
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.errors import ZincError
 from zinc_rt.exec import (
     Buffer,
     Event,
@@ -32,6 +31,7 @@ from zinc_rt.exec import (
     copy,
     wrap,
 )
+from zinc_rt.host.errors import ZincError
 
 FOLDER = Path(zinc_rt.exec.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
@@ -367,7 +367,7 @@ def test_the_contract_imports_no_other_room_and_nothing_to_install(path: Path) -
             assert all(alias.name.split(".")[0] in sys.stdlib_module_names for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = str(node.module)
-            own = module == "zinc_rt.errors" or module.startswith("zinc_rt.exec")
+            own = module == "zinc_rt.host.errors" or module.startswith("zinc_rt.exec")
             assert own or module.split(".")[0] in sys.stdlib_module_names, module
 
 

@@ -6,8 +6,8 @@ import time
 import pytest
 from fake_backend import DeadFence
 
-from zinc_rt.errors import ZincError
 from zinc_rt.exec import DeadlineMissed, Event, HostExecutor, JoinedFence, Stream
+from zinc_rt.host.errors import ZincError
 
 
 def run(executor: HostExecutor, call, stream: Stream):

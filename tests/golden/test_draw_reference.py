@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.errors import CheckFailed
 from zinc_rt.golden.draws import draw_reference as draw
+from zinc_rt.host.errors import CheckFailed
 from zinc_rt.sched.sampling import Sampling
 
 

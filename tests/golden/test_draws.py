@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.errors import InputError
 from zinc_rt.golden.draws import WAYS, draw_reference, draws_of, philox
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import read_golden
+from zinc_rt.host.errors import InputError
 from zinc_rt.sched.sampling import Sampling
 
 MOST = 0xFFFFFFFF

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zinc_rt.errors import InputError, OutputError
 from zinc_rt.golden.format import read_golden, write_golden
+from zinc_rt.host.errors import InputError, OutputError
 
 ARRAYS = {
     "ids": np.array([3, 1, 2], np.int32),

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError
 from zinc_rt.golden.format import read_golden
 from zinc_rt.golden.llama_cpp.importing import import_llama_cpp, write_dequantised
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.host.errors import InputError, OutputError, UnsupportedError, UsageError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.validate.command import main as validated
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gguf.constants import GGML_QUANT_SIZES
 
-from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.golden.tiny_models.quantize import WRITABLE, ggml_type, quantize
+from zinc_rt.host.errors import InputError, UnsupportedError
 
 # rel RMS of the error for Gaussian rows; the measured value is a little below each
 LIMITS = {

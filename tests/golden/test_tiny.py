@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.quantize import WRITABLE
 from zinc_rt.golden.tiny_models.vocabulary import VOCABULARIES, vocabulary
 from zinc_rt.golden.tiny_models.writer import tiny, write_tiny
+from zinc_rt.host.errors import OutputError, UsageError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.facts import FILE, Fact, fact, leaned_on, leaning, read_table, table
 from zinc_rt.isa.lint import RULES as LINT
 from zinc_rt.isa.rows import SEGMENTS, rows

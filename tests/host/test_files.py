@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
-from zinc_rt.errors import OutputError
+from zinc_rt.host.errors import OutputError
 from zinc_rt.host.files import check_writable, write_whole
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.errors import OutputError
 from zinc_rt.host import locks
+from zinc_rt.host.errors import OutputError
 from zinc_rt.host.locks import GpuBusy
 
 GPU = "/dev/dri/renderD128"

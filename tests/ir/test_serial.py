@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from op_examples import example
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import BufferSpec, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.ir.serial import HASHED_FROM, HEADER, RECORDS, ROLES, SECTIONS, from_bytes, to_bytes

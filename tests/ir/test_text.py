@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ir_text_reader import from_text
 from op_examples import example
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.ir.text import to_text

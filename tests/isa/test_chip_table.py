@@ -11,7 +11,7 @@ import pytest
 
 from zinc_rt.backends import registry
 from zinc_rt.doctor import chips as doctor_chips
-from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.packages import HARNESS
 from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH, TARGETS, default_target, major_version, target_of
 from zinc_rt.kernels import sets, zrt

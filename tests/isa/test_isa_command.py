@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.cli.isa import main
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.isa.elf import read_elf
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 

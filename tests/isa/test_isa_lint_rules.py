@@ -13,7 +13,7 @@ import pytest
 from compiled import available
 from lint_snippets import SNIPPETS, assembled
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.isa import decode, target_of
 from zinc_rt.isa.lint import RULES, lint
 from zinc_rt.isa.lint.vopd import faults

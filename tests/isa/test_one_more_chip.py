@@ -26,7 +26,7 @@ for wave in (32, 64):
 CONTAINER = """
 from dataclasses import replace
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.gfx1201.table import load
 from zinc_rt.kernels.zrt import read_zrt, write_zrt
 

@@ -9,7 +9,7 @@ import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.reference.arithmetic.blocks import UNPACK
 from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
 from zinc_rt.kernels.weight import Weight

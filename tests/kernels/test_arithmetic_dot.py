@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS, arithmetic
 from zinc_rt.kernels.reference.arithmetic import rows as row_blocks
 from zinc_rt.kernels.weight import Weight

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kernels.planted_edits import EDITS, Edit, assembled
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.assemble import available
 from zinc_rt.kernels.cases import Case, parse

@@ -12,7 +12,7 @@ from zinc_rt.ir.op import Op
 DOC_TEST = "tests/ir/test_ir_doc.py"
 RUN = """
 import numpy as np
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.text import to_text

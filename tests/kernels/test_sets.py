@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernels.op_cases import floats, weight
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.sets import SETS, BinaryKernelSet, kernel_set
 
 RUNS_ON = {"radv": "gfx1201"}  # sets that are not called as what runs them

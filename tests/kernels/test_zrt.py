@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from zinc_rt.errors import InputError, UnsupportedError, ZincError
+from zinc_rt.host.errors import InputError, UnsupportedError, ZincError
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, patched, read_zrt, write_zrt
 from zinc_rt.pm4.bits import Bits
 from zinc_rt.pm4.generation import Generation

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.cli.asm import main
-from zinc_rt.errors import InputError, NothingRan
+from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.isa.elf import section_contents
 from zinc_rt.kernels import assemble as module
 from zinc_rt.kernels import rsrc

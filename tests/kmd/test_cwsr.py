@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_driver import R9700
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.topology import TopologyNode
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 from fake_driver import GPU_ID, NODES, RENDER, FakeDriver, properties
 
-from zinc_rt.errors import UnsupportedError, ZincError
+from zinc_rt.host.errors import UnsupportedError, ZincError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError, LeakError
 from zinc_rt.kmd.events import UNSIGNALLED, EventKind, GpuReset

@@ -8,7 +8,7 @@ import time
 import pytest
 from fake_driver import PARAMETER, RENDER, FakeDriver
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.gpu_addresses import GpuAddresses
 from zinc_rt.kmd.render_node import RenderNode

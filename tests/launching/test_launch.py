@@ -14,7 +14,7 @@ from code_objects import TARGETS, build, code_object
 
 import zinc_rt
 from zinc_rt.cli.launch import main
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.kernels.assemble import available
 from zinc_rt.launching.code_object import read_code_object
 from zinc_rt.launching.kernarg import LaunchShape, pack

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from lower.chains import ONE, chain, planned
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Builder, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry

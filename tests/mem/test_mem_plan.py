@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Builder, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.mem.heaps import BufferHeap

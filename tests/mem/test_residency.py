@@ -11,8 +11,8 @@ from test_ownership import opened
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Settings
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.mem.heaps import BufferHeap

@@ -20,7 +20,7 @@ from types import FrameType
 
 import numpy as np
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 
 EXTRA_MEMORY_BYTES = 256 << 20

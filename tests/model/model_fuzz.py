@@ -25,9 +25,9 @@ import numpy as np
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import ZincError
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.writer import Content, tiny, write_content
+from zinc_rt.host.errors import ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.model.chat import chat_template, render_chat
 from zinc_rt.model.gguf import read_gguf
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gguf_bytes import RawTensor, array, gguf_bytes, string, text, u32
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.model.gguf import digest, read_gguf
 
 F32, Q4_0, Q8_0, BF16 = 0, 2, 8, 30

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support import Counts
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.model.gguf import read_gguf
 
 FUZZ = Path(__file__).with_name("gguf_fuzz.py")

@@ -11,8 +11,8 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.tiny_models import writer
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.model.gguf import read_gguf
 
 Tensors = dict[str, np.ndarray]

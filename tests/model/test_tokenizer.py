@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from zinc_rt.errors import InputError, UnsupportedError, ZincError
+from zinc_rt.host.errors import InputError, UnsupportedError, ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import StreamDecoder, Tokenizer
 from zinc_rt.model.tokenizer.bpe import BYTE_OF_CHAR

@@ -12,8 +12,8 @@ import pytest
 from gate_evidence import native_details
 
 from zinc_rt.cli.report import Result
-from zinc_rt.errors import InputError
 from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.host.errors import InputError
 from zinc_rt.perf.command import main
 from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput

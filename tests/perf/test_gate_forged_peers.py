@@ -19,7 +19,7 @@ from gate_evidence import (
     with_peer,
 )
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.perf.bench.peers import llama_bench
 
 

@@ -25,8 +25,8 @@ from gate_evidence import (
     validation,
 )
 
-from zinc_rt.errors import InputError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import InputError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.identity import identity
 from zinc_rt.perf.gate.milestones import milestones

@@ -12,7 +12,7 @@ import pytest
 from gate_evidence import CODE, bench_report, put_forward, validation, with_peer
 
 from zinc_rt.cli.report import Result
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile, collect

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.perf.native import llama_cpp
 from zinc_rt.perf.native.llama_cpp import LlamaCpp, NoPeer, RepackSetting, build, find, parse_batched, parse_bench
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.perf.gate.figures import FIGURES
 from zinc_rt.perf.gate.milestones import FILE, milestones, parse_bound, read_milestones
 from zinc_rt.perf.refusals.rules import RULES, rules_of

@@ -13,9 +13,9 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import CheckFailed, InputError, OutputError, UsageError
 from zinc_rt.golden.embedded import FOLDER, embedded
 from zinc_rt.golden.format import read_golden
+from zinc_rt.host.errors import CheckFailed, InputError, OutputError, UsageError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.perf.perplexity.base_file import BaseLogits, writing

@@ -9,8 +9,8 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.facts import Fact
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.predict import devices

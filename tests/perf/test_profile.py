@@ -14,8 +14,8 @@ from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.times import Timed, Times
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import UsageError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.mem.traffic import decode_traffic

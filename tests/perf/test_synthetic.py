@@ -11,9 +11,9 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import OutputError
 from zinc_rt.golden.tiny_models.parts import Sizes
 from zinc_rt.golden.tiny_models.quantize import WRITABLE
+from zinc_rt.host.errors import OutputError
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.pm4 import Generation, Sh, generation_of
 from zinc_rt.pm4.bits import bit_table, describe, mask_of, pack
 from zinc_rt.pm4.registers import (

@@ -9,7 +9,7 @@ import pytest
 
 from zinc_rt.cli.report import Result
 from zinc_rt.doctor.rules.table import RULES
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.probes.combinations import Combination, MachineFacts, load, matching, quotes
 from zinc_rt.probes.output import table
 

@@ -15,7 +15,7 @@ from zinc_rt.backends import registry
 from zinc_rt.cli import options, sim
 from zinc_rt.cli.report import Report
 from zinc_rt.engine.devices import Choice
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.probes import command
 from zinc_rt.probes.device import parse
 from zinc_rt.probes.device_spec import DeviceSpec

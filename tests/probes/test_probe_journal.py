@@ -11,7 +11,7 @@ import fake_probes as fake
 import pytest
 from fake_probes import probe, run
 
-from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.errors import InputError, OutputError
 from zinc_rt.probes.expectations import Expectations, load
 from zinc_rt.probes.journal import Journal
 

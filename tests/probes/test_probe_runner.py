@@ -12,7 +12,7 @@ import fake_probes as fake
 import pytest
 from fake_probes import probe, run
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.outcome import HOST, T1, T2

@@ -14,8 +14,8 @@ from support import Counts
 
 from zinc_rt.engine.devices import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay
 from zinc_rt.trace import records

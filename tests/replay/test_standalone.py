@@ -25,7 +25,7 @@ from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.backends.base import Backend
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.kernels import sets
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
 from zinc_rt.kernels.zrt import Zrt

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.capsule import Capsule, drop, fork, restore, snapshot
 from zinc_rt.sched.kv.kv_cache import UNSET, ZERO, Holding, KvCache, PageCopy, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.usage.balance import LINES, unbalanced
 from zinc_rt.sched.usage.ledger import CACHE, FREE, PEAK, RunnerCounts, StepKind, StepMade, UsageLedger, split_time
 

@@ -18,7 +18,7 @@ import pytest
 from ledger_child import TENANTS, count_step
 from support import Counts
 
-from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError
+from zinc_rt.host.errors import InputError, OutputError, UnsupportedError, UsageError
 from zinc_rt.sched.usage import database
 from zinc_rt.sched.usage.balance import unbalanced
 from zinc_rt.sched.usage.database import open_to_read

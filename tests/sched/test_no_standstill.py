@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support import Counts
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.schedule_checks import of_every_run

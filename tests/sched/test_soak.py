@@ -8,7 +8,7 @@ import pytest
 from scheduler_machine import PlainSchedulerMachine, SchedulerMachine
 from support import Counts
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.checks.invariants import violations
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from test_ledger_of_schedules import scheduler_of
 
-from zinc_rt.errors import OutputError
 from zinc_rt.host.chrome_trace import write_chrome
+from zinc_rt.host.errors import OutputError
 from zinc_rt.ir.slot_record import RECORD, SlotState
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.sampling import Sampling

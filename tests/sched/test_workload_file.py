@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.workload_file import read_workload, tenants_of, write_workload
 from zinc_rt.sched.simulation.workloads import WORKLOADS

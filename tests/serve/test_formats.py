@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transcripts import TOOLS, TRANSCRIPTS, Transcript
 
 from zinc_rt.engine.opening import model_file
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.model.chat import chat_template, render_chat
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer

@@ -20,7 +20,7 @@ from over_http import asked, client_of
 from support import Counts
 
 from zinc_rt import Sampling
-from zinc_rt.errors import OutputError
+from zinc_rt.host.errors import OutputError
 from zinc_rt.sched.usage.balance import unbalanced
 from zinc_rt.sched.usage.database import open_to_read
 from zinc_rt.sched.usage.query import UsageFound, find_usage

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.tenant import CLASSES, Priority, floors
 from zinc_rt.serve.config.file import parse_config, read_config

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from sim.test_whole_device import Word, kfd_gpu, machine, render_path, submit, within
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.kmd.events import EventKind
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.kmd.uapi.structs import Ioctl, Struct

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.cli.sim import main
-from zinc_rt.errors import NothingRan
+from zinc_rt.host.errors import NothingRan
 from zinc_rt.sim.serve import program
 
 CLIENTS = Path(__file__).parent / "clients"

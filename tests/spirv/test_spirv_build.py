@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from spirv.spirv_edits import edited, instruction, without
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.kernels.spirv.table import module as committed
 from zinc_rt.spirv.build import ALIGNED, NO_CONTRACTION, finished
 from zinc_rt.spirv.modes import MODES, with_modes

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.kernels.spirv.table import module as committed
 from zinc_rt.spirv.module import bytes_of, read, text_of, words_of_text
 from zinc_rt.spirv.opcodes import Opcode

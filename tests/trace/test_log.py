@@ -17,7 +17,7 @@ import pytest
 from support import Counts
 from trace_logs import META, write
 
-from zinc_rt.errors import InputError, OutputError
+from zinc_rt.host.errors import InputError, OutputError
 from zinc_rt.trace import frame
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.records import EventRecord

@@ -17,10 +17,10 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.cpu.read_ahead import PageRange, ReadAhead
 from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.native.table import ORDERINGS
 from zinc_rt.model.gguf import GGUFFile, read_gguf

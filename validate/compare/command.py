@@ -146,7 +146,7 @@ def _progress() -> TextIO:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     if arguments.no_values and arguments.no_speed:
         raise UsageError("--no-values and --no-speed: nothing is left to compare")
@@ -160,7 +160,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     from pathlib import Path
 
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.validate.compare import llama_programs, own_tiers, python_peers
 
     pythons = {}
@@ -181,7 +181,7 @@ def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
 def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:
     """The peers to run, in the table's order; a family's name ("llama.cpp") stands for every build. The reference
     is among them where it is there at all."""
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     if asked is None:
         return peers

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.validate.compare.child import run
 from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask, Sample
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.cli.options import read_model
 from zinc_rt.engine.engine import default_ctx
-from zinc_rt.errors import InputError
 from zinc_rt.golden.capture import Selection
 from zinc_rt.golden.format import Golden
+from zinc_rt.host.errors import InputError
 from zinc_rt.host.settings import Settings
 from zinc_rt.host.version import code_version
 from zinc_rt.model.gguf import GGUFFile, digest

@@ -12,8 +12,8 @@ from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.observer import observer_of
 from zinc_rt.cli.output import begin, finish, output_stream
-from zinc_rt.errors import InputError, OutputError, UsageError
 from zinc_rt.host import terminal
+from zinc_rt.host.errors import InputError, OutputError, UsageError
 from zinc_rt.host.terminal import Part, Table
 from zinc_rt.validate.goldens.parser import DEFAULT_STEPS, DUMPERS, SIZES, parser
 

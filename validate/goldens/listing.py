@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from zinc_rt.errors import InputError, first_line
 from zinc_rt.golden.format import FORMAT, Golden, read_arrays, read_golden
+from zinc_rt.host.errors import InputError, first_line
 from zinc_rt.host.version import code_version
 from zinc_rt.model.gguf import digest
 from zinc_rt.validate.goldens.check import ORDERINGS, again, model_of, other_model

@@ -12,7 +12,7 @@ from zinc_rt.cli.output import begin
 from zinc_rt.cli.progress import ProgressStage, stages
 from zinc_rt.cli.report import Report
 from zinc_rt.engine.devices import SIMULATED
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.host.files import check_writable
 from zinc_rt.host.settings import Settings
 from zinc_rt.host.terminal import Part

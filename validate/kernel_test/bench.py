@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 from zinc_rt.backends.base import Backend, Finding
-from zinc_rt.errors import UnsupportedError, ZincError
 from zinc_rt.exec import Buffer, DeadlineMissed, Stream
 from zinc_rt.exec import copy as copy_bytes
+from zinc_rt.host.errors import UnsupportedError, ZincError
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.cases import Case, Operand
 from zinc_rt.kernels.reference.arithmetic import arithmetic

@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.validate.kernel_test import modes
 

@@ -12,8 +12,8 @@ from zinc_rt.cli.options import ORDER
 from zinc_rt.cli.progress import progress
 from zinc_rt.cli.report import Report, Result
 from zinc_rt.engine.devices import SIMULATED
-from zinc_rt.errors import NothingRan, UsageError
 from zinc_rt.host import terminal
+from zinc_rt.host.errors import NothingRan, UsageError
 from zinc_rt.host.machine import available_cores
 from zinc_rt.kernels.cases import Case, parse
 from zinc_rt.kernels.sets import SETS, kernel_set

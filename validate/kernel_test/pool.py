@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt import errors
-from zinc_rt.errors import CheckFailed, ZincError
+from zinc_rt.host import errors
+from zinc_rt.host.errors import CheckFailed, ZincError
 from zinc_rt.kernels.cases import Case
 from zinc_rt.validate.kernel_test.bench import TIMEOUT_SECONDS, CaseOutcome
 from zinc_rt.validate.kernel_test.select import PlannedCase

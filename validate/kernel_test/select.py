@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.ir.dtypes import row_bytes
 from zinc_rt.ir.op import OPS, Port
 from zinc_rt.kernels.cases import Case, Operand

@@ -13,7 +13,7 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.base import Backend
 from zinc_rt.cli.options import order_words, simulated_device, simulated_name
 from zinc_rt.engine.devices import NAMES, Choice, choose_tier, open_backend
-from zinc_rt.errors import InputError, UsageError, ZincError
+from zinc_rt.host.errors import InputError, UsageError, ZincError
 from zinc_rt.kernels.sets import BinaryKernels, KernelSet, kernel_set
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 

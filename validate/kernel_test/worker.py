@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.kernels.cases import parse
 from zinc_rt.validate.kernel_test.bench import CaseBench, CaseOutcome
 from zinc_rt.validate.kernel_test.bits import BitDifference

@@ -199,6 +199,8 @@ def device_kind(backend: Backend) -> DeviceKind:
     if backend.device.simulated:
         return DeviceKind.SIMULATED
     return DeviceKind.SOFTWARE if backend.device.software else backend.spec.kind
+
+
 def gpu_va(buffer: Buffer) -> int:
     assert buffer.gpu_va is not None, buffer.name
     return buffer.gpu_va

@@ -6,7 +6,7 @@ A tier is named TIER or TIER:KERNELSET. Devices are chosen by --device, never in
 from __future__ import annotations
 
 from zinc_rt.backends.spec import BackendSpec, DeviceKind
-from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.isa.target import CHIPS
 
 ORACLE = "t_cpu"  # judges all others

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command
-from zinc_rt.errors import InputError, OutputError, UsageError, ZincError
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import InputError, OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
     from zinc_rt.kernels.assemble import Source

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.cli.output import printable
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.isa.target import DEFAULT_ARCH
 
 Place = tuple[str, int]

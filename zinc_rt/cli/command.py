@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.backends import registry
 from zinc_rt.cli.observer import CommandObserver
-from zinc_rt.errors import OutputError, UsageError, ZincError
+from zinc_rt.host.errors import OutputError, UsageError, ZincError
 from zinc_rt.host.settings import Settings, read_settings, settings_error
 
 if TYPE_CHECKING:

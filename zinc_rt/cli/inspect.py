@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TextIO, get_args
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import settings
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable, readable_size
-from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.errors import InputError, UsageError, ZincError
 from zinc_rt.host.settings import Experts
 from zinc_rt.host.terminal import Column, Table
 from zinc_rt.isa.target import DEFAULT_ARCH

@@ -44,7 +44,7 @@ def report_beside(arguments: argparse.Namespace) -> int:
 
 def _sets(beside: str) -> dict[str, BinaryKernelSet]:
     """The set of that name behind the own one of the chip that runs it. Raises UsageError."""
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.kernels.sets import SETS, BinaryKernelSet, kernel_set
 
     known = {name: kernel_set(name) for name in SETS}
@@ -61,7 +61,7 @@ def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
     UsageError for a name that none has."""
     from fnmatch import filter as matching
 
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     either = sorted({name for each in sets for name in each.names()})
     found = []

@@ -45,7 +45,7 @@ def add(actions: argparse._SubParsersAction) -> None:
 
 def _lint(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
-    from zinc_rt.errors import InputError
+    from zinc_rt.host.errors import InputError
     from zinc_rt.host.files import check_writable
     from zinc_rt.isa.lint import RULES, lint
     from zinc_rt.kernels.remarks import is_remark

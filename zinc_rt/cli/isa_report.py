@@ -52,7 +52,7 @@ def add(actions: Any) -> None:
 
 def _report(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.errors import InputError
+    from zinc_rt.host.errors import InputError
     from zinc_rt.host.files import check_writable
 
     if arguments.beside:

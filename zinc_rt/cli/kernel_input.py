@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.code_input import CodeSection, read_code
 from zinc_rt.cli.output import printable
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _of_elf(
 
 def _pointers(data: bytes, source: str) -> dict[str, Pointers]:
     """Where each kernel's metadata has addresses of buffers; nothing for an object that is not linked."""
-    from zinc_rt.errors import InputError
+    from zinc_rt.host.errors import InputError
     from zinc_rt.isa.lint.origins import Pointers
     from zinc_rt.launching.code_object import read_code_object
 

@@ -86,7 +86,7 @@ def _axes(text: str) -> tuple[int, ...]:
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.devices import require_gpu
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.launching.code_object import read_code_object
     from zinc_rt.launching.expect import compare, read_expected

@@ -16,9 +16,9 @@ from zinc_rt.cli.options import (
 )
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, readable_size
 from zinc_rt.cli.progress import progress
-from zinc_rt.errors import InputError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np

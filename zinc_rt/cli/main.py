@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command, guarded, registered
-from zinc_rt.errors import UsageError
 from zinc_rt.host.arguments import meant
+from zinc_rt.host.errors import UsageError
 from zinc_rt.host.version import __version__
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from zinc_rt.backends import registry
 from zinc_rt.cli.command import environment_settings
 from zinc_rt.cli.observer import observer_of
 from zinc_rt.cli.progress import stages
-from zinc_rt.errors import InputError, UsageError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import meant
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.cli.text_input import stdin_bytes
-from zinc_rt.errors import InputError
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import InputError
 from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import add_engine, open_engine, read_model, say, settings, token_list
 from zinc_rt.cli.output import add_json, begin, finish, output_stream
 from zinc_rt.cli.progress import progress, stages
-from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.errors import CheckFailed, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.cli.describe import DrawCounts
@@ -342,7 +342,7 @@ def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: i
 
 def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
     """The file's tokenizer; None where this build cannot read it, unless it is needed."""
-    from zinc_rt.errors import ZincError
+    from zinc_rt.host.errors import ZincError
     from zinc_rt.model.tokenizer import Tokenizer
 
     try:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.cli.progress import progress
-from zinc_rt.errors import UsageError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, meant
+from zinc_rt.host.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Report, Result

@@ -21,8 +21,8 @@ from zinc_rt.cli.options import (
     timeout,
 )
 from zinc_rt.cli.serve_plan import show_new_key, show_plan
-from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.serve.config.settings import Config

@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.output import readable_size
-from zinc_rt.errors import UsageError
 from zinc_rt.host import terminal
+from zinc_rt.host.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.serve.config.settings import Config

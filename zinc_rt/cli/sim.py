@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
 
     wrapped: list[str] | None = arguments.wrapped
     if wrapped is not None:
@@ -37,7 +37,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     from dataclasses import asdict, fields
 
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.errors import UsageError
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.launching.finding_groups import grouped, times_of_rules
     from zinc_rt.sim.machine_options import MachineOptions

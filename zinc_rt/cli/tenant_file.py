@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.errors import InputError
 from zinc_rt.host.arguments import meant
+from zinc_rt.host.errors import InputError
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.tenant import Priority, Tenant
 

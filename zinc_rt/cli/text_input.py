@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 
 def read_text(argument: str) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
-from zinc_rt.errors import UsageError
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Result

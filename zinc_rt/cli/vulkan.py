@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from zinc_rt.cli import vulkan_radv
 from zinc_rt.cli.command import Command
-from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import InputError, UsageError, ZincError
 
 if TYPE_CHECKING:
     from zinc_rt.kernels.spirv.compile import GlslSource

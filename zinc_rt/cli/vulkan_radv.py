@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.host import terminal
+from zinc_rt.host.errors import InputError, UsageError, ZincError
 from zinc_rt.host.terminal import Column, Table
 from zinc_rt.isa.target import DEFAULT_ARCH
 

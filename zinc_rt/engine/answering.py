@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.engine_core import EngineCore
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.model.tokenizer import StreamDecoder
 from zinc_rt.sched.plan import Batch, RowLogprobs
 from zinc_rt.sched.request import Request

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.errors import InputError, OutputError, ZincError
 from zinc_rt.host import files
+from zinc_rt.host.errors import InputError, OutputError, ZincError
 from zinc_rt.host.files import write_whole
 from zinc_rt.kmd.discover import Gpu
 from zinc_rt.kmd.driver import Driver, folder_names

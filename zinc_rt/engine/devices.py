@@ -28,8 +28,8 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.base import Backend, Device
 from zinc_rt.backends.spec import Availability, BackendSpec, Host
 from zinc_rt.engine import checked
-from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.host import locks
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.machine import available_cores
 from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 from zinc_rt.kmd.discover import Gpu, find_gpus

@@ -22,7 +22,7 @@ from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import Counts, Variant, capacity_of
 from zinc_rt.engine.runner import LOGITS, Runner, StepOutput
 from zinc_rt.engine.variants import DEFAULTS, EngineOptions, Variants, overrides_of
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.mem.context_bytes import RECURRENT, groups_of

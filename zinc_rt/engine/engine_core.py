@@ -20,8 +20,8 @@ from zinc_rt.engine.engine import Engine, page_pools
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.engine.runner import Runner
 from zinc_rt.engine.variants import token_capacities
-from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.host.chrome_trace import write_chrome
+from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.mem.context_bytes import state_row_bytes
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.tokenizer import Tokenizer

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.ir import serial

@@ -18,7 +18,7 @@ from typing import Any
 
 from zinc_rt.engine.answering import Answering, Completion, Prompt, TextPiece
 from zinc_rt.engine.opening import ModelOptions, engine_opener
-from zinc_rt.errors import OutputError, UsageError
+from zinc_rt.host.errors import OutputError, UsageError
 from zinc_rt.host.settings import Experts
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Tenant

@@ -13,7 +13,7 @@ from dataclasses import replace
 import psutil
 
 from zinc_rt.engine.resident import capacity_of
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Experts
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.mem.context_bytes import PageGroupSpec, groups_of

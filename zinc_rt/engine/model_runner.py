@@ -15,7 +15,7 @@ import numpy as np
 
 from zinc_rt.engine.row_sampler import RowSampler
 from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, StepOutput
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.slot_record import free_records
 from zinc_rt.model.copy_graph import caches, copy_graph

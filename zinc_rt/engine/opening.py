@@ -11,7 +11,7 @@ from zinc_rt.engine.devices import Choice, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine, default_ctx
 from zinc_rt.engine.graph_store import GraphStore
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Experts, Settings
 from zinc_rt.host.version import planning_version
 from zinc_rt.model.builder import SequenceLimits

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from zinc_rt.engine.engine import Engine, Prefill, Sequence
-from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.lower import refusal

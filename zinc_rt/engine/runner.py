@@ -21,8 +21,8 @@ from zinc_rt.backends.base import Backend, device_kind
 from zinc_rt.backends.spec import DeviceKind
 from zinc_rt.engine.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.engine.variants import Variants
-from zinc_rt.errors import UsageError
 from zinc_rt.exec import DeadlineMissed, Fence, InFlight, Stream
+from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.graph import SYMBOLS, Stage, most
 from zinc_rt.ir.rewrite import injected_name
 from zinc_rt.mem.plan import STEP

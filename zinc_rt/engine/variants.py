@@ -12,8 +12,8 @@ from zinc_rt.backends.base import Backend
 from zinc_rt.engine.graph_store import GraphStore
 from zinc_rt.engine.memory_fit import fit
 from zinc_rt.engine.resident import Resident, Variant
-from zinc_rt.errors import UsageError
 from zinc_rt.exec import Graph, GraphCache, Observer
+from zinc_rt.host.errors import UsageError
 from zinc_rt.host.settings import EXPERTS, Experts, Settings
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage

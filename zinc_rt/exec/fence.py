@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 
 
 class DeadlineMissed(ZincError):

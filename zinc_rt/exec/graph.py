@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from zinc_rt.errors import ZincError
 from zinc_rt.exec.buffer import Buffer, Usage
 from zinc_rt.exec.fence import Fence
 from zinc_rt.exec.stream import Stream
+from zinc_rt.host.errors import ZincError
 
 ShapeKey = tuple[int, ...]
 

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zinc_rt.errors import ZincError
 from zinc_rt.exec.fence import DeadlineMissed, Fence
 from zinc_rt.exec.stream import Stream
+from zinc_rt.host.errors import ZincError
 
 FOREIGN_POLL_SECONDS = 1e-3  # another executor's fence cannot wake this one
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.sanitizer_rules import RULES, SanitizerRule
 
 FILE = Path(__file__).parent / "facts.yaml"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from zinc_rt.errors import OutputError
+from zinc_rt.host.errors import OutputError
 
 _NEXT = "choose another path, or free the disk"
 _SHARED = stat.S_ISVTX | stat.S_IWOTH  # every user may make files there, and none may take away another's

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from zinc_rt.errors import OutputError, ZincError
 from zinc_rt.host import files
+from zinc_rt.host.errors import OutputError, ZincError
 
 
 def hold(path: Path) -> int:

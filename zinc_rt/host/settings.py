@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from zinc_rt.errors import UsageError
 from zinc_rt.host.arguments import positive
+from zinc_rt.host.errors import UsageError
 
 Experts = Literal["auto", "vram", "gtt"]
 EXPERTS = "ZINC_RT_EXPERTS"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
 from zinc_rt.ir.op import Op
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Node, OpGraph, Role, Stage
 from zinc_rt.ir.op import Op, with_absent
 

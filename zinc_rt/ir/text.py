@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph, is_buffer_name
 
 HEAD = "zinc-rt-ir 1"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.isa.target import TARGETS
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

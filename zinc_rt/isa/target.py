@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 
 DEFAULT_ARCH = "gfx1201"  # the chip of commands and test devices where none is named
 _SIMULATED_GENERATIONS = (12,)  # whose waves sim/shader runs

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from zinc_rt.errors import InputError, NothingRan
+from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.isa.elf import section_contents, symbol_values
 from zinc_rt.isa.target import DEFAULT_ARCH, default_target
 from zinc_rt.kernels.line_table import line_rows

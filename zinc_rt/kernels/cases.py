@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.dtypes import block_of, is_dtype, row_bytes
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.op import OPS, Op, Port

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
 _END_SEQUENCE, _SET_ADDRESS = 1, 2

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.isa.target import TARGETS
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch

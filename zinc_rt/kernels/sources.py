@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 
 def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Path]:

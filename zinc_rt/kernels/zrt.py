@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.isa.occupancy import waves_per_simd
 from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 from zinc_rt.kernels import rsrc

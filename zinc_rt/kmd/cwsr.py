@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.isa.target import TARGETS
 from zinc_rt.kmd.syscalls import whole_pages_bytes
 from zinc_rt.kmd.topology import TopologyNode

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError

@@ -10,7 +10,7 @@ import errno
 import os
 from dataclasses import dataclass
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 
 ENOTSUPP = 524  # include/linux/errno.h: kernel-only, but amdkfd and amdgpu return it to user space
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 
 
 class GpuAddresses:

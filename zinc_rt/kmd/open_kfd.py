@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.syscalls import KFD_PATH, open_node, send_ioctl

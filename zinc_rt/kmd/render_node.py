@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.resources import Ledger

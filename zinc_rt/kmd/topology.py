@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass, field
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.isa.target import TARGETS
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Self
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.gpu_addresses import GpuAddresses

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.isa.elf import read_elf, section_contents, symbol_values
 from zinc_rt.launching.msgpack import unpack
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from zinc_rt.backends.amd.publish import PublishTarget, publisher
-from zinc_rt.errors import CheckFailed, InputError
+from zinc_rt.host.errors import CheckFailed, InputError
 from zinc_rt.kmd.kfd import KfdGpu
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
 from zinc_rt.launching.code_object import CodeImage, CodeKernel

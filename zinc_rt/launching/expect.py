@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.launching.code_object import CodeKernel, KernelArgument
 from zinc_rt.launching.values import LaunchBuffer, Lds, Value
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
-from zinc_rt.errors import CheckFailed, InputError, UsageError
 from zinc_rt.host import locks
 from zinc_rt.host.arguments import meant
+from zinc_rt.host.errors import CheckFailed, InputError, UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import Gpu, find_gpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 _FIXED = {0xC0: None, 0xC2: False, 0xC3: True}
 _NUMBERS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 
 DTYPES: dict[str, np.dtype[Any]] = {
     f"{letter}{8 * size}": np.dtype(f"{kind}{size}")

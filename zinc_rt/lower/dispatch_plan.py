@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph
 from zinc_rt.kernels.launch import COUNTS, Grid, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.sets import Merging

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import SYMBOLS, OpGraph
 from zinc_rt.kernels.launch import Grid, Launch, Operand, Ref, Stride, Temp
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.dtypes import row_bytes
 from zinc_rt.ir.graph import ABSENT, BufferSpec, OpGraph, Role, most
 from zinc_rt.mem.arena import Lifetime, align_up, floor_bytes, pack

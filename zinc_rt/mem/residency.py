@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.host.settings import EXPERTS, Experts
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.op import OPS, Op

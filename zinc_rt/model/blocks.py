@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.ir.op import Op

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from zinc_rt.errors import InputError, UnsupportedError, UsageError
+from zinc_rt.host.errors import InputError, UnsupportedError, UsageError
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX
 from zinc_rt.ir.graph import ABSENT, ENTRIES, Builder, Dim, OpGraph, Shape, Stage
 from zinc_rt.ir.op import Op

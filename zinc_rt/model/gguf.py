@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.model.gguf_header import TensorInfo, read_header
 

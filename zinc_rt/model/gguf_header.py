@@ -18,7 +18,7 @@ from typing import NoReturn
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

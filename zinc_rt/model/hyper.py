@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify

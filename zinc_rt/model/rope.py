@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.model.hyper import Hyper
 
 WIDEST = 1 << 16  # no head comes near; a table of a wrong file's width would fill the memory

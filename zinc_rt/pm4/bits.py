@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

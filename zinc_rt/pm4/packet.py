@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self, TypeVar
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.pm4.fields import Field
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint_rules import Complaint, StreamContext

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.state import SchedulerState

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 
 MAX_CHOICES = 8
 MAX_STOPS, MAX_STOP_BYTES = 4, 1024

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.admission import admit
 from zinc_rt.sched.checks import invariants
 from zinc_rt.sched.commit import commit

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.bucket import Bucket
 from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import KvCache, PageCopy

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 
 _PREFIX = re.compile(r"^(Input should be|\w+ should have) ")  # of pydantic's sentences
 _TYPE_TAGS = frozenset({"str", "int", "float", "bool", "none", "dict", "list"})

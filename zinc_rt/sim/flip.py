@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.host.facts import OPPOSITE, STOPS, Fact, fact, table
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.facts import SWITCHES, Behaviour

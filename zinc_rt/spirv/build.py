@@ -11,7 +11,7 @@ bytes of the address must be 8 (VUID-StandaloneSpirv-PhysicalStorageBuffer64-063
 
 from __future__ import annotations
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.spirv.module import (
     GENERATOR,
     HEADER_WORDS,

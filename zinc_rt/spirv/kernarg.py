@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.spirv.module import SpirvInstruction, SpirvModule, text_of
 from zinc_rt.spirv.opcodes import Opcode
 

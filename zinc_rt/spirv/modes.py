@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.spirv.module import HEADER_WORDS, bytes_of, words_of
 from zinc_rt.spirv.opcodes import Opcode
 

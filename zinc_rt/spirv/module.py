@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.spirv.opcodes import TYPELESS, WITHOUT_RESULT, Opcode, opcode_name
 
 MAGIC = 0x07230203

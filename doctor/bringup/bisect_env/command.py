@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import begin
-from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import CheckFailed, UsageError
 from zinc_rt.host.terminal import Table
 
 if TYPE_CHECKING:

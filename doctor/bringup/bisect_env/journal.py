@@ -15,7 +15,7 @@ from typing import Any
 
 from zinc_rt.doctor.bringup.bisect_env.propose import Partial
 from zinc_rt.doctor.bringup.bisect_env.variables import Assignment, Problem, parse
-from zinc_rt.errors import InputError, OutputError, UsageError
+from zinc_rt.host.errors import InputError, OutputError, UsageError
 
 OUTCOMES = ("pass", "fail", "unclear", "could-not")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 
 SCHEMA = "zinc-rt-bisect-env/1"
 MAX_VALUES_UNORDERED = 6  # any set of them may be bad: 16 sets

@@ -18,7 +18,7 @@ from zinc_rt.backends.vulkan.physical_device import FEATURES, FLOAT_CONTROLS
 from zinc_rt.cli.devices import main as devices_command
 from zinc_rt.engine import devices
 from zinc_rt.engine.devices import choose_tier
-from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 
 Machine = Callable[..., FakeVulkan]
 SOFTWARE = FakeDevice("fakepipe", CPU)

@@ -12,7 +12,7 @@ import pytest
 
 from zinc_rt.backends.vulkan.radv import RadvCompiled, compile_modules, find_driver
 from zinc_rt.cli.vulkan import main
-from zinc_rt.errors import InputError, NothingRan, UsageError
+from zinc_rt.host.errors import InputError, NothingRan, UsageError
 from zinc_rt.kernels.radv.container import COMPILER, container
 from zinc_rt.kernels.radv.table import BUILT, load
 from zinc_rt.kernels.spirv.table import KERNELS

@@ -23,9 +23,9 @@ from zinc_rt.backends.vulkan.commands import END, CmdPipelineBarrier, VulkanComm
 from zinc_rt.backends.vulkan.hang import VulkanHang
 from zinc_rt.backends.vulkan.physical_device import QueueFamily
 from zinc_rt.engine.engine import Engine
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Event, Stream
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.spirv.table import KERNELS

@@ -19,8 +19,8 @@ from zinc_rt.backends.vulkan.executable import VulkanExecutable
 from zinc_rt.backends.vulkan.fence import SemaphoreFence
 from zinc_rt.backends.vulkan.hang import VulkanHang
 from zinc_rt.backends.vulkan.memory import IMPORT_BYTES
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Event, Stream
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cases import parse
 from zinc_rt.kernels.spirv.table import KERNELS

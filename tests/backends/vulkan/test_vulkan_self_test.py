@@ -17,7 +17,7 @@ from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
 from zinc_rt.backends.vulkan.device import PhysicalDevice, open_device
 from zinc_rt.backends.vulkan.self_test_cases import CASES, OPERATIONS, SPECIAL, Operands, operands, wrong_bits
 from zinc_rt.engine.devices import choose_tier, open_backend
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.spirv.compile import KERNELS as FOLDER
 from zinc_rt.kernels.spirv.table import KERNELS

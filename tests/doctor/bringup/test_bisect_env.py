@@ -15,7 +15,7 @@ from zinc_rt.doctor.bringup.bisect_env.model import ALWAYS, ENOUGH, NEVER, build
 from zinc_rt.doctor.bringup.bisect_env.propose import minutes, propose
 from zinc_rt.doctor.bringup.bisect_env.simulate import RIGHT_LIMIT, SETTINGS, SimulatedSetting, simulate
 from zinc_rt.doctor.bringup.bisect_env.variables import SCHEMA, Problem, Rates, Variable, load, parse
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 Capture = pytest.CaptureFixture[str]
 TWO = ("good", "bad")

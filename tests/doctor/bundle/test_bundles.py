@@ -22,7 +22,7 @@ from zinc_rt.doctor.bundle.bounds import MOST_BYTES
 from zinc_rt.doctor.bundle.format import MANIFEST, SCHEMA, Bundle, read, write
 from zinc_rt.doctor.bundle.make import Maker
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.errors import InputError, OutputError, UsageError, ZincError
+from zinc_rt.host.errors import InputError, OutputError, UsageError, ZincError
 
 
 def made(**files: str) -> Bundle:

@@ -19,7 +19,7 @@ from zinc_rt.doctor.bundle.page import matrix, render
 from zinc_rt.doctor.bundle.store import BundleStore, StoredMachine
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.finding import DoctorFinding
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 DEVICE = "sys/class/drm/card0/device"
 

@@ -25,7 +25,7 @@ from zinc_rt.backends.cpu.native import NativeBackend
 from zinc_rt.backends.cpu.one_node import Operand, Place, run_node
 from zinc_rt.backends.cpu.self_test import same
 from zinc_rt.backends.cpu.tasks import Splitting
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.native.table import ORDERINGS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.backends.cpu.self_test_cases import cases
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.ir.op import Op

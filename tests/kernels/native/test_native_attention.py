@@ -10,7 +10,7 @@ from kernels.op_cases import floats, paged
 
 from zinc_rt.backends.cpu.one_node import run_node
 from zinc_rt.backends.cpu.tasks import Splitting
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.op import Op
 
 FEW_WAYS = ((2, Splitting(least=1)), (1, Splitting(least=2, shuffle=6)))

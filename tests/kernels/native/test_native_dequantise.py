@@ -13,7 +13,7 @@ from kernels.native.harness import backend, check, code, same_bits
 
 from zinc_rt.backends.cpu.one_node import run_node
 from zinc_rt.backends.cpu.tasks import Splitting
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op

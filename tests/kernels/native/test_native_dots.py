@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support import Counts
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.native import build
 
 NAMES = ("dot4", "dot4_small", "scaled", "dot2", "lanes", "affine")

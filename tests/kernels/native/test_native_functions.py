@@ -13,7 +13,7 @@ import pytest
 from support import Counts
 
 from zinc_rt.backends.cpu.self_test import same
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.reference.arithmetic import activations, exp_log
 

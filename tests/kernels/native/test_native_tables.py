@@ -10,7 +10,7 @@ from kernels.op_cases import floats
 
 from zinc_rt.backends.cpu.one_node import run_node
 from zinc_rt.backends.cpu.tasks import Splitting
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.op import Op
 
 ONE = ("canonical-1",)

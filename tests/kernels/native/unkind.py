@@ -10,7 +10,7 @@ from kernels.native.harness import backend
 
 from zinc_rt.backends.cpu.one_node import Operand, run_node
 from zinc_rt.backends.cpu.tasks import Splitting
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.op import Op
 
 FINITE = (0.0, -0.0, 1e-45, -1e-41, 1.2e-38, 3.4e38, -3.4e38, 1e-20, 88.0, -104.0)

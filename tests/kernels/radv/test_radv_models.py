@@ -11,8 +11,8 @@ import pytest
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.open import open_amd
 from zinc_rt.backends.spec import Opening
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.validate.command import main as validate
 from zinc_rt.validate.kernel_test.command import main as kernel_test

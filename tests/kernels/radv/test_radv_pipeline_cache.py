@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.kernels.radv.container import MOVE_ARGUMENTS, container
 from zinc_rt.kernels.radv.pipeline_cache import read_shader
 from zinc_rt.kernels.spirv.table import module

@@ -21,8 +21,8 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.vulkan import executable
 from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
 from zinc_rt.backends.vulkan.device import PhysicalDevice, open_device
-from zinc_rt.errors import CheckFailed
 from zinc_rt.exec import Buffer, Stream
+from zinc_rt.host.errors import CheckFailed
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.cases import Case, Operand
 from zinc_rt.kernels.reference.arithmetic import arithmetic

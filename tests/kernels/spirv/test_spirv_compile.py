@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.cli.vulkan import main
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.kernels.spirv import compile as compiler
 from zinc_rt.spirv.module import read
 

@@ -18,8 +18,8 @@ from zinc_rt.backends.amd.stamps import STAMPS_BYTES, Stamps
 from zinc_rt.backends.amd.verify_stream import Expectation, Range, verify
 from zinc_rt.backends.base import Device, gpu_address, gpu_va
 from zinc_rt.backends.precompile import precompile_all
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.launch import Ref
 from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import KernelToCompile

@@ -11,7 +11,7 @@ import ctypes
 import time
 from collections.abc import Callable
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 
 SLOT_BYTES = 64  # no two timelines in one line of the host's cache
 POISON = 0xDEAD_FE2C_E0DD_BA11

@@ -11,8 +11,8 @@ from zinc_rt.backends.amd.device_memory import NamedRange
 from zinc_rt.backends.amd.kmd_side import Incident
 from zinc_rt.backends.amd.packet_list import AmdExecutable
 from zinc_rt.backends.base import Finding, PageFault, StoreEvent
-from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer
+from zinc_rt.host.errors import ZincError
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kernels.zrt import Zrt

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.backends.amd.device_memory import ALIGNMENT, DeviceMemory
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement

@@ -11,7 +11,7 @@ from zinc_rt.backends.amd.kmd_side import KmdSide
 from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.base import Device
 from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
-from zinc_rt.errors import NothingRan, UnsupportedError
+from zinc_rt.host.errors import NothingRan, UnsupportedError
 from zinc_rt.kernels import sets
 from zinc_rt.kmd.discover import Gpu, TierAnswer
 from zinc_rt.kmd.driver import Driver, SideChannel

@@ -10,8 +10,8 @@ from zinc_rt.backends.amd.device_memory import MemoryBlock, NamedRange, Storage
 from zinc_rt.backends.amd.loaded_kernels import KernelKey
 from zinc_rt.backends.amd.stamps import Stamps
 from zinc_rt.backends.times import Times
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.lower.dispatch_plan import Dispatch

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 
 Publish = Callable[[int, int, int, int], int]
 """(target address, wptr in dwords, source address, dwords) -> the new wptr. The room was reserved before."""

@@ -18,8 +18,8 @@ from zinc_rt.backends.amd.debug_lint import refuse_fence_without_write_back, ref
 from zinc_rt.backends.amd.fence import Timeline, TimelineFence
 from zinc_rt.backends.amd.kmd_side import KmdSide, wait_until_or_incident
 from zinc_rt.backends.amd.publish import Publish, PublishTarget
-from zinc_rt.errors import InputError
 from zinc_rt.exec import DeadlineMissed
+from zinc_rt.host.errors import InputError
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4 import gcr

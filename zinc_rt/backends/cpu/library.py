@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.native import build

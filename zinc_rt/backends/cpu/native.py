@@ -18,8 +18,8 @@ from zinc_rt.backends.cpu.oracle import Stopped
 from zinc_rt.backends.cpu.read_ahead import ReadAhead
 from zinc_rt.backends.cpu.threads import Helpers, check_affinity, default_threads
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening
-from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.host.machine import processor_name
 from zinc_rt.kernels.native.table import KERNELS, ORDERINGS
 from zinc_rt.lower import LoweredGraph

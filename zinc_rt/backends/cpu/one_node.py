@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.backends.cpu.native import NativeBackend
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer, Stream
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph

@@ -18,8 +18,8 @@ from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.cpu.host_memory import HostMemory
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening
 from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
-from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
+from zinc_rt.host.errors import ZincError
 from zinc_rt.host.machine import available_cores, processor_name
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, most
 from zinc_rt.ir.op import OPS

@@ -11,7 +11,7 @@ from typing import Any
 
 from zinc_rt.backends.cpu.host_memory import aligned
 from zinc_rt.backends.cpu.tasks import LINE_BYTES, PoolStruct
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 
 CGROUP_2 = "/sys/fs/cgroup/cpu.max"  # quota and period
 CGROUP_1 = "/sys/fs/cgroup/cpu/cpu.cfs_{}_us"

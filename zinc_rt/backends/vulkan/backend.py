@@ -27,8 +27,8 @@ from zinc_rt.backends.vulkan.pipelines import Pipeline, Pipelines
 from zinc_rt.backends.vulkan.streams import LOST, VulkanStreams
 from zinc_rt.backends.vulkan.transfer import StagedTransfer, copied, zeroed
 from zinc_rt.backends.vulkan.upload import upload
-from zinc_rt.errors import CheckFailed, UnsupportedError
 from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Stream
+from zinc_rt.host.errors import CheckFailed, UnsupportedError
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.launch import Launch, Operand, Ref
 from zinc_rt.kernels.sets import SpirvKernelSet

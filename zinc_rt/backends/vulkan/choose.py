@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice
-from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 
 ANY = ("", "hw", "cpu")  # the first there is, the first GPU, the first driver in software
 SOFTWARE = "in software: no GPU's speed"

@@ -23,7 +23,7 @@ from zinc_rt.backends.vulkan.physical_device import (
     PhysicalDevice,
     why_not,
 )
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 
 ASKED_VERSION = 1 << 22 | 3 << 12  # VK_API_VERSION_1_3: the newest whose structs are used
 PORTABILITY = "VK_KHR_portability_enumeration"  # without it the loader hides MoltenVK

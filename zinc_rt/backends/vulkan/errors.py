@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.backends.vulkan.api import RESULTS
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 
 ADVICE = {
     "VK_ERROR_OUT_OF_HOST_MEMORY": "end other programs, or take a smaller model or --ctx",

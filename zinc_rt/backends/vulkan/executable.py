@@ -32,8 +32,8 @@ from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.memory import VulkanMemory
 from zinc_rt.backends.vulkan.pipelines import Pipeline, PipelineKey, Pipelines
 from zinc_rt.backends.vulkan.timestamps import Timestamps
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import Grid
 from zinc_rt.lower import Barrier, Dispatch, DispatchPlan, LoweredGraph, PlannedGraph, dispatches_of, plan_block

@@ -16,7 +16,7 @@ from typing import Any
 from zinc_rt.backends.vulkan import icd
 from zinc_rt.backends.vulkan.api import COMMANDS, function_type
 from zinc_rt.backends.vulkan.errors import VulkanError
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.machine import available_cores
 
 LIBRARIES = ("libvulkan.so.1", "libvulkan.so", "vulkan-1.dll", "libvulkan.1.dylib", "libMoltenVK.dylib")

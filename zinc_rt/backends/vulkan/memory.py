@@ -18,8 +18,8 @@ from zinc_rt.backends.vulkan.blocks import GUARD_BYTES, VulkanBlock, VulkanStora
 from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.memory_heaps import COHERENT, VISIBLE, WANTED, room_bytes, type_number
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.mem.arena import align_up
 from zinc_rt.mem.heaps import BufferHeap
 

@@ -7,7 +7,7 @@ from ctypes import byref
 
 from zinc_rt.backends.vulkan import api
 from zinc_rt.backends.vulkan.device import VulkanDevice
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.mem.heaps import BufferHeap
 
 LOCAL = api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT

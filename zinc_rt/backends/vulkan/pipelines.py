@@ -11,7 +11,7 @@ from typing import Any
 
 from zinc_rt.backends.vulkan import api
 from zinc_rt.backends.vulkan.device import VulkanDevice
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.sets import SpirvKernelSet
 from zinc_rt.spirv.kernarg import Kernarg, kernarg

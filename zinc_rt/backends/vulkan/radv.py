@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zinc_rt.backends.vulkan import icd
-from zinc_rt.errors import InputError, NothingRan, UsageError
+from zinc_rt.host.errors import InputError, NothingRan, UsageError
 from zinc_rt.isa.target import CHIPS as isa_chips
 from zinc_rt.isa.target import DEFAULT_ARCH
 

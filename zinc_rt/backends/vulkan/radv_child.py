@@ -15,7 +15,7 @@ from pathlib import Path
 from zinc_rt.backends.vulkan import api
 from zinc_rt.backends.vulkan.api import struct
 from zinc_rt.backends.vulkan.device import VulkanDevice, list_devices, open_device
-from zinc_rt.errors import UnsupportedError, ZincError
+from zinc_rt.host.errors import UnsupportedError, ZincError
 from zinc_rt.spirv.modes import MODES, with_modes
 
 AMD = 0x1002

@@ -14,7 +14,7 @@ from zinc_rt.backends.vulkan.device import list_devices, open_device
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.loader import INSTALL
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, dotted
-from zinc_rt.errors import UnsupportedError, ZincError
+from zinc_rt.host.errors import UnsupportedError, ZincError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
 

@@ -9,7 +9,7 @@ from ctypes import byref
 from zinc_rt.backends.times import Timed, Times
 from zinc_rt.backends.vulkan import api
 from zinc_rt.backends.vulkan.device import VulkanDevice
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Node
 
 QUERIES = 2  # a dispatch

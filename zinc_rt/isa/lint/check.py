@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.sanitizer_rules import RULES as SANITIZER_RULES
 from zinc_rt.isa.control_flow import control_flow, order
 from zinc_rt.isa.effects import effects

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from importlib.resources import files
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.rows import (
     attention,
     elementwise,

@@ -20,7 +20,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.kernels.native import grids
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.kernels.radv.pipeline_cache import read_shader
 from zinc_rt.kernels.zrt import SGPRS_MAXIMUM, Zrt
 from zinc_rt.spirv.module import SpirvModule, read

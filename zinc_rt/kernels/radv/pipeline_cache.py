@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 AMD = 0x1002  # VkPhysicalDeviceProperties::vendorID
 LDS_GRANULE_BYTES = 512  # RSRC2.LDS_SIZE, bits 23:15

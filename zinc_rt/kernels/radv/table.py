@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet
 from zinc_rt.kernels.spirv import table as spirv
 from zinc_rt.kernels.zrt import Zrt, read_zrt

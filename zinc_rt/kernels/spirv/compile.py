@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from zinc_rt.errors import InputError, NothingRan
+from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 from zinc_rt.kernels.sources import hash_of, with_includes
 from zinc_rt.spirv.build import finished

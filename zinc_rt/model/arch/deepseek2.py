@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.dtypes import ACTIVATION
 from zinc_rt.ir.op import Op
 from zinc_rt.model.blocks import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 
 Metadata = Mapping[str, object]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.model.tokenizer.vocabulary import Vocabulary
 
 SPACE = "\u2581"

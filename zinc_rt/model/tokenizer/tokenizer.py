@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.model.tokenizer import fields
 from zinc_rt.model.tokenizer.bpe import BPE, decode_byte_level
 from zinc_rt.model.tokenizer.fields import Metadata, malformed

@@ -19,7 +19,7 @@ from itertools import islice
 
 import numpy as np
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.pages import NOBODY, PageQuota, Pages, Pool
 from zinc_rt.sched.kv.prefix import DIGEST_BYTES, NO_ROW, CachedPage, Match, Namespace, PrefixCache, chain
 

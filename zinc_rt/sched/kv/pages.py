@@ -15,7 +15,7 @@ from itertools import islice
 
 import numpy as np
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 
 
 class Pool:

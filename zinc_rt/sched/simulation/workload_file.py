@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zinc_rt.errors import InputError
+from zinc_rt.host.errors import InputError
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.tenant import Priority, Tenant
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zinc_rt.errors import InputError, OutputError, UnsupportedError
 from zinc_rt.host import locks
+from zinc_rt.host.errors import InputError, OutputError, UnsupportedError
 from zinc_rt.host.version import __version__
 from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta
 

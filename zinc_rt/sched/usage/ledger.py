@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.usage.balance import PAGE_STEPS, Sums, unbalanced
 
 BLOCK = 32  # steps kept apart until they are summed

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.usage import database, query
 from zinc_rt.sched.usage.database import UnwrittenUsage
 from zinc_rt.sched.usage.ledger import UsageLedger

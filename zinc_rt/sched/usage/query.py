@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.usage.balance import Sums
 from zinc_rt.sched.usage.database import UPSERTS
 from zinc_rt.sched.usage.ledger import PEAK

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody

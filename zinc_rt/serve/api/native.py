@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.serve.api.asking import model_of
 from zinc_rt.serve.api.openai import REFUSALS, server_of
 from zinc_rt.serve.api.prompts import chat_prompt, check_length, tokenizer_of

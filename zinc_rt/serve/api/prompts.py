@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.api.schema import CompletionBody, Message
 from zinc_rt.serve.engine.served_model import ServedModel

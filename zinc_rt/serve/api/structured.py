@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.api.schema import STRUCTURE, SamplingBody
 from zinc_rt.serve.api.tool_use import ToolUse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.serve.config.marks import Place
 from zinc_rt.serve.config.settings import Config, ModelSettings, TenantSettings
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from zinc_rt.errors import InputError
 from zinc_rt.host.arguments import meant
+from zinc_rt.host.errors import InputError
 from zinc_rt.serve.config.checks import contradictions
 from zinc_rt.serve.config.marks import Place, marked_yaml
 from zinc_rt.serve.config.settings import Config, TenantLimits

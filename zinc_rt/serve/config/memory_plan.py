@@ -11,7 +11,7 @@ import psutil
 from zinc_rt.engine.devices import Choice
 from zinc_rt.engine.opening import ModelOptions, engine_opener
 from zinc_rt.engine.resident import capacity_of
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.mem.context_bytes import groups_of, state_row_bytes
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.model.registry import build_model

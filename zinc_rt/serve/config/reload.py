@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Container
 from dataclasses import dataclass, fields, replace
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.serve.config.file import read_config
 from zinc_rt.serve.config.settings import Config, ServerSettings, TenantSettings
 from zinc_rt.serve.engine.server import InferenceServer

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.errors import OutputError
 from zinc_rt.host import files
+from zinc_rt.host.errors import OutputError
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.state import SchedulerState
 from zinc_rt.serve.observe.logs import LOGGER

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.serve.config.memory_plan import MemoryBudget, ModelMemory, plan_of
 from zinc_rt.serve.config.settings import ModelSettings
 from zinc_rt.serve.engine.served_model import ServedModel, open_model

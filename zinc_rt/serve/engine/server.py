@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from zinc_rt.engine.engine_core import ContextExceeded
-from zinc_rt.errors import OutputError, UsageError, ZincError
+from zinc_rt.host.errors import OutputError, UsageError, ZincError
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.serve.config.settings import Config

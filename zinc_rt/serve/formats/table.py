@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.format import Format, Tools

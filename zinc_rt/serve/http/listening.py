@@ -18,7 +18,7 @@ from functools import partial
 import uvicorn
 from fastapi import FastAPI
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 from zinc_rt.serve.config.reload import reload
 from zinc_rt.serve.config.settings import ServerSettings
 from zinc_rt.serve.engine.server import InferenceServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.serve.config.checks import largest_reserve, tenant_problems

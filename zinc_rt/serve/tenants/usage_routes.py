@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.sched.usage.balance import unbalanced
 from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
 from zinc_rt.sched.usage.ledger_store import LedgerStore

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
-from zinc_rt.errors import InputError, NothingRan
+from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.host.files import cache_folder
 from zinc_rt.sim.serve.client import SimClient
 

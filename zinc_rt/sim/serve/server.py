@@ -19,8 +19,8 @@ import time
 from dataclasses import fields
 from pathlib import Path
 
-from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import OutputError, UsageError, ZincError
 from zinc_rt.host.terminal import Table
 from zinc_rt.sim.chips import ALIASES, CHIPS
 from zinc_rt.sim.inject import INJECTIONS, parse

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from zinc_rt.errors import ZincError
+from zinc_rt.host.errors import ZincError
 
 
 class DeviceLost(ZincError):

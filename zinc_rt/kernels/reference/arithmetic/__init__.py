@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.errors import UsageError
+from zinc_rt.host.errors import UsageError
 from zinc_rt.kernels.reference.arithmetic.base import Arithmetic
 from zinc_rt.kernels.reference.arithmetic.canonical import Canonical1
 from zinc_rt.kernels.reference.arithmetic.float32 import Float32Dequant

@@ -6,7 +6,7 @@ import numpy as np
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.reference.arithmetic.blocks import UNPACK, unpack
 from zinc_rt.kernels.weight import Weight
 
