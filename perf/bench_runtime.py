@@ -42,6 +42,7 @@ from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records
 from zinc_rt.ir.verify import verify
+from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.lower import PlannedGraph, planned, refusal
 from zinc_rt.model.builder import SequenceLimits
@@ -63,7 +64,7 @@ class NoDevice:
     """What plans are made for: a tier's kernels and ordering, and no memory."""
 
     kernels, ordering = KERNELS, "canonical-1"
-    spec, device = registry.spec("t1"), Device("none", "gfx1201")
+    spec, device = registry.spec("t1"), Device("none", DEFAULT_ARCH)
 
 
 def stored(gguf: GGUFFile, folder: Path) -> StoredGraphs:

@@ -37,7 +37,7 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner
 from zinc_rt.exec import Buffer, Fence, Graph, Stream, Usage
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.isa.target import DEFAULT_ARCH
+from zinc_rt.isa.target import DEFAULT_ARCH, default_target
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE
@@ -284,7 +284,7 @@ class StillTransport:
         self.kind = kind
         self.driver: Any = NoFiles()
         self.transport: Any = self
-        self.generation = (12, 0, 1)
+        self.generation = default_target().version
         self.fallbacks: list[str] = []
         self.incidents: list[Incident] = []
         self.ask_seconds = 0.1

@@ -30,7 +30,7 @@ MOVED = {
     "golden.diff": "validate.goldens.diff",
     "golden.listing": "validate.goldens.listing",
     "golden.parser": "validate.goldens.parser",
-    "golden.validity": "validate.goldens.validity",
+    "golden.validity": "validate.goldens.listing",
     "gpu_lock": "host.locks",
     "graph_store": "engine.graph_store",
     "junit": "cli.junit",

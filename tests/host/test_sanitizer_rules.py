@@ -49,7 +49,7 @@ def test_a_row_is_complete(rule: SanitizerRule) -> None:
 
 def test_each_id_has_one_row() -> None:
     ids = re.findall(
-        r"^    _\w+\(\"([\w-]+)\"", (ROOT / "zinc_rt" / "sanitizer_rules.py").read_text(), re.MULTILINE
+        r"^    _\w+\(\"([\w-]+)\"", (ROOT / "zinc_rt" / "host" / "sanitizer_rules.py").read_text(), re.MULTILINE
     )
     assert ids == list(RULES)
 

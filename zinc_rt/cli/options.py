@@ -20,7 +20,7 @@ from zinc_rt.isa.target import DEFAULT_ARCH
 if TYPE_CHECKING:
     from zinc_rt.engine.devices import Choice
     from zinc_rt.engine.engine import Engine
-    from zinc_rt.engine.variants import EngineOptions, Transform
+    from zinc_rt.engine.variants import Transform
     from zinc_rt.host.settings import Settings
     from zinc_rt.model.gguf import GGUFFile
 
@@ -225,6 +225,7 @@ def open_engine(
     from zinc_rt.engine.devices import choose_tier, open_backend
     from zinc_rt.engine.engine import Engine, ctx_warning
     from zinc_rt.engine.graph_store import GraphStore
+    from zinc_rt.engine.variants import EngineOptions
     from zinc_rt.host.version import planning_version
 
     choice = choose_tier(

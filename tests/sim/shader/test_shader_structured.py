@@ -10,7 +10,7 @@ import pytest
 from llvmlite import ir
 
 from zinc_rt.sim.shader.emit.helpers import KernelModule
-from zinc_rt.sim.shader.emit.structured import Record, StructuredBuilder, define
+from zinc_rt.sim.shader.emit.structured import RecordView, StructuredBuilder, define
 from zinc_rt.sim.shader.emit.values import I1, I32, I64
 from zinc_rt.sim.shader.layout import RecordBlock, RecordLayout
 from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
@@ -24,7 +24,7 @@ u32 numbers 8
 """)
 
 
-def run(write: Callable[[StructuredBuilder, Record], None], table: RecordBlock) -> int:
+def run(write: Callable[[StructuredBuilder, RecordView], None], table: RecordBlock) -> int:
     """The i64 that the function of one TABLE gives."""
     module = KernelModule("test")
     b, (record,) = define(module, "tested", I64, table=TABLE)
@@ -42,7 +42,7 @@ def table() -> RecordBlock:
 
 
 def test_a_loop_skips_and_ends_where_its_body_says(table: RecordBlock) -> None:
-    def write(b: StructuredBuilder, record: Record) -> None:
+    def write(b: StructuredBuilder, record: RecordView) -> None:
         total = b.variable(I64, 0)
         with b.count(record.count) as (index, turn):
             turn.continue_if(record.numbers[index] % 2 == 1)
@@ -55,7 +55,7 @@ def test_a_loop_skips_and_ends_where_its_body_says(table: RecordBlock) -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_an_empty_count_runs_no_turn(table: RecordBlock, count: int) -> None:
-    def write(b: StructuredBuilder, record: Record) -> None:
+    def write(b: StructuredBuilder, record: RecordView) -> None:
         turns = b.variable(I64, 0)
         with b.count(record.count):
             turns.value += 1
@@ -66,7 +66,7 @@ def test_an_empty_count_runs_no_turn(table: RecordBlock, count: int) -> None:
 
 
 def test_fields_of_type_i64_compare_with_their_sign(table: RecordBlock) -> None:
-    def write(b: StructuredBuilder, record: Record) -> None:
+    def write(b: StructuredBuilder, record: RecordView) -> None:
         with b.if_(record.balance <= 0):
             b.give(1)
         b.give(b.choose(record.total < 5, record.total, 5))
@@ -78,7 +78,7 @@ def test_fields_of_type_i64_compare_with_their_sign(table: RecordBlock) -> None:
 
 
 def test_the_narrower_operand_is_extended_and_a_store_truncates(table: RecordBlock) -> None:
-    def write(b: StructuredBuilder, record: Record) -> None:
+    def write(b: StructuredBuilder, record: RecordView) -> None:
         record.total = record.count + record.total
         record.small = record.total
         record.numbers[1] = record.total >> 32

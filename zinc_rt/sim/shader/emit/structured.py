@@ -90,10 +90,10 @@ class Integer:
 
 def _plain(value: Any) -> ir.Value:
     """What llvmlite takes."""
-    return value.ir if isinstance(value, Integer) else value.address if isinstance(value, Record) else value
+    return value.ir if isinstance(value, Integer) else value.address if isinstance(value, RecordView) else value
 
 
-class Record:
+class RecordView:
     """A record in memory. `record.name` loads a field and `record.name = value` stores to it. A field that is an
     array has elements: `record.name[index]`."""
 
@@ -143,7 +143,7 @@ def _store(b: CodeBuilder, field: RecordField, place: ir.Value, value: Any) -> N
     b.store(of(int(value)) if isinstance(value, int) else value, place)
 
 
-class Variable:
+class LoopVariable:
     """A local variable: `variable.value` reads and sets it."""
 
     def __init__(self, b: CodeBuilder, of: ir.IntType, value: Any) -> None:
@@ -160,7 +160,7 @@ class Variable:
         self._b.store(number, self._slot)
 
 
-class Loop:
+class LoopControl:
     """What a loop's body can do beside going on to the next turn at its end."""
 
     def __init__(self, b: CodeBuilder, head: ir.Block, after: ir.Block) -> None:
@@ -184,11 +184,11 @@ class Loop:
 class StructuredBuilder(CodeBuilder):
     """Writes one function from its entry."""
 
-    def variable(self, of: ir.IntType, value: Any) -> Variable:
-        return Variable(self, of, value)
+    def variable(self, of: ir.IntType, value: Any) -> LoopVariable:
+        return LoopVariable(self, of, value)
 
-    def record(self, layout: RecordLayout, address: ir.Value | Integer) -> Record:
-        return Record(self, layout, address)
+    def record(self, layout: RecordLayout, address: ir.Value | Integer) -> RecordView:
+        return RecordView(self, layout, address)
 
     @contextmanager
     def if_(self, condition: Integer, likely: bool | None = None) -> Iterator[None]:
@@ -204,18 +204,18 @@ class StructuredBuilder(CodeBuilder):
         return self.choose(one < other, one, other)
 
     @contextmanager
-    def loop(self) -> Iterator[Loop]:
+    def loop(self) -> Iterator[LoopControl]:
         """`while (true)`"""
         head, after = self.append_basic_block("turn"), self.append_basic_block("after")
         self.branch(head)
         self.position_at_end(head)
-        yield Loop(self, head, after)
+        yield LoopControl(self, head, after)
         if not self.block.is_terminated:
             self.branch(head)
         self.position_at_end(after)
 
     @contextmanager
-    def count(self, end: Integer) -> Iterator[tuple[Integer, Loop]]:
+    def count(self, end: Integer) -> Iterator[tuple[Integer, LoopControl]]:
         """`for (index = 0; index < end; index++)`"""
         index = self.variable(end.ir.type, 0)
         with self.loop() as loop:
@@ -233,18 +233,18 @@ class StructuredBuilder(CodeBuilder):
         of = self.function.function_type.return_type
         self.ret(value.to(of).ir if isinstance(value, Integer) else of(int(value)))
 
-    def fetch_add(self, record: Record, name: str, amount: int) -> Integer:
+    def fetch_add(self, record: RecordView, name: str, amount: int) -> Integer:
         """Add to a field that threads share; its value before."""
         of = FIELD_TYPES[record.layout.fields[name].type]
         place = self.at(record.address, record.layout, name)
         return Integer(self, self.atomic_rmw("add", place, of(amount), "monotonic"))
 
-    def load_shared(self, record: Record, name: str) -> Integer:
+    def load_shared(self, record: RecordView, name: str) -> Integer:
         """A field that other threads store to."""
         place = self.at(record.address, record.layout, name)
         return Integer(self, self.load_atomic(place, "monotonic", 4, typ=I32))
 
-    def store_shared(self, record: Record, name: str, value: int) -> None:
+    def store_shared(self, record: RecordView, name: str, value: int) -> None:
         self.atomic_rmw("xchg", self.at(record.address, record.layout, name), I32(value), "monotonic")
 
     def copy(self, to: ir.Value, source: ir.Value, size_bytes: int) -> None:
@@ -267,7 +267,7 @@ def define(
     function = ir.Function(module, ir.FunctionType(result, kinds), name)
     b = StructuredBuilder(function.append_basic_block("entry"))
     values = [
-        Record(b, kind, given) if isinstance(kind, RecordLayout) else Integer(b, given)
+        RecordView(b, kind, given) if isinstance(kind, RecordLayout) else Integer(b, given)
         for kind, given in zip(parameters.values(), function.args, strict=True)
     ]
     return b, values

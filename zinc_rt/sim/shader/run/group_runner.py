@@ -16,7 +16,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.emit.frame import WAVE_FUNCTION
 from zinc_rt.sim.shader.emit.helpers import KernelModule
-from zinc_rt.sim.shader.emit.structured import Integer, Record, StructuredBuilder, define
+from zinc_rt.sim.shader.emit.structured import Integer, RecordView, StructuredBuilder, define
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, VOID
 from zinc_rt.sim.shader.layout import (
     CACHE_PROCESSORS,
@@ -144,7 +144,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     return b.function
 
 
-def _place_of_group(b: StructuredBuilder, job: Record, group: Integer) -> tuple[list[Integer], Record]:
+def _place_of_group(b: StructuredBuilder, job: RecordView, group: Integer) -> tuple[list[Integer], RecordView]:
     """The workgroup's ids x, y, z, and its SHAPE: the last group of an axis may be smaller."""
     ids, which, rest = [], Integer(b, I64(0)), group
     for axis, name in enumerate("xyz"):
@@ -214,7 +214,7 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
     return b.function
 
 
-def _use_caches(job: Record, context: Record, group: Integer, wave: Integer) -> None:
+def _use_caches(job: RecordView, context: RecordView, group: Integer, wave: Integer) -> None:
     """Set the caches of the wave's compute unit. In WGP mode SIMDs 0 and 1 are one compute unit of the processor,
     2 and 3 the other; else workgroups have one each by turns."""
     numbered = group + job.first_cache
@@ -226,7 +226,7 @@ def _use_caches(job: Record, context: Record, group: Integer, wave: Integer) -> 
     context.scalar_cache = job.scalar_caches + processor.to(I64) * SCALAR_CACHE.size_bytes
 
 
-def _end_wave(b: StructuredBuilder, context: Record, slot: Record, state: Record) -> None:
+def _end_wave(b: StructuredBuilder, context: RecordView, slot: RecordView, state: RecordView) -> None:
     """Barriers wait for one wave less from here on: those that wait may go on."""
     phase = context.barrier_phase
     signalled = state.barrier_phase == phase
@@ -241,8 +241,8 @@ def _end_wave(b: StructuredBuilder, context: Record, slot: Record, state: Record
 
 
 def _note_mismatch(
-    module: ir.Module, b: StructuredBuilder, context: Record, slot: Record, states: Integer, state_bytes: Integer,
-    index: Integer, completed: Integer,
+    module: ir.Module, b: StructuredBuilder, context: RecordView, slot: RecordView, states: Integer,
+    state_bytes: Integer, index: Integer, completed: Integer,
 ) -> None:  # fmt: skip
     """Once a workgroup, when a barrier let go: wave `index` `completed` it, or ended while others waited."""
     missed = (slot.first_end < context.barrier_phase) & (slot.mismatch == 0)
