@@ -308,7 +308,7 @@ def devices() -> tuple[NightDevice, ...]:
     """All that drivers list here; none where there is no driver, or where one ends the process that asks."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "zinc_rt.cli.command", "devices", "--json", "-"],
+            [sys.executable, "-m", "zinc_rt.cli", "devices", "--json", "-"],
             stdin=subprocess.DEVNULL, capture_output=True, timeout=VULKAN_SECONDS, check=False,
         )  # fmt: skip
         report = json.loads(done.stdout)

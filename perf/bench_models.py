@@ -68,7 +68,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def time_command(benchmark: Any, argv: Sequence[str], **options: Any) -> None:
     how = {"check": True, "stdout": subprocess.DEVNULL, "env": options.pop("env", None)}
-    benchmark.pedantic(subprocess.run, ([sys.executable, "-m", "zinc_rt.cli.command", *argv],), how, **options)
+    benchmark.pedantic(subprocess.run, ([sys.executable, "-m", "zinc_rt.cli", *argv],), how, **options)
 
 
 def note_engine(benchmark: Any, engine: Engine, **limits: object) -> None:

@@ -11,11 +11,11 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.cli import devices as devices_command
 from zinc_rt.cli import run
+from zinc_rt.cli.command import environment_settings
 from zinc_rt.engine import devices
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import UnsupportedError, UsageError
-from zinc_rt.host.settings import read_settings
 from zinc_rt.perf.structure import measures
 from zinc_rt.perf.structure.lab import Lab
 from zinc_rt.replay import command as replay
@@ -56,10 +56,12 @@ def test_auto_takes_what_is_preferred(monkeypatch: pytest.MonkeyPatch, capsys: C
     assert "tier      t_more: asked for" in capsys.readouterr().err
 
 
-def test_a_setting_takes_it_and_nothing_unknown() -> None:
-    assert read_settings({"ZINC_RT_TIER": "t_more"}).tier == "t_more"
+def test_a_setting_takes_it_and_nothing_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZINC_RT_TIER", "t_more")
+    assert environment_settings().tier == "t_more"
+    monkeypatch.setenv("ZINC_RT_TIER", "t_less")
     with pytest.raises(UsageError, match="ZINC_RT_TIER='t_less': wanted auto"):
-        read_settings({"ZINC_RT_TIER": "t_less"})
+        environment_settings()
 
 
 def test_validate_compares_it_and_a_log_of_it_replays(tmp_path: Path, capsys: Capture) -> None:

@@ -242,7 +242,7 @@ def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
     words = [
         sys.executable,
         "-m",
-        "zinc_rt.cli.command",
+        "zinc_rt.cli",
         "sim",
         "--socket",
         str(path),
