@@ -127,8 +127,13 @@ def _round(value: mpmath.mpf, to: type) -> float:
     return to(float(round(exact / step) * step))
 
 
+def _log2(x: Array) -> Array:
+    """np.log2, and the negative NaN of an invalid operation below 0: NumPy's sign of it depends on the CPU."""
+    return np.where(x < 0, np.uint64(0xFFF8 << 48).view(F64), np.log2(x))
+
+
 exp2 = flushed(correctly_rounded(np.exp2, lambda x: mpmath.power(2, x)))
-log2 = flushed(correctly_rounded(np.log2, lambda x: mpmath.log(x, 2)))
+log2 = flushed(correctly_rounded(_log2, lambda x: mpmath.log(x, 2)))
 rcp = flushed(correctly_rounded(lambda x: 1.0 / x, lambda x: 1 / x))
 rsq = flushed(correctly_rounded(lambda x: 1.0 / np.sqrt(x), lambda x: 1 / mpmath.sqrt(x)))
 sqrt = flushed(correctly_rounded(np.sqrt, mpmath.sqrt))

@@ -256,7 +256,10 @@ def in_mode(e: Emitter, name: str, *values: ir.Value) -> ir.Value:
     rounding = e.mode.rounding(HALF)
     wide = [e.b.fpext(value, e.b.lanes(DOUBLE if name == "fma" else FLOAT)) for value in values]
     if name == "fma":  # a product of halves is exact in a double
-        total = rounded(e, "fadd", rounding, e.b.fmul(wide[0], wide[1]), wide[2])
+        # The first NaN of a, b, c is the result (captured). Which one the host would keep depends on its CPU.
+        product = e.b.select(is_nan(e, wide[0]), wide[0], e.b.fmul(wide[0], wide[1]))
+        total = rounded(e, "fadd", rounding, product, wide[2])
+        total = e.b.select(is_nan(e, product), product, total)
         if rounding is Rounding.NEAREST:
             return narrowed_twice(e, total)
         wide = [directed(e, "fptrunc", e.b.lanes(FLOAT), rounding, total)]
