@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import _moved
-from zinc_rt.host.version import __version__
 
 if TYPE_CHECKING:
     from zinc_rt.engine.llm import LLM as LLM
+    from zinc_rt.host.version import __version__ as __version__
     from zinc_rt.launching.launch import launch as launch
     from zinc_rt.sched.sampling import Sampling as Sampling
 
@@ -17,6 +17,7 @@ __all__ = ["LLM", "Sampling", "__version__", "launch"]
 _LAZY = {  # a command's --help must not load a runtime
     "LLM": "zinc_rt.engine.llm",
     "Sampling": "zinc_rt.sched.sampling",
+    "__version__": "zinc_rt.host.version",
     "launch": "zinc_rt.launching.launch",
 }
 

@@ -12,6 +12,7 @@ from collections import abc
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import Literal
 
@@ -87,18 +88,7 @@ class Engine:
         self._open: set[Sequence] = set()
         self.model = self.variants.model("prefill")
         self.page_groups = groups_of(self.model.graph)
-        self.cache = KvCache(
-            page_pools(self),
-            self.limits.page_tokens,
-            self.limits.step_tokens,
-            ctx=self.limits.ctx,
-            highest_first=options.highest_pages_first,
-        )
-        for pages in self.cache.pools:
-            pages.set_quota(OWNER, PageQuota())
-        self._plan = StepPlan(
-            self.limits.step_tokens, slots, len(self.cache.groups), most_rows=self.limits.step_tokens
-        )
+        self._highest_pages_first = options.highest_pages_first
         self._enter_around = options.around
         self._around = ExitStack()
 
@@ -124,6 +114,25 @@ class Engine:
         if self._open:
             raise UsageError(f"{len(self._open)} sequences are open", next="release them, then unload the model")
         self.variants.unload()
+
+    @cached_property
+    def cache(self) -> KvCache:
+        """The pages of sequences that are opened here; a scheduler over this engine has a cache of its own."""
+        cache = KvCache(
+            page_pools(self),
+            self.limits.page_tokens,
+            self.limits.step_tokens,
+            ctx=self.limits.ctx,
+            highest_first=self._highest_pages_first,
+        )
+        for pages in cache.pools:
+            pages.set_quota(OWNER, PageQuota())
+        return cache
+
+    @cached_property
+    def _plan(self) -> StepPlan:
+        tokens = self.limits.step_tokens
+        return StepPlan(tokens, self.limits.slots, len(self.cache.groups), most_rows=tokens)
 
     @property
     def sequences(self) -> tuple[Sequence, ...]:
