@@ -66,6 +66,7 @@ def test_a_module_below_a_moved_package_moves_with_it() -> None:
     assert _moved.new_name("zinc_rt.golden.format") is None and _moved.new_name("numpy.devices") is None
 
 
+@pytest.mark.filterwarnings("ignore:.*since 0.2:DeprecationWarning")
 @pytest.mark.parametrize("name", ["zinc_rt.nothing", "zinc_rt.commands.nothing"])
 def test_a_name_that_never_was_is_not_found(name: str) -> None:
     with pytest.raises(ModuleNotFoundError):

@@ -1,4 +1,4 @@
-"""`--bundle`: everything a person far away needs of a run, in the one format of bundles (docs/bundle.md)."""
+"""Write a probe run as a bundle (docs/bundle.md), for `--bundle`: reports, logs, hang reports, journals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zinc_rt.probes.device_spec import DeviceSpec
 
 
 def check(path: Path) -> None:
-    """The bundle can be written, asked before hours of probes. Raises OutputError."""
+    """Check that a bundle can be written, before hours of probes. Raises OutputError."""
     from zinc_rt.host.files import check_writable
 
     if archive.is_archive(path):
@@ -26,7 +26,7 @@ def check(path: Path) -> None:
 
 
 def save(path: Path, report: Report, spec: DeviceSpec, hangs: Mapping[str, HangReport]) -> int:
-    """The bundle's bytes. Results name their files in it. Raises OutputError."""
+    """Write the bundle and return its size in bytes. Results get the paths of their files. Raises OutputError."""
     maker = gather.begin(spec)
     for result in report.results:
         name = result.id.replace("/", "-")

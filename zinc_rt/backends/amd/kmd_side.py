@@ -153,11 +153,11 @@ def wait_until_or_incident(
     """
     end = time.monotonic() + timeout_seconds
     left = timeout_seconds
-    while not wait_until(reached, time.sleep, max(0.0, min(side.ask_seconds, left))):
+    while not side.incidents and not wait_until(reached, time.sleep, max(0.0, min(side.ask_seconds, left))):
         watch()
         side.look()
         left = end - time.monotonic()
-        if side.incidents or left <= 0:
+        if left <= 0:
             return
 
 
