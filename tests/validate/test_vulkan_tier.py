@@ -10,7 +10,7 @@ from seen import FEW, Capture, Validate, golden_of
 from spirv.spirv_edits import edited, first, instruction
 
 from zinc_rt.backends.vulkan.device import PhysicalDevice
-from zinc_rt.cli import command as cli
+from zinc_rt.cli.main import main as cli
 from zinc_rt.kernels.sets import SpirvKernels
 from zinc_rt.kernels.spirv import table
 from zinc_rt.spirv.opcodes import Opcode
@@ -40,7 +40,7 @@ def wrong_swiglu(monkeypatch: pytest.MonkeyPatch) -> None:
 def recorded(model: str, log: Path) -> str:
     """The log of a run on the driver."""
     run = ["run", "--model", model, "--tier", "vulkan", "--tokens", "3,1,4", "--max-tokens", "2", "--ignore-eos"]
-    assert cli.main(["trace", "-o", str(log), "--times", "--", *run]) == 0
+    assert cli(["trace", "-o", str(log), "--times", "--", *run]) == 0
     return str(log)
 
 
@@ -77,18 +77,18 @@ def test_bisect_names_the_node_of_a_recorded_run(
     qwen3: str, tmp_path: Path, wrong_swiglu: None, capsys: Capture
 ) -> None:
     log = recorded(qwen3, tmp_path / "v.zlog")
-    assert cli.main(["replay", log, "--tiers", "vulkan"]) == 0  # as it was recorded, wrong as it is
-    assert cli.main(["replay", log, "--tiers", "t_cpu"]) == 1
+    assert cli(["replay", log, "--tiers", "vulkan"]) == 0  # as it was recorded, wrong as it is
+    assert cli(["replay", log, "--tiers", "t_cpu"]) == 1
     capsys.readouterr()
-    assert cli.main(["replay", log, "--tiers", "vulkan", "--bisect", "--emit-repro", str(tmp_path / "one")]) == 1
+    assert cli(["replay", log, "--tiers", "vulkan", "--bisect", "--emit-repro", str(tmp_path / "one")]) == 1
     said = capsys.readouterr().out
     assert "SWIGLU layer 0 ffn_swiglu-0" in said and "kernels swiglu" in said
     [again] = [shlex.split(line)[1:] for line in said.splitlines() if line.startswith("repro ")]
-    assert again[0] == "zinc-rt-replay" and cli.main(["replay", *again[1:]]) == 1  # the node alone shows it
+    assert again[0] == "zinc-rt-replay" and cli(["replay", *again[1:]]) == 1  # the node alone shows it
 
 
 def test_the_oracle_replays_what_a_driver_recorded(
     qwen3: str, tmp_path: Path, vulkan_driver: PhysicalDevice
 ) -> None:
     log = recorded(qwen3, tmp_path / "v.zlog")
-    assert cli.main(["replay", log, "--tiers", "vulkan,t_cpu", "--device", vulkan_driver.option]) == 0
+    assert cli(["replay", log, "--tiers", "vulkan,t_cpu", "--device", vulkan_driver.option]) == 0
