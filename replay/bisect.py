@@ -1,8 +1,9 @@
-"""Finds where a tier first diverges from T-CPU on a recorded run: the step, the node, the element.
+"""Locate the first divergence of a tier from T-CPU in a recorded run: the step, the node, the element.
 
-Both run the log side by side, from the same state, until a step leaves other bits in an output or in state. That
-step runs once more with every node's result kept. Where only the graph that reuses memory differs, as much of it
-runs as shows the difference: half, a quarter, and so on, each time from the step's own state.
+Both tiers replay the log in parallel from the same state, until an output or the state differs after a
+step. That step is repeated with every node's result kept. If only the graph that reuses memory differs, a
+growing or shrinking part of it is run until the smallest differing part is known, each time from the
+step's initial state.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def bisect(
     threads: int = 0,
     timeout_seconds: float | None = None,
 ) -> BisectResult:
-    """Find where `choice` first diverges from T-CPU. Raises what `replay` raises."""
+    """Locate the first divergence of `choice` from T-CPU. Raises the errors of `replay`."""
     with LogReader(log_path) as log, ExitStack() as stack:
         tape = read_tape(log)
         require_inputs(log, tape)
@@ -146,7 +147,9 @@ class _BisectSearch:
         if tapped is not None:
             self._name(step, right, again, before, *tapped, tapped=True, finding=finding)
             return
-        self._say("with every node's result kept it does not differ: the graph that reuses memory runs in parts")
+        self._say(
+            "with every node's result kept there is no difference: running parts of the graph that reuses memory"
+        )
         self._parts(step, right, before, finding)
 
     def _unended(self, step: RecordedStep, right: Variant, before: dict[str, bytes], error: Exception) -> None:
@@ -155,11 +158,11 @@ class _BisectSearch:
         faults = error.report.faults if isinstance(error, Hang) else ()
         fault = next((each.seen for each in faults if each.seen is not None), None)
         if fault is not None:
-            self._say("page fault, as the simulated device saw it:")
+            self._say("page fault, as reported by the simulated device:")
             self.found.lines += [f"  {line}" for line in fault.lines()]
         index = _index_of(wrong.program, error.node if isinstance(error, DeadlineMissed) else None)
         if index < 0:
-            self._say("the tier cannot say at which node")
+            self._say("the tier cannot report the node")
             return
         node = wrong.program.calls[index].node
         self.found.where = FailingNode(
@@ -301,7 +304,7 @@ class _BisectSearch:
         stores = instrument.watchpoint_hits()
         instrument.set_watchpoint(buffer, 0, 0)
         if not stores:
-            self._say(f"no wave stored to element {element} of {name}")
+            self._say(f"no wave stored element {element} of {name}")
             return {}
         last = stores[-1]
         return {

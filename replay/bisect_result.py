@@ -1,4 +1,5 @@
-"""What a bisection found: the step, and where one could be named its node and first element that differs."""
+"""The result of a bisection: the step and, if one can be named, its node and the first element that
+differs."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class FailingNode:
-    """The node that fails. `node` is its place among the graph's calls; `buffer` its result, or what it spoilt.
-    `element`: the first value that differs, None where only the simulated device's findings do. `tapped`: it
-    differs also where no memory is reused."""
+    """The failing node. `node` is its index among the graph's calls; `buffer` its result, or the buffer it
+    corrupted. `element`: the first value that differs, None if only findings of the simulated device
+    differ. `tapped`: it also differs when no memory is reused."""
 
     step: int
     graph: int
@@ -37,9 +38,10 @@ class FailingNode:
 
 @dataclass(slots=True)
 class BisectResult:
-    """The end of a bisection. `step` is the submission that differs or does not end, -1 where the tier has T-CPU's
-    bits; `cause` how that showed first: other bits, a finding, an error. `where` is None also where no node of the
-    step could be named. `replays` were needed, `allowed` is 2·log2 of the nodes that ran."""
+    """The result of a bisection. `step` is the submission that differs or does not end, -1 if the tier has
+    T-CPU's bits; `cause` is the first symptom: different bits, a finding, an error. `where` is None
+    also if no node of the step could be named. `replays` is the number of replays, `allowed` is 2·log2
+    of the nodes that ran."""
 
     tier: str
     where: FailingNode | None = None
@@ -62,8 +64,8 @@ class BisectResult:
         if where is None and self.failed:
             return f"{self.tier}: step {self.step} {self.cause}; no node could be named"
         if where is None:
-            return f"{self.tier}: every step has t_cpu's bits"
-        how = "" if where.tapped else ", only where memory is reused: aliasing, or a missing barrier"
+            return f"{self.tier}: every step has the bits of t_cpu"
+        how = "" if where.tapped else ", only when memory is reused: aliasing, or a missing barrier"
         name = f"{where.op} {where.label} ({where.buffer})"
         return f"{self.tier}: step {where.step}, node {where.node}: {name}{how}"
 

@@ -1,7 +1,7 @@
-"""One step of a log as a GPU tier is about to submit it: memory, packets, and what should come out.
+"""Capture one step of a log as a GPU tier would submit it: memory, packets, and expected outputs.
 
-The step is prepared on the tier and not submitted, so a step that hangs can be taken as well. What should come out
-is T-CPU's, after the same steps.
+The step is prepared on the tier but not submitted, so that a step that hangs can be captured too. The
+expected outputs are those of T-CPU after the same steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OWN = ("staging",)  # the backend's, which no packet of a step names
 
 @dataclass(frozen=True, slots=True)
 class CapturedRegion:
-    """One allocation. `placement`: kmd.transport.Placement's value."""
+    """One allocation. `placement`: the value of kmd.transport.Placement."""
 
     name: str
     gpu_va: int
@@ -39,7 +39,8 @@ class CapturedRegion:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedBuffer:
-    """What a buffer should hold afterwards: T-CPU's bytes, row-major. `recorded`: whether the log has the same."""
+    """The expected contents of a buffer afterwards: T-CPU's bytes, row-major. `recorded`: whether the log
+    has the same bytes."""
 
     name: str
     label: str
@@ -52,9 +53,9 @@ class ExpectedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class StepCapture:
-    """One step, ready to be submitted anywhere. `words`: the ring's dwords, whose fence stores `fence_value` (64
-    bits) at `fence_va`. `names`: (VA, bytes, name) of everything that has a name. `listing`: the indirect buffer,
-    disassembled."""
+    """One step, ready to be submitted. `words`: the ring's dwords, whose fence stores `fence_value` (64
+    bits) at `fence_va`. `names`: (VA, bytes, name) of everything that has a name. `listing`: the
+    disassembled indirect buffer."""
 
     title: str
     tier: str
@@ -81,9 +82,10 @@ def capture(
     model: str | Path | None = None,
     timeout_seconds: float | None = None,
 ) -> StepCapture:
-    """Step `step` of a log; by default the one that a fault ended, else the last. Steps before it run on the tier.
+    """Capture step `step` of a log; default: the step that ended with a fault, else the last. Earlier
+    steps run on the tier.
 
-    Raises UsageError for a tier that submits no packets, and what `replay` raises.
+    Raises UsageError for a tier that submits no packets, and the errors of `replay`.
     """
     with LogReader(log_path) as log:
         tape = read_tape(log)
@@ -95,7 +97,7 @@ def capture(
             if not isinstance(backend, AmdBackend):
                 raise UsageError(
                     f"--emit-repro FILE: tier {backend.spec.tier} submits no packets to a driver",
-                    next="name a GPU tier: --tiers t1",
+                    next="use a GPU tier: --tiers t1",
                 )
             for each in steps[:-1]:
                 suspect.run(each)
@@ -110,7 +112,7 @@ def capture(
 
 
 def chosen_step(tape: Tape) -> int:
-    """The first that a fault ended, else the last."""
+    """Return the first step that ended with a fault, else the last."""
     known = {each.number for each in tape.steps}
     faulty = [fault.step for fault in tape.faults if fault.step in known]
     return faulty[0] if faulty else tape.steps[-1].number
@@ -159,14 +161,14 @@ def _captured(
     )
     inside = [name for name in sorted(names) if any(_within(name, each) for each in regions)]
     changed = suspect.other_kernels()
-    notes = [f"kernels that are not the recorded ones: {', '.join(changed)}"] if changed else []
+    notes = [f"kernels that differ from the recorded ones: {', '.join(changed)}"] if changed else []
     other = [each.name for each in expected if not each.recorded]
     if other and step.outputs:
-        notes.append(f"the recorded run had other bits than expected here in: {', '.join(other)}")
+        notes.append(f"the recorded run had bits other than expected here in: {', '.join(other)}")
     if not step.outputs:
         notes.append("the recorded step never ended")
     if device.simulated:
-        notes.append("captured on a simulated device: packets and addresses as this build makes them")
+        notes.append("captured on a simulated device: packets and addresses are those of this build")
     symbol = backend.memory.addresses.name
     return StepCapture(
         title=f"{tape.graphs[step.graph].graph.name}, step {step.number}",

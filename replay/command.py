@@ -84,9 +84,9 @@ def _body(arguments: argparse.Namespace) -> int:
     if arguments.trace_lane and not arguments.bisect:
         raise UsageError("--trace-lane goes with --bisect", next="add --bisect")
     if arguments.emit_repro and (arguments.info or arguments.to_json or arguments.diff):
-        raise UsageError("--emit-repro goes with running the log", next="leave out --info, --to-json or --diff")
+        raise UsageError("--emit-repro requires running the log", next="leave out --info, --to-json or --diff")
     if arguments.threads < 0:
-        raise UsageError(f"--threads {arguments.threads}: wanted 1 or more, 0 for every core")
+        raise UsageError(f"--threads {arguments.threads}: expected 1 or more, 0 for every core")
     if arguments.info or arguments.to_json:
         return _show(arguments)
     if arguments.diff:
@@ -144,8 +144,8 @@ def _emit(arguments: argparse.Namespace) -> int:
     path = Path(arguments.emit_repro)
     if path.suffix != ".c":
         raise UsageError(
-            f"--emit-repro {path}: wanted a name that ends in .c",
-            next="for a folder with the one node that is wrong, add --bisect",
+            f"--emit-repro {path}: expected a name that ends in .c",
+            next="for a folder with only the failing node, add --bisect",
         )
     check_writable(str(path))
     with LogReader(arguments.log) as log:
@@ -273,8 +273,10 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
             terminal.show(f"       {problem}", out=out)
         if outcome.differences and outcome.tier == outcome.recorded_tier:
             terminal.show(
-                "suspect    the log, which does not come to what it holds on the tier that recorded it: it lacks "
-                "something that was written, or the code has changed since",
+                (
+                    "suspect    the log: it cannot be reproduced on the tier that recorded it. Either it "
+                    "lacks data, or the code has changed since"
+                ),
                 out=out,
             )
         for finding in outcome.findings[:8]:
@@ -373,7 +375,7 @@ def _program(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> l
     try:
         write_program(node_log, choice, path, timeout_seconds=options.timeout(arguments))
     except ZincError as error:  # a device that hangs may take no more; the log is there
-        terminal.show(f"no program of its own: {error}", out=sys.stderr)
+        terminal.show(f"no standalone program: {error}", out=sys.stderr)
         return []
     return [path]
 
@@ -386,7 +388,7 @@ def _lane(arguments: argparse.Namespace, found: BisectResult, choice: Choice) ->
 
     where = found.where
     if where is None or not where.stored or not where.tapped:
-        return ["no lane to trace: wanted an element that one node of a simulated tier stored"]
+        return ["no lane to trace: this needs an element stored by a node of a simulated tier"]
     with TemporaryDirectory() as folder:
         emitted = emit_repro(arguments.log, found, folder, choice, model=arguments.model)
         lane = lane_trace(emitted.log, where.stored)

@@ -1,4 +1,4 @@
-"""Two logs held against each other: where the host gave other inputs, where the same inputs gave other outputs."""
+"""Compare two logs: report different host inputs, and different outputs for the same inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPARED = ("tier", "ordering", "ctx", "code", "version", "level", "delta_form",
 
 @dataclass(slots=True)
 class Diff:
-    """How two logs differ. `first` says in words where they first diverge; "" where what both hold is the same."""
+    """The difference of two logs. `first` describes the first divergence; "" if the common part is equal."""
 
     lines: list[str] = field(default_factory=list)
     compared: int = 0
@@ -28,7 +28,7 @@ class Diff:
 
 
 def diff(one: str | Path, other: str | Path) -> Diff:
-    """Compare step by step what was written and what came out, by digest: any two levels will do."""
+    """Compare writes and outputs step by step, by digest. Any two levels can be compared."""
     found = Diff()
     with LogReader(one) as a, LogReader(other) as b:
         left, right = read_tape(a), read_tape(b)
@@ -74,7 +74,7 @@ def _inputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs:
     for name in given.keys() & others.keys():
         found.compared += 1
         if given[name] != others[name]:
-            found.first = f"step {mine.number}: the host wrote other bytes into {name[0]}"
+            found.first = f"step {mine.number}: the host wrote different bytes to {name[0]}"
             found.bad = {"step": mine.number, "buffer": name[0]}
             return
 
@@ -114,7 +114,7 @@ def _elements(found: Diff, a: LogReader, b: LogReader, output: records.Output, o
         found.first += f": {output.dtype} {list(output.shape)} and {other.dtype} {list(other.shape)}"
         return
     if not (output.blob and other.blob and a.has(output.blob) and b.has(other.blob)):
-        found.lines.append("elements  not known: record both with --level full")
+        found.lines.append("elements  unknown: record both logs with --level full")
         return
     dtype = NUMPY_DTYPES[output.dtype]
     one, two = (np.frombuffer(log.blob(each.blob), dtype) for log, each in ((a, output), (b, other)))

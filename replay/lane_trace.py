@@ -1,4 +1,5 @@
-"""One node's launches once more, on the shader engine alone, the wave traced that stored the wrong element."""
+"""Run one node's launches again on the shader engine only, and trace the wave that stored the wrong
+element."""
 
 from __future__ import annotations
 
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 
 
 def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = DEFAULT_ARCH) -> list[str]:
-    """Every instruction that the lane ran, and what it wrote: in hex, and as a float.
+    """Return every instruction that the lane executed and the value it wrote, in hex and as a float.
 
-    `node_log`: a one-node log (node.zlog). `stored`: kernel, group, wave and lane, as bisect found them. Raises
-    UnsupportedError where there are no kernels for the node.
+    `node_log`: a one-node log (node.zlog). `stored`: kernel, group, wave and lane, as reported by bisect.
+    Raises UnsupportedError if there are no kernels for the node.
     """
     kernels = sets.kernel_set(sets.code_of(arch))
     if not isinstance(kernels, BinaryKernelSet):
@@ -126,7 +127,7 @@ class _TracedNode:
 
     def _address(self, device: Any) -> Callable[[Operand], int]:
         def resolve(buffer: Operand) -> int:
-            assert not isinstance(buffer, Stride), f"{buffer.name} is packed: its rows fix its strides"
+            assert not isinstance(buffer, Stride), f"{buffer.name} is packed: its strides are fixed"
             if isinstance(buffer, Ref):
                 return self._addresses[buffer.name] + buffer.offset_bytes
             name = f"temp {buffer.name}"

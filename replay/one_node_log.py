@@ -1,4 +1,4 @@
-"""A log of one node alone, with its weights inside, and a pytest file that fails on it."""
+"""Write a log of a single node, with its weights, and a pytest file that fails on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from zinc_rt.trace.writer import LogWriter
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What was written for one node. `command` runs the one node alone."""
+    """The files written for one node. `command` runs the node."""
 
     log: Path
     test: Path
@@ -50,11 +50,11 @@ def emit_repro(
     *,
     model: str | Path | None = None,
 ) -> Emitted:
-    """Write node.zlog and test_node.py into `folder`, made where it is not there.
+    """Write node.zlog and test_node.py into `folder`, which is created if necessary.
 
-    The node's operands are T-CPU's, so what differs is the node's own doing. Where only memory that is reused
-    shows it, the log holds the one step with its whole graph. Raises UsageError where bisect found
-    no node, OutputError where the folder cannot be written.
+    The node's operands are those of T-CPU, so a difference is caused by the node itself. If the error
+    appears only when memory is reused, the log contains the one step with its complete graph. Raises
+    UsageError if bisect found no node, OutputError if the folder cannot be written.
     """
     where = found.where
     if where is None:
@@ -63,7 +63,7 @@ def emit_repro(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot make the folder: {error.strerror}") from error
+        raise OutputError(f"{folder}: cannot create the folder: {error.strerror}") from error
     written = folder / "node.zlog"
     with LogReader(log_path) as log:
         tape = read_tape(log)
@@ -88,7 +88,8 @@ def emit_repro(
 
 
 def one_node(graph: OpGraph, node: Node) -> OpGraph:
-    """A graph of that node: what other nodes made for it comes from the host, and the host reads what it makes."""
+    """Return a graph of that node only. Its inputs from other nodes come from the host, and the host reads
+    its results."""
     buffers: dict[str, BufferSpec] = {COUNTS: graph.buffers[COUNTS]}
     for name in node.inputs:
         if name == ABSENT:

@@ -1,4 +1,4 @@
-"""The one command that shows a result again."""
+"""The commands that reproduce a result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bisect_command(arguments: argparse.Namespace, choice: Choice) -> str:
 
 
 def emit_command(arguments: argparse.Namespace, choice: Choice) -> str:
-    """What wrote a program of a step; it stands in the program."""
+    """Return the command that wrote the program of a step; it is included in the program."""
     words = ["zinc-rt-replay", Path(arguments.log).name, "--tiers", choice.tier]
     if choice.simulated:
         words += ["--device", simulated_name(choice.options), *order_words(choice.options)]
@@ -30,7 +30,7 @@ def emit_command(arguments: argparse.Namespace, choice: Choice) -> str:
 
 
 def run_command(path: Path) -> str:
-    """How an emitted program runs."""
+    """Return the command that runs an emitted program."""
     name = shlex.quote(str(path))
     program = shlex.quote(str(path.resolve().with_suffix("")))
     return f"cc -O1 {name} -o {program} && {program}"

@@ -1,4 +1,4 @@
-"""Run a log again, in this or a fresh process, on any tier, and hold every recorded output against the new one."""
+"""Replay a log on any tier, in this or a new process, and compare every output with the recorded one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zinc_rt.trace.weight_sources import sources_of
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """An output that is not the recorded one. `node` is -1 for a graph's output at level inputs."""
+    """An output that differs from the recorded one. `node` is -1 for a graph's output at level inputs."""
 
     step: int
     buffer: str
@@ -31,7 +31,8 @@ class OutputDifference:
 
 @dataclass(slots=True)
 class ReplayOutcome:
-    """What a replay came to. `live_seconds`: what the recorded run took for the same steps, submission to end."""
+    """The result of a replay. `live_seconds`: the duration of the same steps in the recorded run,
+    submission to end."""
 
     tier: str
     ordering: str
@@ -46,7 +47,7 @@ class ReplayOutcome:
 
     @property
     def equal(self) -> bool:
-        """Something was compared, and all of it had the recorded bits."""
+        """Return whether at least one output was compared and all had the recorded bits."""
         return bool(self.compared) and not self.differences
 
     @property
@@ -73,13 +74,13 @@ def replay(
     timeout_seconds: float | None = None,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> ReplayOutcome:
-    """Steps 0 to `until` (inclusive, default all) on a tier; outputs are compared from step `start` on.
+    """Run steps 0 to `until` (inclusive, default all) on a tier, and compare outputs from step `start` on.
 
-    `log_path`: also a recorder. `choice`: of zinc_rt.engine.devices, or what opens a backend for an ordering;
-    else `tier` by its name, else the recorded one, simulated where there is no GPU for it. `model`: where the
-    recorded model lies now. `timeout_seconds`: of a step; None: by the device. Raises InputError for a log or
-    a model file that cannot be used, UnsupportedError for what the tier cannot run, and whatever a replay ends
-    by.
+    `log_path`: a path or a recorder. `choice`: from zinc_rt.engine.devices, or a function that opens a
+    backend for an ordering; otherwise `tier` by name, otherwise the recorded one, simulated if there is no
+    GPU for it. `model`: the present path of the recorded model. `timeout_seconds`: per step; None: chosen
+    for the device. Raises InputError for an unusable log or model file, UnsupportedError for something the
+    tier cannot run, and any error that ends a replay.
     """
     with LogReader(log_path) as log:
         tape = read_tape(log)
@@ -105,7 +106,7 @@ def replay(
                 advance(1)
             outcome.findings = [each.text for each in rebuilt.findings() if each not in known]
             if changed := rebuilt.other_kernels():
-                outcome.problems.append(f"not the kernels that were recorded: {', '.join(changed)}")
+                outcome.problems.append(f"the kernels differ from the recorded ones: {', '.join(changed)}")
         outcome.problems += log.problems
     return outcome
 

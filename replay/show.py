@@ -1,4 +1,4 @@
-"""A log in words, and as JSON lines."""
+"""Print a log as text, and as JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zinc_rt.trace.tape import Tape, read_tape
 
 
 def info(log: LogReader) -> Iterator[str]:
-    """What recorded it, what it holds, and whether it is whole."""
+    """Describe the origin and contents of a log, and whether it is complete."""
     header = log.header
     counts = Counter(record.NAME for record in log)
     tape = read_tape(log)
@@ -62,14 +62,14 @@ def _what(tape: Tape) -> Iterator[str]:
         arch = next(iter(tape.kernels.values())).arch
         yield f"kernels   {len(tape.kernels)} of {arch}: {', '.join(sorted(tape.kernels))}"
     held = sum(1 for weight in tape.weights.values() if weight.blob)
-    yield f"weights   {len(tape.weights)}, {held} of them kept here"
+    yield f"weights   {len(tape.weights)}, {held} of them stored in the log"
     tokens = sum(step.counts[0] for step in tape.steps)
     ended = [step.seconds for step in tape.steps if step.seconds is not None]
     yield f"steps     {len(tape.steps)}, {len(ended)} ended, {tokens} tokens, {sum(ended):.3f} s"
 
 
 def as_json_lines(log: LogReader) -> Iterator[str]:
-    """The header, then every record: its fields, bytes in hex."""
+    """Return the header and every record as JSON lines: fields, and bytes in hex."""
     yield json.dumps({"kind": "Header", **log.header})
     for record in log:
         fields, data = records.to_fields(record)

@@ -1,6 +1,6 @@
 """Write a captured submission as one C program that needs only the amdgpu driver.
 
-The program's text is replay/standalone_template.c, which holds no case. This module writes the case into it:
+The program text is replay/standalone_template.c, which contains no case. This module inserts the case:
 buffers, packets, expected outputs.
 """
 
@@ -43,23 +43,26 @@ def write_program(
     timeout_seconds: float | None = None,
     command: str = "",
 ) -> StepCapture:
-    """Capture a step of a log and `emit` it. Raises what those raise."""
+    """Capture a step of a log and `emit` it. Raises the errors of both."""
     captured = capture(log, choice, step=step, model=model, timeout_seconds=timeout_seconds)
     emit(captured, path, log=log, command=command)
     return captured
 
 
 def emit(captured: StepCapture, path: str | Path, *, log: str | Path, command: str = "") -> None:
-    """Write the program. Raises UsageError for a name that does not end in .c or a submission that is too large
-    for one file, OutputError where it cannot be written."""
+    """Write the program. Raises UsageError for a name that does not end in .c or a submission that is too
+    large for one file, OutputError if the file cannot be written."""
     path = Path(path)
     if path.suffix != ".c":
-        raise UsageError(f"--emit-repro {path}: wanted a name that ends in .c")
+        raise UsageError(f"--emit-repro {path}: expected a name that ends in .c")
     held = sum(len(data) for region in captured.regions for _, data in runs_of(region.content))
     if held > LIMIT_BYTES:
         next_ = f"zinc-rt replay {shlex.quote(str(log))} --tiers {captured.tier} --bisect --emit-repro FOLDER"
         raise UsageError(
-            f"{path.name}: the step's buffers hold {held >> 20} MiB, a repro holds {LIMIT_BYTES >> 20} MiB",
+            (
+                f"{path.name}: the step's buffers have {held >> 20} MiB, the limit of a program is "
+                f"{LIMIT_BYTES >> 20} MiB"
+            ),
             next=f"bisect first, which leaves one node: {next_}",
         )
     text = _program(captured, list(_header(captured, path, command)))
@@ -67,7 +70,7 @@ def emit(captured: StepCapture, path: str | Path, *, log: str | Path, command: s
 
 
 def runs_of(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of whatever is not zero, by whole pages that follow each other."""
+    """Return (offset, bytes) of the non-zero parts, as runs of whole pages."""
     start, pages = 0, range(0, len(content), PAGE_BYTES)
     held = bytearray()
     for at in pages:
@@ -84,7 +87,7 @@ def runs_of(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def gfx_target_version(arch: str) -> int:
-    """The chip as KFD's topology writes it: 120001 for gfx1201."""
+    """Return the chip number as in KFD's topology: 120001 for gfx1201."""
     return int(arch[3:-2]) * 10000 + int(arch[-2], 16) * 100 + int(arch[-1], 16)
 
 
@@ -219,7 +222,7 @@ def _program(captured: StepCapture, header: list[str]) -> str:
     out.append("};")
     program = files("zinc_rt.replay").joinpath("standalone_template.c").read_text(encoding="utf-8")
     before, found, after = program.partition(_PLACEHOLDER)
-    assert found, "standalone_template.c has no place for a case"
+    assert found, "standalone_template.c has no marker for the case"
     comment = "\n".join(f" * {line}".rstrip() for line in header).replace("*/", "* /").replace("/*", "/ *")
     return f"/*\n{comment}\n */\n{before}{chr(10).join(out)}{after}"
 

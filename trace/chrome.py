@@ -1,4 +1,4 @@
-"""Show a log as a timeline for Chrome and Perfetto: steps, dispatches, waits, host gaps, faults."""
+"""Convert a log to a timeline for Chrome and Perfetto: steps, dispatches, waits, host gaps, faults."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ MICRO = 1e6
 def timeline(log: LogReader) -> dict[str, Any]:
     """Build the timeline.
 
-    Times are the recorder's: a step begins at its submission and ends when the host saw the end. A log with times
-    has also a track a queue, with a slice for each node and in it one for each dispatch, by the tier's own clock.
+    Times are the recorder's: a step begins at its submission and ends when the host observed the end. A
+    log with times also has a track per queue, with a slice for each node that contains a slice for each
+    dispatch, by the tier's clock.
     """
     header = log.header
     device = header.get("device", {})
@@ -98,7 +99,7 @@ def timeline(log: LogReader) -> dict[str, Any]:
 
 
 def name_of(labels: list[str], node: int) -> str:
-    """A slice's name: "" for what is no node's; a number where the log lacks the graph."""
+    """Return the name of a slice: "" for a dispatch without a node, a number if the log lacks the graph."""
     return "" if node < 0 else labels[node] if node < len(labels) else f"node {node}"
 
 
@@ -116,15 +117,15 @@ def slice_seconds(name: str, thread: int, start: float, seconds: float, args: di
 
 
 def node_title(node: Node) -> str:
-    """Its label and its op: several nodes may have one label."""
+    """Return the label and the op of a node: several nodes may share a label."""
     return f"{node.label or node.outputs[0]} {node.op.name.lower()}"
 
 
 def dispatch_slices(
     dispatches: Iterable[tuple[str, str, float, float]], thread: int, about: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """(node, kernel, begin, end in seconds) in order: a slice for each node, and in it one for each dispatch. What
-    the plan added has no node, and no slice around it."""
+    """Convert (node, kernel, begin, end in seconds), in order, to a slice for each node that contains a
+    slice for each dispatch. Dispatches added by the plan have no node and no enclosing slice."""
     group: list[tuple[str, str, float, float]] = []
     for each in (*dispatches, ("", "", 0.0, 0.0)):
         if group and each[0] != group[0][0]:

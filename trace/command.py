@@ -88,20 +88,20 @@ def _body(arguments: argparse.Namespace) -> int:
     if looks:
         if wrapped or arguments.out:
             raise UsageError(
-                "--stats, --plan, --chrome and --show look at a log, they record none", next="leave out one"
+                "--stats, --plan, --chrome and --show read a log and do not record", next="leave out one"
             )
         if arguments.command:
             raise UsageError(
-                f"{arguments.command[0]} stands behind the log, where nothing is read",
+                f"{arguments.command[0]} follows the log, where no argument is expected",
                 next=f"put options before {arguments.log}",
             )
         if arguments.log is None:
-            raise UsageError("no log is named", next="zinc-rt-trace --stats LOG")
+            raise UsageError("no log given", next="zinc-rt-trace --stats LOG")
         return _look(arguments)
     if arguments.out is None:
         raise UsageError("nothing to do", next="-o LOG -- run --model FILE ..., or --stats LOG")
     if not wrapped or arguments.log is not None:
-        raise UsageError("no command to record", next="put it behind --: -o LOG -- run --model FILE ...")
+        raise UsageError("no command to record", next="put it after --: -o LOG -- run --model FILE ...")
     return _record(arguments, wrapped)
 
 

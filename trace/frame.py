@@ -1,7 +1,7 @@
-"""The frames of a .zlog: a file header, then records that each check themselves. See docs/zlog.md.
+"""The frames of a .zlog: a file header, then records with individual checksums. See docs/zlog.md.
 
-Nothing here knows what a record means. A frame is found again after damage by its mark, and is believed only where
-both of its checksums hold.
+This module does not interpret records. After damage, a frame is located by its mark, and is accepted only
+if both of its checksums match.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAYLOAD_MAXIMUM = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class LogFrame:
-    """A record as it lies in the file."""
+    """A record and its position in the file."""
 
     kind: int
     offset: int  # of the frame in the file
@@ -52,25 +52,26 @@ def file_header(meta: dict[str, Any]) -> bytes:
 
 
 def read_file_header(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
-    """The header's JSON and where the first frame begins. Raises InputError for anything but a whole header."""
+    """Return the header's JSON and the offset of the first frame. Raises InputError for an incomplete or
+    invalid header."""
     head = file.read(FILE_BYTES)
     if len(head) < FILE_BYTES:
         raise InputError(
-            f"{name}: {len(head)} bytes are no log: cut off inside its header", next="nothing was lost"
+            f"{name}: {len(head)} bytes are not a log: truncated inside the header", next="nothing was lost"
         )
     magic, version, size, crc = _FILE.unpack(head)
     if magic != MAGIC:
-        raise InputError(f"{name}: not a log: it begins with {head[:4]!r}, wanted {MAGIC!r}")
+        raise InputError(f"{name}: not a log: it begins with {head[:4]!r}, expected {MAGIC!r}")
     if version not in READ:
         known = f"{', '.join(map(str, READ[:-1]))} and {READ[-1]}"
         raise InputError(
-            f"{name}: log format {version}, this build reads {known}", next="use the build that wrote it"
+            f"{name}: log format {version}, this build reads {known}", next="use the version that wrote it"
         )
     text = file.read(size)
     if len(text) < size:
-        raise InputError(f"{name}: cut off inside its header, no record was written yet")
+        raise InputError(f"{name}: truncated inside the header, before the first record")
     if zlib.crc32(text) != crc:
-        raise InputError(f"{name}: the header is damaged: its checksum does not hold")
+        raise InputError(f"{name}: the header is damaged: checksum mismatch")
     return json.loads(text), FILE_BYTES + size
 
 
@@ -80,27 +81,29 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 
 def body(fields: dict[str, Any], data: bytes | memoryview = b"") -> bytes:
-    """A payload: fields as JSON, then bytes as they are."""
+    """Encode a payload: fields as JSON, then raw bytes."""
     text = _JSON.encode(fields).encode()
     return b"".join((_BODY.pack(len(text)), text, data))
 
 
 def parse_body(payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """The JSON and the binary part of a payload. Raises ValueError for a payload that `body` did not make."""
+    """Return the JSON and the binary part of a payload. Raises ValueError for a payload that `body` did
+    not encode."""
     if len(payload) < _BODY.size:
-        raise ValueError("a payload without fields")
+        raise ValueError("payload without fields")
     (size,) = _BODY.unpack_from(payload)
     text = payload[_BODY.size : _BODY.size + size]
     if len(text) < size:
-        raise ValueError("fields beyond the payload's end")
+        raise ValueError("fields extend beyond the end of the payload")
     fields = json.loads(text)
     if not isinstance(fields, dict):
-        raise ValueError("fields that are no object")
+        raise ValueError("the fields are not an object")
     return fields, payload[_BODY.size + size :]
 
 
 def head_at(file: BinaryIO, offset: int) -> LogFrame | None:
-    """The frame whose head lies at `offset`; None where none does, or its checksum fails. No payload is read."""
+    """Return the frame whose head is at `offset`, or None if there is none or its checksum fails. No
+    payload is read."""
     file.seek(offset)
     head = file.read(FRAME_BYTES)
     if len(head) < FRAME_BYTES:
@@ -112,7 +115,7 @@ def head_at(file: BinaryIO, offset: int) -> LogFrame | None:
 
 
 def payload_of(file: BinaryIO, found: LogFrame) -> bytes | None:
-    """The payload of a frame. None where it is cut off or its checksum fails."""
+    """Return the payload of a frame, or None if it is truncated or its checksum fails."""
     file.seek(found.offset)
     head = file.read(FRAME_BYTES)
     payload = file.read(found.size_bytes)
@@ -122,7 +125,7 @@ def payload_of(file: BinaryIO, found: LogFrame) -> bytes | None:
 
 
 def scan(file: BinaryIO, start: int, size_bytes: int) -> Iterator[LogFrame | tuple[int, int]]:
-    """Every frame from `start` on, and (offset, bytes) of each stretch that is none."""
+    """Return every frame from `start` on, and (offset, bytes) of each stretch that is not a frame."""
     at = start
     while at < size_bytes:
         found = head_at(file, at)
@@ -155,7 +158,8 @@ def trailer(index_offset: int, records: int) -> bytes:
 
 
 def read_trailer(file: BinaryIO, size_bytes: int) -> tuple[int, int] | None:
-    """(offset of the index frame, records before it); None where the log was not closed, or its end is damaged."""
+    """Return (offset of the index frame, number of preceding records), or None if the log was not closed
+    or its end is damaged."""
     if size_bytes < TRAILER_BYTES:
         return None
     file.seek(size_bytes - TRAILER_BYTES)

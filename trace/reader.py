@@ -1,4 +1,4 @@
-"""A log read back: whole, cut off anywhere, or damaged; what cannot be believed is left out and named."""
+"""Read a log that may be complete, truncated or damaged. Invalid parts are skipped and reported."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from zinc_rt.trace.writer import RAW, ZSTD
 
 
 class LogReader:
-    """A log, open for reading. `header`: what recorded it. `problems`: sentences about what is missing; none for a
-    whole log.
+    """A log open for reading. `header` describes the recording. `problems` lists missing parts as
+    sentences; it is empty for a complete log.
 
-    Raises InputError for a file that is no log, of another format version, or cut off inside its header.
+    Raises InputError for a file that is not a log, has another format version, or is truncated inside its
+    header.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -45,7 +46,7 @@ class LogReader:
 
     @property
     def closed(self) -> bool:
-        """Whether it was ended in order, with its index."""
+        """Return whether the log was closed properly, with its index."""
         return self._closed
 
     def __enter__(self) -> Self:
@@ -63,20 +64,22 @@ class LogReader:
         return len(self._frames)
 
     def __iter__(self) -> Iterator[LogRecord]:
-        """Records in order. One whose checksum fails is left out, with a sentence in `problems`."""
+        """Iterate over the records in order. A record whose checksum fails is skipped and added to
+        `problems`."""
         for number, found in enumerate(self._frames):
             record = self._read(found)
             if record is None:
-                self._say(f"record {number} at byte {found.offset} is damaged and left out")
+                self._say(f"record {number} at byte {found.offset} is damaged and was skipped")
             else:
                 yield record
 
     def blob(self, digest: str) -> bytes:
-        """The bytes with that sha256. Raises InputError where the log does not hold them, or not whole."""
+        """Return the bytes with that sha256. Raises InputError if the log does not contain them, or only
+        in part."""
         found = self._blobs.get(digest)
         if found is None:
             raise InputError(
-                f"{self.path}: it does not hold the bytes {digest[:12]}", next="record at level inputs"
+                f"{self.path}: the log does not contain the bytes {digest[:12]}", next="record at level inputs"
             )
         content = self._unpack(found)
         if content is None or hashlib.sha256(content).hexdigest() != digest:
@@ -87,12 +90,12 @@ class LogReader:
         return digest in self._blobs
 
     def sizes(self) -> Iterator[tuple[int, int]]:
-        """(kind, bytes in the file) of every record, blobs too."""
+        """Return (kind, bytes in the file) of every record, including blobs."""
         for found in (*self._frames, *self._blobs.values()):
             yield found.kind, found.size_bytes + frame.FRAME_BYTES
 
     def blob_bytes(self, digest: str) -> int:
-        """What it takes in the file; 0 where the log does not hold it."""
+        """Return the size of a blob in the file; 0 if the log does not contain it."""
         found = self._blobs.get(digest)
         return 0 if found is None else found.size_bytes + frame.FRAME_BYTES
 
@@ -109,7 +112,7 @@ class LogReader:
                 offset, size = found
                 torn = offset + size == stop and end is None
                 what = "torn record" if torn else "damaged stretch"
-                self._say(f"{what} of {size} bytes at byte {offset} is left out", damage=not torn)
+                self._say(f"{what} of {size} bytes at byte {offset} was skipped", damage=not torn)
             elif found.kind == records.BLOB:
                 self._keep_blob(found)
                 counted += 1
@@ -119,10 +122,10 @@ class LogReader:
                 self._frames.append(found)
                 counted += 1
         if end is None:
-            said = "it was not closed: recording ended without warning, or its end is cut off"
+            said = "the log was not closed: recording ended unexpectedly, or the end of the file is missing"
             self._say(said, damage=False)
         elif counted != end[1]:
-            self._say(f"{end[1]} records were written, {counted} are there")
+            self._say(f"{end[1]} records were written, {counted} are present")
 
     def _keep_blob(self, found: LogFrame) -> None:
         payload = frame.payload_of(self._file, found)
@@ -157,7 +160,7 @@ class LogReader:
             return records.from_fields(found.kind, fields, data)
         except ValueError as error:
             raise InputError(
-                f"{self.path}: record at byte {found.offset}: {error}", next="use the build that wrote it"
+                f"{self.path}: record at byte {found.offset}: {error}", next="use the version that wrote it"
             ) from error
 
     def _say(self, sentence: str, *, damage: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""A recorded run rebuilt on a backend: its graphs, its weights, and the steps to run again."""
+"""Rebuild a recorded run on a backend: its graphs, its weights, and the steps to replay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def opener_of(choice: Choice | Opener, *, threads: int = 0) -> Opener:
 class Rebuilt:
     """A recorded run on a backend, which it owns. A context manager.
 
-    `tapped`: every node's result stays and can be read, state too; None: as each graph was recorded.
+    `tapped`: every node's result is kept and can be read, including state; None: as each graph was
+    recorded.
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class Rebuilt:
                 raise
 
     def variant(self, graph: int, key: tuple[int, ...]) -> Variant:
-        """Built on first use. Raises UnsupportedError for a graph the tier cannot run."""
+        """Return the variant, built on first use. Raises UnsupportedError for a graph that the tier cannot
+        run."""
         known = self._variants.get((graph, key))
         if known is None:
             recorded = self.tape.graphs[graph]
@@ -91,7 +93,7 @@ class Rebuilt:
         return known
 
     def other_kernels(self) -> list[str]:
-        """Kernels that are not the recorded ones, of those that both have."""
+        """Return the kernels that differ from the recorded ones, among those present in both."""
         changed: set[str] = set()
         for variant in self._variants.values():
             for name, code in variant.built.kernels().items():
@@ -101,11 +103,12 @@ class Rebuilt:
         return sorted(changed)
 
     def spoilt(self, node: ir.Node) -> Iterator[tuple[str, int]]:
-        """Weights that are not what was uploaded, as Resident has it; none on a device that was lost."""
+        """Return the weights that differ from the uploaded ones, as Resident reports them; empty on a lost
+        device."""
         return iter(()) if self.lost else self._resident.spoilt(node)
 
     def findings(self) -> list[Finding]:
-        """What a simulated device found wrong so far, each once, however often it came up."""
+        """Return the findings of a simulated device so far, without repetitions."""
         instrument = self.backend.instrument
         return instrument.findings() if instrument is not None else []
 
@@ -120,15 +123,15 @@ class Rebuilt:
         return None
 
     def other(self, step: RecordedStep, *, tapped: bool = False, steps: int | None = None) -> Variant:
-        """The step's graph built once more over the same weights and state, to be run in the step's place:
-        tapped, or only the first `steps` of its program. All it leaves behind can be read."""
+        """Build the step's graph again over the same weights and state, to run instead of the step:
+        tapped, or only the first `steps` of its program. All of its results can be read."""
         recorded = self.tape.graphs[step.graph]
         replays = self._resident.graph(recorded.graph.name, recorded.graph)
         heaps = SEEN if tapped else ARENA_SEEN
         return self._resident.build(recorded.graph, step.key, replays, tapped=tapped, heaps=heaps, steps=steps)
 
     def write(self, step: RecordedStep, instead: Variant | None = None) -> Variant:
-        """Everything the host wrote before the step; into the step's own blocks, or those of `instead`."""
+        """Write all host data that precedes the step, into the step's blocks or those of `instead`."""
         own = instead or self.variant(step.graph, step.key)
         for write in step.writes:
             same = (write.graph, write.key) == (step.graph, step.key)
@@ -138,7 +141,8 @@ class Rebuilt:
         return own
 
     def state(self, variant: Variant) -> dict[str, bytes]:
-        """What state and tables hold now, by allocation. Needs heaps in reach (SEEN, ARENA_SEEN)."""
+        """Return the present contents of state and tables, by allocation. Needs readable heaps (SEEN,
+        ARENA_SEEN)."""
         names = (name for name in variant.plan.allocations if name.partition("/")[0] in KEPT)
         return {name: bytes(variant.replays.view(port(name, variant.key))) for name in names}
 
@@ -147,7 +151,7 @@ class Rebuilt:
             variant.replays.write(port(name, variant.key), 0, content)
 
     def submit(self, step: RecordedStep, variant: Variant) -> None:
-        """Run it to its end."""
+        """Run the step and wait until it ends."""
         variant.submit(self.stream(step.stream))
         variant.replays.wait(self._deadlines.seconds(self.backend, variant, step.counts))
         variant.ran = True
@@ -162,7 +166,7 @@ class Rebuilt:
 
 
 def value_of(variant: Variant, name: str, step: RecordedStep) -> np.ndarray:
-    """What a buffer holds after the step: the rows it counted."""
+    """Return the contents of a buffer after the step: the rows counted by the step."""
     return np.ascontiguousarray(variant.read(name, step.counts))
 
 

@@ -1,4 +1,4 @@
-"""Record what an engine does into a .zlog: `with record(engine, path) as log: ...`."""
+"""Record the operations of an engine in a .zlog: `with record(engine, path) as log: ...`."""
 
 from __future__ import annotations
 
@@ -50,13 +50,15 @@ def record(
     argv: Sequence[str] = (),
     warn: Callable[[str], None] = warn,
 ) -> Iterator[Recorder]:
-    """Every step inside the block goes to `path` (docs/zlog.md); None: a file that goes with the recorder.
+    """Record every step inside the block in `path` (docs/zlog.md); None: a temporary file owned by the
+    recorder.
 
-    `digest`: what was written and what came out, as digests. `inputs`: all that a replay needs. `full`: also every
-    node's result, with its bytes. `embed_weights`: keep the weights too, so the log replays without its model.
-    `times`: also when each dispatch began and ended; every one then runs alone.
-    Raises UsageError for an engine that is being recorded already, or whose open sequences have tokens that a
-    replay would lack; OutputError where the file cannot be made.
+    `digest`: digests of inputs and outputs. `inputs`: everything that a replay needs. `full`: also the
+    bytes of every node's result. `embed_weights`: include the weights, so that the log replays without its
+    model. `times`: also the begin and end of each dispatch; dispatches then run one at a time.
+
+    Raises UsageError for an engine that is already being recorded, or whose open sequences have tokens
+    that a replay would lack; OutputError if the file cannot be created.
     """
     folder = None
     if path is None:
@@ -80,7 +82,7 @@ def record(
 
 
 def header(engine: Engine, level: Level, argv: Sequence[str]) -> dict[str, Any]:
-    """What the log says of the run before its first record."""
+    """Return the description of the run that is written before the first record."""
     gguf, limits = engine.model.gguf, engine.limits
     return {
         "version": __version__,
@@ -106,8 +108,8 @@ def header(engine: Engine, level: Level, argv: Sequence[str]) -> dict[str, Any]:
 
 
 class Recorder(Observer):
-    """What `record` attaches. `steps`: submitted so far, `kept` of them are in the file, `failed` says why no
-    more are; `note` adds an event of the caller's."""
+    """The observer that `record` attaches. `steps`: submitted so far; `kept` of them are in the file;
+    `failed` is the reason why no more are; `note` adds an event of the caller."""
 
     def __init__(
         self,
@@ -123,12 +125,12 @@ class Recorder(Observer):
         if level not in LEVELS:
             raise UsageError(f"no level is called {level!r}", next=f"one of {', '.join(LEVELS)}")
         if any(isinstance(each, Recorder) for each in engine.variants.observers):
-            raise UsageError("this engine is being recorded already")
+            raise UsageError("this engine is already being recorded")
         started = [sequence.slot for sequence in engine.sequences if sequence.position]
         if started and level != "digest":
             raise UsageError(
-                f"slot {started[0]} holds tokens from before the recording, a replay would lack them",
-                next="begin to record before the sequence, or use level digest",
+                f"slot {started[0]} contains tokens from before the recording, which a replay would lack",
+                next="start recording before the sequence, or use level digest",
             )
         self.path = Path(path)
         self.level = level
@@ -154,7 +156,7 @@ class Recorder(Observer):
         self.writer = LogWriter(path, meta, warn=warn)
 
     def __fspath__(self) -> str:
-        """The log's path, so that a recorder goes where a path goes."""
+        """Return the log's path, so that a recorder can be used as a path."""
         return str(self.path)
 
     @property
@@ -272,7 +274,7 @@ class Recorder(Observer):
     # --- inside ---
 
     def ended_by(self, error: BaseException) -> None:
-        """The block ended by `error`: say so in the log, and how to see it again."""
+        """Record that the block ended with `error`, and the command that replays it."""
         if not self._warned:
             text = f"{type(error).__name__}: {error}"
             self.writer.write(records.FaultRecord(self.steps - 1, text, "", self._now()))
@@ -282,11 +284,11 @@ class Recorder(Observer):
         self._warned = True
         step = min(step, self.kept - 1)
         if step < 0:
-            self._warn(f"{self.path}: it ended before its first step, none is recorded")
+            self._warn(f"{self.path}: the run ended before its first step, nothing is recorded")
         elif self.level == "digest":
             self._warn(f"recorded up to step {step}: zinc-rt-replay --info {shlex.quote(str(self.path))}")
         else:
-            self._warn(f"recorded up to step {step}; run it again: {self.replay_command} --until {step}")
+            self._warn(f"recorded up to step {step}; replay it with: {self.replay_command} --until {step}")
 
     def _now(self) -> float:
         return time.monotonic() - self._clock
@@ -372,5 +374,6 @@ class Recorder(Observer):
 
 
 def counts_of(data: memoryview) -> tuple[int, ...]:
-    """The counts in what was written into step.counts, or into a step block, which begins with it."""
+    """Return the counts contained in the bytes written to step.counts, or to a step block, which begins
+    with them."""
     return tuple(int(count) for count in np.frombuffer(data[: 4 * len(SYMBOLS)], np.int32))

@@ -1,4 +1,4 @@
-"""One recording for each engine that a command opens."""
+"""Create one recording for each engine that a command opens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zinc_rt.trace.writer import LogWriter
 
 
 class Recordings(CommandObserver):
-    """Records every engine of the command that it follows. The first engine's log has the given name."""
+    """Records every engine of the observed command. The log of the first engine has the given name."""
 
     records_engines = True
 
@@ -64,7 +64,7 @@ class Recordings(CommandObserver):
         self._reports.append(report)
 
     def finish(self) -> None:
-        """A command that opened no engine, such as the probes: its results are the log's events."""
+        """Record the results of a command that opened no engine, such as the probes, as events."""
         if self.recorders or not any(report.results for report in self._reports):
             return
         first = self._reports[0]
@@ -89,7 +89,7 @@ class Recordings(CommandObserver):
 
     @property
     def complete(self) -> bool:
-        """Every log that was begun holds all there was to record."""
+        """Return whether every log contains everything that was to be recorded."""
         return not self._failed and not any(recorder.failed for recorder in self.recorders)
 
     def summary(self) -> Iterator[str]:
@@ -98,12 +98,12 @@ class Recordings(CommandObserver):
         elif self._results:
             yield f"trace     {self._path}: {self._results} results, no engine was opened"
         elif not self.recorders:
-            yield "trace     no engine was opened, so nothing was recorded"
+            yield "trace     no engine was opened, nothing was recorded"
         for recorder in self.recorders:
             again = "" if self._level == "digest" or not recorder.kept else f"; {recorder.replay_command}"
             steps = f"{recorder.steps} steps"
             if recorder.failed:
-                steps = f"{recorder.kept} of {steps}, the rest is lost: {recorder.failed}"
+                steps = f"{recorder.kept} of {steps}, the rest was lost: {recorder.failed}"
             yield f"trace     {recorder.path}: {steps}, {readable_size(recorder.size_bytes)}{again}"
 
 

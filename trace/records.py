@@ -1,4 +1,5 @@
-"""What a log says, one dataclass a kind. Buffers have the names the IR gives them, never an address."""
+"""The record types of a log, one dataclass per kind. Buffers are identified by their IR names, never by
+address."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ TIMED = struct.Struct("<iIQQ")  # node, kernel, began and ended in ns
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record of a log. KIND is its number in the file, NAME its name in texts and JSON (docs/zlog.md).
+    """A record of a log. KIND is its number in the file, NAME its name in texts and JSON (docs/zlog.md).
 
-    `data` of a kind that carries bytes is the payload's binary part."""
+    `data` is the binary part of the payload, for kinds that carry bytes.
+    """
 
     KIND: ClassVar[int] = 0
     NAME: ClassVar[str] = ""
@@ -39,7 +41,7 @@ class GraphCreated(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class VariantAdded(LogRecord):
-    """A graph was built for `key`: the most tokens, sequences and rows a step may have."""
+    """A graph built for `key`: the maximum number of tokens, sequences and rows per step."""
 
     KIND: ClassVar[int] = 17
     NAME: ClassVar[str] = "VariantAdded"
@@ -49,7 +51,7 @@ class VariantAdded(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """One buffer's share of a write; `sha256` where only digests are kept."""
+    """The part of a write that belongs to one buffer; `sha256` is set if only digests are stored."""
 
     buffer: str
     offset_bytes: int
@@ -59,10 +61,12 @@ class WrittenPart:
 
 @dataclass(frozen=True, slots=True)
 class Wrote(LogRecord):
-    """The host wrote into a buffer. The bytes are `data`, or the blob `blob`, or only their digest `sha256`.
+    """A write by the host into a buffer. The bytes are `data`, or the blob `blob`, or only the digest
+    `sha256` is stored.
 
-    `parts` of a write that covers several buffers, their bytes one behind the other. Format 2; without parts it is
-    one buffer's."""
+    `parts` lists the buffers of a write that covers several, with their bytes concatenated (format 2).
+    Without parts the write covers one buffer.
+    """
 
     KIND: ClassVar[int] = 18
     NAME: ClassVar[str] = "Wrote"
@@ -78,7 +82,7 @@ class Wrote(LogRecord):
 
     @property
     def pieces(self) -> tuple[WrittenPart, ...]:
-        """Every buffer it covers."""
+        """Return every buffer that the write covers."""
         return self.parts or (
             WrittenPart(self.buffer, self.offset_bytes, self.size_bytes, self.sha256 or self.blob),
         )
@@ -86,7 +90,7 @@ class Wrote(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class Replayed(LogRecord):
-    """Step `step` was submitted. `counts`: tokens, sequences, rows and (format 2) table entries it has."""
+    """The submission of step `step`. `counts`: its tokens, sequences, rows and (format 2) table entries."""
 
     KIND: ClassVar[int] = 19
     NAME: ClassVar[str] = "Replayed"
@@ -100,7 +104,7 @@ class Replayed(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class Retired(LogRecord):
-    """A step ended. `seconds`: from submission until the host saw the end."""
+    """The end of a step. `seconds`: from submission until the host observed the end."""
 
     KIND: ClassVar[int] = 20
     NAME: ClassVar[str] = "Retired"
@@ -111,8 +115,8 @@ class Retired(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class Output(LogRecord):
-    """A value after a step: the sha256 of the rows the step counted; `blob` where they were kept. `node` is its
-    place in the graph, -1 for what is no node's result."""
+    """A value after a step: the sha256 of the rows counted by the step, and `blob` if they were stored.
+    `node` is its index in the graph, -1 for a value that is not the result of a node."""
 
     KIND: ClassVar[int] = 21
     NAME: ClassVar[str] = "Output"
@@ -128,7 +132,7 @@ class Output(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class WeightRecord(LogRecord):
-    """A resident weight or constant: the sha256 of its bytes as the file has them; `blob` where they are kept."""
+    """A resident weight or constant: the sha256 of its bytes in the file, and `blob` if they were stored."""
 
     KIND: ClassVar[int] = 22
     NAME: ClassVar[str] = "Weight"
@@ -141,7 +145,7 @@ class WeightRecord(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class EventRecord(LogRecord):
-    """Something with a name: a tier chosen, a request opened, a probe begun."""
+    """A named event: a tier selected, a request opened, a probe started."""
 
     KIND: ClassVar[int] = 23
     NAME: ClassVar[str] = "Event"
@@ -152,7 +156,7 @@ class EventRecord(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord(LogRecord):
-    """A replay failed. `bundle` names the hang report's folder, where there is one."""
+    """A failed replay. `bundle` is the folder of the hang report, if any."""
 
     KIND: ClassVar[int] = 24
     NAME: ClassVar[str] = "Fault"
@@ -164,7 +168,7 @@ class FaultRecord(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class KernelRecord(LogRecord):
-    """Machine code that a graph dispatched: the sha256 of what was loaded, which `blob` holds."""
+    """Machine code dispatched by a graph: the sha256 of the loaded code, which `blob` contains."""
 
     KIND: ClassVar[int] = 25
     NAME: ClassVar[str] = "Kernel"
@@ -176,10 +180,11 @@ class KernelRecord(LogRecord):
 
 @dataclass(frozen=True, slots=True)
 class TimesRecord(LogRecord):
-    """When each dispatch of a step began and ended. `at_seconds`: the first one's beginning; of a device's clock
-    laid so that the last ended when the host saw the end. `data`: TIMED for each, in order; kernels by their place
-    in `kernels`, nodes by theirs among the graph's calls, -1 for the plan's own; ns since the first began. Format
-    3."""
+    """Begin and end of each dispatch of a step (format 3). `at_seconds`: the begin of the first dispatch;
+    times of a device clock are shifted so that the last dispatch ends when the host observed the end.
+    `data`: a TIMED record for each dispatch, in order, with the kernel as an index into `kernels`, the
+    node as an index into the graph's calls (-1 for dispatches added by the plan), and ns since the
+    first begin."""
 
     KIND: ClassVar[int] = 26
     NAME: ClassVar[str] = "Times"
@@ -192,7 +197,7 @@ class TimesRecord(LogRecord):
 
     @property
     def dispatches(self) -> Iterator[tuple[int, str, int, int]]:
-        """(node, kernel, began, ended in ns). Raises ValueError for bytes that are none."""
+        """Return (node, kernel, begin, end in ns) of each dispatch. Raises ValueError for malformed bytes."""
         try:
             for node, kernel, began, ended in TIMED.iter_unpack(self.data):
                 yield node, self.kernels[kernel], began, ended
@@ -219,7 +224,7 @@ KINDS: dict[int, type[LogRecord]] = {
 
 
 def to_fields(record: LogRecord) -> tuple[dict[str, Any], bytes]:
-    """JSON-ready fields, and the binary part."""
+    """Return JSON-ready fields and the binary part."""
     values = {name: getattr(record, name) for name in _names(record.KIND)}
     data = values.pop("data", b"")
     if "parts" in values:
@@ -233,8 +238,8 @@ def _names(kind: int) -> tuple[str, ...]:
 
 
 def from_fields(kind: int, values: dict[str, Any], data: bytes) -> LogRecord:
-    """The record of these fields. Raises ValueError for an unknown kind, a missing or unknown field, or bytes that
-    the kind does not carry."""
+    """Build a record from its fields. Raises ValueError for an unknown kind, a missing or unknown field,
+    or bytes that the kind does not carry."""
     cls = KINDS.get(kind)
     if cls is None:
         raise ValueError(f"record kind {kind} is unknown")

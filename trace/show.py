@@ -1,6 +1,6 @@
-"""Show a log: the values of a node after a step, the memory plan, sizes by record.
+"""Print parts of a log: the values of a node after a step, the memory plan, sizes by record.
 
-Values are those that the log keeps, else computed again from its content.
+Values are read from the log if it contains them, otherwise recomputed from its contents.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ NEAR = 5  # names that a message offers
 
 @dataclass(frozen=True, slots=True)
 class StepValue:
-    """What a node left in one buffer: rows that the step counted. `node`: its place among the graph's calls."""
+    """The value of a node in one buffer: the rows counted by the step. `node`: its index among the graph's
+    calls."""
 
     step: int
     node: int
@@ -58,10 +59,10 @@ def values(
     model: str | None = None,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> list[StepValue]:
-    """The values of the nodes that `wanted` names: a label, a buffer, a node's number, or a pattern of labels or
-    buffers with a star. `step`: default the last. A log of level full holds them; from one of level inputs the
-    steps up to it run again on `tier`. Raises UsageError for a step or node that is not there, InputError for a
-    log that holds too little."""
+    """Return the values of the nodes selected by `wanted`: a label, a buffer, a node's number, or a
+    pattern of labels or buffers with a star. `step`: default the last. A log of level full contains
+    them; for one of level inputs the steps up to it are replayed on `tier`. Raises UsageError for a
+    missing step or node, InputError for a log with too little data."""
     tape = read_tape(log)
     at = _step(log, tape, step)
     graph = tape.graphs[at.graph].graph
@@ -79,8 +80,8 @@ def values(
         same = [sha256_of(value_of(variant, o.buffer, at)) == o.sha256 for o in at.outputs]
         origin = (
             f"computed again on {rebuilt.backend.spec.tier}; "
-            + (f"{sum(same)} of {len(same)} outputs that were recorded of this step have the same bits"
-               if same else "no output was recorded of this step")
+            + (f"{sum(same)} of {len(same)} recorded outputs of this step have the same bits"
+               if same else "no output of this step was recorded")
         )  # fmt: skip
         for number, node in chosen:
             for name in _results(graph, node):
@@ -90,13 +91,13 @@ def values(
 
 
 def lines(value: StepValue) -> Iterator[str]:
-    """Shape, both ends, least, most, mean, and how many are no finite numbers."""
+    """Return lines with the shape, both ends, minimum, maximum, mean, and the number of non-finite values."""
     array = value.array
     dtype = {"float32": "f32", "int32": "i32"}.get(array.dtype.name, array.dtype.name)
     yield f"step {value.step}, node {value.node}  {value.title} -> {value.buffer}"
     yield f"  {dtype} {list(array.shape)}, {value.origin}"
     if not array.size:
-        yield "  empty: the step counted no row of it"
+        yield "empty: the step counted no rows of it"
         return
     finite = np.isfinite(array)
     bad = int(array.size - finite.sum())
@@ -122,7 +123,8 @@ def lines(value: StepValue) -> Iterator[str]:
 
 
 def export(values_of: list[StepValue], log: LogReader, path: Path) -> None:
-    """An .npz: each array by its buffer's name, and `meta`, JSON text: the log, the step, nodes, their origin."""
+    """Write an .npz with each array by buffer name, and `meta`, a JSON text with the log, the step, nodes
+    and their origin."""
     meta = {
         "log": str(log.path),
         "tier": log.header.get("tier"),
@@ -139,7 +141,7 @@ def _row(array: np.ndarray) -> str:
 
 def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
     if not tape.steps:
-        raise InputError(f"{log.path}: no step was recorded", next="zinc-rt-replay --info shows what it holds")
+        raise InputError(f"{log.path}: no step was recorded", next="zinc-rt-replay --info lists its contents")
     if number is None:
         return tape.steps[-1]
     found = next((step for step in tape.steps if step.number == number), None)
@@ -167,7 +169,7 @@ def _chosen(graph: OpGraph, wanted: str) -> list[tuple[int, Node]]:
         names = {name for node in nodes for name in (node.label, *node.outputs) if name}
         near = difflib.get_close_matches(wanted, sorted(names), NEAR, 0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "--show '*' shows them all"
-        raise UsageError(f"--show {wanted}: no node of {graph.name} is called so", next=hint)
+        raise UsageError(f"--show {wanted}: no node of {graph.name} has that name", next=hint)
     return found
 
 
@@ -184,7 +186,7 @@ def _kept(
     outputs = named_outputs(step.outputs)
     names = [(number, node, name) for number, node in chosen for name in _results(graph, node)]
     if not names:
-        raise UsageError(f"{chosen[0][1]!r} leaves nothing but state, which a log does not hold")
+        raise UsageError(f"{chosen[0][1]!r} produces only state, which a log does not contain")
     found = []
     for number, node, name in names:
         output = outputs.get(name)
@@ -198,7 +200,7 @@ def _kept(
                 repr(node),
                 name,
                 array,
-                f"as {log.header.get('tier')} left it, kept in the log",
+                f"as left by {log.header.get('tier')}, stored in the log",
             )
         )
     return found
@@ -208,7 +210,8 @@ SHOWN = 12  # placements of one allocation
 
 
 def memory_maps(log: LogReader) -> Iterator[str]:
-    """The plan is a function of graph, key and tapping, so it is made again here."""
+    """Return the memory map of every variant. The plan is a function of graph, key and tapping, so it is
+    recomputed here."""
     graphs: dict[int, tuple[OpGraph, bool]] = {}
     for record in log:
         if isinstance(record, records.GraphCreated):
@@ -236,7 +239,7 @@ def _map(plan: MemoryPlan, key: tuple[int, ...], tapped: bool) -> Iterator[str]:
 
 
 def statistics(log: LogReader) -> Iterator[Part]:
-    """Lines: bytes by kind of record, bytes a token, seconds a step by graph and key."""
+    """Return lines with bytes by kind of record, bytes per token, seconds per step by graph and key."""
     count: dict[str, int] = defaultdict(int)
     bytes_of: dict[str, int] = defaultdict(int)
     for kind, taken in log.sizes():
@@ -273,7 +276,9 @@ def _steps(log: LogReader) -> Iterator[str]:
     if tokens:
         fields = sum(taken for kind, taken in log.sizes() if kind in stepwise)
         kept = sum(log.blob_bytes(blob) for blob in blobs)
-        yield f"{tokens} tokens, {(fields + kept) / tokens:.0f} bytes a token beside graphs and weights"
+        yield (
+            f"{tokens} tokens, {(fields + kept) / tokens:.0f} bytes per token in addition to graphs and weights"
+        )
     for (graph, key), taken in seconds.items():
         yield (
             f"{names.get(graph, '?')} {','.join(map(str, key))}: {len(taken)} steps, median "

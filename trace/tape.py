@@ -1,4 +1,4 @@
-"""A log as what a replay needs: graphs, weights, and steps in order with what was written before each."""
+"""Convert a log to the input of a replay: graphs, weights, and steps in order with the preceding writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY_NUMBERS = 3  # the most tokens, sequences and rows
 
 @dataclass(slots=True)
 class RecordedStep:
-    """One submission. `outputs`: what the recorded run had after it. `seconds` is None where it never ended."""
+    """One submission. `outputs`: the recorded outputs after it. `seconds` is None if it never ended."""
 
     number: int
     graph: int
@@ -54,14 +54,14 @@ class Tape:
         return str(self.header.get("level", ""))
 
     def role(self, name: str) -> str:
-        """The role of a weight or constant."""
+        """Return the role of a weight or constant."""
         return next(
             (g.graph.buffers[name].role for g in self.graphs.values() if name in g.graph.buffers), "weight"
         )
 
 
 def read_tape(log: LogReader) -> Tape:
-    """A log's records in order. Raises InputError for records that contradict each other."""
+    """Read a log's records in order. Raises InputError for records that contradict each other."""
     tape = Tape(log.header)
     steps: dict[int, RecordedStep] = {}
     for record in log:
@@ -106,42 +106,43 @@ def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, 
     """Checks what a record refers to. Raises InputError for what no graph of the log has."""
     if graph not in tape.graphs:
         if not log.damage:
-            raise InputError(f"{log.path}: a record speaks of graph {graph}, which it lacks")
+            raise InputError(f"{log.path}: a record refers to graph {graph}, which is not in the log")
     elif buffer and buffer not in tape.graphs[graph].graph.buffers:
-        raise InputError(f"{log.path}: a record speaks of {buffer}, which graph {graph} has not")
+        raise InputError(f"{log.path}: a record refers to {buffer}, which is not in graph {graph}")
     if len(key) != KEY_NUMBERS or min(key) < 1:
-        raise InputError(f"{log.path}: {key} is no key of a graph")
+        raise InputError(f"{log.path}: {key} is not a key of a graph")
 
 
 def require_inputs(log: LogReader, tape: Tape) -> None:
-    """Checks that a log can run again. Raises InputError for a log that holds too little to run again, or nothing
-    to run, and for one with damage before its end: what is left out could not be told from what went wrong in the
-    run."""
+    """Check that a log can be replayed. Raises InputError for a log with too little data or no steps, and
+    for one with damage before its end, because effects of the missing data could not be distinguished
+    from errors of the run."""
     name = log.path
     if log.damage:
         raise InputError(
-            f"{name}: {log.damage[0]}, and what is missing may be what a step needs",
-            next="zinc-rt-replay --info shows what is left; copy the log again",
+            f"{name}: {log.damage[0]}, and the missing data may be needed by a step",
+            next="zinc-rt-replay --info lists what is left; copy the log again",
         )
     if tape.level == "digest":
         raise InputError(
-            f"{name}: level digest: it says what was written by digest only, so it cannot run again",
+            (f"{name}: level digest: only digests of the written data were recorded, so it cannot be replayed"),
             next="record with --level inputs",
         )
     if not tape.steps:
-        raise InputError(f"{name}: no step was recorded", next="zinc-rt-replay --info shows what it holds")
+        raise InputError(f"{name}: no step was recorded", next="zinc-rt-replay --info lists its contents")
 
 
 def data_of(log: LogReader, write: records.Wrote) -> bytes:
-    """What the host wrote. Raises InputError where the log does not hold it."""
+    """Return the bytes that the host wrote. Raises InputError if the log does not contain them."""
     data = log.blob(write.blob) if write.blob else write.data
     if len(data) != write.size_bytes:
-        raise InputError(f"{log.path}: {len(data)} bytes for {write.buffer}, {write.size_bytes} were written")
+        raise InputError(f"{log.path}: {len(data)} bytes for {write.buffer}, but {write.size_bytes} were written")
     return data
 
 
 def pieces_of(log: LogReader, write: records.Wrote) -> Iterator[tuple[str, int, bytes]]:
-    """(buffer, offset in it, bytes) of every buffer a write covers. Raises InputError as data_of."""
+    """Return (buffer, offset in it, bytes) of every buffer that a write covers. Raises InputError as
+    data_of does."""
     data, at = data_of(log, write), 0
     for part in write.pieces:
         yield part.buffer, part.offset_bytes, data[at : at + part.size_bytes]

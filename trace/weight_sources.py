@@ -1,4 +1,4 @@
-"""The sources of a replay's weights: the log itself, or the model file, every byte of it checked."""
+"""Provide the weights of a replay from the log, or from the model file with every byte checked."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Sources = tuple[dict[str, Weight], dict[str, np.ndarray]]  # weights, constants
 
 
 def sources_of(log: LogReader, tape: Tape, model: str | Path | None = None) -> Sources:
-    """Weights and constants by their name in the IR. `model` instead of the path the log names.
+    """Return weights and constants by IR name. `model` overrides the path recorded in the log.
 
-    Raises InputError where the file is gone, is no such model, or holds other bytes.
+    Raises InputError if the file is missing, is not that model, or contains other bytes.
     """
     weights: dict[str, Weight] = {}
     constants: dict[str, np.ndarray] = {}
@@ -66,7 +66,7 @@ def _from_file(
     have = _weights(gguf, tape)
     missing = next((record.name for record in wanted if record.name not in have), None)
     if missing is not None:
-        raise InputError(f"{gguf.path}: it has no weight {missing}, the recorded model had", next=_AGAIN)
+        raise InputError(f"{gguf.path}: weight {missing} of the recorded model is missing", next=_AGAIN)
     digests = weight_digests(gguf, {record.name: have[record.name] for record in wanted})
     for record in wanted:
         weight = have[record.name]
@@ -78,22 +78,24 @@ def _from_file(
             )
         if digests[record.name] != record.sha256:
             raise InputError(
-                f"{gguf.path}: {record.name} has other bytes: sha256 {digests[record.name]}, recorded was "
-                f"{record.sha256}",
+                (
+                    f"{gguf.path}: the bytes of {record.name} differ: sha256 {digests[record.name]}, "
+                    f"recorded was {record.sha256}"
+                ),
                 next=_AGAIN,
             )
     return {record.name: have[record.name] for record in wanted}
 
 
-_AGAIN = "name the file of the recorded run: --model FILE"
+_AGAIN = "give the file of the recorded run: --model FILE"
 
 
 def _open(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
     path = model or tape.header.get("model", {}).get("path")
     if not path:
-        raise InputError(f"{log.path}: it names no model and does not hold its weights", next=_AGAIN)
+        raise InputError(f"{log.path}: the log names no model and does not contain its weights", next=_AGAIN)
     if model is None and not Path(path).exists():
-        raise InputError(f"{path}: the recorded model is not there any more", next="where is it now? --model FILE")
+        raise InputError(f"{path}: the recorded model does not exist", next="give its present path: --model FILE")
     return read_gguf(path)
 
 
@@ -106,7 +108,7 @@ def _weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
         limits = SequenceLimits(**header["limits"])
         delta_form = header["delta_form"]
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"the log's header lacks what its model was built for: {error}") from error
+        raise InputError(f"the log's header lacks the build parameters of its model: {error}") from error
     found: dict[str, Weight] = {}
     for stage in {recorded.graph.stage for recorded in tape.graphs.values()}:
         try:

@@ -1,4 +1,4 @@
-"""The sha256 of each weight's bytes as the file has them, remembered by the file's size and time."""
+"""Compute the sha256 of each weight's bytes in the file, cached by the file's size and modification time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from zinc_rt.model.gguf import SETTLED_NS, GGUFFile
 
 
 def bytes_of(weight: Weight) -> np.ndarray:
-    """The weight's bytes, u8 [bytes]: whole rows in order, a copy only where the view is not contiguous."""
+    """Return the weight's bytes, u8 [bytes]: whole rows in order, copied only if the view is not
+    contiguous."""
     return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)
 
 
 def weight_digests(gguf: GGUFFile, weights: Mapping[str, Weight]) -> dict[str, str]:
-    """The sha256 (hex) of each weight, by the weight's name in the IR."""
+    """Return the sha256 (hex) of each weight, by IR name."""
     place = _cache_file(gguf)
     known: dict[str, str] = {}
     with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A log as it grows. Each record goes to the file in one write, so a killed process loses at most that one."""
+"""Write a log incrementally. Each record is one write, so a killed process loses at most one record."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def warn(text: str) -> None:
 
 
 class LogWriter:
-    """A log being written, whose file this owns. A full disk, or any other failure to write, ends the recording
-    with one warning; the run that is recorded goes on, and `failed` says why."""
+    """A log being written. It owns the file. A full disk or any other write error ends the recording with
+    one warning; the recorded run continues, and `failed` contains the reason."""
 
     def __init__(
         self, path: str | os.PathLike[str], meta: dict[str, Any], *, warn: Callable[[str], None] = warn
     ) -> None:
-        """Opens the file. Raises OutputError where the file cannot be made."""
+        """Open the file. Raises OutputError if it cannot be created."""
         self.path = Path(path)
         self.failed = ""
         self._warn = warn
@@ -54,12 +54,13 @@ class LogWriter:
         return self._end
 
     def write(self, record: LogRecord, *, hold: bool = False) -> None:
-        """Writes one record. `hold`: it goes to the file together with the next that is not held."""
+        """Write a record. `hold`: it is written together with the next record without `hold`."""
         fields, data = records.to_fields(record)
         self._record(record.KIND, frame.body(fields, data), hold=hold)
 
     def blob(self, content: bytes | memoryview) -> str:
-        """Keep bytes by their sha256 (hex), which is returned; the second time costs nothing."""
+        """Store bytes under their sha256 (hex), which is returned. Storing the same bytes again has no
+        cost."""
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._blobs:
             raw = bytes(content)
@@ -70,7 +71,7 @@ class LogWriter:
         return digest
 
     def close(self) -> None:
-        """Write the index. Harmless twice."""
+        """Write the index. May be called twice."""
         if self._fd < 0:
             return
         self._flush()
@@ -84,7 +85,7 @@ class LogWriter:
             )
             self._append(index + frame.trailer(at, count))
         if not self.failed and not os.fstat(self._fd).st_nlink:
-            self._give_up(OSError(errno.ENOENT, "its file was removed while it was written"))
+            self._give_up(OSError(errno.ENOENT, "its file was removed during recording"))
             self._end = 0
         fd, self._fd = self._fd, -1
         os.close(fd)
@@ -126,4 +127,4 @@ class LogWriter:
         self.failed = error.strerror or str(error)
         with suppress(OSError):
             os.ftruncate(self._fd, self._end)  # half a record
-        self._warn(f"warning: {self.path}: recording ends here: {self.failed}; what runs goes on")
+        self._warn(f"warning: {self.path}: recording ends here: {self.failed}; the recorded run continues")
