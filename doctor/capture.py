@@ -1,9 +1,9 @@
-"""A machine as files: gathered from a live one, written to a folder, read back elsewhere.
+"""A machine as files: collected on a live one, written to a folder, read elsewhere.
 
-Files lie under their own paths (`proc/version`, `sys/class/drm/card0/device/vendor`), beside them what programs
-print: `kernel.log` (dmesg), `id.txt`, `packages.txt`, `firmware.txt`, `lspci.txt`, `dev.txt` (`ls -ln` of the
-device nodes), `ioctl.json`. `capture.json` says when and by what, and what could not be read. What is absent is
-unknown, not healthy.
+Files have their original paths (`proc/version`, `sys/class/drm/card0/device/vendor`). The output of
+programs is in `kernel.log` (dmesg), `id.txt`, `packages.txt`, `firmware.txt`, `lspci.txt`, `dev.txt` (`ls
+-ln` of the device nodes) and `ioctl.json`. `capture.json` contains the time, the version, and the items
+that could not be read. An absent file means unknown, not healthy.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class MachineCapture:
     files: Mapping[str, bytes]
     """POSIX relative path → content."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Path → why it could not be read."""
+    """Path → the reason why it could not be read."""
 
     def text(self, path: str) -> str | None:
-        """Decoded whatever its encoding, without NULs and carriage returns; None where it is absent."""
+        """Return the text in any encoding, without NULs and carriage returns; None if it is absent."""
         data = self.files.get(path)
         if data is None:
             return None
@@ -48,11 +48,11 @@ class MachineCapture:
         return decoded.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
 
     def line(self, path: str) -> str | None:
-        """The one value of a sysfs file; None where it is absent or empty."""
+        """Return the single value of a sysfs file; None if it is absent or empty."""
         return (self.text(path) or "").strip() or None
 
     def write(self, folder: Path) -> None:
-        """One file a path, and capture.json. Raises OutputError."""
+        """Write one file per path, and capture.json. Raises OutputError."""
         index = {
             "schema": SCHEMA,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -74,13 +74,13 @@ class MachineCapture:
 
     @staticmethod
     def read(folder: Path) -> MachineCapture:
-        """A capture from a folder or archive. Raises InputError for what is no folder, holds nothing of a machine,
-        or has an index that is none."""
+        """Read a capture from a folder or archive. Raises InputError for a path that is not a folder,
+        contains no data of a machine, or has an invalid index."""
         if not folder.exists():
-            raise InputError(f"{folder}: no such folder", next="zinc-rt doctor --capture DIR makes one")
+            raise InputError(f"{folder}: no such folder", next="zinc-rt doctor --capture DIR creates one")
         if not folder.is_dir():
             raise InputError(
-                f"{folder}: a file, wanted the folder of a capture", next="unpack it, then --from the folder"
+                f"{folder}: a file, expected the folder of a capture", next="unpack it, then --from the folder"
             )
         files: dict[str, bytes] = {}
         unreadable: dict[str, str] = {}
@@ -90,7 +90,7 @@ class MachineCapture:
             if name == INDEX:
                 continue
             if len(files) >= FILES or left <= 0:
-                unreadable[name] = f"left out: more than {FILES} files or {TOTAL_BYTES >> 20} MiB"
+                unreadable[name] = f"omitted: more than {FILES} files or {TOTAL_BYTES >> 20} MiB"
                 continue
             try:
                 files[name] = read_bounded(path)
@@ -101,16 +101,17 @@ class MachineCapture:
         unreadable |= _index(folder / INDEX)
         if not any(name.startswith(("proc/", "sys/", "etc/")) or "/" not in name for name in files):
             raise InputError(
-                f"{folder}: nothing of a machine in it (no proc/, sys/, kernel.log, lspci.txt, ...)",
-                next="docs/doctor.md says what a capture holds",
+                f"{folder}: contains no data of a machine (no proc/, sys/, kernel.log, lspci.txt, ...)",
+                next="docs/doctor.md describes the contents of a capture",
             )
         return MachineCapture(files, unreadable)
 
 
 def unpack(archive: Path) -> MachineCapture:
-    """A capture or bundle in a tar file (also .gz, .xz, .bz2) or a zip file, read without unpacking it anywhere.
+    """Read a capture or bundle in a tar file (also .gz, .xz, .bz2) or a zip file, without unpacking it to
+    disk.
 
-    Raises InputError for a file that is neither, or is cut short.
+    Raises InputError for a file that is neither, or is truncated.
     """
     unreadable: dict[str, str] = {}
     files: dict[str, bytes] = {}
@@ -119,19 +120,19 @@ def unpack(archive: Path) -> MachineCapture:
             files[name] = data
             if len(files) > FILES or sum(map(len, files.values())) > TOTAL_BYTES:
                 unreadable[name] = (
-                    f"left out with what follows: more than {FILES} files or {TOTAL_BYTES >> 20} MiB"
+                    f"omitted with all that follows: more than {FILES} files or {TOTAL_BYTES >> 20} MiB"
                 )
                 break
     except OSError as error:
         raise InputError(f"{archive}: cannot read: {error.strerror or error}") from error
     except tarfile.ReadError as error:
         if "could not be opened" not in str(error):
-            raise InputError(f"{archive}: damaged or cut short: {error}", next="fetch it again") from error
+            raise InputError(f"{archive}: damaged or truncated: {error}", next="fetch it again") from error
         raise InputError(
             f"{archive}: not a tar or zip file", next="--from a folder, or the archive of one"
         ) from None
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"{archive}: damaged or cut short: {error}", next="fetch it again") from error
+        raise InputError(f"{archive}: damaged or truncated: {error}", next="fetch it again") from error
     return _from_members(files, unreadable, archive)
 
 
@@ -144,7 +145,9 @@ def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: 
             inside = {name.removeprefix(top): data for name, data in files.items() if name.startswith(top)}
             unreadable |= _reasons(inside.pop(INDEX, b"").decode(errors="replace"), archive)
             return MachineCapture(inside, unreadable)
-    raise InputError(f"{archive}: nothing of a machine in it", next="docs/doctor.md says what a capture holds")
+    raise InputError(
+        f"{archive}: contains no data of a machine", next="docs/doctor.md describes the contents of a capture"
+    )
 
 
 def _walk(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
@@ -198,9 +201,11 @@ def _safe(name: str) -> str | None:
 
 
 def capture(root: Path = Path("/"), *, ioctls: bool = False) -> MachineCapture:
-    """Captures a machine: files below `root` and, where that is this machine's own, what its programs say.
+    """Capture a machine: files below `root` and, if that is this machine's own root, the output of its
+    programs.
 
-    Nothing is written, no queue is opened, a GPU that sleeps is not woken. `ioctls`: also asks open device nodes.
+    Nothing is written, no queue is opened, a suspended GPU is not woken. `ioctls`: also query open device
+    nodes.
     """
     files, unreadable = gather(root, ioctls=ioctls)
     return MachineCapture(files, unreadable)

@@ -1,4 +1,5 @@
-"""A capture as the file half of a Driver: kmd/topology.py reads another machine's KFD as it reads this one's."""
+"""Present a capture as the file functions of a Driver, so that kmd/topology.py can read another machine's
+KFD."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def _names(capture: MachineCapture) -> list[str]:
 
 
 def topology(capture: MachineCapture) -> tuple[Topology | None, str]:
-    """KFD's topology in the capture; None, and why, where there is none or it cannot be read."""
+    """Return KFD's topology in the capture; or None and the reason if it is missing or cannot be read."""
     if not any("kfd/kfd/topology" in name for name in _names(capture)):
         return None, ""
     try:

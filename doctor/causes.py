@@ -1,4 +1,4 @@
-"""What explains what, and what comes first: two tables over the ids of findings."""
+"""The causal order of findings, as two tables over their ids."""
 
 from __future__ import annotations
 

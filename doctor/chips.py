@@ -1,6 +1,8 @@
-"""AMD graphics chips by PCI device id, for machines whose KFD says nothing: the driver may never have started.
+"""AMD graphics chips by PCI device id, for machines without KFD data, whose driver may never have
+initialised.
 
-Ids: `amdgpu.ids` of libdrm and the PCI id database. Kernels: the version of Linux whose amdgpu first drives it.
+Ids: `amdgpu.ids` of libdrm and the PCI id database. Kernels: the version of Linux whose amdgpu first
+supports it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ CODENAMES = (  # lspci without -nn names no ids
 
 
 def by_title(title: str) -> int | None:
-    """A device id that stands for what lspci calls this; `Device 7551` where its database is old."""
+    """Return a device id for an lspci name; `Device 7551` if its database is old."""
     matched = re.search(r"Device ([0-9a-f]{4})\b", title)
     if matched and int(matched[1], 16) in CHIPS:
         return int(matched[1], 16)

@@ -93,7 +93,7 @@ def _check(arguments: argparse.Namespace) -> None:
     target = arguments.capture
     if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
         what = "is not empty" if target.is_dir() else "is a file"
-        raise OutputError(f"{target}: {what}", next="name a new or empty folder: --capture DIR")
+        raise OutputError(f"{target}: {what}", next="give a new or empty folder: --capture DIR")
 
 
 def _capture(arguments: argparse.Namespace) -> MachineCapture:

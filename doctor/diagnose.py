@@ -1,4 +1,4 @@
-"""Turns a capture into findings: first causes first, each followed by what it explains."""
+"""Convert a capture to findings: root causes first, each followed by the findings that it explains."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ABOUT_THE_HOST = ("gpu.none", "host.")  # what may be said of a machine that sur
 class Diagnosis:
     machine: InspectedMachine
     findings: tuple[DoctorFinding, ...]
-    """First causes first, each followed by its consequences; notes last."""
+    """Root causes first, each followed by its consequences; notes last."""
     unknown: tuple[Unknown, ...]
 
     @property
     def first(self) -> DoctorFinding | None:
-        """The first cause; None where nothing is broken or to be warned of."""
+        """Return the first root cause, or None if there is neither an error nor a warning."""
         return next((finding for finding in self.findings if finding.severity != "note"), None)
 
     @property
@@ -36,19 +36,20 @@ class Diagnosis:
         return frozenset(each for finding in self.findings for each in finding.cause_of)
 
     def exit_code(self) -> int:
-        """0 nothing in the way, 1 something is broken, 77 no AMD GPU to look at."""
+        """Return 0 for no problem, 1 if something is broken, 77 if there is no AMD GPU."""
         if any(finding.severity == "broken" for finding in self.findings):
             return 1
         return 77 if any(finding.id == NOTHING for finding in self.findings) else 0
 
     def rows(self) -> list[dict[str, Any]]:
-        """What each GPU is made of, in the shape of a row of the matrix."""
+        """Return the description of each GPU in the format of a row of the matrix."""
         gpus = [gpu for gpu in self.machine.wanted if gpu.arch]
         return [combinations.facts(gpu, self.machine).as_row() for gpu in gpus]
 
 
 def diagnose(capture: MachineCapture, *, device: str = "") -> Diagnosis:
-    """Never raises for what a capture holds. `device`: only this GPU, by PCI address, card or render node."""
+    """Diagnose a capture. Never raises for the contents of a capture. `device`: only this GPU, by PCI
+    address, card or render node."""
     machine = read_machine(capture)
     if device:
         machine = only(machine, device)
@@ -62,7 +63,7 @@ def diagnose(capture: MachineCapture, *, device: str = "") -> Diagnosis:
 
 
 def only(machine: InspectedMachine, device: str) -> InspectedMachine:
-    """The machine with one GPU, and without what its log says of the others."""
+    """Return the machine with one GPU, and without the log messages of the others."""
     chosen = tuple(gpu for gpu in machine.gpus if is_called(gpu, device))
     if machine.log is None:
         return replace(machine, gpus=chosen)

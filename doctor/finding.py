@@ -1,4 +1,4 @@
-"""What the doctor says: findings, how grave each is, and what could not be known."""
+"""The findings of doctor, their severities, and unknown values."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class DoctorFinding:
     id: str
     """`subject.what`, stable: the same in every version, so that bundles can be compared."""
     severity: Severity
-    """broken: something will not work. warning: works, slower or at a risk. note: worth knowing."""
+    """broken: does not work. warning: works, but slower or at risk. note: informational."""
     title: str
-    """What it is, with the values seen."""
+    """A description with the observed values."""
     why: str
-    """Why it matters here."""
+    """The consequence on this machine."""
     next: str
-    """What to do; empty for a note that asks for nothing."""
+    """The remedy; empty for a note that requires no action."""
     tiers: tuple[str, ...] = ()
-    """Those it stands in the way of, or touches."""
+    """The tiers that it prevents or affects."""
     evidence: tuple[str, ...] = ()
-    """Lines as they were read, each with its file."""
+    """Lines as read, each with its file."""
     cause_of: tuple[str, ...] = ()
     """Ids of the findings that this one explains, directly or through others."""
     about: str = ""
-    """The GPU's PCI address; empty where it is about the machine."""
+    """The GPU's PCI address; empty for a finding about the machine."""
     rows: tuple[str, ...] = ()
-    """Ids of the rows of the matrix (probes/combinations.yaml) it quotes."""
+    """Ids of the quoted rows of the matrix (probes/combinations.yaml)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Gather a capture from a live machine, or from a file system mounted somewhere."""
+"""Collect a capture from a live machine, or from a mounted file system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zinc_rt.doctor.reading import Files, Reasons, read_all, read_one
 PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 AMD = "0x1002"
 PATIENCE_SECONDS = 3.0  # with a GPU whose sensors do not answer
-ASLEEP = "the GPU sleeps, and reading would wake it"
+ASLEEP = "the GPU is suspended, and reading would wake it"
 
 
 def gather(root: Path, *, ioctls: bool) -> tuple[Files, Reasons]:
@@ -102,7 +102,7 @@ def _with_patience(device: Path, where: str, files: Files, unreadable: Reasons) 
     files |= dict(read)
     unreadable |= dict(refused)
     if not done:
-        unreadable[f"{where}/hwmon"] = f"no answer within {PATIENCE_SECONDS:g} s: the GPU's SMU may hang"
+        unreadable[f"{where}/hwmon"] = f"no reply within {PATIENCE_SECONDS:g} s: the GPU's SMU may hang"
 
 
 def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -> None:

@@ -1,4 +1,4 @@
-"""What a live machine says beside its files: identity, kernel log, packages, firmware, lspci, users, ioctls."""
+"""Data of a live machine other than files: identity, kernel log, packages, firmware, lspci, users, ioctls."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LOG_RECORDS = 200_000
 
 
 def identity() -> str:
-    """The identity of this process as `id` prints it: the groups it has now, not those it would have after the
-    next login."""
+    """Return the identity of this process as `id` prints it: its present groups, not those after the next
+    login."""
 
     def user(uid: int) -> str:
         try:
@@ -36,7 +36,8 @@ def identity() -> str:
 
 
 def kernel_log(files: Files, unreadable: Reasons) -> None:
-    """/dev/kmsg from its beginning; else the journal of this boot, which some groups may read."""
+    """Read /dev/kmsg from its beginning; otherwise the journal of this boot, which members of some groups
+    may read."""
     from zinc_rt.backends.amd.kmd_log import record_text
 
     try:
@@ -73,7 +74,7 @@ MANAGERS = (  # the first that answers
 
 
 def packages(files: Files, unreadable: Reasons) -> None:
-    """The file packages.txt: packages that matter for a GPU, `name version` a line."""
+    """Return the file packages.txt: packages that matter for a GPU, one `name version` per line."""
     for command in MANAGERS:
         said = run(command)
         if isinstance(said, bytes):
@@ -86,8 +87,8 @@ def packages(files: Files, unreadable: Reasons) -> None:
 
 
 def firmware(files: Files, unreadable: Reasons, devices: dict[str, Path]) -> None:
-    """The file firmware.txt from debugfs, which only root reads. `fw_version/` in sysfs says most of it to
-    everybody."""
+    """Return the file firmware.txt from debugfs, which only root can read. `fw_version/` in sysfs has most
+    of it for all users."""
     cards = [name for name in devices if name.startswith("card")]
     texts = []
     for card in cards:
@@ -98,11 +99,12 @@ def firmware(files: Files, unreadable: Reasons, devices: dict[str, Path]) -> Non
     if texts:
         files["firmware.txt"] = b"".join(texts)
     elif cards and os.geteuid() != 0:
-        unreadable["firmware.txt"] = "debugfs is for root"
+        unreadable["firmware.txt"] = "debugfs requires root"
 
 
 def lspci(files: Files, unreadable: Reasons) -> None:
-    """Reading configuration space wakes what sleeps: not called while a GPU does."""
+    """Run lspci. Reading configuration space wakes suspended devices, so it is not called while a GPU is
+    suspended."""
     said = run(("lspci", "-nnvvv"))
     if isinstance(said, bytes):
         files["lspci.txt"] = said
@@ -111,8 +113,8 @@ def lspci(files: Files, unreadable: Reasons) -> None:
 
 
 def users(files: Files, devices: dict[str, Path]) -> None:
-    """The file users.txt: `pid name node` for each process that has a GPU's node open, as far as this user may
-    see."""
+    """Return the file users.txt: `pid name node` for each process that has a GPU's node open, as far as
+    visible to this user."""
     if not devices:
         return
     lines = []
@@ -133,14 +135,15 @@ MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 
 
 def container_marks(files: Files) -> None:
-    """Files whose presence says that this is a container."""
+    """Return the files whose presence indicates a container."""
     for mark in MARKS:
         if Path(mark).exists():
             files.setdefault(mark.strip("/"), b"")
 
 
 def ioctls(files: Files, unreadable: Reasons, devices: list[str]) -> None:
-    """The file ioctl.json: what KFD and the render nodes answer. Nothing is allocated; see kmd/discover.py."""
+    """Return the file ioctl.json: the replies of KFD and the render nodes. Nothing is allocated; see
+    kmd/discover.py."""
     from zinc_rt.kmd.discover import check_kfd, check_user_queues, find_gpus
     from zinc_rt.kmd.linux import LinuxDriver
 

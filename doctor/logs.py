@@ -1,4 +1,5 @@
-"""The kernel's log as events, whatever printed it: dmesg (-T, -x), journalctl, /dev/kmsg, a truncated file."""
+"""Parse the kernel log to events, from the output of dmesg (-T, -x), journalctl, /dev/kmsg, or a truncated
+file."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True)
 class LinuxLog:
-    """The last boot in the log: what came before it no longer holds."""
+    """The last boot in the log; earlier boots are irrelevant."""
 
     lines: tuple[str, ...]  # without prefixes
     events: tuple[LogEvent, ...]
@@ -49,13 +50,13 @@ class LinuxLog:
         return tuple(event for event in self.events if event.name in names)
 
     def search(self, pattern: str) -> re.Match[str] | None:
-        """The first line that fits."""
+        """Return the first matching line."""
         compiled = re.compile(pattern, re.IGNORECASE)
         return next((found for line in self.lines if (found := compiled.search(line))), None)
 
 
 def without_prefix(line: str) -> str:
-    """A message without what a program put before it."""
+    """Return a message without the prefix added by a program."""
     text = line[:_LINE_CHARS].strip()
     for prefix in _PREFIXES:
         text = prefix.sub("", text, count=1)
@@ -63,8 +64,8 @@ def without_prefix(line: str) -> str:
 
 
 def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
-    """A log as events. `near`: PCI addresses of AMD's GPUs and of the bridges above them; a bus error elsewhere is
-    not ours."""
+    """Parse a log to events. `near`: PCI addresses of AMD's GPUs and their upstream bridges; bus errors
+    elsewhere are ignored."""
     raw = text.splitlines()
     if len(raw) > LINES:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]

@@ -1,4 +1,4 @@
-"""The output of `lspci -vvv`, with or without -nn, as functions by address."""
+"""Parse the output of `lspci -vvv`, with or without -nn, to functions by address."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ class Function:
 
     @property
     def gone(self) -> bool:
-        """Its configuration space reads as all ones: nothing answers on the bus."""
+        """Return whether the configuration space reads as all ones, which means that nothing answers on
+        the bus."""
         return "Unknown header type 7f" in self.text or "(rev ff)" in self.title
 
 
 def parse(text: str) -> dict[str, Function]:
-    """Whatever lies between two headers belongs to the first. Unknown lines are kept in `text`."""
+    """Parse the output. All lines between two headers belong to the first. Unknown lines are kept in
+    `text`."""
     found: dict[str, Function] = {}
     head: tuple[str, str] | None = None
     body: list[str] = []
@@ -61,7 +63,7 @@ def parse(text: str) -> dict[str, Function]:
 
 
 def chain(functions: dict[str, Function], address: str) -> list[Function]:
-    """The bridges above a function, nearest first, by their bus numbers."""
+    """Return the bridges above a function, nearest first, by their bus numbers."""
     domain, bus = address.split(":")[0], int(address.split(":")[1], 16)
     above = []
     for _ in range(32):  # a malformed listing may loop

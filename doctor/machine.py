@@ -1,4 +1,5 @@
-"""A machine as typed facts, read from a MachineCapture. None, or an empty tuple where that says so, is unknown."""
+"""A machine as typed data, read from a MachineCapture. None, or an empty tuple where stated, means
+unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link of one PCI function: GT/s and lanes, now and at most."""
+    """The link of one PCI function: GT/s and lanes, current and maximum."""
 
     address: str
     speed: float | None = None
@@ -64,7 +65,7 @@ class InspectedGpu:
 
     @property
     def started(self) -> bool:
-        """Whether amdgpu drives it: what only a driver that came up can tell is there."""
+        """Return whether amdgpu drives it: data that only an initialised driver provides is present."""
         return self.node is not None or (self.driver == "amdgpu" and bool(self.vram_bytes))
 
     @property
@@ -73,7 +74,7 @@ class InspectedGpu:
 
     @property
     def wanted(self) -> bool:
-        """One this toolkit drives, or may: an unknown chip is not ruled out."""
+        """Return whether this toolkit supports it; an unknown chip is not excluded."""
         return not self.arch or supported(self.arch)
 
 
@@ -105,7 +106,7 @@ class LinuxKernel:
     wsl: bool = False
 
     def option(self, name: str) -> str | None:
-        """The last value of a command-line option; "" where it stands without one; None where it is absent."""
+        """Return the last value of a command-line option; "" if it has no value; None if it is absent."""
         values = [word for word in self.cmdline or () if word == name or word.startswith(f"{name}=")]
         return values[-1].partition("=")[2] if values else None
 
@@ -154,5 +155,5 @@ class InspectedMachine:
 
     @property
     def wanted(self) -> tuple[InspectedGpu, ...]:
-        """The GPUs that matter: those this toolkit drives; where there is none, all."""
+        """Return the relevant GPUs: those this toolkit supports; if there are none, all."""
         return tuple(gpu for gpu in self.gpus if gpu.wanted) or self.gpus

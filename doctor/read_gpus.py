@@ -1,4 +1,4 @@
-"""The GPUs of a capture: by DRM device, by KFD node, by lspci, whichever is there."""
+"""Read the GPUs of a capture, by DRM device, KFD node or lspci, whichever is present."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _FW_LINE = re.compile(
 
 
 def of_ioctls(capture: MachineCapture, gpu: InspectedGpu) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
-    """What ioctl.json has of this GPU: what each tier answered, firmware versions. Empty where it is of another
-    shape."""
+    """Return the data of this GPU in ioctl.json: the replies to each tier, and firmware versions. Empty if
+    it has another format."""
     try:
         of_gpu = json.loads(capture.text("ioctl.json") or "{}")["gpus"][gpu.render]
         answers = {tier: (bool(each["usable"]), str(each["why"])) for tier, each in of_gpu.items()}
@@ -47,7 +47,7 @@ def of_ioctls(capture: MachineCapture, gpu: InspectedGpu) -> tuple[dict[str, tup
 
 
 def of_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
-    """The versions in `fw_version/mes_fw_version` and its like, which everybody may read."""
+    """Return the versions in `fw_version/mes_fw_version` and similar files, which every user may read."""
     found = {}
     for file, name in _FW_FILES.items():
         value = integer(capture.line(f"{folder}/fw_version/{file}_fw_version"))
@@ -57,7 +57,8 @@ def of_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
 
 
 def of_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
-    """The versions in amdgpu_firmware_info by card (`# card1` before each), "" where only one is told of."""
+    """Return the versions in amdgpu_firmware_info by card (`# card1` precedes each), "" if there is only
+    one."""
     texts = [capture.text("firmware.txt") or ""]
     for name in sorted(capture.files):
         matched = re.fullmatch(r"sys/kernel/debug/dri/(\d+)/amdgpu_firmware_info", name)

@@ -1,4 +1,5 @@
-"""An InspectedMachine from a MachineCapture. Nothing raises: what does not parse is unknown."""
+"""Convert a MachineCapture to an InspectedMachine. Nothing raises: values that cannot be parsed are
+unknown."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def _bridges(capture: MachineCapture, known: tuple[InspectedGpu, ...]) -> set[st
 
 
 def version(text: str | None) -> Version | None:
-    """(6, 17, 0) of `6.17.0-22-generic`, (20251125,) of `20251125-1.fc43`; an epoch before a colon is left out."""
+    """Parse a version: (6, 17, 0) for `6.17.0-22-generic`, (20251125,) for `20251125-1.fc43`; an epoch
+    before a colon is ignored."""
     matched = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", text or "")
     return tuple(int(part) for part in matched[1].split(".")) if matched else None
 
@@ -297,5 +299,5 @@ def _packages(capture: MachineCapture) -> dict[str, str] | None:
 
 
 def refused(capture: MachineCapture, path: str) -> bool:
-    """Whether a node was tried and not allowed."""
+    """Return whether access to a node was tried and denied."""
     return denied(capture.unreadable.get(path, ""))

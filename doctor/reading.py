@@ -1,4 +1,4 @@
-"""Reads files and asks programs: what comes back, or why nothing does."""
+"""Read files and run programs; return the output, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Reasons = dict[str, str]
 
 
 def members(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Plain files of a tar or zip file, with their names; nothing is written, links are left out."""
+    """Return regular files of a tar or zip file, with their names; nothing is written, links are skipped."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             for info in zipped.infolist():
@@ -64,9 +64,10 @@ def _inside(name: str) -> str:
 
 
 def read_bounded(path: Path, most_bytes: int = FILE_BYTES) -> bytes:
-    """The file; of a longer one its two ends, with CUT between them. sysfs files claim sizes they do not have.
+    """Read the file; of a longer one return its two ends, with CUT between them. sysfs files report wrong
+    sizes.
 
-    In pieces: the kernel allocates as much as one read of /proc/sys asks for, and refuses megabytes.
+    Reads are split, because the kernel allocates the size of one read of /proc/sys and rejects megabytes.
     """
     with path.open("rb", buffering=0) as file:
         data = _pieces(file, most_bytes + 1)
@@ -91,7 +92,7 @@ def _pieces(file: RawIOBase, most_bytes: int) -> bytes:
 
 
 def read_all(root: Path, pattern: str, files: Files, unreadable: Reasons) -> None:
-    """Every file that fits. What is missing is simply not there; what refuses is noted."""
+    """Read every file that matches. Missing files are ignored; read errors are recorded."""
     try:
         paths = sorted(root.glob(pattern)) if "*" in pattern else [root / pattern]
     except OSError as error:
@@ -111,7 +112,8 @@ def read_one(path: Path, name: str, files: Files, unreadable: Reasons) -> None:
 
 
 def run(command: Iterable[str]) -> bytes | str:
-    """What a program prints, or why it prints nothing. In the C locale: its words are parsed."""
+    """Return the output of a program, or the reason why there is none. It runs in the C locale, because
+    its words are parsed."""
     try:
         done = subprocess.run(
             list(command),
@@ -135,7 +137,7 @@ def run(command: Iterable[str]) -> bytes | str:
 
 
 def integer(text: str | None) -> int | None:
-    """A number as sysfs writes it: decimal, or with 0x."""
+    """Parse a number as sysfs writes it: decimal, or with 0x."""
     word = (text or "").strip().partition(" ")[0].strip()
     try:
         return int(word, 16 if word.lower().startswith("0x") else 10)

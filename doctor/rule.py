@@ -1,4 +1,4 @@
-"""A rule: an id, words, and a function that looks at a machine. Files in rules/ hold them as tables."""
+"""The rules: an id, texts, and a function over a machine. Files in rules/ contain them as tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a rule saw. Empty words are the rule's own."""
+    """The observation of a rule. Empty texts are replaced by the rule's own."""
 
     title: str = ""
     evidence: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class DoctorRule:
 def each_gpu(
     look: Callable[[InspectedGpu, InspectedMachine], Seen | None],
 ) -> Callable[[InspectedMachine], Iterator[Seen]]:
-    """A look at one GPU, made one at a machine: at those this toolkit drives."""
+    """Convert a check of one GPU to a check of a machine. It runs on the GPUs that this toolkit drives."""
 
     def at_all(machine: InspectedMachine) -> Iterator[Seen]:
         for gpu in machine.wanted:
@@ -70,7 +70,8 @@ def each_gpu(
 
 
 def logged(*events: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
-    """Seen where the kernel's log has one of these events; once for each GPU they name."""
+    """Return a check that matches if the kernel log contains one of these events, once for each GPU they
+    name."""
 
     def look(machine: InspectedMachine) -> Iterator[Seen]:
         found = machine.log.named(*events) if machine.log else ()
@@ -85,7 +86,8 @@ def logged(*events: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
 
 
 def gpu_of(machine: InspectedMachine, address: str) -> str:
-    """The GPU that a function of PCI belongs to: itself, its audio, a bridge above it. "" where none is meant."""
+    """Return the GPU that a PCI function belongs to: the GPU itself, its audio function, or an upstream
+    bridge. "" if there is none."""
     slot = address.rpartition(".")[0]
     for gpu in machine.gpus:
         if slot and slot in (
@@ -97,8 +99,9 @@ def gpu_of(machine: InspectedMachine, address: str) -> str:
 
 
 def concerns_ours(text: str, machine: InspectedMachine) -> bool:
-    """KFD skips a processor's own graphics on many healthy machines. `1002:7551` names one of ours; a line without
-    an id counts where KFD does not list all of ours."""
+    """Return whether a KFD message concerns a supported GPU. KFD skips integrated graphics on many healthy
+    machines. `1002:7551` identifies a supported GPU; a line without an id counts if KFD does not list
+    all of them."""
     named = {int(each, 16) for each in re.findall(r"1002:([0-9a-f]{4})", text.lower())}
     known = {gpu.device_id for gpu in machine.wanted}
     if named and None not in known:
@@ -107,7 +110,8 @@ def concerns_ours(text: str, machine: InspectedMachine) -> bool:
 
 
 def from_events(machine: InspectedMachine, events: list[LogEvent], address: str) -> Seen:
-    """A GPU that this toolkit does not drive only deserves a note, where another is there that it does."""
+    """Convert events to observations. A GPU that this toolkit does not drive gets only a note if another
+    is present that it does."""
     ours = {gpu.address for gpu in machine.wanted}
     others = {gpu.address for gpu in machine.gpus} - ours
     lines = tuple(f"kernel.log: {event.text}" for event in events[:SHOWN_LINES])

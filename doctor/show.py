@@ -1,4 +1,4 @@
-"""A diagnosis for people: the machine in a few lines, each finding, what is unknown, the verdict."""
+"""Print a diagnosis: the machine in a few lines, each finding, unknown values, the verdict."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def verdict(diagnosis: Diagnosis) -> str:
         assert broken is not None
         return f"BROKEN    first cause: {printable(broken.title, 150)}\n{_INDENT}{numbers}"
     unknown = f", {len(diagnosis.unknown)} unknown" if diagnosis.unknown else ""
-    return f"OK        nothing seen in the way: {numbers}{unknown}"
+    return f"OK        no problem found: {numbers}{unknown}"
 
 
 def _leads_to_broken(finding: DoctorFinding, diagnosis: Diagnosis) -> bool:

@@ -1,6 +1,6 @@
-"""What a capture takes from a machine: globs of files, as a table.
+"""The files of a capture: a table of globs.
 
-No `**`: links of sysfs (card0 → ../../devices/...) are followed where a pattern names them, nowhere else.
+No `**`: sysfs links (card0 → ../../devices/...) are followed where a pattern names them, and nowhere else.
 """
 
 from __future__ import annotations

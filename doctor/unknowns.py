@@ -1,4 +1,4 @@
-"""What a capture leaves open, as a table: which question, and what would answer it."""
+"""The table of questions that a capture leaves open, with the way to answer each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Question:
 
 QUESTIONS = (
     Question(
-        "what the kernel said (kernel.log): hangs, resets, missing firmware",
+        "the kernel log (kernel.log): hangs, resets, missing firmware",
         ("kernel.log",),
         lambda m: m.log is None,
         "sudo zinc-rt doctor, or sudo sysctl kernel.dmesg_restrict=0 until the next boot",
     ),
     Question(
-        "the beginning of the boot: the log was overwritten since",
+        "the beginning of the boot: the log has been overwritten since",
         (),
         lambda m: m.log is not None and not m.log.whole and bool(m.log.lines),
         "journalctl -k -b > kernel.log",
@@ -47,7 +47,7 @@ QUESTIONS = (
         "capture sys/module/amdgpu/parameters",
     ),
     Question(
-        "whether there is a GPU",
+        "whether a GPU is present",
         ("sys/class/drm", "lspci.txt"),
         lambda m: not m.gpus and not m.gpus_known,
         "capture sys/class/drm and lspci.txt",
@@ -58,7 +58,7 @@ QUESTIONS = (
         lambda m: bool(m.wanted) and not any(gpu.firmware for gpu in m.wanted),
         "sudo zinc-rt doctor reads them from debugfs",
     ),
-    Question("who asks: user and groups (id.txt)", ("id.txt",), lambda m: m.user is None, "id > id.txt"),
+    Question("the present user and groups (id.txt)", ("id.txt",), lambda m: m.user is None, "id > id.txt"),
     Question(
         "installed packages (packages.txt)",
         ("packages.txt",),
@@ -78,7 +78,7 @@ QUESTIONS = (
         "capture sys/class/kfd/kfd/topology",
     ),
     Question(
-        "how much of VRAM the CPU reaches",
+        "the amount of VRAM that the CPU can access",
         (),
         lambda m: any(not gpu.vram_bytes and not gpu.integrated for gpu in m.wanted),
         "capture mem_info_vram_total and mem_info_vis_vram_total",

@@ -1,4 +1,4 @@
-"""Run a model once and keep what validation looks at."""
+"""Run a model once and keep the values that validation compares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zinc_rt.ir.graph import Node
 
 
 class TokenWatch(Protocol):
-    """Follows a run's tokens, to check what the engine writes for them."""
+    """Follows the tokens of a run, to check the engine's output for them."""
 
     def begin(self, slot: int) -> None: ...
 
@@ -37,8 +37,8 @@ class Selection:
 
 @dataclass(slots=True)
 class CapturedRun:
-    """What one run left: logits f32 [T + steps, V] (empty where the head did not run), values by label in graph
-    order."""
+    """The values of one run: logits f32 [T + steps, V] (empty if the head did not run), values by label in
+    graph order."""
 
     logits: np.ndarray
     values: dict[str, np.ndarray]
@@ -69,8 +69,9 @@ def capture(
     follow: Sequence[int] | None = None,
     watch: TokenWatch | None = None,
 ) -> CapturedRun:
-    """Run the prompt and what follows it. `selection` None: nothing is tapped, the graph runs as in production.
-    After the prompt, `steps` greedy tokens, or those of `follow` so that two runs see the same input."""
+    """Run the prompt and its continuation. `selection` None: nothing is tapped, the graph runs as in
+    production. After the prompt follow `steps` greedy tokens, or those of `follow`, so that two runs
+    have the same input."""
     parts: dict[tuple[str, str], list[np.ndarray]] = {}  # by label and opcode
     head_dims: dict[tuple[str, str], int] = {}
 
@@ -104,8 +105,8 @@ def capture(
 
 
 def names_of(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """The names of a node's results. llama.cpp gives Qcur before and after rope one name. The last value keeps it,
-    as it does in a golden; an earlier one carries its opcode: Qcur.matmul-0."""
+    """Return the names of a node's results. llama.cpp uses one name for Qcur before and after rope. The
+    last value keeps it, as in a golden; an earlier one has its opcode in the name: Qcur.matmul-0."""
     last = dict(keys)
     return {key: key[0] if last[key[0]] == key[1] else _with_opcode(*key) for key in keys}
 
@@ -116,17 +117,18 @@ def _with_opcode(label: str, op: str) -> str:
 
 
 def aliases_of(node: Node) -> list[str]:
-    """What the node's results may be called in a CapturedRun."""
+    """Return the possible names of the node's results in a CapturedRun."""
     return [name for label in labels_of(node) for name in (label, _with_opcode(label, node.op.name))]
 
 
 def labels_of(node: Node) -> list[str]:
-    """What the node's results are called here."""
+    """Return the labels of the node's results."""
     return [label_of(node, name) for name in node.outputs]
 
 
 def label_of(node: Node, buffer: str) -> str:
-    """A node's further results carry their label in the buffer name: act.ffn_moe_topk[3] -> ffn_moe_topk-3."""
+    """Return the label of a result. Further results have their label in the buffer name:
+    act.ffn_moe_topk[3] -> ffn_moe_topk-3."""
     if buffer == node.outputs[0]:
         return node.label
     stem, bracket, layer = buffer.removeprefix("act.").partition("[")

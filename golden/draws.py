@@ -1,7 +1,9 @@
-"""Tokens drawn at random, derived without this runtime's sampler: llama.cpp filters, Philox here draws.
+"""Sampled tokens, derived without this runtime's sampler: llama.cpp filters the candidates, the Philox
+code here selects one.
 
-llama.cpp's own last step draws by another generator, so only what survives its filters, and how likely, is taken
-from it. `python3 ci/run.py golden import` records the draws, `zinc-rt validate` repeats them from its own logits.
+llama.cpp's own last step uses another random generator, so only the filtered candidates and their
+probabilities are taken from it. `python3 ci/run.py golden import` records the draws, `zinc-rt validate`
+repeats them from its own logits.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ TRIES = 16  # seeds, for each way to sample
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One question to a sampler: the logits of position `row` of the prompt, and how to draw from them."""
+    """A sampling task: the logits of position `row` of the prompt, and the sampling parameters."""
 
     row: int
     temperature: float
@@ -51,16 +53,16 @@ WAYS = (  # temperature, top_k, top_p, min_p
 
 
 def draws_of(meta: Mapping[str, Any], where: str) -> list[Draw]:
-    """What a golden records. Raises InputError for entries this build does not understand."""
+    """Return the draws recorded in a golden. Raises InputError for entries that this version cannot parse."""
     try:
         return [Draw(**each) for each in meta.get("draws", ())]
     except TypeError as error:
-        raise InputError(f"{where}: meta's draws are not understood: {error}") from error
+        raise InputError(f"{where}: cannot parse the draws in meta: {error}") from error
 
 
 def record(llama: ModuleType, logits: np.ndarray, positions: list[int]) -> Iterator[Draw]:
-    """Draws to record. logits f32 [R, V] of these positions of the prompt. A few draws of every way; those too
-    near to the next token are left out."""
+    """Return draws to record. logits f32 [R, V] of these positions of the prompt. A few draws with each
+    kind of parameters; draws too close to the next token are omitted."""
     for index, (row, position) in enumerate(zip(logits, positions, strict=True)):
         for way, (temperature, top_k, top_p, min_p) in enumerate(WAYS):
             ids, likely = _survivors(llama, row, temperature, top_k, top_p, min_p)
@@ -105,8 +107,9 @@ def _drawn(ids: np.ndarray, likely: np.ndarray, draw: Draw) -> int | None:
 
 
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Philox4x32-10 in whole numbers, from section 3.3 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers:
-    as easy as 1, 2, 3" (SC 2011), and held to the known answers that come with its authors' Random123."""
+    """Compute Philox4x32-10 with integers, from section 3.3 of Salmon, Moraes, Dror and Shaw, "Parallel
+    random numbers: as easy as 1, 2, 3" (SC 2011). Tests compare it with the known answers of the
+    authors' Random123."""
     left, right = (counter[0], counter[2]), (counter[1], counter[3])
     for turn in range(10):
         round_key = [
@@ -120,12 +123,12 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
 
 
 def draw_reference(sampling: Sampling, logits: np.ndarray, *, choice: int = 0, position: int) -> int:
-    """Draw a token from logits f32 [V] by the oracle's SAMPLE kernel, fixed by seed (none: 0), choice and
-    position."""
+    """Sample a token from logits f32 [V] with the reference SAMPLE kernel, determined by seed (none: 0),
+    choice and position."""
     if np.isnan(logits).any():
         raise CheckFailed(
             f"position {position}: logit {int(np.isnan(logits).argmax())} is not a number",
-            next="zinc-rt validate says in which layer it starts",
+            next="zinc-rt validate locates the layer in which it starts",
         )
     seed = sampling.seed or 0
     halves = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32).view(np.int32)

@@ -1,4 +1,4 @@
-"""The models that ship with the package, each with what llama.cpp computes for it."""
+"""The models included in the package, each with a golden from llama.cpp."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ VOCABULARY = Pair(FOLDER / "sentencepiece.gguf", FOLDER / "sentencepiece.json") 
 
 
 def embedded() -> list[Pair]:
-    """The embedded pairs. Raises InputError where an installation lost them."""
+    """Return the embedded pairs. Raises InputError if the installation lacks one."""
     return _pairs("")
 
 
 def embedded_of_vulkan() -> list[Pair]:
-    """The same models, each with digests of what a Vulkan driver computed of every node. Raises InputError as
-    above."""
+    """Return the same models, each with digests of every node as computed by a Vulkan driver. Raises
+    InputError as above."""
     return _pairs(".vulkan")
 
 
@@ -35,5 +35,5 @@ def _pairs(made_by: str) -> list[Pair]:
     pairs = [Pair(FOLDER / f"{stem}.gguf", FOLDER / f"{stem}{made_by}.npz") for stem in STEMS]
     missing = [path for pair in pairs for path in (pair.model, pair.golden) if not path.exists()]
     if missing:
-        raise InputError(f"{missing[0]}: an embedded golden is missing", next="install the package again")
+        raise InputError(f"{missing[0]}: an embedded golden is missing", next="reinstall the package")
     return pairs

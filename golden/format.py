@@ -1,4 +1,5 @@
-"""Golden files: what some engine computes for a model, as an .npz anybody can write; layout in docs/golden.md."""
+"""Golden files: the values that an engine computes for a model, as an .npz; for the layout see
+docs/golden.md."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import write_whole
 
 FORMAT = 1
-_AGAIN = "fetch it again, or make it: zinc-rt golden make --help"
+_AGAIN = "download it again, or create it: zinc-rt golden make --help"
 # What the same weights give in plain float32 comes first: nothing else can be compared tightly.
 VARIANTS = ("_deq", "_exactgelu", "")
 FIXED = ("ids", "rows", "logits", "l_out", "greedy_tokens", "greedy_logits", "greedy_margin", "result_norm")
@@ -31,10 +32,11 @@ OURS = "zinc-rt"  # what meta's source begins with where this runtime computed t
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A golden's arrays: ids i32 [T], logits f32 [T, V]; where present l_out f32 [L, T, D], greedy_tokens i32 [N]
-    and the logits after each f32 [N, V], experts of layer N i32 [T, k], further values by label f32 [T, ...].
-    `variant` says which arrays were chosen: dequantised weights, exact GELU, or as they come. Where there are
-    `rows` i32 [R], rising positions of the prompt, any array may hold those tokens alone, R rows of its T."""
+    """A golden's arrays: ids i32 [T], logits f32 [T, V]; if present l_out f32 [L, T, D], greedy_tokens i32
+    [N] and the logits after each f32 [N, V], experts of layer N i32 [T, k], further values by label f32
+    [T, ...]. `variant` is the selected variant of the arrays: dequantised weights, exact GELU, or as
+    computed. If there are `rows` i32 [R], increasing positions of the prompt, any array may contain
+    only those R of its T rows."""
 
     path: Path
     ids: np.ndarray
@@ -51,48 +53,51 @@ class Golden:
 
     @property
     def source(self) -> str:
-        """The engine that made it, in words."""
+        """Return the name of the engine that created it."""
         version = self.meta.get("llama_cpp")
         return f"llama.cpp {version}" if version else str(self.meta.get("source", "unknown source"))
 
     @property
     def ordering(self) -> str:
-        """The arithmetic ordering it was computed in by this runtime; empty for another engine's golden."""
+        """Return the arithmetic ordering, for goldens of this runtime; empty for another engine's golden."""
         return "" if self.foreign else str(self.meta.get("ordering", ""))
 
     @property
     def foreign(self) -> bool:
-        """Whether another engine computed it: nothing here makes it again."""
+        """Return whether another engine computed it, so that it cannot be recreated here."""
         return not str(self.meta.get("source")).startswith(OURS)
 
     @property
     def digests(self) -> dict[str, str]:
-        """Of whole arrays by label, as golden.digests makes them: also of what the file does not hold by value."""
+        """Return the digests of whole arrays by label, as computed by golden.digests, including arrays
+        whose values are not stored."""
         recorded = self.meta.get("digests")
         return recorded if isinstance(recorded, dict) else {}
 
     @property
     def ctx(self) -> int | None:
-        """The context length it was computed with; older goldens say it in words only."""
+        """Return the context length it was computed with; older goldens contain it only as text."""
         recorded = self.meta.get("n_ctx")
         in_words = N_CTX.search(str(self.meta.get("settings", "")))
         return recorded if isinstance(recorded, int) else int(in_words[1]) if in_words else None
 
 
 def read_golden(path: str | Path) -> Golden:
-    """A golden from its file. Raises InputError for a missing, torn, or foreign file, or another format
-    version."""
+    """Read a golden from its file. Raises InputError for a missing, truncated, or foreign file, or another
+    format version."""
     path = Path(path)
     arrays = read_arrays(path)
     meta = _meta(path, arrays)
     if meta.get("format", FORMAT) != FORMAT:
         raise InputError(
             f"{path}: golden format {meta['format']}, this build reads {FORMAT}",
-            next=f"make it again: {meta.get('command', 'zinc-rt golden make --model M')}",
+            next=f"recreate it: {meta.get('command', 'zinc-rt golden make --model M')}",
         )
     variant = next((v for v in VARIANTS if f"logits{v}" in arrays), None)
     if variant is None:
-        raise InputError(f"{path}: no array called logits; this is no golden", next="zinc-rt golden import --help")
+        raise InputError(
+            f"{path}: the array logits is missing; this is not a golden", next="zinc-rt golden import --help"
+        )
     golden = _golden(path, arrays, meta, variant)
     if variant == "_deq" and "logits" in arrays:
         return replace(golden, quantised=_golden(path, arrays, meta, ""))
@@ -106,14 +111,14 @@ def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], 
     tokens = " or ".join(map(str, sorted(counts)))
     logits = _wanted(path, arrays, f"logits{variant}", 2).astype(np.float32)
     if len(logits) not in counts:
-        raise InputError(f"{path}: {len(ids)} ids and logits of {len(logits)} positions")
+        raise InputError(f"{path}: {len(ids)} ids, but logits of {len(logits)} positions")
     l_out = arrays.get(f"l_out{variant}")
     if l_out is not None and (l_out.ndim != 3 or l_out.shape[1] not in counts):
-        raise InputError(f"{path}: l_out{variant} has shape {l_out.shape}, wanted (layers, {tokens}, width)")
+        raise InputError(f"{path}: l_out{variant} has shape {l_out.shape}, expected (layers, {tokens}, width)")
     greedy, after = (arrays.get(f"greedy_{what}{variant}") for what in ("tokens", "logits"))
     if after is not None and (greedy is None or after.shape != (len(greedy), logits.shape[1])):
         raise InputError(
-            f"{path}: greedy_logits{variant} has shape {after.shape}, wanted (steps, {logits.shape[1]})"
+            f"{path}: greedy_logits{variant} has shape {after.shape}, expected (steps, {logits.shape[1]})"
         )
     return Golden(
         path=path,
@@ -131,7 +136,7 @@ def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], 
 
 
 def write_golden(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-    """Writes the file, whole or not at all. Raises OutputError saying why not."""
+    """Write the file atomically. Raises OutputError with the reason."""
     named: dict[str, Any] = {**arrays, "meta": np.array(json.dumps({"format": FORMAT, **meta}))}
     write_whole(path, lambda file: np.savez_compressed(file, **named))
 
@@ -142,7 +147,7 @@ def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray 
     rows = _wanted(path, arrays, "rows", 1)
     whole = np.issubdtype(rows.dtype, np.integer) and 0 < len(rows) < tokens
     if not whole or (np.diff(rows) <= 0).any() or rows[0] < 0 or rows[-1] >= tokens:
-        raise InputError(f"{path}: rows wants fewer than all of the {tokens} positions, rising from 0")
+        raise InputError(f"{path}: rows must be fewer than the {tokens} positions, and increase from 0")
     return rows.astype(np.int32)
 
 
@@ -155,7 +160,7 @@ def _experts(path: Path, arrays: dict[str, np.ndarray], variant: str, counts: se
     }
     for layer, array in found.items():
         if array.ndim != 2 or len(array) not in counts:
-            raise InputError(f"{path}: ffn_moe_topk-{layer} has shape {array.shape}, wanted a row a token")
+            raise InputError(f"{path}: ffn_moe_topk-{layer} has shape {array.shape}, expected one row per token")
     return found if found or variant in ("", "_deq") else _experts(path, arrays, "", counts)
 
 
@@ -177,11 +182,12 @@ def _nodes(
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Every array of an .npz. Raises InputError for a missing, torn or foreign file, or one with objects in it."""
+    """Read every array of an .npz. Raises InputError for a missing, truncated or foreign file, or one that
+    contains objects."""
     try:
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
-            raise InputError(f"{path}: a bare array, not an .npz archive of named ones")
+            raise InputError(f"{path}: a single array, not an .npz archive of named arrays")
         with archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
@@ -209,7 +215,7 @@ def _meta(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{path}: the array meta is not JSON: {error}") from error
     if not isinstance(meta, dict):
-        raise InputError(f"{path}: meta is {type(meta).__name__}, wanted an object")
+        raise InputError(f"{path}: meta is {type(meta).__name__}, expected an object")
     return meta
 
 
@@ -217,5 +223,5 @@ def _wanted(path: Path, arrays: dict[str, np.ndarray], name: str, dimensions: in
     array = arrays.get(name)
     if array is None or array.ndim != dimensions or not np.issubdtype(array.dtype, np.number):
         saw = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
-        raise InputError(f"{path}: array {name} is {saw}, wanted numbers in {dimensions} dimensions")
+        raise InputError(f"{path}: array {name} is {saw}, expected numbers in {dimensions} dimensions")
     return array

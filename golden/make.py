@@ -1,4 +1,4 @@
-"""Goldens of this runtime's own tiers, the oracle first, for any model file."""
+"""Create goldens with this runtime's tiers, by default the reference, for any model file."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def make_golden(
     command: str = "",
     observer: CommandObserver | None = None,
 ) -> dict[str, np.ndarray]:
-    """Run `tokens`, continue greedily for `steps`, write the golden to `out`, return its arrays.
+    """Run `tokens`, continue greedily for `steps`, write the golden to `out`, and return its arrays.
 
-    `nodes`: labels, with wildcards, of further values to keep. `digests`: keep digests of all values, and of the
-    values themselves the logits after the prompt alone. UsageError: prompt and steps do not fit.
+    `nodes`: labels, with wildcards, of additional values to store. `digests`: store digests of all values,
+    and as values only the logits after the prompt. UsageError: prompt and steps exceed the context.
     """
     from zinc_rt.golden.capture import Selection, capture
 
@@ -52,7 +52,7 @@ def make_golden(
     ctx = default_ctx(gguf, ctx)
     if steps < 0 or len(tokens) + steps > ctx:
         raise UsageError(
-            f"{len(tokens)} tokens and {steps} steps do not fit a context of {ctx}", next="--steps, --ctx"
+            f"{len(tokens)} tokens and {steps} steps exceed a context of {ctx}", next="--steps, --ctx"
         )
     backend = open_backend(choice, ordering, threads=threads)
     around = (observer or CommandObserver()).around_engine
@@ -86,7 +86,7 @@ def make_golden(
 
 
 def last_position(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The prompt, what followed it, and the logits after its last token."""
+    """Return the prompt, the tokens after it, and the logits after its last token."""
     count = len(arrays["ids"])
     rows = {"rows": np.array([count - 1], np.int32)} if count > 1 else {}
     kept = {name: arrays[name] for name in ("ids", "greedy_tokens")}
@@ -94,12 +94,12 @@ def last_position(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def described(device: Device) -> dict[str, Any]:
-    """What the device says of itself, as far as it says something."""
+    """Return the device's description, as far as the device provides one."""
     return {name: value for name, value in asdict(device).items() if value}
 
 
 def about(gguf: GGUFFile, source: str, ctx: int, command: str) -> dict[str, Any]:
-    """What every golden says of itself."""
+    """Return the metadata common to all goldens."""
     return {
         "source": source,
         "version": __version__,

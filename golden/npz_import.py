@@ -1,4 +1,4 @@
-"""Goldens from a user's own dump: an .npz with ids, logits, and whatever else their engine can show."""
+"""Import a golden from a user's dump: an .npz with ids, logits, and further arrays of another engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTEGERS = re.compile(r"ids|greedy_tokens|ffn_moe_topk-\d+")
 
 
 def parse_names(pairs: list[str]) -> dict[str, str]:
-    """The names of --map, `their_name=our_name` each."""
+    """Parse the arguments of --map, `their_name=our_name` each."""
     names: dict[str, str] = {}
     for pair in pairs:
         theirs, equals, ours = pair.partition("=")
@@ -42,9 +42,9 @@ def import_npz(
     ctx: int | None,
     command: str = "",
 ) -> dict[str, np.ndarray]:
-    """Check the dump's arrays against the model, write them as a golden to `out`, return them.
+    """Check the arrays of the dump against the model, write them as a golden to `out`, and return them.
 
-    Raises InputError naming the array that does not fit.
+    Raises InputError naming the array that does not match.
     """
     dump = Path(dump)
     theirs = read_arrays(dump)
@@ -54,13 +54,13 @@ def import_npz(
     for name, array in theirs.items():
         ours = names.get(name, name)
         if ours in named:
-            raise InputError(f"{dump}: two arrays would be called {ours}", next="change --map")
+            raise InputError(f"{dump}: two arrays would have the name {ours}", next="change --map")
         named[ours] = array
     named.pop("meta", None)
     unknown = [name for name in named if name not in FIXED and not EXPERTS.fullmatch(name) and not _is_node(name)]
     if unknown:
         raise InputError(
-            f"{dump}: what is {unknown[0]}? Arrays are called {', '.join(FIXED)}, or label-N for layer N",
+            (f"{dump}: unknown array {unknown[0]}; valid names are {', '.join(FIXED)}, or label-N for layer N"),
             next=f"--map {unknown[0]}=our_name, names in docs/golden.md",
         )
     arrays = {name: _converted(dump, name, array) for name, array in named.items()}
@@ -90,7 +90,7 @@ def _converted(dump: Path, name: str, array: np.ndarray) -> np.ndarray:
         raise InputError(f"{dump}: {name} is {array.dtype}, wanted floats")
     if np.isnan(array).any():
         where = np.argwhere(np.isnan(array))[0].tolist()
-        raise InputError(f"{dump}: {name}{where} is not a number: nothing can be compared with it")
+        raise InputError(f"{dump}: {name}{where} is not a number, so nothing can be compared with it")
     with np.errstate(over="ignore"):
         return array.astype(np.float32)
 
@@ -101,12 +101,12 @@ def _stack_layers(dump: Path, arrays: dict[str, np.ndarray]) -> None:
     if not layers:
         return
     if "l_out" in arrays:
-        raise InputError(f"{dump}: l_out and l_out-{min(layers)}: one or the other")
+        raise InputError(f"{dump}: give either l_out or l_out-{min(layers)}, not both")
     missing = [layer for layer in range(max(layers) + 1) if layer not in layers]
     shapes = {arrays[name].shape for name in layers.values()}
     if missing or len(shapes) > 1:
         saw = f"no l_out-{missing[0]}" if missing else f"l_out-N of shapes {sorted(shapes)}"
-        raise InputError(f"{dump}: {saw}; every layer is wanted, in one shape")
+        raise InputError(f"{dump}: {saw}; every layer is required, all with the same shape")
     arrays["l_out"] = np.stack([arrays.pop(layers[layer]) for layer in range(len(layers))])
 
 
@@ -120,7 +120,7 @@ def _check(dump: Path, arrays: dict[str, np.ndarray], gguf: GGUFFile) -> None:
     for name in ("ids", "logits"):
         if name not in arrays:
             raise InputError(
-                f"{dump}: no array called {name}; it holds {', '.join(sorted(arrays)) or 'nothing'}",
+                (f"{dump}: array {name} is missing; the file contains {', '.join(sorted(arrays)) or 'nothing'}"),
                 next=f"--map their_name={name}",
             )
     tokens = arrays["ids"].size

@@ -1,7 +1,8 @@
-"""A vocabulary learned by Google's sentencepiece, and what it makes of TEXTS: `python -m
-zinc_rt.golden.sentencepiece_vocabulary` writes sentencepiece.gguf, which holds no tensors, and sentencepiece.json.
+"""Train a vocabulary with Google's sentencepiece and record its output for TEXTS. `python -m
+zinc_rt.golden.sentencepiece_vocabulary` writes sentencepiece.gguf, which contains no tensors, and
+sentencepiece.json.
 
-No embedded model has a vocabulary of that kind, and llama.cpp's is a second implementation of it.
+No embedded model has such a vocabulary, and llama.cpp implements it separately.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ TRAINING: dict[str, Any] = {
 
 
 def learned() -> Any:
-    """The trained processor, the same each time. Raises UnsupportedError where sentencepiece is not installed."""
+    """Return the trained processor, which is the same each time. Raises UnsupportedError if sentencepiece
+    is not installed."""
     try:
         import sentencepiece
     except ImportError:
@@ -47,7 +49,7 @@ def learned() -> Any:
 
 
 def vocabulary(processor: Any) -> TinyVocabulary:
-    """Its pieces, scores and kinds, as a GGUF file has them."""
+    """Return its pieces, scores and kinds, as in a GGUF file."""
     ids = range(processor.vocab_size())
     extra: dict[str, object] = {
         "ggml.bos_token_id": processor.bos_id(),
@@ -68,7 +70,7 @@ def _kind(processor: Any, id: int) -> int:
 
 
 def tokenized(processor: Any) -> list[dict[str, Any]]:
-    """For each text the rows that a golden's `tokenizer` has."""
+    """Return the rows of a golden's `tokenizer` for each text."""
     rows = []
     for text in TEXTS:
         plain = processor.encode(text)
@@ -82,7 +84,7 @@ def tokenized(processor: Any) -> list[dict[str, Any]]:
 
 
 def write(model: Path, golden: Path) -> None:
-    """Writes both files, whole or not at all."""
+    """Write both files atomically."""
     import sentencepiece
 
     processor = learned()

@@ -45,8 +45,8 @@ INSIDE = (
 
 
 class TorchRecorder:
-    """Hooks every module whose name has a label, until it is closed or left. Of a module that runs again (decode,
-    chunked prefill) the rows are put one behind the other."""
+    """Hooks every module whose name has a label, until it is closed. If a module runs again (decode,
+    chunked prefill), the rows are concatenated."""
 
     def __init__(self, model: Any, *, inside: bool = False) -> None:
         self.parts: dict[str, list[np.ndarray]] = {}
@@ -59,9 +59,7 @@ class TorchRecorder:
         if not any(label.startswith("l_out-") for label in self.labels_of(model, table)):
             self.close()
             names = [name for name, _ in model.named_modules() if name][:12]
-            raise ValueError(
-                f"no module is called like a layer (model.layers.0); the first are {', '.join(names)}"
-            )
+            raise ValueError(f"no module is named like a layer (model.layers.0); the first are {', '.join(names)}")
 
     @staticmethod
     def labels_of(model: Any, table: Sequence[tuple[re.Pattern[str], str]]) -> list[str]:
@@ -76,18 +74,18 @@ class TorchRecorder:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The values, f32 [T, ...] by label."""
+        """Return the values, f32 [T, ...] by label."""
         return {label: np.concatenate(parts) for label, parts in self.parts.items()}
 
     def save(self, path: str, *, ids: Sequence[int], logits: Any, tokens: int | None = None) -> None:
-        """Writes the .npz. `logits`: [T, V] or [1, T, V]. `tokens`: how many rows of each value belong to the
-        prompt (default: as many as ids). Raises ValueError for values of fewer rows."""
+        """Write the .npz. `logits`: [T, V] or [1, T, V]. `tokens`: how many rows of each value belong to
+        the prompt (default: the number of ids). Raises ValueError for values with fewer rows."""
         count = len(ids) if tokens is None else tokens
         arrays = {label: array[:count] for label, array in self.arrays.items()}
         short = [label for label, array in arrays.items() if len(array) != count]
         if short:
             raise ValueError(
-                f"{short[0]} has {len(arrays[short[0]])} rows for {count} tokens: was the prompt cached?"
+                f"{short[0]} has {len(arrays[short[0]])} rows for {count} tokens; the prompt may have been cached"
             )
         everything: dict[str, Any] = {**arrays, "ids": np.asarray(ids, np.int32), "logits": rows_of(logits)}
         np.savez(path, **everything)
@@ -113,8 +111,8 @@ def label_of(name: str, table: Sequence[tuple[re.Pattern[str], str]]) -> str | N
 
 
 def value_of(label: str, output: Any) -> Any:
-    """The tensor of a module's output. vLLM's layers hand on (what they add, the residual): the stream is the sum;
-    its norms hand on (normed, residual)."""
+    """Return the tensor of a module's output. vLLM's layers return (addend, residual): the stream is their
+    sum; its norms return (normed, residual)."""
     if not isinstance(output, (tuple, list)):
         return output
     tensors = [each for each in output if hasattr(each, "shape")]
@@ -129,12 +127,12 @@ def value_of(label: str, output: Any) -> Any:
 
 
 def rows_of(tensor: Any) -> np.ndarray:
-    """The rows, f32 [T, ...]: without the batch that transformers puts in front."""
+    """Return the rows, f32 [T, ...], without the leading batch dimension of transformers."""
     array: np.ndarray = tensor.detach().float().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
     array = array.astype(np.float32)
     if array.ndim > 2:
         if array.shape[0] != 1:
-            raise ValueError(f"a batch of {array.shape[0]}: run one prompt alone")
+            raise ValueError(f"a batch of {array.shape[0]}: run one prompt at a time")
         array = array[0]
     return array.copy()
 
@@ -152,8 +150,8 @@ def run_transformers(arguments: argparse.Namespace, ids: list[int]) -> None:
 
 
 def run_vllm(arguments: argparse.Namespace, ids: list[int]) -> None:
-    """Runs vLLM in this process, without graphs: hooks of captured graphs are never called. The logits are
-    computed once more from the last norm by the model itself, for vLLM keeps those of the last token only."""
+    """Run vLLM in this process without CUDA graphs, because hooks of captured graphs are never called. The
+    model recomputes the logits from the last norm, because vLLM keeps only those of the last token."""
     import os
 
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")

@@ -208,7 +208,7 @@ def _stages(flag: str, given: list[str]) -> set[str]:
 
 
 class Busy(ZincError):
-    """Another walk is under way."""
+    """Another bring-up is in progress."""
 
 
 @contextmanager

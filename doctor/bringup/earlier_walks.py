@@ -1,4 +1,5 @@
-"""What the journal says of earlier walks: which stages ended how, and which one the machine did not survive."""
+"""Read earlier bring-ups from the journal: the result of each stage, and the one that took down the
+machine."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ PASSED = ("pass", "blocked")  # a gate that waits for evidence holds nobody up
 
 @dataclass(frozen=True, slots=True)
 class EarlierWalks:
-    """One stage's last word. `status` "" began and never ended; `reset`: the machine was booted since."""
+    """The last record of a stage. `status` "": it started and never ended; `reset`: the machine has been
+    booted since."""
 
     stage: str
     status: str
@@ -25,7 +27,7 @@ class EarlierWalks:
 
 
 def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
-    """The earlier walks, by stage, in any setup."""
+    """Return the earlier runs, by stage, in any setup."""
     found: dict[str, EarlierWalks] = {}
     for row in journal.rows():
         name = str(row.get("probe", ""))
@@ -40,7 +42,9 @@ def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
 
 
 def blamed(suspects: Mapping[str, Suspect]) -> list[str]:
-    """Probes that ran when the machine was reset, as sentences."""
+    """Return the probes that were running when the machine was reset, as sentences."""
     return [
-        f"the machine was reset while {name} ran ({each.when})" for name, each in suspects.items() if each.reset
+        f"the machine was reset while {name} was running ({each.when})"
+        for name, each in suspects.items()
+        if each.reset
     ]

@@ -1,4 +1,4 @@
-"""The stages of a bring-up as data: what each runs, what can happen meanwhile, what would be lost."""
+"""The stages of a bring-up: commands, possible consequences, possible losses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ DOCTOR = "doctor"
 
 @dataclass(frozen=True, slots=True)
 class BringupTarget:
-    """The device of a walk. `tiers`: those that passed hazard 1; `lit`: connectors that show a picture."""
+    """The device of a bring-up. `tiers`: those that passed hazard 1; `lit`: connectors that show a
+    picture."""
 
     spec: DeviceSpec
     tiers: tuple[str, ...] = ()
@@ -24,13 +25,14 @@ class BringupTarget:
 
     @property
     def device(self) -> str:
-        """The device as commands that run models take it."""
+        """Return the device in the notation of commands that run models."""
         return "sim" if self.spec.simulated else "hw"
 
 
 @dataclass(frozen=True, slots=True)
 class BringupStage:
-    """One stage. `words`: what runs, behind zinc-rt; none for doctor. `may_block`: exit code 77 is an answer."""
+    """One stage. `words`: the command after zinc-rt; empty for doctor. `may_block`: exit code 77 is a
+    valid result."""
 
     name: str
     title: str
@@ -62,10 +64,10 @@ def _validate(*more: str) -> Callable[[BringupTarget], list[str]]:
 
 
 STAGES: tuple[BringupStage, ...] = (
-    BringupStage(DOCTOR, "read what the machine says of itself", "nothing: it only reads", "nothing"),
+    BringupStage(DOCTOR, "read system information", "nothing: read-only", "nothing"),
     BringupStage(
         "hazard-0",
-        "probes that cannot hang: nodes, memory, events, refusals",
+        "probes that cannot hang: nodes, memory, events, rejected calls",
         "the driver allocates and frees a few MB; a faulty driver may log an error",
         "nothing, unless the driver crashes the kernel",
         _probes(0),
@@ -73,31 +75,35 @@ STAGES: tuple[BringupStage, ...] = (
     BringupStage(
         "hazard-1",
         "probes that may hang: queues, packets, shaders",
-        "where chip, firmware or driver are not as believed, the GPU hangs and the driver resets it, or the "
-        "machine freezes",
-        "unsaved work of every program that uses this GPU; where the machine freezes, all unsaved work",
+        (
+            "if chip, firmware or driver behave unexpectedly, the GPU hangs and the driver resets it, or "
+            "the machine freezes"
+        ),
+        "unsaved work of every program that uses this GPU; if the machine freezes, all unsaved work",
         _probes(1),
     ),
     BringupStage(
         "hazard-2",
-        "probes that fault and hang on purpose: does the driver recover",
+        "deliberate faults and hangs, to test the driver's recovery",
         "page faults, illegal code, endless waits: the GPU is reset several times, and some kernels do not "
         "survive it",
-        "what any program has in this GPU's memory; where the reset fails, all unsaved work: save it, and expect "
-        "to press the reset button",
+        (
+            "the GPU memory of every program; if the reset fails, all unsaved work: save it, and be "
+            "prepared to press the reset button"
+        ),
         _probes(2),
     ),
     BringupStage(
         "first-kernel",
-        "one layer of a small model, one token, with the oracle's bits",
-        "a kernel of this project runs on the card for the first time: wrong code can hang or fault it",
+        "one layer of a small model, one token, compared bit for bit with the reference",
+        ("the first run of one of this project's kernels on the card: wrong code can hang it or cause a fault"),
         "as with hazard-1",
         _validate("--layers", "0:1", "--steps", "0", "--tokens", "1"),
     ),
     BringupStage(
         "first-model",
-        "a whole small model, every layer and logit against T-CPU and llama.cpp",
-        "some thousand dispatches: the card gets warm, races and cache faults show",
+        "a complete small model, every layer and logit compared with T-CPU and llama.cpp",
+        "several thousand dispatches: the card gets warm, races and cache faults appear",
         "as with hazard-1",
         _validate(),
     ),

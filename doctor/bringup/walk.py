@@ -1,4 +1,4 @@
-"""Walks the stages in order: says what can happen, asks, runs, judges, and stops at the first that fails."""
+"""Run the stages in order: state the consequences, ask, run, evaluate, and stop at the first failure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from zinc_rt.probes.output.passed import judge
 
 BROKEN = "broken"  # the severity of what will not work
 Run = Callable[[list[str], Path], int]
-"""(words behind zinc-rt, where the report goes) → exit code."""
+"""A function (command after zinc-rt, path of the report) -> exit code."""
 Ask = Callable[[BringupStage], bool | None]
-"""Consent: yes, no, or nobody there to ask."""
+"""The answer to a prompt: yes, no, or no terminal."""
 
 
 @dataclass(slots=True)
 class Walk:
-    """One bring-up of one device. `suspects`: of pm4-test's own journal; `setup`: what a pass is worth for."""
+    """One bring-up of one device. `suspects`: from pm4-test's journal; `setup`: the configuration for
+    which a pass is valid."""
 
     target: BringupTarget
     folder: Path
@@ -43,7 +44,7 @@ class Walk:
     say: Callable[[str], None] = print
 
     def results(self) -> Iterator[Result]:
-        """One a stage, as far as it goes; the last one says why it ends."""
+        """Return one result per executed stage; the last one contains the reason for stopping."""
         before = earlier_walks(self.journal)
         for stage in STAGES[: NAMES.index(self.up_to) + 1]:
             self.say("")
@@ -75,19 +76,22 @@ class Walk:
                 return self._result(
                     stage,
                     "fail",
-                    f"the machine was reset while it ran ({earlier.when}): it is not run again unasked",
-                    cause="the stage before passed, so the fault is in what this one adds",
+                    (
+                        f"the machine was reset while this stage was running ({earlier.when}): it is not "
+                        "run again unless requested"
+                    ),
+                    cause="the previous stage passed, so the fault is in the additions of this one",
                     advice=self.command("--resume", "--again"),
                 )
         if stage.words(self.target)[:1] == ["validate"] and not self.target.tiers:
             return self._result(
-                stage, "skip", "no tier has passed hazard-1", stops=True, advice=self.command("--resume")
+                stage, "skip", "no tier passed hazard-1", stops=True, advice=self.command("--resume")
             )
         return self._consent(stage)
 
     def _consent(self, stage: BringupStage) -> Result | None:
         lit = (
-            f" This GPU lights {', '.join(self.target.lit)}: a hang freezes that screen."
+            f" This GPU drives {', '.join(self.target.lit)}: a hang freezes that screen."
             if self.target.lit
             else ""
         )
@@ -166,14 +170,14 @@ class Walk:
             )
         if code == 77 and stage.may_block:
             first = next((f"{row.id}: {row.reason}" for row in rows if row.status == "blocked"), "")
-            return self._result(stage, "blocked", first or "nothing could be judged")
+            return self._result(stage, "blocked", first or "no results to evaluate")
         if code:
-            return self._result(stage, "fail", f"exit code {code}, and no result says why", repro=shown)
+            return self._result(stage, "fail", f"exit code {code}, and no result gives a reason", repro=shown)
         if stage.name == "hazard-1":
             self.target = replace(self.target, tiers=tuple(tier for tier in (T1, T2) if judge(rows, tier) == []))
             tiers = ", ".join(self.target.tiers)
             if not tiers:
-                return self._result(stage, "fail", "no tier passed what models need", repro=shown)
+                return self._result(stage, "fail", "no tier passed the tests that models need", repro=shown)
             return self._result(stage, "pass", f"{_counts(rows)}; {tiers} can run models")
         return self._result(stage, "pass", _counts(rows))
 
@@ -184,8 +188,8 @@ class Walk:
             if each.reset and name in skipped:
                 probe, _, tier = name.partition("/")
                 return (
-                    f"{name}: the machine was reset while it ran ({each.when}); it was not run again",
-                    "the probe's own text says what it asks of the card: zinc-rt pm4-test --list",
+                    (f"{name}: the machine was reset while it was running ({each.when}); it was not run again"),
+                    "for the probe's description: zinc-rt pm4-test --list",
                     f"zinc-rt pm4-test --device {self.target.spec.option} -k {probe} --tiers {tier} --hazard 2 "
                     f"--again, or go on without: {self.command('--resume', '--skip', self._stage_of(name))}",
                 )
@@ -216,14 +220,15 @@ class Walk:
 
 
 def in_the_way(findings: list[DoctorFinding]) -> list[DoctorFinding]:
-    """What is broken for the whole machine, or for every tier together: one tier is enough to go on."""
+    """Return the findings that are broken for the whole machine, or for every tier, because one tier is
+    sufficient to continue."""
     broken = [each for each in findings if each.severity == BROKEN]
     lost = {tier for each in broken for tier in each.tiers}
     return [each for each in broken if not each.tiers or lost >= {T1, T2}]
 
 
 def results_of(path: Path) -> list[Result]:
-    """The results in a report that a stage wrote; none where it wrote none."""
+    """Return the results in the report of a stage; empty if it wrote none."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         names = Result.__dataclass_fields__

@@ -1,4 +1,4 @@
-"""Files in a folder, a .tar.gz or a .tar.zst, read as if a stranger had made them: because one has."""
+"""Read files from a folder, a .tar.gz or a .tar.zst that is not trusted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zinc_rt.host.files import write_whole
 SUFFIXES = (".tar.gz", ".tgz", ".tar.zst")
 MOST_BYTES = 32 << 20  # unpacked: sixteen times what a bundle may have
 MOST_FILES = 4000
-_NEXT = "make it anew: zinc-rt bundle -o FILE.tar.gz"
+_NEXT = "recreate it: zinc-rt bundle -o FILE.tar.gz"
 
 
 def is_archive(path: Path) -> bool:
@@ -25,7 +25,8 @@ def is_archive(path: Path) -> bool:
 
 
 def read(path: Path) -> dict[str, bytes]:
-    """Every file by its path inside. Nothing is unpacked to disk. Raises InputError in one sentence."""
+    """Read every file by its path inside. Nothing is unpacked to disk. Raises InputError with one
+    sentence."""
     tar = _unpacked(path)
     files: dict[str, bytes] = {}
     try:
@@ -34,7 +35,7 @@ def read(path: Path) -> dict[str, bytes]:
                 if member.isdir():
                     continue
                 if not member.isreg() or member.issparse():
-                    raise _refused(path, f"{member.name!r} is no plain file")
+                    raise _refused(path, f"{member.name!r} is not a regular file")
                 name = safe(member.name, path)
                 if name in files:
                     raise _refused(path, f"{name!r} is there twice")
@@ -50,7 +51,7 @@ def read(path: Path) -> dict[str, bytes]:
 
 
 def read_listed(folder: Path, names: list[str]) -> dict[str, bytes]:
-    """Those files of a folder. Links are refused: they could show the reader's own files."""
+    """Read the given files of a folder. Links are rejected, because they could expose files of the reader."""
     files, total = {}, 0
     for name in names:
         path = folder / safe(name, folder)
@@ -67,7 +68,7 @@ def read_listed(folder: Path, names: list[str]) -> dict[str, bytes]:
 
 
 def write(path: Path, files: Mapping[str, bytes]) -> None:
-    """An archive as its name says, the same bytes for the same files. Raises OutputError."""
+    """Write an archive of the type given by its name, with reproducible bytes. Raises OutputError."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted(files):
@@ -82,7 +83,7 @@ def write(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], earlier: list[str]) -> None:
-    """Writes the files. `earlier`: files of the bundle that stood there. Raises OutputError."""
+    """Write the files. `earlier`: files of the previous bundle in the folder. Raises OutputError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in earlier:
@@ -96,7 +97,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], earlier: list[str]) -
 
 
 def safe(name: str, where: Path) -> str:
-    """A path that stays inside, as it is. Raises InputError."""
+    """Return `name` if it stays inside the archive. Raises InputError otherwise."""
     path = PurePosixPath(name)
     if (
         not name
@@ -126,7 +127,7 @@ def _unpacked(path: Path) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
         raise _refused(path, f"damaged or cut short ({error})") from error
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from error
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > MOST_BYTES:
         raise _refused(path, f"unpacks to more than {MOST_BYTES >> 20} MiB")
     return data

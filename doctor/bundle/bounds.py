@@ -1,4 +1,4 @@
-"""Keeps a bundle small: what is cut, in which order, and what is said about it."""
+"""Limit the size of a bundle: the order of truncation, and the messages about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SACRIFICED = ("log", "hang", "machine", "report", "facts")  # first those that a
 
 @dataclass(frozen=True, slots=True)
 class BundleFile:
-    """A file on its way into a bundle. Of a log the newest lines are kept, of others the first."""
+    """A file to be added to a bundle. Logs keep their last lines, other files their first."""
 
     path: str
     content: bytes
@@ -35,7 +35,7 @@ class Cut:
 def fit(
     items: Sequence[BundleFile], most_bytes: int = MOST_BYTES - ROOM_BYTES
 ) -> tuple[list[BundleFile], list[Cut]]:
-    """Those that fit, each first within its kind's own limit, and what was taken from which."""
+    """Return the items that fit, each first limited by its kind, and the list of truncations."""
     had = {item.path: len(item.content) for item in items}
     kept = {item.path: shortened(item, CAPS.get(item.kind, MOST_BYTES)) for item in items}
     for kind in SACRIFICED:
@@ -66,7 +66,7 @@ def fit(
 
 
 def shortened(item: BundleFile, most_bytes: int) -> BundleFile:
-    """The file, at most about that long: whole lines, a line that says what is missing, and JSON still JSON."""
+    """Shorten a file to about that size: whole lines, a line that reports the omission, and valid JSON."""
     if len(item.content) <= most_bytes:
         return item
     if item.path.endswith(".json"):
@@ -103,7 +103,7 @@ def _smaller_json(content: bytes, most_bytes: int) -> bytes:
 
 def _without_details(body: Any) -> Any:
     if isinstance(body, dict) and body.get("details"):
-        return {**body, "details": {"cut": "left out of the bundle: too large"}}
+        return {**body, "details": {"cut": "omitted from the bundle: too large"}}
     return body
 
 

@@ -1,6 +1,8 @@
-"""What a machine is made of, as far as GPUs care: chip, kernel, module, firmware, parameters, packages.
+"""The configuration of a machine that matters for GPUs: chip, kernel, module, firmware, parameters,
+packages.
 
-From a capture's files and from reports, so that bundles of machines can be compared, listed and told apart.
+It is derived from a capture's files and from reports, so that machines can be compared, listed and
+distinguished.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _TARGET = re.compile(r"^gfx_target_version (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class MachineCombination:
-    """What a machine is made of. Empty is unknown, never none. `card`: a hash (zinc_rt.engine.checked)."""
+    """The configuration of a machine. Empty means unknown, never absent. `card`: a hash
+    (zinc_rt.engine.checked)."""
 
     chip: str = ""
     pci_id: str = ""
@@ -46,8 +49,8 @@ class MachineCombination:
 def combination(
     files: Mapping[str, bytes], reports: Iterable[Mapping[str, Any]] = (), *, simulated: bool = False
 ) -> MachineCombination:
-    """What the machine of these files is made of. `files`: a capture's, before anything was hidden in them: the
-    card's hash needs its unique id."""
+    """Return the configuration of the machine of these files. `files`: those of a capture before
+    redaction, because the hash of the card needs its unique id."""
     device = _gpu(files)
     ids = [_text(files, f"{device}/{name}").removeprefix("0x") for name in ("vendor", "device", "revision")]
     unique = _text(files, f"{device}/unique_id") or _slot(files, device)
@@ -126,7 +129,7 @@ def _firmware(files: Mapping[str, bytes], device: str) -> Iterable[tuple[str, st
 
 
 def number(value: object) -> str:
-    """Versions as hexadecimal numbers, however they were written."""
+    """Return versions as hexadecimal numbers, in any notation."""
     text = str(value).rstrip(",")
     try:
         return f"{int(text, 0):#x}"

@@ -108,9 +108,7 @@ def _make(arguments: argparse.Namespace) -> int:
     out = output_stream(arguments)
     for line in lines(bundle):
         terminal.show(printable(line), out=out)
-    terminal.show(
-        f"wrote     {arguments.out}, {size_bytes / 1000:.0f} kB; look through it before you send it on", out=out
-    )
+    terminal.show(f"wrote     {arguments.out}, {size_bytes / 1000:.0f} kB; review it before you share it", out=out)
     hidden = dict(bundle.manifest["hidden"])
     measure = {"bytes": size_bytes, "files": len(bundle.files), "hidden": hidden, "bundle": bundle.id}
     report = _report(arguments, "bundle")
@@ -151,7 +149,7 @@ def _diff(arguments: argparse.Namespace) -> int:
             terminal.show(kind, out=out)
         line = f"  {each.name:<{width}}  {each.a or '(not found)'}  →  {each.b or '(not found)'}"
         terminal.show(printable(line, 240), out=out)
-    terminal.show(f"{len(found)} differences" if found else "no difference in what both know", out=out)
+    terminal.show(f"{len(found)} differences" if found else "no difference in the data that both have", out=out)
     report = _report(arguments, "bundle diff")
     _result(report, f"{arguments.a.name}..{arguments.b.name}", {"differences": len(found)})
     report.details = {"differences": [asdict(each) for each in found]}
@@ -235,7 +233,7 @@ def _check_out(path: Path) -> None:
     if archive.is_archive(path):
         check_writable(str(path))
     elif path.suffix and not path.is_dir():
-        raise UsageError(f"-o {path}: wanted a folder, or a file that ends in {', '.join(archive.SUFFIXES)}")
+        raise UsageError(f"-o {path}: expected a folder, or a file that ends in {', '.join(archive.SUFFIXES)}")
     else:
         replaceable(path)
 

@@ -1,4 +1,4 @@
-"""What differs: between two machines, between those that pass a probe and those that fail it, and since when."""
+"""Compare two machines, machines that pass a probe with those that fail it, and adjacent versions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _FILE_BYTES = 400
 
 @dataclass(frozen=True, slots=True)
 class MachineDifference:
-    """One difference between two machines. `kind`: card, firmware, parameter, package, file, finding or result.
-    `name` says which."""
+    """One difference between two machines. `kind`: card, firmware, parameter, package, file, finding or
+    result. `name` identifies the item."""
 
     kind: str
     name: str
@@ -38,9 +38,10 @@ class MachineDifference:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A probe that passes with `good` and fails with `bad` of the same variable, on the same chip.
+    """A probe that passes with value `good` and fails with value `bad` of the same variable, on the same
+    chip.
 
-    `alone`: two machines differ in nothing else that is known.
+    `alone`: two machines exist that differ in nothing else known.
     """
 
     probe: str
@@ -55,7 +56,7 @@ class Regression:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """A value that every machine that fails a probe has, and none that passes."""
+    """A value of every machine that fails a probe, and of no machine that passes."""
 
     probe: str
     chip: str
@@ -67,7 +68,7 @@ class Suspicion:
 
 
 def diff(a: Bundle, b: Bundle) -> list[MachineDifference]:
-    """First what makes machines differ, then how they behave."""
+    """Compare two machines: first the configuration, then the behaviour."""
     found = [
         MachineDifference(kind, name, left, right)
         for (kind, name), left, right in _pairs(traits(a.combination), traits(b.combination))
@@ -87,7 +88,7 @@ def diff(a: Bundle, b: Bundle) -> list[MachineDifference]:
 
 
 def traits(combination: MachineCombination) -> dict[tuple[str, str], str]:
-    """Everything a machine is made of, by kind and name; what is unknown is left out."""
+    """Return the complete configuration of a machine, by kind and name, without unknown values."""
     found = {("card", name): str(getattr(combination, name)) for name in _SCALARS}
     for attribute, kind in _MAPS:
         found |= {(kind, name): str(value) for name, value in getattr(combination, attribute).items()}
@@ -95,7 +96,7 @@ def traits(combination: MachineCombination) -> dict[tuple[str, str], str]:
 
 
 def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
-    """Neighbouring versions of kernel, module or a firmware between which a probe begins to fail."""
+    """Find adjacent versions of the kernel, module or a firmware between which a probe starts to fail."""
     found = []
     for probe, chip, seen in _by_probe(machines):
         for variable in sorted({key for traits_, _ in seen for key in traits_ if _has_versions(key)}):
@@ -124,7 +125,7 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
 
 
 def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
-    """For every probe that some pass and some fail, the values that tell them apart."""
+    """Find the values that separate passing from failing machines, for every probe with both."""
     found = []
     for probe, chip, seen in _by_probe(machines):
         passes = [each for each, good in seen if good]
@@ -203,7 +204,7 @@ def _said(outcome: object) -> str:
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Versions in the order of their numbers: 6.9 before 6.14, 0x84 before 0x110."""
+    """Return a sort key that orders versions by their numbers: 6.9 before 6.14, 0x84 before 0x110."""
     if re.fullmatch(r"0x[0-9a-fA-F]+", text):
         return ((0, int(text, 16), ""),)
     parts = re.split(r"(\d+)", text)

@@ -1,12 +1,12 @@
-"""The bundle: files that say what a machine is and did, listed with their digests in bundle.json.
+"""The bundle format: files that describe a machine and its results, listed with digests in bundle.json.
 
-bundle.json   schema zinc-rt-bundle/1: made when and by what, the combination, files, what was cut and hidden
-README.txt    the same for people
-machine/      a capture (doctor's), findings.json beside it
-reports/      zinc-rt-report/1: pm4-test, validate, gates, bring-up's stages
-hangs/        a folder for each hang
-logs/         the kernel's log, journals
-facts/        what --learn found
+bundle.json   schema zinc-rt-bundle/1: time, version, the combination, files, truncations and redactions
+README.txt    the same information as text
+machine/      a capture (doctor's); findings.json is in the parent folder
+reports/      zinc-rt-report/1: pm4-test, validate, gates, bring-up stages
+hangs/        one folder per hang
+logs/         the kernel log, journals
+facts/        results of --learn
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MEMBERS: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle that was read. `files` without bundle.json, each as bundle.json says it is."""
+    """A bundle that was read. `files` excludes bundle.json; each matches its entry there."""
 
     manifest: Mapping[str, Any]
     files: Mapping[str, bytes]
@@ -51,7 +51,7 @@ class Bundle:
 
     @property
     def id(self) -> str:
-        """The same for the same content, whatever it is packed in."""
+        """Return an id that depends only on the content, not on the packing."""
         return hashlib.sha256(json.dumps(self.manifest, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -61,7 +61,7 @@ class Bundle:
 
     @property
     def reports(self) -> dict[str, dict[str, Any]]:
-        """The files that can be read as reports."""
+        """Return the files that can be read as reports."""
         found = {}
         for name, content in self.files.items():
             if name.startswith("reports/") and name.endswith(".json"):
@@ -72,13 +72,13 @@ class Bundle:
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """What doctor found, first causes first."""
+        """Return the findings of doctor, root causes first."""
         body = parsed(self.files.get(FINDINGS, b"[]"))
         return [each for each in body if isinstance(each, dict)] if isinstance(body, list) else []
 
     @property
     def capture(self) -> MachineCapture:
-        """The machine, as doctor's capture had it but for what was hidden and cut."""
+        """Return the machine as captured by doctor, except for redactions and truncations."""
         files = {n.removeprefix(MACHINE): content for n, content in self.files.items() if n.startswith(MACHINE)}
         told = parsed(files.get("capture.json", b"{}"))
         unreadable = told.get("unreadable", {}) if isinstance(told, dict) else {}
@@ -89,7 +89,7 @@ _FIELDS = frozenset(MachineCombination.__dataclass_fields__)
 
 
 def write(bundle: Bundle, path: Path) -> int:
-    """Writes a folder or an archive, by the path's ending; how many bytes it takes. Raises OutputError."""
+    """Write a folder or an archive, chosen by suffix. Return its size in bytes. Raises OutputError."""
     files = {MANIFEST: (json.dumps(bundle.manifest, indent=1) + "\n").encode(), **bundle.files}
     if archive.is_archive(path):
         archive.write(path, files)
@@ -99,7 +99,7 @@ def write(bundle: Bundle, path: Path) -> int:
 
 
 def replaceable(folder: Path) -> list[str]:
-    """Files of the bundle that stands there. Raises OutputError for a folder of something else."""
+    """Return the files of the bundle in `folder`. Raises OutputError for a folder with other contents."""
     if not folder.exists():
         return []
     if not folder.is_dir():
@@ -109,13 +109,13 @@ def replaceable(folder: Path) -> list[str]:
         return [archive.safe(str(each["path"]), folder) for each in manifest["files"]] + [MANIFEST]
     except (OSError, InputError) as error:
         if any(folder.iterdir()):
-            raise OutputError(f"{folder}: holds other files", next="name a new folder, or FILE.tar.gz") from error
+            raise OutputError(f"{folder}: holds other files", next="give a new folder, or FILE.tar.gz") from error
         return []
 
 
 def read(path: Path) -> Bundle:
-    """A bundle from a folder or archive. Raises InputError in one sentence for what is damaged, cut short, of
-    another version or hostile."""
+    """Read a bundle from a folder or archive. Raises InputError with one sentence for a bundle that is
+    damaged, truncated, of another version or hostile."""
     if path.is_dir():
         try:
             text = (path / MANIFEST).read_bytes()
@@ -126,16 +126,16 @@ def read(path: Path) -> Bundle:
     else:
         files = archive.read(path)
         if MANIFEST not in files:
-            raise InputError(f"{path}: not a bundle: it has no bundle.json", next="zinc-rt bundle -o FILE.tar.gz")
+            raise InputError(f"{path}: not a bundle: bundle.json is missing", next="zinc-rt bundle -o FILE.tar.gz")
         manifest = _manifest(files.pop(MANIFEST), path)
     listed = {archive.safe(str(each["path"]), path): str(each["sha256"]) for each in manifest["files"]}
     for name in listed.keys() ^ files.keys():
-        word = "is listed and missing" if name in listed else "is not listed in bundle.json"
-        raise InputError(f"{path}: not a bundle: {name!r} {word}", next="ask for it again")
+        word = "is listed but missing" if name in listed else "is not listed in bundle.json"
+        raise InputError(f"{path}: not a bundle: {name!r} {word}", next="ask the sender for it again")
     for name, digest in listed.items():
         if hashlib.sha256(files[name]).hexdigest() != digest:
             raise InputError(
-                f"{path}: not a bundle: {name!r} is not what bundle.json lists", next="ask for it again"
+                f"{path}: not a bundle: {name!r} does not match bundle.json", next="ask the sender for it again"
             )
     return Bundle(manifest, files, str(path))
 
@@ -143,33 +143,37 @@ def read(path: Path) -> Bundle:
 def _manifest(content: bytes, where: Path) -> dict[str, Any]:
     body = parsed(content)
     if not isinstance(body, dict) or "schema" not in body:
-        raise InputError(f"{where}: not a bundle: bundle.json is damaged", next="ask for it again")
+        raise InputError(f"{where}: not a bundle: bundle.json is damaged", next="ask the sender for it again")
     if body["schema"] != SCHEMA:
         raise InputError(
             f"{where}: schema {str(body['schema'])[:40]}, this build reads {SCHEMA}",
-            next="use the zinc-rt that made it",
+            next="use the zinc-rt version that created it",
         )
     for name, kind in _MEMBERS.items():
         if not isinstance(body.get(name), kind):
-            raise InputError(f"{where}: not a bundle: bundle.json has no proper {name!r}", next="ask for it again")
+            raise InputError(
+                f"{where}: not a bundle: bundle.json has no valid {name!r}", next="ask the sender for it again"
+            )
     for row in body["files"]:
         if (
             not isinstance(row, dict)
             or not isinstance(row.get("path"), str)
             or not isinstance(row.get("sha256"), str)
         ):
-            raise InputError(f"{where}: not a bundle: bundle.json lists {str(row)[:60]}", next="ask for it again")
+            raise InputError(
+                f"{where}: not a bundle: bundle.json lists {str(row)[:60]}", next="ask the sender for it again"
+            )
     for name, value in body["combination"].items():
         wanted = dict if name in ("firmware", "parameters", "packages") else bool if name == "simulated" else str
         if not isinstance(value, wanted):
             raise InputError(
-                f"{where}: not a bundle: its combination has no proper {name!r}", next="ask for it again"
+                f"{where}: not a bundle: its combination has no valid {name!r}", next="ask the sender for it again"
             )
     return body
 
 
 def parsed(content: bytes) -> Any:
-    """JSON, or None."""
+    """Parse JSON. Return None for invalid JSON."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

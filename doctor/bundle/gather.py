@@ -1,4 +1,4 @@
-"""Finds what belongs into a bundle: the machine, what was run on it, and what a user adds."""
+"""Collect the contents of a bundle: the machine, earlier runs, and files added by the user."""
 
 from __future__ import annotations
 
@@ -68,18 +68,20 @@ _MOST = 64 << 20  # of a single file that is looked at
 
 
 def begin(spec: DeviceSpec) -> Maker:
-    """A bundle with the machine in it, and doctor's findings; a simulated device is a machine of its own."""
+    """Create a bundle with the machine and doctor's findings; a simulated device counts as a separate
+    machine."""
     maker = Maker(simulated=spec.simulated, known=known_names())
     machine = look(spec)
     if machine is None:
-        maker.notes.append("the machine could not be looked at")
+        maker.notes.append("the machine could not be inspected")
         machine = MachineCapture({}, {})
     maker.add_machine(machine, diagnose(machine).findings)
     return maker
 
 
 def look(spec: DeviceSpec) -> MachineCapture | None:
-    """Looks at the machine in a process of its own: reading a sick driver's files may not come back."""
+    """Inspect the machine in a separate process, because reading files of a faulty driver may block
+    forever."""
     if spec.simulated:
         ended = run_apart(partial(_simulated, spec), MACHINE_SECONDS)
     else:
@@ -92,7 +94,7 @@ def _simulated(spec: DeviceSpec) -> MachineCapture:
 
 
 def known_names() -> dict[str, list[str]]:
-    """Names of this machine and of who uses it, to be hidden wherever they stand."""
+    """Return the names of this machine and its users, which are redacted everywhere."""
     users = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")} | {Path("~").expanduser().name}
     with suppress(OSError, KeyError):
         users.add(getpass.getuser())
@@ -105,14 +107,14 @@ def known_names() -> dict[str, list[str]]:
 
 
 def add_journals(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> None:
-    """What probes noted of this machine: which began and ended, what passed on which setup."""
+    """Add the journals of probes: started and finished probes, and the passed tests per setup."""
     if not spec.simulated:
         for name in ("pm4-test.journal", "checked.json"):
             _add_file(maker, (folder or state_folder()) / name, f"logs/{name}", "log")
 
 
 def add_stages(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> None:
-    """The stages of a bring-up."""
+    """Add the stages of a bring-up."""
     folder = folder or state_folder()
     stages = folder / "bring-up" / label(spec)
     for path in sorted(stages.glob("*")) if stages.is_dir() else []:
@@ -123,12 +125,12 @@ def add_stages(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> No
 
 
 def label(spec: DeviceSpec) -> str:
-    """A device as the name of a folder."""
+    """Return the folder name of a device."""
     return spec.option.strip("/").replace("/", "-").replace(":", "-").replace("@", "-")
 
 
 def add_hangs(maker: Maker, folder: Path = HANGS) -> None:
-    """Folders of hang reports, newest first: what does not fit is old."""
+    """Add folders of hang reports, newest first, so that the oldest are dropped."""
     found = [path for path in folder.glob("hang-*") if path.is_dir() and not path.is_symlink()]
     for path in sorted(found, key=lambda path: path.name, reverse=True):
         _add_hang(maker, path, path.name)
@@ -142,16 +144,17 @@ def add_hang(maker: Maker, report: HangReport, name: str) -> None:
 def _add_hang(maker: Maker, folder: Path, name: str) -> None:
     for path in sorted(folder.iterdir()):
         if path.name == LEFT:
-            maker.notes.append(f"hang {name}: {LEFT} is left out, it holds memory of the GPU")
+            maker.notes.append(f"hang {name}: {LEFT} is omitted because it contains GPU memory")
         else:
             _add_file(maker, path, f"hangs/{name}/{path.name}", "hang")
 
 
 def add_paths(maker: Maker, paths: Iterable[Path]) -> None:
-    """What a user names: reports, facts, logs, folders, other bundles. Raises InputError for what is missing."""
+    """Add files given by the user: reports, facts, logs, folders, other bundles. Raises InputError for a
+    missing path."""
     for path in paths:
         if not path.exists():
-            raise InputError(f"{path}: there is no such file", next="--add what there is")
+            raise InputError(f"{path}: no such file", next="--add what there is")
         if path.is_dir() and (path / MANIFEST).exists():
             for name, content in read(path).files.items():
                 if name.partition("/")[0] in ("reports", "hangs", "logs", "facts"):

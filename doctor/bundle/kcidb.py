@@ -1,4 +1,4 @@
-"""The store as a KCIDB report: kernels as checkouts, kernel with module as builds, results as tests."""
+"""Export the store as a KCIDB report: kernels as checkouts, kernel and module as builds, results as tests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ STATUS = {"pass": "PASS", "fail": "FAIL", "skip": "SKIP", "flake": "DONE", "bloc
 
 
 def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin: str = ORIGIN) -> dict[str, Any]:
-    """The store as KCIDB's JSON. `simulated`: those too; they say nothing about a kernel. Raises OutputError where
-    KCIDB would refuse it."""
+    """Return the store as KCIDB's JSON. `simulated`: include simulated devices, which say nothing about a
+    kernel. Raises OutputError if KCIDB would reject it."""
     checkouts: dict[str, dict[str, Any]] = {}
     builds: dict[str, dict[str, Any]] = {}
     tests = []
@@ -38,7 +38,7 @@ def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin
                 "origin": origin,
                 "checkout_id": checkout,
                 "architecture": "x86_64",
-                "comment": f"amdgpu {found.module}" if found.module else "amdgpu of the kernel",
+                "comment": f"amdgpu {found.module}" if found.module else "in-tree amdgpu",
                 "misc": {"kernel": kernel, "module": found.module, "os": found.os},
             },
         )
@@ -51,7 +51,7 @@ def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin
     }
     wrong = next(problems(report), None)
     if wrong is not None:
-        raise OutputError(f"the export would be refused: {wrong}", next="please report it")
+        raise OutputError(f"KCIDB would reject the export: {wrong}", next="please report it")
     return report
 
 

@@ -1,7 +1,7 @@
-"""The part of KCIDB's report format (kcidb-io, schema v5.3) that is written here, and a check against it.
+"""The used subset of KCIDB's report format (kcidb-io, schema v5.3), and a validator for it.
 
-KCIDB is the Linux kernel's common database of test results. Objects refer to each other by id; an id begins with
-the name of the system that made it and a colon. No member may be null or unknown.
+KCIDB is the Linux kernel's common database of test results. Objects refer to each other by id; an id
+begins with the name of the originating system and a colon. Members must not be null or unknown.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ ENVIRONMENT = {"comment": KcidbField(str, TEXT), "misc": KcidbField(dict), "comp
 
 
 def problems(report: Mapping[str, Any]) -> Iterator[str]:
-    """What KCIDB would refuse, each a sentence."""
+    """Return the errors for which KCIDB would reject the report, as sentences."""
     if report.get("version") != {"major": MAJOR, "minor": MINOR}:
         yield f"version is {report.get('version')!r}, wanted {MAJOR}.{MINOR}"
     for name in report.keys() - {"version", *OBJECTS}:
-        yield f"{name!r} is no member of a report"
+        yield f"{name!r} is not a member of a report"
     ids: dict[str, set[str]] = {}
     for name, fields in OBJECTS.items():
         rows = report.get(name, [])
         ids[name] = {str(row.get("id")) for row in rows}
         if len(ids[name]) != len(rows):
-            yield f"{name}: an id is there twice"
+            yield f"{name}: duplicate id"
         for row in rows:
             yield from _object(f"{name} {row.get('id')}", row, fields)
             yield from _object(f"{name} {row.get('id')} environment", row.get("environment", {}), ENVIRONMENT)
@@ -103,7 +103,7 @@ def _object(where: str, row: Mapping[str, Any], fields: Mapping[str, KcidbField]
         elif field.most and len(value) > field.most:
             yield f"{where}: {name} is longer than {field.most}"
         elif field.time and not _is_time(value):
-            yield f"{where}: {name} {value!r} is no time with its zone"
+            yield f"{where}: {name} {value!r} is not a time with a time zone"
 
 
 def _is_time(text: str) -> bool:

@@ -1,7 +1,7 @@
-"""The kernel command line, without what it may keep to itself: keys, addresses, names of disks.
+"""Redact the kernel command line: keys, addresses, names of disks.
 
-Names of parameters stay; values stay only where they are about hardware and drivers. What is not known to be
-harmless goes.
+Names of parameters are kept; values are kept only if they concern hardware and drivers. All other values
+are removed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Hide = Callable[[str], str]
 
 
 def redact_line(line: str, hide: Hide) -> str:
-    """One command line; `hide` gives a value its placeholder."""
+    """Redact one command line; `hide` returns the placeholder of a value."""
     words = []
     for word in _split(line):
         name, equals, value = word.partition("=")
@@ -58,7 +58,7 @@ def redact_line(line: str, hide: Hide) -> str:
 
 
 def redact_lines(text: str, hide: Hide) -> str:
-    """Every command line that a log repeats."""
+    """Redact every command line in a log."""
     for pattern in _LINES:
         text = pattern.sub(lambda m: (m.groupdict().get("head") or "") + redact_line(m["line"], hide), text)
     return text

@@ -1,4 +1,4 @@
-"""Makes a bundle of what was gathered: bounded, without secrets, listed with digests."""
+"""Create a bundle from the collected files: limited in size, redacted, listed with digests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zinc_rt.host.version import __version__
 
 @dataclass(slots=True)
 class Maker:
-    """Collects items; `known` are names to hide (by kind), `notes` sentences for the reader."""
+    """Collects items. `known` are names to redact (by kind), `notes` sentences for the reader."""
 
     simulated: bool = False
     items: list[BundleFile] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Maker:
     most_bytes: int = MOST_BYTES
 
     def add(self, path: str, content: bytes | str, kind: str) -> None:
-        """The first of a path stays: what is gathered earlier is nearer to the point."""
+        """Add a file. The first file of a path is kept, because files collected earlier are more relevant."""
         if all(each.path != path for each in self.items):
             self.items.append(BundleFile(path, content.encode() if isinstance(content, str) else content, kind))
 
@@ -47,7 +47,7 @@ class Maker:
         self.add(FINDINGS, json.dumps(rows, indent=1), "text")
 
     def make(self) -> Bundle:
-        """Bounded, then without secrets, then bounded again."""
+        """Limit the size, redact, then limit the size again."""
         machine = {
             item.path.removeprefix(MACHINE): item.content for item in self.items if item.path.startswith(MACHINE)
         }
@@ -88,12 +88,12 @@ class Maker:
             why = stranger(body, found)
             if why:
                 name = item.path.rpartition("/")[2]
-                self.notes.append(f"{name} is of another setup ({why}): it is in logs/")
+                self.notes.append(f"{name} belongs to another setup ({why}): moved to logs/")
                 self.items[place] = BundleFile(f"logs/of-another-setup-{name}", item.content, "log")
 
 
 def stranger(report: Mapping[str, Any], found: MachineCombination) -> str:
-    """Why a report is not of this setup; "" where it is, or does not say."""
+    """Return the reason why a report belongs to another setup; "" if it does not, or if it is unknown."""
     told = report.get("device")
     if not isinstance(told, dict):
         return ""

@@ -1,4 +1,4 @@
-"""Many names looked for at once: at each word, only those that begin as it does are compared."""
+"""Search for many names at once: at each word, only names with the same beginning are compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class NameSearch:
-    """Names in lower case, also as JSON escapes them."""
+    """A set of names in lower case, including their JSON-escaped forms."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._by_start: dict[str, list[str]] = {}
@@ -22,7 +22,7 @@ class NameSearch:
             self._by_start.setdefault(name[:2], []).append(name)
 
     def sub(self, text: str, make: Callable[[str, str], str]) -> str:
-        """The `text` with each name replaced by make(the name, as it is written)."""
+        """Replace each name in `text` by make(the name, as written)."""
         if not self._by_start:
             return text
         parts, done = [], 0

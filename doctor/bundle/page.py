@@ -1,4 +1,4 @@
-"""The store as one page: which combination passes which probe, what tells good from bad, since when."""
+"""Render the store as one page: results by combination and probe, separating values, first bad versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIFFERENCES_SHOWN = 200
 
 @dataclass(slots=True)
 class MatrixRow:
-    """Machines that are the same as far as kernel, module and firmware go. `cells`: by probe, counts by status."""
+    """Machines with the same kernel, module and firmware. `cells`: by probe, counts by status."""
 
     combination: MachineCombination
     label: str
@@ -40,7 +40,7 @@ class ProbeMatrix:
 
 
 def matrix(machines: Sequence[StoredMachine]) -> ProbeMatrix:
-    """Combination × probe, combinations by chip and then kernel."""
+    """Return the table of combinations and probes, with combinations sorted by chip and then kernel."""
     rows: dict[str, MatrixRow] = {}
     titles: dict[str, str] = {}
     for machine in machines:
@@ -67,7 +67,7 @@ def matrix(machines: Sequence[StoredMachine]) -> ProbeMatrix:
 
 
 def render(machines: Sequence[StoredMachine]) -> str:
-    """HTML, one file, nothing fetched."""
+    """Return one HTML file without external resources."""
     from jinja2 import Environment
 
     source = files("zinc_rt.doctor.bundle").joinpath("page.html.jinja").read_text(encoding="utf-8")

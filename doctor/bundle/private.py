@@ -1,4 +1,4 @@
-"""What a bundle must not hold, as data: patterns whose group `v` is the secret, files that are nothing else."""
+"""Private data that a bundle must not contain: patterns whose group `v` is the secret, and files to omit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PLACEHOLDER = re.compile(r"<(?:[a-z]+)-\d+>")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """One kind of secret. `needs`: words in lower case, one of which is in every text that matches; none: no
-    telling.
+    """One kind of secret. `needs`: lower-case words, one of which occurs in every matching text; empty if
+    there are none.
 
-    `learn`: the value is hidden wherever else it stands, too. `keep`: matches that are no secrets.
+    `learn`: the value is redacted wherever else it occurs, too. `keep`: matches that are not secret.
     """
 
     kind: str

@@ -1,7 +1,8 @@
-"""Takes out of files what names a person, a machine or a network; the same thing has the same placeholder.
+"""Remove data that identifies a person, a machine or a network. The same item has the same placeholder
+everywhere.
 
-Two passes: the first learns names from where they are labelled (a host name in a log's prefix, a user in uid=),
-the second hides patterns everywhere and, everywhere too, what the first has learned.
+The first pass collects names where they are labelled (a host name in a log's prefix, a user in uid=). The
+second pass redacts patterns everywhere, and the collected names everywhere.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,6}$")
 
 
 Fit = Callable[[str, str], str]
-"""(what was there, what is to stand there) → what will."""
+"""A function (original, replacement) -> actual replacement."""
 
 
 def _as_it_is(before: str, after: str) -> str:
@@ -65,7 +66,8 @@ def _as_long(before: str, after: str) -> str:
 
 @dataclass(slots=True)
 class Redactor:
-    """Removes private data. `known`: names to hide everywhere, by kind, beyond what files give away."""
+    """Removes private data. `known`: names to redact everywhere, by kind, in addition to those collected
+    from files."""
 
     known: Mapping[str, Iterable[str]] = field(default_factory=dict)
     hidden: Counter[str] = field(default_factory=Counter)  # replacements, by kind
@@ -75,16 +77,16 @@ class Redactor:
     _counts: Counter[str] = field(default_factory=Counter)  # placeholders, by kind
 
     def redact(self, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
-        """The files without secrets, and those left out with the reason."""
+        """Return the redacted files, and the omitted ones with the reason."""
         for kind, values in self.known.items():
             for value in values:
                 self._learn(kind, value, least=2)
         wanted, left_out = {}, {}
         for name, content in files.items():
             if LEFT_OUT.search(name):
-                left_out[name] = "holds serial numbers or private things"
+                left_out[name] = "contains serial numbers or private data"
             elif content.startswith(_COMPRESSED):
-                left_out[name] = "compressed or a program: cannot be looked through"
+                left_out[name] = "compressed or executable: cannot be searched"
             else:
                 wanted[name] = content
                 self._look(name, content)
@@ -93,13 +95,13 @@ class Redactor:
         for name, content in wanted.items():
             clean = self._clean(name, content)
             if clean is None:
-                left_out[name] = "what is private in it cannot be told from the rest"
+                left_out[name] = "its private data cannot be separated from the rest"
             else:
                 made[self.path(name)] = clean
         return made, {self.path(name): why for name, why in left_out.items()}
 
     def text(self, text: str) -> str:
-        """One text, hidden by what is known so far."""
+        """Redact one text with the names known so far."""
         self._compile()
         return self._text(text)
 
@@ -287,7 +289,7 @@ class Redactor:
         return _encoded(self._piece(self._hidden_in(_decoded(match[0]), SPANNING, _as_long), _as_long))
 
     def path(self, path: str) -> str:
-        """A path inside the bundle, as readable without its secrets."""
+        """Redact a path inside the bundle and keep it readable."""
         return re.sub(r"[<>]", "", self._text(path))
 
     def _hide(self, kind: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""A bundle as text: what machine it is of, what was found, what failed, what is inside."""
+"""Print a bundle as text: the machine, the findings, the failures, the contents."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def readme(bundle: Bundle) -> str:
 
 
 _CLOSING = (
-    "Names of people, machines, networks and disks, addresses, serial numbers and keys were replaced: the same",
-    "placeholder, as <host-1>, stands for the same thing in every file. Look through it before you send it on.",
+    ("Names of people, machines, networks and disks, addresses, serial numbers and keys were replaced. The same"),
+    ("placeholder, such as <host-1>, means the same item in every file. Review the bundle before you share it."),
     "zinc-rt bundle show FILE prints this; zinc-rt bundle diff A B compares two machines.",
 )
 
 
 def lines(bundle: Bundle) -> Iterator[str]:
-    """The lines for a terminal or README.txt."""
+    """Return the lines for a terminal or README.txt."""
     manifest, found = bundle.manifest, bundle.combination
     if manifest["simulated"]:
         yield "SIMULATED device: says nothing about hardware"

@@ -1,4 +1,4 @@
-"""Bundles of many machines in one SQLite file: what each is made of, what it passed, what doctor found."""
+"""A SQLite store of bundles from many machines: configurations, results, findings of doctor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CREATE INDEX result_by_id ON result (id, status);
 
 @dataclass(frozen=True, slots=True)
 class StoredOutcome:
-    """One result of one machine, as the store keeps it."""
+    """One result of one machine in the store."""
 
     command: str
     id: str
@@ -66,7 +66,7 @@ class StoredMachine:
     findings: tuple[tuple[str, str, str], ...]  # id, severity, title
 
     def probes(self) -> dict[str, StoredOutcome]:
-        """Results of probes by id, P20/t1."""
+        """Return the results of probes by id, P20/t1."""
         return {each.id: each for each in self.outcomes if each.kind == "probe"}
 
 
@@ -75,12 +75,15 @@ def default_path() -> Path:
 
 
 class BundleStore:
-    """A file that is made where there is none. Raises InputError for one that is no store of this version."""
+    """The store file, created if missing. Raises InputError for a file that is not a store of this
+    version."""
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path
         if must_exist and not path.exists():
-            raise InputError(f"{path}: there is no store yet", next="zinc-rt bundle import FILE.tar.gz makes one")
+            raise InputError(
+                f"{path}: the store does not exist", next="zinc-rt bundle import FILE.tar.gz creates one"
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, timeout=20.0)
@@ -89,10 +92,10 @@ class BundleStore:
         except sqlite3.DatabaseError as error:
             raise InputError(f"{path}: not a store of bundles: {error}", next="--store another file") from error
         except OSError as error:
-            raise OutputError(f"{path}: cannot make the store: {error.strerror}") from error
+            raise OutputError(f"{path}: cannot create the store: {error.strerror}") from error
 
     def add(self, bundle: Bundle) -> bool:
-        """Adds a bundle, whole or not at all; False where it is there already."""
+        """Add a bundle atomically. Return False if it is already present."""
         found = bundle.combination
         with self._writing():
             row = (
@@ -120,7 +123,7 @@ class BundleStore:
         return True
 
     def machines(self) -> list[StoredMachine]:
-        """Every bundle, oldest first."""
+        """Return every bundle, oldest first."""
         results: dict[str, list[StoredOutcome]] = {}
         names = ", ".join(StoredOutcome.__dataclass_fields__)
         for bundle, *values in self._database.execute(f"SELECT bundle, {names} FROM result ORDER BY bundle, id"):
@@ -183,8 +186,8 @@ class BundleStore:
 
 
 def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
-    """The results of a bundle's reports, the newest of each command and id last: what is said later replaces
-    it."""
+    """Return the results in a bundle's reports. A later result replaces an earlier one of the same command
+    and id."""
     found = []
     for report in sorted(reports.values(), key=lambda each: str(each.get("started", ""))):
         for each in report.get("results", []):

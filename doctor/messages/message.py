@@ -1,4 +1,4 @@
-"""One message of the Linux kernel's log: a pattern, and the event it stands for."""
+"""One message of the Linux kernel log: a pattern, and the event that it indicates."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class KnownMessage:
 
 
 def rows(event: str, source: str, *patterns: str) -> list[KnownMessage]:
-    """A row for each pattern of one event that one source file prints."""
+    """Return a row for each pattern of one event that one source file prints."""
     return [KnownMessage(event, re.compile(pattern, re.IGNORECASE), source) for pattern in patterns]

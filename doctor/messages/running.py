@@ -1,4 +1,4 @@
-"""Messages about a driver that runs: hangs, resets, page faults, heat, memory errors."""
+"""Messages about a running driver: hangs, resets, page faults, heat, memory errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages about a start of the driver: what its firmware answers, and what ended it."""
+"""Messages about the initialisation of the driver: firmware replies, and fatal errors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""What the Linux kernel's log says of an AMD GPU, as a table: a pattern of the message → the event it stands for.
+"""The table of Linux kernel log messages about AMD GPUs: a pattern of the message → the event that it
+indicates.
 
-Patterns take the core of a message, which is the same through 6.8 to 7.2: prefixes changed (`[drm:func [amdgpu]]
-*ERROR*`, `amdgpu 0000:03:00.0: amdgpu:`, and without the second `amdgpu:` since 6.19). `source` is the file of the
-kernel that prints it, below drivers/gpu/drm/amd/ where no other root is named. The first row that fits wins.
+Patterns match the core of a message, which is the same in 6.8 to 7.2: prefixes changed (`[drm:func
+[amdgpu]] *ERROR*`, `amdgpu 0000:03:00.0: amdgpu:`, and without the second `amdgpu:` since 6.19). `source`
+is the file of the kernel that prints it, below drivers/gpu/drm/amd/ unless another root is given. The
+first matching row is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors on the way to the card: the link, what it lost, and what the IOMMU blocked."""
+"""Rules about errors on the PCIe path: the link, lost packets, and accesses blocked by the IOMMU."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def _latched(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 _SEAT = (
-    "reseat the card and its power cables, try without a riser, another slot, PCIe speed set by hand in the BIOS, "
-    "pcie_aspm=off"
+    "reseat the card and its power cables, try without a riser, another slot, a fixed PCIe speed in "
+    "the BIOS, pcie_aspm=off"
 )
 RULES = (
     DoctorRule(
         "pci.lost",
         "broken",
-        "the card dropped off the bus while the machine ran",
-        "everything after that is silence: rings, SMU and resets fail because nobody answers",
-        f"power the machine off and on, then: {_SEAT}; amdgpu.runpm=0",
+        "the card disappeared from the bus while the machine was running",
+        "later errors are consequences: rings, SMU and resets fail because the card does not respond",
+        f"power-cycle the machine, then: {_SEAT}; amdgpu.runpm=0",
         BOTH,
         logged("link-lost"),
     ),
@@ -70,7 +70,7 @@ RULES = (
         "pci.errors",
         "broken",
         "uncorrected errors on the PCIe link to the card",
-        "packets were lost: what hangs after that hangs because of it",
+        "packets were lost: later hangs are consequences",
         _SEAT,
         BOTH,
         logged("aer-fatal"),
@@ -78,8 +78,8 @@ RULES = (
     DoctorRule(
         "pci.error-count",
         "warning",
-        "the kernel counts uncorrected errors on the PCIe link to the card",
-        "packets were lost since the boot: a hang since then may be theirs",
+        "the kernel counted uncorrected errors on the PCIe link to the card",
+        "packets were lost since the boot: hangs since then may be consequences",
         _SEAT,
         BOTH,
         each_gpu(_counted),
@@ -88,7 +88,7 @@ RULES = (
         "pci.error-status",
         "warning",
         "the PCIe link to the card had errors",
-        "the bits stay until they are cleared: a hang since the boot may be theirs",
+        "the bits remain set until they are cleared: hangs since the boot may be consequences",
         _SEAT,
         BOTH,
         each_gpu(_latched),
@@ -97,7 +97,7 @@ RULES = (
         "pci.corrected-errors",
         "warning",
         "many corrected errors on the PCIe link to the card",
-        "the link is marginal: it is slower than it says, and may fail under load",
+        "the link is marginal: it is slower than reported, and may fail under load",
         _SEAT,
         BOTH,
         _corrected,
@@ -105,9 +105,9 @@ RULES = (
     DoctorRule(
         "pci.iommu-fault",
         "broken",
-        "the IOMMU blocked what the GPU wrote or read",
-        "a transfer went to memory that the GPU was not given: the driver's tables and the IOMMU's part ways",
-        "boot with iommu=pt (amd_iommu=off to compare); report it with the lines, a BIOS update may help",
+        "the IOMMU blocked an access of the GPU",
+        "the GPU accessed memory that is not mapped for it: the tables of the driver and the IOMMU differ",
+        "boot with iommu=pt (amd_iommu=off to compare); report the log lines; a BIOS update may help",
         BOTH,
         logged("iommu-fault"),
     ),

@@ -1,4 +1,4 @@
-"""What the matrix (probes/combinations.yaml) knows of this chip with this kernel, module and firmware."""
+"""Rules that match the matrix (probes/combinations.yaml) with this chip, kernel, module and firmware."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def _of(verdict: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
     return look
 
 
-_WHY = "others had this chip with this kernel, module or firmware before"
+_WHY = "this chip was reported with this kernel, module or firmware before"
 RULES = (
     DoctorRule(
         "combination.bad",
         "warning",
         "known to fail",
         _WHY,
-        "change one of them, as the source says",
+        "change one of them, as the source describes",
         BOTH,
         _of("bad"),
     ),
@@ -62,7 +62,7 @@ RULES = (
         "note",
         "reported to fail",
         _WHY,
-        "where it fails here, too: read the source, and say so there",
+        "if it fails here too, read the source and add a report there",
         BOTH,
         _of("suspect"),
     ),

@@ -1,4 +1,4 @@
-"""Firmware: there, accepted, new enough."""
+"""Rules about firmware: installed, accepted, recent enough."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGES = (
 )
 # Files without a substitute, unlike those of MES and TOC (gfx_v12_0.c, amdgpu_psp.c, amdgpu_smu.c, sdma_v7_0.c).
 REQUIRED = re.compile(r"gc_\d+_\d+_\d+_(?:pfp|me|mec|rlc|imu)\.bin|psp_\d+_\d+_\d+_sos\.bin|sdma_\d|smu_\d")
-REBUILD = "update {package}, rebuild the initramfs (update-initramfs -u, dracut -f, mkinitcpio -P), boot again"
+REBUILD = "update {package}, rebuild the initramfs (update-initramfs -u, dracut -f, mkinitcpio -P), reboot"
 GFX12_SINCE = 2024_12_01  # the cards came out in March 2025: no package of an earlier winter has their firmware
 
 
@@ -50,7 +50,7 @@ def _missing(machine: InspectedMachine) -> Iterator[Seen]:
             seen.about,
             seen.at,
             severity="note" if done_without else seen.severity,
-            next="nothing: the driver started without it" if done_without else REBUILD.format(package=package),
+            next="nothing: the driver initialised without it" if done_without else REBUILD.format(package=package),
         )
 
 
@@ -118,7 +118,7 @@ def _excluded(machine: InspectedMachine) -> Iterator[Seen]:
     for gpu in machine.wanted:
         if _generation(gpu) in EXCLUDED:
             yield Seen(
-                f"{gpu.title}: the kernel leaves it out of user queues, whatever amdgpu.user_queue says",
+                (f"{gpu.title}: the kernel does not support user queues on it, regardless of amdgpu.user_queue"),
                 about=gpu.address,
             )
 
@@ -135,8 +135,8 @@ RULES = (
         "firmware.missing",
         "broken",
         "firmware is missing",
-        "the driver stops where its firmware ends: the GPU does not start without it",
-        "update linux-firmware, rebuild the initramfs, boot again",
+        "the driver stops at the missing firmware: the GPU does not initialise without it",
+        "update linux-firmware, rebuild the initramfs, reboot",
         BOTH,
         _missing,
     ),
@@ -144,8 +144,8 @@ RULES = (
         "firmware.package-old",
         "warning",
         "the firmware package is older than the GPU",
-        "the driver did not start, and the log does not say why: firmware is the first suspect",
-        "update it, rebuild the initramfs, boot again; `sudo dmesg | grep -i firmware`",
+        "the driver did not initialise, and the log gives no reason: firmware is the most likely cause",
+        "update it, rebuild the initramfs, reboot; `sudo dmesg | grep -i firmware`",
         BOTH,
         _package_old,
     ),
@@ -153,7 +153,7 @@ RULES = (
         "firmware.unreadable",
         "broken",
         "a firmware file is damaged or cannot be read",
-        "the driver stops there: the GPU does not start without it",
+        "the driver stops there: the GPU does not initialise without it",
         "reinstall linux-firmware; check that this kernel can unpack .zst and .xz "
         "(CONFIG_FW_LOADER_COMPRESS_*); rebuild the initramfs",
         BOTH,
@@ -163,8 +163,8 @@ RULES = (
         "firmware.no-mes",
         "broken",
         "no MES firmware is loaded",
-        "MES schedules every compute queue on gfx11 and gfx12: no queue can be made without it",
-        "update linux-firmware (gc_*_mes*.bin, gc_*_uni_mes.bin) and boot again",
+        "MES schedules every compute queue on gfx11 and gfx12: no queue can be created without it",
+        "update linux-firmware (gc_*_mes*.bin, gc_*_uni_mes.bin) and reboot",
         BOTH,
         _no_mes,
     ),
@@ -172,16 +172,16 @@ RULES = (
         "firmware.old-for-t2",
         "note",
         "firmware is too old for user queues",
-        "below these versions the kernel does not offer them; t1 needs none of this",
-        "update linux-firmware and boot again",
+        "the kernel does not offer them below these versions; t1 does not need them",
+        "update linux-firmware and reboot",
         (T2,),
         _old,
     ),
     DoctorRule(
         "firmware.no-user-queues",
         "note",
-        "the kernel leaves this chip out of user queues",
-        "t2 is not to be had; t1 is",
+        "the kernel does not support user queues on this chip",
+        "t2 is unavailable; t1 is available",
         "use --tier t1",
         (T2,),
         _excluded,

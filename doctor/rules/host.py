@@ -1,4 +1,4 @@
-"""Container, virtual machine, memory, and who else uses the GPU."""
+"""Rules about containers, virtual machines, memory, and other users of the GPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def _no_nodes(machine: InspectedMachine) -> Iterator[Seen]:
     absent = [p for p in absent if not refused(machine.capture, p.strip("/"))]
     if absent:
         yield Seen(
-            f"this container ({kind}) was not given {', '.join(absent)}", tuple(f"dev.txt: no {p}" for p in absent)
+            f"this container ({kind}) has no access to {', '.join(absent)}",
+            tuple(f"dev.txt: no {p}" for p in absent),
         )
 
 
@@ -50,7 +51,7 @@ def _hidden(machine: InspectedMachine) -> Iterator[Seen]:
 
 def _virtual(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.host.hypervisor and machine.gpus:
-        yield Seen(f"this is a virtual machine ({machine.host.hypervisor}): the GPU is passed through")
+        yield Seen(f"this is a virtual machine ({machine.host.hypervisor}) with GPU passthrough")
 
 
 def _little_memory(machine: InspectedMachine) -> Iterator[Seen]:
@@ -65,7 +66,7 @@ def _little_memory(machine: InspectedMachine) -> Iterator[Seen]:
 def _huge_pages(machine: InspectedMachine) -> Iterator[Seen]:
     pages, total = machine.host.hugepages, machine.host.total_bytes
     if pages and total and pages[1] * (2 << 20) > total // 2 and pages[0] * (2 << 20) > total // 4:
-        yield Seen(f"{pages[0]} huge pages are set aside and unused: {pages[0] * 2} MiB that nobody else can have")
+        yield Seen(f"{pages[0]} huge pages are reserved but unused: {pages[0] * 2} MiB unavailable to others")
 
 
 def _users(machine: InspectedMachine) -> Iterator[Seen]:
@@ -95,15 +96,15 @@ RULES = (
         "host.wsl",
         "broken",
         "this is WSL: its kernel has no amdgpu",
-        "WSL reaches the GPU through Windows (/dev/dxg), which neither t1 nor t2 can use",
-        "boot Linux itself; here: zinc-rt pm4-test --device sim, or --tier t_cpu",
+        "WSL accesses the GPU through Windows (/dev/dxg), which neither t1 nor t2 supports",
+        "boot Linux natively; here: zinc-rt pm4-test --device sim, or --tier t_cpu",
         BOTH,
         _wsl,
     ),
     DoctorRule(
         "container.nodes",
         "broken",
-        "this container was not given the GPU's device nodes",
+        "this container has no access to the GPU's device nodes",
         "t1 opens /dev/kfd and the render node, t2 the render node",
         "start it with --device /dev/kfd --device /dev/dri --group-add render (or keep-groups)",
         BOTH,
@@ -113,8 +114,8 @@ RULES = (
         "container.hidden",
         "broken",
         "KFD hides the GPU from this process",
-        "KFD shows a process only what its device cgroup lets it open",
-        "give the container both /dev/kfd and the GPU's /dev/dri/renderD*",
+        "KFD shows a process only the GPUs that its device cgroup permits",
+        "give the container access to both /dev/kfd and the GPU's /dev/dri/renderD*",
         (T1,),
         _hidden,
     ),
@@ -122,7 +123,7 @@ RULES = (
         "host.virtual",
         "note",
         "this is a virtual machine",
-        "resets, BARs and PCIe atomics depend on the host as well; a hang may need the host to boot again",
+        "resets, BARs and PCIe atomics also depend on the host; a hang may require a reboot of the host",
         "",
         BOTH,
         _virtual,
@@ -132,14 +133,14 @@ RULES = (
         "warning",
         "little memory is free",
         "weights are staged in system memory, and the driver evicts VRAM into it",
-        "end what holds it, or add swap",
+        "end processes that use much memory, or add swap",
         BOTH,
         _little_memory,
     ),
     DoctorRule(
         "host.huge-pages",
         "warning",
-        "memory is set aside as huge pages",
+        "memory is reserved as huge pages",
         "neither the driver nor this runtime uses them",
         "sudo sysctl vm.nr_hugepages=0",
         BOTH,
@@ -149,8 +150,8 @@ RULES = (
         "host.out-of-memory",
         "warning",
         "the kernel ran out of memory and killed processes",
-        "what it killed may have been at work on the GPU",
-        "a smaller model or context; more memory or swap",
+        "the killed processes may have been using the GPU",
+        "use a smaller model or context; add memory or swap",
         BOTH,
         logged("host-memory"),
     ),
@@ -158,16 +159,16 @@ RULES = (
         "host.vram-full",
         "warning",
         "VRAM is nearly full",
-        "weights will not fit beside what is there, or the driver evicts to system memory",
-        "end the processes that hold it (`fuser -v /dev/kfd /dev/dri/renderD*`)",
+        "weights do not fit in the free part, or the driver evicts to system memory",
+        "end the processes that use it (`fuser -v /dev/kfd /dev/dri/renderD*`)",
         BOTH,
         _full,
     ),
     DoctorRule(
         "host.users",
         "note",
-        "others use the GPU",
-        "speeds measured now are shared, and a hang takes their work along",
+        "other processes use the GPU",
+        "measured speeds are shared with them, and a hang ends their work",
         "end them before hazardous probes",
         BOTH,
         _users,
@@ -175,9 +176,9 @@ RULES = (
     DoctorRule(
         "host.display",
         "note",
-        "the GPU lights a display",
-        "a hang or reset takes the picture along: pm4-test runs nothing that hangs on purpose there unasked",
-        "work over ssh, or light the display from another GPU, before --hazard 2",
+        "the GPU drives a display",
+        "a hang or reset also affects the display: pm4-test runs deliberate hangs there only on request",
+        "work over ssh, or connect the display to another GPU, before --hazard 2",
         BOTH,
         _displays,
     ),

@@ -1,4 +1,4 @@
-"""What went wrong while the driver started or ran, as the kernel's log tells it. Patterns: doctor/messages/."""
+"""Rules about kernel log messages during initialisation and operation. Patterns: doctor/messages/."""
 
 from __future__ import annotations
 
@@ -21,42 +21,47 @@ def _resets_that_helped(machine: InspectedMachine) -> Iterator[Seen]:
     yield from logged("reset")(machine)
 
 
-_SEND = "zinc-rt pm4-test --bundle DIR gathers what to send on"
+_SEND = "zinc-rt pm4-test --bundle DIR collects the data for a report"
 RULES = (
     DoctorRule(
         "log.discovery",
         "broken",
-        "amdgpu does not know a block of this chip",
-        "kernel or firmware is older than the card, or the card answers nonsense",
-        "use a newer kernel and linux-firmware; if others drive this card with them: another slot, a power cycle",
+        "amdgpu does not support a block of this chip",
+        "the kernel or firmware is older than the card, or the card returns invalid data",
+        (
+            "use a newer kernel and linux-firmware; if others use this card with the present versions: "
+            "another slot, a power cycle"
+        ),
         BOTH,
         logged("discovery"),
     ),
     DoctorRule(
         "log.vbios",
         "broken",
-        "the card's VBIOS cannot be read or run",
-        "amdgpu learns the board from it and does not start without",
-        "in a virtual machine: pass the ROM (romfile=); else disable CSM, power cycle, reseat the card",
+        "the card's VBIOS cannot be read or executed",
+        "amdgpu reads the board description from it and does not initialise without it",
+        ("in a virtual machine: pass the ROM (romfile=); otherwise disable CSM, power-cycle, reseat the card"),
         BOTH,
         logged("vbios"),
     ),
     DoctorRule(
         "log.psp",
         "broken",
-        "the PSP refused firmware or does not answer",
-        "the card's security processor loads all other firmware: nothing starts without it",
-        "power the machine off and on (a reboot keeps the PSP's state); then firmware and kernel of the same age",
+        "the PSP rejected firmware or does not respond",
+        "the security processor loads all other firmware: nothing starts without it",
+        ("power-cycle the machine (a reboot keeps the PSP's state); then use firmware and kernel of the same age"),
         BOTH,
         logged("psp"),
     ),
     DoctorRule(
         "log.smu",
         "broken",
-        "the SMU hangs or refuses commands",
-        "it rules clocks, power and resets: what follows it in the log follows from it",
-        "boot again; with amdgpu.runpm=0 if the GPU was idle before; compare linux-firmware and "
-        "kernel with `known` rows",
+        "the SMU hangs or rejects commands",
+        "it controls clocks, power and resets: later errors in the log are consequences",
+        (
+            "reboot; with amdgpu.runpm=0 if the GPU was idle before; compare linux-firmware and kernel "
+            "with `known` rows"
+        ),
         BOTH,
         logged("smu"),
     ),
@@ -64,16 +69,16 @@ RULES = (
         "log.ring-test",
         "broken",
         "a ring failed its first test",
-        "the engine behind it does not run: firmware that was loaded is not alive",
-        "power the machine off and on; then firmware and kernel of the same age",
+        "its engine does not run: the loaded firmware is not active",
+        "power-cycle the machine; then use firmware and kernel of the same age",
         BOTH,
         logged("ring-test"),
     ),
     DoctorRule(
         "log.page-fault",
         "warning",
-        "a program on the GPU used an address it was not given",
-        "the fault ends or hangs its queue: the first suspect is the program, not the driver",
+        "a GPU program accessed an address that is not mapped for it",
+        "the fault ends or hangs its queue: the most likely cause is the program, not the driver",
         f"find whose process it was (pid in the line); for ours: zinc-rt pm4-test --device sim finds "
         f"such accesses. {_SEND}",
         BOTH,
@@ -82,8 +87,8 @@ RULES = (
     DoctorRule(
         "log.illegal-instruction",
         "warning",
-        "a command stream held what the command processor does not know",
-        "the ring stops there: the first suspect is who wrote it",
+        "a command stream contained a packet that the command processor does not support",
+        "the ring stops there: the most likely cause is the program that wrote it",
         f"for ours: zinc-rt pm4 decode --lint. {_SEND}",
         BOTH,
         logged("illegal-instruction"),
@@ -91,8 +96,8 @@ RULES = (
     DoctorRule(
         "log.mes",
         "broken",
-        "MES, the scheduler's firmware, does not answer",
-        "it makes and removes every compute queue: none works until the GPU is reset",
+        "MES, the scheduler firmware, does not respond",
+        "it creates and removes every compute queue: none works until the GPU is reset",
         f"boot again; compare MES firmware, kernel and module with the rows quoted here; "
         f"amdgpu.runpm=0, cwsr_enable=0 to bisect. {_SEND}",
         BOTH,
@@ -101,8 +106,8 @@ RULES = (
     DoctorRule(
         "log.preemption",
         "broken",
-        "a queue could not be taken off the GPU",
-        "its waves neither end nor save themselves: the driver resets the GPU next",
+        "a queue could not be removed from the GPU",
+        "its waves neither end nor are saved: the driver resets the GPU next",
         f"amdgpu.cwsr_enable=0 tells whether saving waves is at fault. {_SEND}",
         (T1,),
         logged("queue-preemption"),
@@ -110,8 +115,8 @@ RULES = (
     DoctorRule(
         "log.ring-timeout",
         "broken",
-        "a ring stood still until its time-out",
-        "what ran there did not end: the driver resets the ring or the GPU next",
+        "a ring made no progress until its timeout",
+        "its work did not end: the driver resets the ring or the GPU next",
         f"find whose process it was; see what came before it. {_SEND}",
         BOTH,
         logged("ring-timeout"),
@@ -119,8 +124,8 @@ RULES = (
     DoctorRule(
         "log.ring-recovered",
         "warning",
-        "a ring stood still and recovered",
-        "work was lost, the GPU was not",
+        "a ring made no progress and recovered",
+        "work was lost, but the GPU was not reset",
         _SEND,
         BOTH,
         logged("ring-recovered"),
@@ -128,8 +133,8 @@ RULES = (
     DoctorRule(
         "log.interrupts",
         "broken",
-        "interrupts of the GPU get lost",
-        "fences are noticed by a timer instead, half a second late: everything crawls or times out",
+        "interrupts of the GPU are lost",
+        "fences are detected by a timer instead, half a second late: everything is slow or times out",
         "another slot; BIOS update; check `pci=nomsi` on the command line and amdgpu.msi; with iommu: iommu=pt",
         BOTH,
         _interrupts,
@@ -137,9 +142,9 @@ RULES = (
     DoctorRule(
         "log.resume-failed",
         "broken",
-        "the GPU did not come back from suspend or reset",
-        "a block of it failed to start again: it stays unusable until the machine boots",
-        "boot again; where it came after a pause or suspend: amdgpu.runpm=0, and no suspend while the GPU works",
+        "the GPU did not recover from suspend or reset",
+        "one of its blocks failed to restart: the GPU is unusable until a reboot",
+        ("reboot; if it happened after idle time or suspend: amdgpu.runpm=0, and no suspend while the GPU works"),
         BOTH,
         logged("resume-failed"),
     ),
@@ -147,8 +152,8 @@ RULES = (
         "log.reset-failed",
         "broken",
         "the GPU could not be reset",
-        "it stays unusable until the machine boots again",
-        "power the machine off and on; the cause stands before it in the log",
+        "it is unusable until a reboot",
+        "power-cycle the machine; the cause precedes this message in the log",
         BOTH,
         logged("reset-failed"),
     ),
@@ -156,17 +161,17 @@ RULES = (
         "log.reset",
         "warning",
         "the GPU was reset",
-        "whatever it held is lost; programs that used it must start again",
-        "the cause stands before it in the log",
+        "the contents of its memory are lost; programs that used it must be restarted",
+        "the cause precedes this message in the log",
         BOTH,
         _resets_that_helped,
     ),
     DoctorRule(
         "log.queue-create",
         "warning",
-        "KFD could not make a queue",
-        "the GPU has no queue left, or the scheduler refused it",
-        "end other users of the GPU",
+        "KFD could not create a queue",
+        "the GPU has no free queue, or the scheduler rejected it",
+        "end other programs that use the GPU",
         (T1,),
         logged("queue-create"),
     ),
@@ -174,8 +179,8 @@ RULES = (
         "log.gpu-memory",
         "warning",
         "the GPU ran out of memory",
-        "an allocation failed; evicting VRAM into system memory takes its time",
-        "a smaller model or context; end other users of the GPU; ttm.pages_limit for system memory",
+        "an allocation failed, or VRAM was evicted to system memory, which is slow",
+        ("use a smaller model or context; end other programs that use the GPU; ttm.pages_limit for system memory"),
         BOTH,
         logged("gpu-memory"),
     ),
@@ -183,7 +188,7 @@ RULES = (
         "log.oops",
         "broken",
         "the kernel crashed in amdgpu",
-        "the driver's state is not to be trusted until the next boot",
+        "the driver's state is unreliable until the next reboot",
         f"boot again; report the lines. {_SEND}",
         BOTH,
         logged("oops"),
@@ -191,9 +196,9 @@ RULES = (
     DoctorRule(
         "log.init-failed",
         "broken",
-        "amdgpu gave up on the GPU while it started",
-        "there is no device, no node and no tier until it starts",
-        "the cause stands before it in the log",
+        "amdgpu failed to initialise the GPU",
+        "there is no device, node or tier until it initialises",
+        "the cause precedes this message in the log",
         BOTH,
         logged("init-failed"),
     ),

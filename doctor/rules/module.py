@@ -1,4 +1,4 @@
-"""The driver module and its kernel: there, loaded, of the right version, not kept out."""
+"""Rules about the driver module and its kernel: installed, loaded, right version, not blocked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _blacklisted(machine: InspectedMachine) -> Iterator[Seen]:
         return
     if machine.module.loaded and any(gpu.driver == "amdgpu" for gpu in machine.gpus):
         return  # loaded by hand since
-    yield Seen(f"amdgpu is kept out by {by}", (by,))
+    yield Seen(f"loading of amdgpu is prevented by {by}", (by,))
 
 
 def _rejected(machine: InspectedMachine) -> Iterator[Seen]:
@@ -33,8 +33,10 @@ def _rejected(machine: InspectedMachine) -> Iterator[Seen]:
         and not machine.module.blacklisted_by
     ):
         yield Seen(
-            "amdgpu comes from DKMS, Secure Boot is on, and the module is not loaded: its signature "
-            "is the first suspect",
+            (
+                "amdgpu comes from DKMS, Secure Boot is on, and the module is not loaded: a missing "
+                "signature is the most likely cause"
+            ),
             (f"packages.txt: {dkms[0]}", "Secure Boot: on"),
         )
 
@@ -77,7 +79,7 @@ def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
         if gpu.chip and now[:2] < gpu.chip.linux and not gpu.started:
             least = ".".join(map(str, gpu.chip.linux))
             yield Seen(
-                f"Linux {machine.linux.release} is older than {gpu.title}: it came with {least}",
+                (f"Linux {machine.linux.release} is older than the support for {gpu.title}, added in {least}"),
                 (f"proc/version: {machine.linux.release}",),
                 gpu.address,
                 next=f"use Linux {least} or newer, or AMD's amdgpu-dkms",
@@ -91,7 +93,7 @@ def _dkms_unused(machine: InspectedMachine) -> Iterator[Seen]:
     if not package or machine.module.dkms is not False or not machine.module.loaded:
         return
     yield Seen(
-        f"amdgpu-dkms {package} is installed, but the kernel's own amdgpu runs",
+        f"amdgpu-dkms {package} is installed, but the kernel's own amdgpu is loaded",
         (f"packages.txt: amdgpu-dkms {package}", "sys/module/amdgpu/version: not there"),
     )
 
@@ -101,7 +103,7 @@ def _dkms_other_version(machine: InspectedMachine) -> Iterator[Seen]:
     loaded, packed = version(machine.module.version), version(package)
     if loaded and packed and machine.module.dkms and loaded[:3] != packed[:3]:
         yield Seen(
-            f"amdgpu {machine.module.version} runs, but the package is {package}",
+            f"amdgpu {machine.module.version} is loaded, but the package is {package}",
             (f"sys/module/amdgpu/version: {machine.module.version}", f"packages.txt: amdgpu-dkms {package}"),
         )
 
@@ -115,38 +117,42 @@ RULES = (
     DoctorRule(
         "module.blacklisted",
         "broken",
-        "amdgpu is kept out",
-        "t1 and t2 both go through amdgpu",
-        "take that out of the command line or file, rebuild the initramfs, and boot again",
+        "loading of amdgpu is prevented",
+        "t1 and t2 both require amdgpu",
+        "remove that entry from the command line or file, rebuild the initramfs, and reboot",
         BOTH,
         _blacklisted,
     ),
     DoctorRule(
         "module.modeset-off",
         "broken",
-        "amdgpu was told not to start: nomodeset",
-        "with nomodeset amdgpu gives up at once, its compute side too",
-        "take nomodeset (or amdgpu.modeset=0) out of the kernel command line",
+        "amdgpu is disabled by nomodeset",
+        "with nomodeset amdgpu does not initialise, including its compute part",
+        "remove nomodeset (or amdgpu.modeset=0) from the kernel command line",
         BOTH,
         logged("modeset-off"),
     ),
     DoctorRule(
         "module.rejected",
         "broken",
-        "the kernel refused the module: its signature is not trusted (Secure Boot)",
-        "a DKMS module is signed with the machine's own key, which Secure Boot knows only once it is enrolled",
-        "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der (or /var/lib/dkms/mok.pub), boot, "
-        "enrol; or disable Secure Boot",
+        "the kernel rejected the module: its signature is not trusted (Secure Boot)",
+        "a DKMS module is signed with the machine's own key, which must be enrolled for Secure Boot",
+        (
+            "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der (or /var/lib/dkms/mok.pub), reboot, "
+            "enrol the key; or disable Secure Boot"
+        ),
         BOTH,
         _rejected,
     ),
     DoctorRule(
         "module.mismatch",
         "broken",
-        "the module does not fit the running kernel: version magic or symbols differ",
-        "a module built for another kernel is not loaded",
-        "boot again after a kernel update; for DKMS: sudo dkms autoinstall, with the headers of this "
-        "kernel installed",
+        "the module does not match the running kernel: version magic or symbols differ",
+        "a module built for another kernel cannot be loaded",
+        (
+            "reboot after a kernel update; for DKMS: sudo dkms autoinstall, with the headers of this "
+            "kernel installed"
+        ),
         BOTH,
         logged("module-mismatch"),
     ),
@@ -154,8 +160,8 @@ RULES = (
         "module.not-loaded",
         "broken",
         "the module amdgpu is not loaded",
-        "t1 and t2 both go through amdgpu",
-        "sudo modprobe amdgpu; `sudo dmesg | tail` says why it refuses",
+        "t1 and t2 both require amdgpu",
+        "sudo modprobe amdgpu; `sudo dmesg | tail` shows why it fails",
         BOTH,
         _not_loaded,
     ),
@@ -163,9 +169,11 @@ RULES = (
         "module.no-amdgpu",
         "broken",
         "this kernel was built without amdgpu",
-        "t1 and t2 both go through amdgpu",
-        "use a kernel with CONFIG_DRM_AMDGPU=m (a distribution's generic kernel; cloud and virtual "
-        "flavours leave it out)",
+        "t1 and t2 both require amdgpu",
+        (
+            "use a kernel with CONFIG_DRM_AMDGPU=m (a distribution's generic kernel; cloud and virtual "
+            "flavours omit it)"
+        ),
         BOTH,
         _no_amdgpu,
     ),
@@ -182,7 +190,7 @@ RULES = (
         "module.kernel-too-old",
         "broken",
         "the kernel is older than the GPU",
-        "its amdgpu does not know the chip, or knows it only in part",
+        "its amdgpu does not support the chip, or only in part",
         "use a newer kernel, or AMD's amdgpu-dkms",
         BOTH,
         _too_old,
@@ -190,18 +198,21 @@ RULES = (
     DoctorRule(
         "module.dkms-unused",
         "warning",
-        "amdgpu-dkms is installed, but the kernel's own amdgpu runs",
-        "what was tested with DKMS is not what runs: the build for this kernel is missing or failed",
-        "dkms status; sudo apt install linux-headers-$(uname -r); sudo dkms autoinstall; boot again",
+        "amdgpu-dkms is installed, but the kernel's own amdgpu is loaded",
+        (
+            "the loaded module is not the one that was tested with DKMS: the build for this kernel is "
+            "missing or failed"
+        ),
+        "dkms status; sudo apt install linux-headers-$(uname -r); sudo dkms autoinstall; reboot",
         BOTH,
         _dkms_unused,
     ),
     DoctorRule(
         "module.dkms-stale",
         "warning",
-        "the running amdgpu is not the one installed",
-        "the module was updated and the machine not booted since, or the initramfs holds the old one",
-        "sudo update-initramfs -u -k all (dracut -f), then boot again",
+        "the loaded amdgpu is not the installed one",
+        "the machine was not rebooted after a module update, or the initramfs contains the old module",
+        "sudo update-initramfs -u -k all (dracut -f), then reboot",
         BOTH,
         _dkms_other_version,
     ),
@@ -209,7 +220,7 @@ RULES = (
         "module.dkms",
         "note",
         "amdgpu comes from DKMS",
-        "reports differ between the kernel's module and AMD's: name which one runs",
+        "results differ between the kernel's module and AMD's: state in reports which one is loaded",
         "",
         BOTH,
         _dkms,

@@ -1,4 +1,5 @@
-"""Module parameters that change what works, as a table. Values that change nothing for compute are left alone."""
+"""Rules about module parameters that affect operation, as a table. Values without effect on compute are
+ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from zinc_rt.doctor.rule import BOTH, T1, T2, DoctorRule, Seen, logged
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of amdgpu. `when` takes the value as a number. Meanings: amdgpu_drv.c of Linux 6.8 to 7.0."""
+    """A parameter of amdgpu. `when` takes the value as a number. Meanings: amdgpu_drv.c of Linux 6.8 to
+    7.0."""
 
     name: str
     when: Callable[[int], bool]
@@ -28,44 +30,42 @@ def _is(*values: int) -> Callable[[int], bool]:
 
 
 PARAMETERS = (
-    Parameter("fw_load_type", _is(0, 1), "broken", "chips since Navi load firmware through the PSP only"),
-    Parameter("ip_block_mask", lambda v: v & 0xFFF != 0xFFF, "broken", "hardware blocks are switched off by hand"),
-    Parameter(
-        "discovery", _is(0), "broken", "the chip's own table of its blocks is not read: gfx11 and gfx12 need it"
-    ),
-    Parameter("emu_mode", _is(1), "broken", "the driver skips what only an emulator lacks"),
+    Parameter("fw_load_type", _is(0, 1), "broken", "chips since Navi load firmware only through the PSP"),
+    Parameter("ip_block_mask", lambda v: v & 0xFFF != 0xFFF, "broken", "hardware blocks are disabled manually"),
+    Parameter("discovery", _is(0), "broken", "the chip's IP discovery table is not read: gfx11 and gfx12 need it"),
+    Parameter("emu_mode", _is(1), "broken", "the driver runs in emulator mode and skips hardware initialisation"),
     Parameter(
         "dpm",
         _is(0),
         "broken",
-        "no power management: the GPU stays at its boot clocks, and its SMU is not started",
+        "no power management: the GPU stays at its boot clocks, and the SMU is not started",
     ),
     Parameter(
         "sched_policy",
         _is(2),
         "broken",
-        "no hardware scheduler: gfx11 and gfx12 have queues only through MES",
+        "no hardware scheduler: gfx11 and gfx12 support queues only through MES",
         (T1,),
     ),
     Parameter(
         "halt_if_hws_hang",
         _is(1),
         "warning",
-        "a hung scheduler halts the GPU instead of resetting it: for debugging",
+        "a hung scheduler halts the GPU instead of resetting it; for debugging only",
         (T1,),
     ),
     Parameter(
-        "gpu_recovery", _is(0), "warning", "a hung GPU is not reset: the first hang lasts until the next boot"
+        "gpu_recovery", _is(0), "warning", "a hung GPU is not reset: the first hang lasts until the next reboot"
     ),
     Parameter("vm_fault_stop", _is(1, 2), "warning", "a page fault stops the GPU instead of ending its process"),
-    Parameter("vramlimit", lambda v: v > 0, "warning", "VRAM is cut to this many MiB"),
+    Parameter("vramlimit", lambda v: v > 0, "warning", "VRAM is limited to this many MiB"),
+    Parameter("vis_vramlimit", lambda v: v > 0, "warning", "CPU-visible VRAM is limited to this many MiB"),
     Parameter(
-        "vis_vramlimit", lambda v: v > 0, "warning", "the VRAM that the CPU reaches is cut to this many MiB"
+        "gttsize", lambda v: 0 < v < 1024, "warning", "system memory for the GPU is limited to this many MiB"
     ),
-    Parameter("gttsize", lambda v: 0 < v < 1024, "warning", "little system memory for the GPU: this many MiB"),
-    Parameter("pcie_gen_cap", lambda v: v != 0, "warning", "the speed of the PCIe link is limited by hand"),
-    Parameter("pcie_lane_cap", lambda v: v != 0, "warning", "the width of the PCIe link is limited by hand"),
-    Parameter("rebar", _is(0), "warning", "resizing of the BAR is switched off: the CPU reaches 256 MiB of VRAM"),
+    Parameter("pcie_gen_cap", lambda v: v != 0, "warning", "the speed of the PCIe link is limited manually"),
+    Parameter("pcie_lane_cap", lambda v: v != 0, "warning", "the width of the PCIe link is limited manually"),
+    Parameter("rebar", _is(0), "warning", "BAR resizing is disabled: the CPU can access 256 MiB of VRAM"),
     Parameter(
         "max_num_of_queues_per_device", lambda v: 0 < v < 16, "warning", "few compute queues for each GPU", (T1,)
     ),
@@ -76,11 +76,13 @@ PARAMETERS = (
         "waves are not saved when a queue is preempted: a long kernel blocks others",
         (T1,),
     ),
-    Parameter("uni_mes", _is(0), "note", "the older scheduler pair of MES and KIQ instead of one"),
-    Parameter("noretry", _is(0), "note", "page faults are retried: a wrong address may hang instead of faulting"),
-    Parameter("debug_mask", lambda v: v != 0, "note", "debugging switches of the driver are on"),
-    Parameter("exp_hw_support", _is(1), "note", "hardware the kernel calls experimental is let in"),
-    Parameter("mes_log_enable", _is(1), "note", "MES keeps a log, which costs time"),
+    Parameter("uni_mes", _is(0), "note", "uses the older pair of MES and KIQ schedulers instead of one"),
+    Parameter(
+        "noretry", _is(0), "note", "page faults are retried: an invalid address may hang instead of faulting"
+    ),
+    Parameter("debug_mask", lambda v: v != 0, "note", "debug switches of the driver are enabled"),
+    Parameter("exp_hw_support", _is(1), "note", "hardware that the kernel calls experimental is enabled"),
+    Parameter("mes_log_enable", _is(1), "note", "MES writes a log, which costs time"),
 )
 _COMMON_VALUES = {"ip_block_mask": (0xFFFFFFFF, -1)}
 
@@ -106,7 +108,7 @@ def _wrong(severity: Severity) -> Callable[[InspectedMachine], Iterator[Seen]]:
                     f"amdgpu.{row.name}={value}: {row.why}",
                     (f"{where}: {value}",),
                     why=row.why,
-                    next=f"take amdgpu.{row.name} out of the command line and /etc/modprobe.d, and boot again"
+                    next=f"remove amdgpu.{row.name} from the command line and /etc/modprobe.d, and reboot"
                     if severity != "note"
                     else "",
                     tiers=row.tiers,
@@ -116,11 +118,11 @@ def _wrong(severity: Severity) -> Callable[[InspectedMachine], Iterator[Seen]]:
 
 
 OPTIONS = (  # of the kernel's command line: pattern of a word → why
-    (r"pci=(?:.*,)?nomsi", "interrupts without MSI: amdgpu's may get lost"),
-    (r"pci=(?:.*,)?(?:off|noacpi|conf1)", "the PCI bus is set up by hand"),
-    (r"pcie_aspm=force", "link power saving is forced where the board does not offer it"),
-    (r"mem=\d+[KMG]?", "memory is cut by hand"),
-    (r"amdgpu\.msi=0", "interrupts without MSI may get lost"),
+    (r"pci=(?:.*,)?nomsi", "interrupts without MSI: those of amdgpu may be lost"),
+    (r"pci=(?:.*,)?(?:off|noacpi|conf1)", "the PCI bus is configured manually"),
+    (r"pcie_aspm=force", "link power management is forced on boards that do not support it"),
+    (r"mem=\d+[KMG]?", "memory is limited manually"),
+    (r"amdgpu\.msi=0", "interrupts without MSI may be lost"),
 )
 
 
@@ -138,7 +140,7 @@ def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
     found = _value(machine, "user_queue")
     if found is None:
         yield Seen(
-            "this kernel's amdgpu has no user queues (they came with Linux 6.16)",
+            "this kernel's amdgpu has no user queues (added in Linux 6.16)",
             next="use Linux 6.17 or newer for t2",
         )
     elif found[0] <= 0:
@@ -148,16 +150,16 @@ def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
 def _unknown(machine: InspectedMachine) -> Iterator[Seen]:
     for seen in logged("parameter-unknown", "parameter-invalid")(machine):
         named = re.search(r"unknown parameter '([^']+)'", " ".join(seen.evidence))
-        title = f"amdgpu knows no parameter {named[1]}: it was ignored" if named else ""
+        title = f"amdgpu has no parameter {named[1]}: it was ignored" if named else ""
         yield Seen(title, seen.evidence, at=seen.at)
 
 
-_NEXT = "take it out of the command line and /etc/modprobe.d, and boot again"
+_NEXT = "remove it from the command line and /etc/modprobe.d, and reboot"
 RULES = (
     DoctorRule(
         "parameters.broken",
         "broken",
-        "a module parameter switches off what is needed",
+        "a module parameter disables a required function",
         "",
         _NEXT,
         BOTH,
@@ -167,15 +169,15 @@ RULES = (
         "parameters.warning", "warning", "a module parameter limits the GPU", "", _NEXT, BOTH, _wrong("warning")
     ),
     DoctorRule(
-        "parameters.note", "note", "a module parameter is not at its default", "", "", BOTH, _wrong("note")
+        "parameters.note", "note", "a module parameter differs from its default", "", "", BOTH, _wrong("note")
     ),
-    DoctorRule("parameters.kernel", "warning", "an option of the kernel is in the way", "", _NEXT, BOTH, _options),
+    DoctorRule("parameters.kernel", "warning", "a kernel option causes a problem", "", _NEXT, BOTH, _options),
     DoctorRule(
         "parameters.unknown",
         "warning",
-        "amdgpu ignored or refused a parameter",
-        "what was meant to change did not: a misspelt name, or a kernel without it",
-        "`modinfo -p amdgpu` lists what this kernel knows",
+        "amdgpu ignored or rejected a parameter",
+        "the intended change has no effect: the name is misspelt, or this kernel does not have it",
+        "`modinfo -p amdgpu` lists the parameters of this kernel",
         BOTH,
         _unknown,
     ),
@@ -183,7 +185,7 @@ RULES = (
         "parameters.user-queue",
         "note",
         "user queues are off",
-        "t2 needs amdgpu.user_queue=1; t1 needs none of this",
+        "t2 needs amdgpu.user_queue=1; t1 does not",
         "boot with amdgpu.user_queue=1 for t2",
         (T2,),
         _user_queue,

@@ -1,4 +1,4 @@
-"""The way to the card: link, BARs, atomics, ACS. Its errors: bus_errors.py."""
+"""Rules about the PCIe path to the card: link, BARs, atomics, ACS. For its errors see bus_errors.py."""
 
 from __future__ import annotations
 
@@ -84,8 +84,10 @@ def _small_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if not visible or not most or visible >= most * 0.9:
         return None
     return Seen(
-        f"the CPU reaches {visible >> 20} MiB of the {most >> 20} MiB of VRAM of {gpu.title}: "
-        "resizable BAR is off",
+        (
+            f"the CPU can access {visible >> 20} MiB of the {most >> 20} MiB of VRAM of {gpu.title}: "
+            "resizable BAR is off"
+        ),
         (f"{evidence[0]}: {visible}", f"{evidence[1]}: {most}"),
         gpu.address,
     )
@@ -123,15 +125,13 @@ def _atomics(machine: InspectedMachine) -> Iterator[Seen]:
         if not refused:
             continue
         yield Seen(
-            "KFD refuses the GPU: this slot carries no PCIe atomics"
-            + (f", and its MEC firmware {old[1]} is older than {old[2]}, which does without" if old else ""),
+            "KFD rejects the GPU: this slot does not support PCIe atomics"
+            + (f", and its MEC firmware {old[1]} is older than {old[2]}, which does not need them" if old else ""),
             (f"kernel.log: {event.text}",),
             at=event.at,
-            next=(
-                "update linux-firmware, rebuild the initramfs and boot again; or use a slot of the processor's own"
-            )
+            next=("update linux-firmware, rebuild the initramfs and reboot; or use a slot connected to the CPU")
             if old
-            else "use a slot of the processor's own, not of the chipset or behind a riser or Thunderbolt",
+            else "use a slot connected to the CPU, not to the chipset, and no riser or Thunderbolt",
         )
         return
 
@@ -163,7 +163,7 @@ def _acs(machine: InspectedMachine) -> Iterator[Seen]:
 def _iommu_peers(machine: InspectedMachine) -> Iterator[Seen]:
     if len(_peers(machine)) >= 2 and machine.host.iommu == "translated":
         yield Seen(
-            "the IOMMU translates what the GPUs send each other",
+            "the IOMMU translates transfers between the GPUs",
             next="boot with iommu=pt for transfers between GPUs",
         )
 
@@ -176,9 +176,12 @@ RULES = (
     DoctorRule(
         "pci.bar-unassigned",
         "broken",
-        "the firmware of the board gave the GPU's memory no address",
-        "without its BARs the driver cannot reach the card at all",
-        "BIOS: enable Above 4G Decoding (and Resizable BAR); then pci=realloc on the command line; a BIOS update",
+        "the board firmware assigned no address to the GPU's memory",
+        "the driver cannot access the card without its BARs",
+        (
+            "BIOS: enable Above 4G Decoding (and Resizable BAR); then pci=realloc on the command line; "
+            "update the BIOS"
+        ),
         BOTH,
         _unassigned,
     ),
@@ -186,17 +189,20 @@ RULES = (
         "pci.bar-zero",
         "broken",
         "BAR 0 has no address",
-        "without its BARs the driver cannot reach the card at all",
-        "BIOS: enable Above 4G Decoding (and Resizable BAR); then pci=realloc on the command line; a BIOS update",
+        "the driver cannot access the card without its BARs",
+        (
+            "BIOS: enable Above 4G Decoding (and Resizable BAR); then pci=realloc on the command line; "
+            "update the BIOS"
+        ),
         BOTH,
         each_gpu(_zero_bar),
     ),
     DoctorRule(
         "pci.atomics",
         "broken",
-        "KFD refuses the GPU: no PCIe atomics",
-        "t1 submits through KFD, which skips such a GPU; t2 does not ask for them",
-        "use a slot of the processor's own, not of the chipset or behind a riser or Thunderbolt",
+        "KFD rejects the GPU: no PCIe atomics",
+        "t1 submits through KFD, which skips such a GPU; t2 does not require them",
+        "use a slot connected to the CPU, not to the chipset, and no riser or Thunderbolt",
         (T1,),
         _atomics,
     ),
@@ -204,7 +210,7 @@ RULES = (
         "pci.link-width",
         "warning",
         "the PCIe link has few lanes",
-        "uploads of weights and copies take as many times longer; dispatches do not",
+        "uploads of weights and copies are slower by that factor; dispatches are not",
         "use a slot with 16 lanes; reseat the card; check that no M.2 slot shares its lanes",
         BOTH,
         each_gpu(_narrow),
@@ -213,7 +219,7 @@ RULES = (
         "pci.link-speed",
         "warning",
         "the PCIe link is slow",
-        "uploads of weights and copies take as many times longer; dispatches do not",
+        "uploads of weights and copies are slower by that factor; dispatches are not",
         "check the slot and its speed in the BIOS, the riser, amdgpu.pcie_gen_cap",
         BOTH,
         each_gpu(_slow),
@@ -222,8 +228,8 @@ RULES = (
         "pci.link-speed-now",
         "note",
         "the PCIe link is slow at the moment",
-        "an idle GPU lowers its link and raises it under load",
-        "look again while something runs on it; if it stays so: the slot, its speed in the BIOS, the riser",
+        "an idle GPU lowers its link speed and raises it under load",
+        "check again under load; if it remains slow: the slot, its speed in the BIOS, the riser",
         BOTH,
         each_gpu(_slow_now),
     ),
@@ -240,8 +246,8 @@ RULES = (
     DoctorRule(
         "pci.bar-resize",
         "note",
-        "the driver could not make the BAR larger",
-        "the CPU reaches part of VRAM only",
+        "the driver could not resize the BAR",
+        "the CPU can access only part of VRAM",
         "BIOS: enable Above 4G Decoding and Resizable BAR",
         BOTH,
         logged("bar-resize"),
@@ -250,16 +256,16 @@ RULES = (
         "pci.acs",
         "note",
         "ACS is on above several GPUs",
-        "transfers between GPUs take the long way; one GPU alone is not touched",
-        "BIOS: disable ACS, where transfers between GPUs matter and no virtual machine needs the separation",
+        "transfers between GPUs take a detour; a single GPU is not affected",
+        "BIOS: disable ACS if transfers between GPUs matter and no virtual machine needs the isolation",
         BOTH,
         _acs,
     ),
     DoctorRule(
         "pci.iommu-peers",
         "note",
-        "the IOMMU is between several GPUs",
-        "RCCL warns of hangs there (its `Missing iommu=pt`); one GPU alone is not touched",
+        "the IOMMU is active between several GPUs",
+        "RCCL warns of hangs in this case (its `Missing iommu=pt`); a single GPU is not affected",
         "boot with iommu=pt",
         BOTH,
         _iommu_peers,

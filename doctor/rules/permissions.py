@@ -1,4 +1,4 @@
-"""Whether this user may open the device nodes."""
+"""Rules about this user's permission to open the device nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
         closed = [node for node in machine.nodes if _closed(node, user.groups, user.uid)]
         for node in closed[:1]:
             paths = [each.path for each in closed]
-            title = f"this user is not in {_group_name(node)}, which {', '.join(paths)} belong to"
+            title = f"this user is not in {_group_name(node)}, the group of {', '.join(paths)}"
             yield Seen(title, _evidence(machine, paths), next=_join(_group_name(node)))
         return
     if user.groups & {"render"} or _opened_by_udev(machine) or all(group.isdecimal() for group in user.groups):
@@ -42,10 +42,10 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
         yield Seen(title, evidence, severity=None if host else "warning")
     else:
         yield Seen(
-            "this user is not in the group render; this distribution opens the nodes to everybody",
+            "this user is not in the group render; this distribution opens the nodes to all users",
             evidence,
             severity="note",
-            next="where a probe says `Permission denied`: sudo usermod -aG render $USER, then log in again",
+            next="if a probe reports `Permission denied`: sudo usermod -aG render $USER, then log in again",
         )
 
 
@@ -72,8 +72,8 @@ def _group_name(node: DeviceNode) -> str:
 def _join(group: str) -> str:
     if group in ("root", "0"):
         return (
-            "sudo udevadm trigger /dev/kfd: a node of root's group has not seen its udev rule (70-kfd, "
-            "50-udev-default)"
+            "sudo udevadm trigger /dev/kfd: a node with group root was created before its udev rule "
+            "(70-kfd, 50-udev-default)"
         )
     return f"sudo usermod -aG {group} $USER, then log out and in again (`newgrp {group}` for this shell)"
 
@@ -111,7 +111,9 @@ def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
     if "/dev/kfd" in missing and machine.kfd is None:
         missing.remove("/dev/kfd")
     if missing:
-        yield Seen(f"{', '.join(missing)} do not exist, though amdgpu drives the GPU", ("dev.txt: (not listed)",))
+        yield Seen(
+            f"{', '.join(missing)} do not exist, although amdgpu drives the GPU", ("dev.txt: (not listed)",)
+        )
 
 
 RULES = (
@@ -128,7 +130,7 @@ RULES = (
         "permissions.nodes",
         "broken",
         "device nodes are missing",
-        "without its node a tier has nothing to open",
+        "a tier cannot open the GPU without its node",
         "sudo udevadm trigger --subsystem-match=drm --subsystem-match=kfd; `ls -l /dev/kfd /dev/dri`",
         BOTH,
         _missing_nodes,

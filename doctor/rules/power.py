@@ -1,4 +1,4 @@
-"""Power, clocks and heat."""
+"""Rules about power, clocks and temperature."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _unpowered(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.power_state not in ("D3cold", "D3hot") or gpu.runtime_status != "active":
         return None
     return Seen(
-        f"{gpu.title} stays in {gpu.power_state}, though it should be awake",
+        f"{gpu.title} stays in {gpu.power_state}, although it should be awake",
         (f"power_state: {gpu.power_state}", "power/runtime_status: active"),
         gpu.address,
     )
@@ -62,7 +62,7 @@ def _held_low(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.performance_level not in ("low", "profile_min_sclk", "profile_min_mclk"):
         return None
     return Seen(
-        f"the clocks of {gpu.title} are held down: {gpu.performance_level}",
+        f"the clocks of {gpu.title} are limited: {gpu.performance_level}",
         (f"power_dpm_force_performance_level: {gpu.performance_level}",),
         gpu.address,
     )
@@ -75,7 +75,7 @@ def _silent(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
         (why for name, why in machine.capture.unreadable.items() if gpu.card and name.startswith(where)), ""
     )
     if "no answer" in why or "timed out" in why.lower() or "SMU" in why:
-        return Seen(f"the sensors of {gpu.title} do not answer", (f"{where}: {why}",), gpu.address)
+        return Seen(f"the sensors of {gpu.title} do not respond", (f"{where}: {why}",), gpu.address)
     return None
 
 
@@ -92,7 +92,7 @@ def _sleeps_unused(machine: InspectedMachine) -> Iterator[Seen]:
 
 def _link_saving(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.host.aspm_policy in ("powersave", "powersupersave") and machine.gpus:
-        yield Seen(f"PCIe links save power (ASPM {machine.host.aspm_policy})")
+        yield Seen(f"PCIe link power management is on (ASPM {machine.host.aspm_policy})")
 
 
 RULES = (
@@ -100,7 +100,7 @@ RULES = (
         "power.runtime-error",
         "broken",
         "runtime power management has failed",
-        "the card was put to sleep and did not come back whole: sensors, fan and queues fail after that",
+        "the card was suspended and did not resume completely: sensors, fan and queues fail after that",
         "boot with amdgpu.runpm=0 (github.com/ROCm/legacy-rocm-build/issues/6101)",
         BOTH,
         each_gpu(_runtime_error),
@@ -108,9 +108,9 @@ RULES = (
     DoctorRule(
         "power.resume",
         "broken",
-        "the card did not wake from its sleep (D3)",
-        "it was powered down while idle and does not answer: every later message is a consequence",
-        "boot with amdgpu.runpm=0, and pcie_port_pm=off where bridges sleep, too; a BIOS update",
+        "the card did not resume (D3)",
+        "it was powered down while idle and does not respond: every later message is a consequence",
+        "boot with amdgpu.runpm=0, and pcie_port_pm=off if bridges are suspended too; update the BIOS",
         BOTH,
         logged("d3cold"),
     ),
@@ -118,7 +118,7 @@ RULES = (
         "power.stuck-asleep",
         "broken",
         "the card is still powered down",
-        "it was powered down while idle and does not answer",
+        "it was powered down while idle and does not respond",
         "boot with amdgpu.runpm=0",
         BOTH,
         each_gpu(_unpowered),
@@ -127,8 +127,8 @@ RULES = (
         "power.thermal",
         "broken",
         "the GPU reached its critical temperature",
-        "it slows down, then shuts down: a hang under load may be heat",
-        "check fans, dust and the airflow of the case; `sensors` while it works",
+        "it throttles, then shuts down: a hang under load may be caused by heat",
+        "check fans, dust and the airflow of the case; run `sensors` under load",
         BOTH,
         logged("thermal"),
     ),
@@ -136,7 +136,7 @@ RULES = (
         "power.hot",
         "broken",
         "the GPU is too hot",
-        "it slows down, then shuts down",
+        "it throttles, then shuts down",
         "check fans, dust and the airflow of the case",
         BOTH,
         each_gpu(_hot),
@@ -144,9 +144,9 @@ RULES = (
     DoctorRule(
         "power.sensors-silent",
         "warning",
-        "the sensors do not answer",
-        "they are read through the SMU, which may hang; a run now would be blind to heat",
-        "`sudo dmesg | grep -i smu`; boot again",
+        "the sensors do not respond",
+        "they are read through the SMU, which may hang; temperatures could not be monitored during a run",
+        "`sudo dmesg | grep -i smu`; reboot",
         BOTH,
         each_gpu(_silent),
     ),
@@ -154,16 +154,16 @@ RULES = (
         "power.cap",
         "warning",
         "the power limit is low",
-        "clocks fall under load: speeds measured now are not the card's",
-        "set power1_cap back to power1_cap_default (as root), or through the tool that lowered it",
+        "clocks drop under load: measured speeds are lower than the card's",
+        "set power1_cap to power1_cap_default (as root), or with the tool that lowered it",
         BOTH,
         each_gpu(_capped),
     ),
     DoctorRule(
         "power.clocks",
         "warning",
-        "clocks are held down",
-        "speeds measured now are not the card's",
+        "clocks are limited",
+        "measured speeds are lower than the card's",
         "echo auto | sudo tee /sys/class/drm/card*/device/power_dpm_force_performance_level",
         BOTH,
         each_gpu(_held_low),
@@ -171,9 +171,9 @@ RULES = (
     DoctorRule(
         "power.aspm",
         "note",
-        "PCIe links save power",
-        "a link that sleeps answers later, and on some boards not at all",
-        "where the link has errors: pcie_aspm=off on the command line",
+        "PCIe link power management is on",
+        "a suspended link responds late, and on some boards not at all",
+        "if the link has errors: pcie_aspm=off on the command line",
         BOTH,
         _link_saving,
     ),
@@ -181,7 +181,7 @@ RULES = (
         "power.asleep",
         "note",
         "the GPU sleeps",
-        "the first use wakes it",
+        "the first use resumes it",
         "",
         BOTH,
         each_gpu(_asleep),
@@ -190,8 +190,8 @@ RULES = (
         "power.runtime",
         "note",
         "runtime power management is on",
-        "failures to wake up look like dead firmware (github.com/ROCm/legacy-rocm-build/issues/6101)",
-        "where the GPU fails after a pause: boot with amdgpu.runpm=0",
+        "failed resumes look like dead firmware (github.com/ROCm/legacy-rocm-build/issues/6101)",
+        "if the GPU fails after idle time: boot with amdgpu.runpm=0",
         BOTH,
         _sleeps_unused,
     ),

@@ -1,4 +1,4 @@
-"""Whether there is a GPU, whose it is, and whether it answers."""
+"""Rules about the presence of a GPU, its driver binding, and its response on the bus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, concerns_ours, each_gpu, logged
 
-SIMULATED = "zinc-rt pm4-test --device sim: the simulated device runs every probe, and says nothing about hardware"
+SIMULATED = "zinc-rt pm4-test --device sim: the simulated device runs every probe, but says nothing about hardware"
 
 
 def _none(machine: InspectedMachine) -> Iterator[Seen]:
@@ -17,7 +17,7 @@ def _none(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.host.container and not machine.gpus_known:
         yield Seen(
             f"no GPU is visible in this container ({machine.host.container})",
-            why="whether the machine has one cannot be seen from here",
+            why="whether the machine has one cannot be determined from inside the container",
             next="start the container with --device /dev/kfd --device /dev/dri --group-add render, or run doctor "
             f"on the host; without a GPU, {SIMULATED}",
         )
@@ -31,7 +31,7 @@ def _none(machine: InspectedMachine) -> Iterator[Seen]:
 def _vfio(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.driver not in ("vfio-pci", "pci-stub", "xen-pciback", "pciback"):
         return None
-    return Seen(f"{gpu.title} is set aside for a virtual machine: {gpu.driver} holds it", about=gpu.address)
+    return Seen(f"{gpu.title} is assigned to a virtual machine: it is bound to {gpu.driver}", about=gpu.address)
 
 
 def _gone(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
@@ -61,7 +61,7 @@ def _not_in_kfd(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
         return None
     return Seen(
         f"amdgpu drives {gpu.title}, but KFD does not list it",
-        ("sys/class/kfd/kfd/topology/nodes: no node of this GPU",),
+        ("sys/class/kfd/kfd/topology/nodes has no node for this GPU",),
         gpu.address,
     )
 
@@ -87,10 +87,10 @@ def _unsupported(machine: InspectedMachine) -> Iterator[Seen]:
     for gpu in machine.gpus:
         if not gpu.wanted:
             yield Seen(
-                f"{gpu.title}: this version writes packets for gfx11 and gfx12 only",
+                f"{gpu.title}: this version generates packets for gfx11 and gfx12 only",
                 about=gpu.address,
                 severity="broken" if alone else "note",
-                next="use --tier t_cpu here" if alone else "nothing: the other GPU is the one to use",
+                next="use --tier t_cpu here" if alone else "nothing: use the other GPU",
             )
 
 
@@ -100,7 +100,7 @@ RULES = (
         "note",
         "no AMD GPU in this machine",
         "t1 and t2 need one; the CPU runs every model, on t_cpu_native",
-        f"another GPU runs them through its Vulkan driver: zinc-rt vulkan-test; {SIMULATED}",
+        f"another GPU can run them through its Vulkan driver: zinc-rt vulkan-test; {SIMULATED}",
         BOTH,
         _none,
     ),
@@ -108,18 +108,20 @@ RULES = (
         "gpu.gone",
         "broken",
         "the GPU no longer answers on the bus",
-        "nothing can reach it before a reset, and usually a power cycle",
-        "power the machine off and on (not only reboot); then look at power cables, riser, slot, and "
-        "amdgpu.runpm=0",
+        "it cannot be used before a reset, which usually requires a power cycle",
+        (
+            "power-cycle the machine (a reboot is not enough); then check power cables, riser, slot, and "
+            "amdgpu.runpm=0"
+        ),
         BOTH,
         each_gpu(_gone),
     ),
     DoctorRule(
         "gpu.vfio",
         "broken",
-        "the GPU is set aside for a virtual machine",
-        "amdgpu cannot drive what another driver holds",
-        "run inside that virtual machine, or take its ids out of vfio-pci.ids and boot again",
+        "the GPU is assigned to a virtual machine",
+        "amdgpu cannot use a device that is bound to another driver",
+        "run inside that virtual machine, or remove its ids from vfio-pci.ids and reboot",
         BOTH,
         each_gpu(_vfio),
     ),
@@ -127,17 +129,17 @@ RULES = (
         "gpu.no-driver",
         "broken",
         "no driver is bound to the GPU",
-        "t1 and t2 both go through amdgpu",
-        "sudo modprobe amdgpu, then `sudo dmesg | grep -i amdgpu` says why it refuses",
+        "t1 and t2 both require amdgpu",
+        "sudo modprobe amdgpu, then `sudo dmesg | grep -i amdgpu` shows why it fails",
         BOTH,
         each_gpu(_no_driver),
     ),
     DoctorRule(
         "gpu.other-driver",
         "broken",
-        "another driver holds the GPU",
-        "t1 and t2 both go through amdgpu",
-        "unbind it, and look for a blacklist of amdgpu in /etc/modprobe.d",
+        "the GPU is bound to another driver",
+        "t1 and t2 both require amdgpu",
+        "unbind it, and check /etc/modprobe.d for a blacklist of amdgpu",
         BOTH,
         each_gpu(_other_driver),
     ),
@@ -145,15 +147,18 @@ RULES = (
         "gpu.not-in-kfd",
         "broken",
         "KFD does not list the GPU",
-        "t1 submits through /dev/kfd and finds nothing there; t2 does not need it",
-        "`sudo dmesg | grep -i kfd` says why: PCIe atomics, errors while it was added, a device cgroup",
+        "t1 submits through /dev/kfd and cannot use the GPU there; t2 does not need KFD",
+        (
+            "`sudo dmesg | grep -i kfd` shows the reason: PCIe atomics, errors during initialisation, a "
+            "device cgroup"
+        ),
         (T1,),
         each_gpu(_not_in_kfd),
     ),
     DoctorRule(
         "kfd.absent",
         "broken",
-        "there is no KFD on this machine",
+        "this machine has no KFD",
         "t1 submits through /dev/kfd; t2 does not need it",
         "use a kernel with CONFIG_HSA_AMD=y",
         (T1,),
@@ -162,9 +167,9 @@ RULES = (
     DoctorRule(
         "kfd.refused",
         "broken",
-        "KFD refused the GPU",
-        "t1 submits through /dev/kfd; what KFD skipped is not there",
-        "the line says why; a newer kernel or another slot may help",
+        "KFD rejected the GPU",
+        "t1 submits through /dev/kfd and cannot use a GPU that KFD skipped",
+        "see the reason in the log line; a newer kernel or another slot may help",
         (T1,),
         _refused,
     ),
@@ -172,7 +177,7 @@ RULES = (
         "gpu.unsupported",
         "note",
         "a GPU of another generation",
-        "its packets are not written by this version",
+        "this version cannot generate packets for it",
         "use --tier t_cpu here",
         BOTH,
         _unsupported,

@@ -1,4 +1,4 @@
-"""Errors of memory and logic that the card itself counts."""
+"""Rules about memory and logic errors that the card counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _lines(bad: list[str], kind: str) -> tuple[str, ...]:
 
 
 _WHY = "results may be wrong, and the driver resets the GPU when a poisoned value is used"
-_NEXT = "zinc-rt mem-test; where errors return after a power cycle, the card is defective: return it"
+_NEXT = "zinc-rt mem-test; if errors return after a power cycle, the card is defective: return it"
 RULES = (
     DoctorRule(
         "ras.uncorrectable",
@@ -43,7 +43,7 @@ RULES = (
     DoctorRule(
         "ras.counted",
         "broken",
-        "the card counts uncorrectable errors",
+        "the card counted uncorrectable errors",
         _WHY,
         _NEXT,
         BOTH,
@@ -52,8 +52,8 @@ RULES = (
     DoctorRule(
         "ras.corrected",
         "warning",
-        "the card corrects memory errors",
-        "ECC repaired them; a number that grows announces others",
+        "the card corrected memory errors",
+        "ECC repaired them; an increasing number indicates more errors",
         "note the number, run zinc-rt mem-test, look again",
         BOTH,
         logged("ras-corrected"),
@@ -61,8 +61,8 @@ RULES = (
     DoctorRule(
         "ras.corrected-count",
         "warning",
-        "the card counts corrected errors",
-        "ECC repaired them; a number that grows announces others",
+        "the card counted corrected errors",
+        "ECC repaired them; an increasing number indicates more errors",
         "note the number, run zinc-rt mem-test, look again",
         BOTH,
         each_gpu(_correctable),

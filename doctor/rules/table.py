@@ -1,4 +1,4 @@
-"""Every rule, in one tuple, by subject; what comes first for a reader is causes.py's to say."""
+"""The table of all rules, by subject; the order of presentation is defined by causes.py."""
 
 from __future__ import annotations
 

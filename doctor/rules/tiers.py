@@ -1,4 +1,5 @@
-"""What the driver answered when a tier was asked for (ioctl.json), where nothing else says why it refuses."""
+"""Rules about the driver's reply when a tier was opened (ioctl.json), if no other finding explains the
+rejection."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ RULES = (
     DoctorRule(
         "tier.refused",
         "broken",
-        "the driver refuses a tier",
-        "what it answered is all there is to know: nothing read before explains it",
-        "zinc-rt devices; zinc-rt pm4-test -k P01-P10 goes through it call by call",
+        "the driver rejects a tier",
+        "the reply is the only information: no other finding explains it",
+        "zinc-rt devices; zinc-rt pm4-test -k P01-P10 tests the calls one by one",
         (T1,),
         _refused,
     ),

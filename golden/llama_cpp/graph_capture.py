@@ -1,4 +1,4 @@
-"""Values of llama.cpp's graph, taken by its eval callback while it runs."""
+"""Capture values of llama.cpp's graph with its eval callback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GeluOperands(ctypes.Structure):
 
 
 class ExactGelu:
-    """Sees every node before and after it is computed; replaces the values of NODES."""
+    """Observes every node before and after it is computed, and replaces the values of NODES."""
 
     def __init__(self, lib: Any, read: Read) -> None:
         self.lib = lib
@@ -48,7 +48,7 @@ class ExactGelu:
         lib.ggml_backend_tensor_set.restype = None
 
     def before(self, tensor: int) -> None:
-        """Operands are read now: the node may be computed in place of its first."""
+        """Read the operands. This must happen before the node, which may overwrite its first operand."""
         if self._is_gelu(tensor):
             self._operands = [self.read(source) for source in GeluOperands.from_address(tensor).src if source]
 
@@ -59,7 +59,7 @@ class ExactGelu:
         exact = self._value(tensor, table.shape)
         if not np.allclose(table, exact, rtol=TABLE_ERROR, atol=TABLE_ERROR * np.abs(exact).max()):
             raise UnsupportedError(
-                "this llama.cpp computes GELU, or lays out its tensors, in a way not known here"
+                "this llama.cpp version computes GELU, or lays out its tensors, in an unknown way"
             )
         self.lib.ggml_backend_tensor_set(tensor, exact.ctypes.data, 0, exact.nbytes)
         self.replaced += 1
@@ -80,7 +80,7 @@ class ExactGelu:
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    """The tanh form, f32, accurate to its rounding."""
+    """Compute the tanh form of GELU, f32, accurate to its rounding."""
     wide = x.astype(np.float64)
     inner = np.sqrt(2 / np.pi) * wide * (1 + 0.044715 * wide * wide)
     return (0.5 * wide * (1 + np.tanh(inner))).astype(np.float32)
@@ -104,7 +104,8 @@ DTYPES = {GGMLQuantizationType.F32: np.dtype(np.float32), GGMLQuantizationType.I
 
 
 class GraphCapture:
-    """Copies the graph nodes whose names match CAPTURED, or are in `labels`, while `on`; `seen` has every name."""
+    """Copies the graph nodes whose names match CAPTURED, or are in `labels`, while `on`; `seen` contains
+    every name."""
 
     def __init__(self, llama: ModuleType, labels: Container[str], *, exact_gelu: bool) -> None:
         from llama_cpp._ggml import libggml
@@ -159,4 +160,4 @@ class GraphCapture:
         if self.error is not None:
             raise self.error
         if self.gelu is not None and not self.gelu.replaced:
-            raise UnsupportedError("llama.cpp's graph has no GELU node: its operations have changed")
+            raise UnsupportedError("llama.cpp's graph has no GELU node; its operations have changed")

@@ -1,6 +1,7 @@
-"""Goldens from llama.cpp itself: its logits and chosen graph nodes for one prompt, through llama-cpp-python.
+"""Create goldens with llama.cpp: its logits and selected graph nodes for one prompt, through
+llama-cpp-python.
 
-The settings make it comparable: KV cache in F32, no flash attention, no repacked weights, one thread.
+Comparable settings: KV cache in F32, no flash attention, no repacked weights, one thread.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ Occurrences = Mapping[str, Sequence[tuple[str, np.ndarray]]]  # by name: ggml's 
 
 @dataclass(frozen=True, slots=True)
 class NodeValue:
-    """One value of the graph here: `name` as validation calls it, llama.cpp's `label`, what opcode makes it,
-    values a token."""
+    """A value of this runtime's graph: `name` as in validation, llama.cpp's `label`, the opcode that
+    produces it, and the number of values per token."""
 
     name: str
     label: str
@@ -51,7 +52,7 @@ class NodeValue:
 
 
 def values_here(gguf: GGUFFile, context: int) -> list[NodeValue]:
-    """Everything that a tap sees of a prompt's pass, in graph order."""
+    """Return every value that a tap observes during a prompt pass, in graph order."""
     from zinc_rt.golden.capture import label_of, names_of
 
     with Engine(gguf, open_backend(ORACLE, "canonical-1", threads=1), ctx=context) as engine:
@@ -69,8 +70,8 @@ def values_here(gguf: GGUFFile, context: int) -> list[NodeValue]:
 def matched(
     values: Sequence[NodeValue], seen: Occurrences, tokens: int, rows: Sequence[int]
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
-    """The values that llama.cpp has of these tokens, f32 [R, ...] under the names here; and what could not be
-    compared: `llama_cpp_only`, names that it alone has, and `here_only`."""
+    """Return llama.cpp's values for these tokens, f32 [R, ...] under this runtime's names, and the names
+    that could not be compared: `llama_cpp_only` and `here_only`."""
     found = {}
     for value in values:
         array = _occurrence(value, seen.get(value.label, ()))
@@ -115,19 +116,23 @@ def import_llama_cpp(
     whole: bool = True,
     command: str | None = None,
 ) -> Arrays:
-    """Run `tokens` through llama.cpp, continue greedily for `steps`, write the arrays to `out_npz`, return them.
+    """Run `tokens` through llama.cpp, continue greedily for `steps`, write the arrays to `out_npz`, and
+    return them.
 
-    ids int32 [T], logits f32 [T, V], greedy_tokens int32 [steps], greedy_margin f32 [steps] (best minus second
-    where the token was chosen), greedy_logits f32 [steps, V] (after each token), l_out f32 [L, T, D],
-    result_norm f32 [T, D], ffn_moe_topk-N int32 [T, k]. `dequantised` adds logits_deq and so on, all but ids and
-    greedy_margin: the same weights in F32. `context` is llama.cpp's n_ctx. A model with GELU gets these as
-    *_exactgelu too, or its *_deq in exact GELU: gelu.py says why.
-    `rows`, rising positions of the prompt, adds LABEL-N f32 [R, ...] of every value that llama.cpp names as this
-    runtime does, of the weights and the GELU that compare tightly; with `whole` False the other arrays keep these
-    tokens alone, too. meta gets what llama.cpp's tokenizer makes of TEXTS, and draws from its logits.
-    `command`, where given, is kept in meta: what made the file.
+    ids int32 [T], logits f32 [T, V], greedy_tokens int32 [steps], greedy_margin f32 [steps] (best minus
+    second when the token was selected), greedy_logits f32 [steps, V] (after each token), l_out f32 [L, T,
+    D], result_norm f32 [T, D], ffn_moe_topk-N int32 [T, k]. `dequantised` adds logits_deq and so on, all
+    except ids and greedy_margin: the same weights in F32. `context` is llama.cpp's n_ctx. For a model with
+    GELU the arrays are also stored as *_exactgelu, or its *_deq use exact GELU; see gelu.py.
 
-    UnsupportedError: llama-cpp-python is missing, or cannot load the model. OutputError: cannot write `out_npz`.
+    `rows`, increasing positions of the prompt, adds LABEL-N f32 [R, ...] of every value with the same name
+    in llama.cpp and this runtime, with the weights and the GELU that allow tight comparison; with `whole`
+    False the other arrays also contain only these tokens. meta contains the results of llama.cpp's
+    tokenizer for TEXTS, and draws from its logits. `command`, if given, is stored in meta as the command
+    that created the file.
+
+    UnsupportedError: llama-cpp-python is missing, or cannot load the model. OutputError: cannot write
+    `out_npz`.
     """
     model, out_npz = Path(model), Path(out_npz)
     llama = _llama_cpp()
@@ -168,21 +173,22 @@ def import_llama_cpp(
 
 @dataclass(frozen=True, slots=True)
 class KeptPositions:
-    """Positions of the prompt whose named values are kept; unless `whole`, nothing is kept of the others."""
+    """The positions of the prompt whose named values are stored; unless `whole`, nothing is stored for
+    other positions."""
 
     rows: Sequence[int]
     whole: bool
 
     def check(self, tokens: int) -> None:
-        """Checks the positions. Raises UsageError for positions outside the prompt."""
+        """Check the positions. Raises UsageError for positions outside the prompt."""
         if len(set(self.rows)) < len(self.rows) or not all(0 <= row < tokens for row in self.rows):
             raise UsageError(
-                f"rows {', '.join(map(str, self.rows))}: wanted different positions of {tokens} tokens"
+                f"rows {', '.join(map(str, self.rows))}: expected distinct positions within {tokens} tokens"
             )
         if len(self.rows) == tokens:
-            raise UsageError(f"rows of all {tokens} tokens", next="leave at least one out")
+            raise UsageError(f"rows of all {tokens} tokens", next="leave out at least one of them")
         if not (self.rows or self.whole):
-            raise UsageError("nothing would be kept", next="name the rows to keep")
+            raise UsageError("nothing would be stored", next="select rows to store")
 
     def of(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
         return array if self.whole else np.ascontiguousarray(np.take(array, self.rows, axis))
@@ -193,7 +199,7 @@ def _variant(arrays: Arrays, suffix: str) -> Arrays:
 
 
 def write_dequantised(model: Path, out: Path) -> None:
-    """The model at `model` with every quantised or half tensor as F32; metadata as it was."""
+    """Write a copy of `model` with every quantised or half-precision tensor as F32 and unchanged metadata."""
     reader = gguf.GGUFReader(model)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(out, architecture)
@@ -338,9 +344,11 @@ def _context_settings(llama: ModuleType, context: int, capture: GraphCapture) ->
 
 def _check(model: Path, tokens: Sequence[int], steps: int, context: int, vocab: int) -> None:
     if not tokens or steps < 0 or len(tokens) + steps > context:
-        raise UsageError(f"{len(tokens)} tokens and {steps} steps do not fit into a context of {context}")
+        raise UsageError(f"{len(tokens)} tokens and {steps} steps exceed a context of {context}")
     if min(tokens) < 0 or max(tokens) >= vocab:
-        raise InputError(f"{model}: token ids run to {vocab - 1}, the prompt holds {min(tokens)}..{max(tokens)}")
+        raise InputError(
+            f"{model}: token ids range up to {vocab - 1}, the prompt has {min(tokens)}..{max(tokens)}"
+        )
 
 
 def _decode(llama: ModuleType, session: object, ids: Sequence[int], first: int, vocab: int) -> np.ndarray:
@@ -397,4 +405,4 @@ def _reason(lines: list[str]) -> str:
     said = [
         line.strip() for line in "".join(lines).splitlines() if "error" in line.lower() or "fail" in line.lower()
     ]
-    return said[0] if said else "it gave no reason"
+    return said[0] if said else "no reason given"

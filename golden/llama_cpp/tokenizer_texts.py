@@ -1,4 +1,4 @@
-"""What llama.cpp's tokenizer makes of some texts, for a model's own vocabulary."""
+"""Record the output of llama.cpp's tokenizer for some texts, with a model's own vocabulary."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ TEXTS = (
 
 
 def tokenized(llama: ModuleType, vocab: Any, texts: Sequence[str] = TEXTS) -> list[dict[str, Any]]:
-    """Each text's ids without special tokens added (`plain`) and with (`special`), those in the text parsed, and
-    what `plain` is as text again. A vocabulary that llama.cpp has no tokenizer for gives none."""
+    """Return the ids of each text without added special tokens (`plain`) and with them (`special`; special
+    tokens in the text are parsed), and the text detokenized from `plain`. Empty if llama.cpp has no
+    tokenizer for the vocabulary."""
     if llama.llama_vocab_type(vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
         return []
     rows = []
@@ -46,7 +47,7 @@ def tokenized(llama: ModuleType, vocab: Any, texts: Sequence[str] = TEXTS) -> li
 def _ids(llama: ModuleType, vocab: Any, text: str, *, special: bool) -> list[int]:
     raw, ids = text.encode(), (llama.llama_token * ROOM)()
     count = llama.llama_tokenize(vocab, raw, len(raw), ids, ROOM, special, True)
-    assert count >= 0, "more tokens than there is room for"
+    assert count >= 0, "more tokens than the buffer can hold"
     return list(ids[:count])
 
 
@@ -54,5 +55,5 @@ def _text(llama: ModuleType, vocab: Any, ids: Sequence[int]) -> str:
     buffer = ctypes.create_string_buffer(ROOM)
     given = (llama.llama_token * len(ids))(*ids)
     size = llama.llama_detokenize(vocab, given, len(ids), buffer, ROOM, False, True)
-    assert size >= 0, "more text than there is room for"
+    assert size >= 0, "more text than the buffer can hold"
     return buffer.raw[:size].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The architectures tiny models are written in: one row each, whose function gives metadata and tensors.
+"""The architectures of tiny models: one row each, whose function returns metadata and tensors.
 
 Names and shapes follow llama.cpp's loaders (src/models/*.cpp).
 """

@@ -1,4 +1,4 @@
-"""Tensors and metadata of deepseek2 files: with multi-head latent attention, and V2-Lite's form."""
+"""Tensors and metadata of deepseek2 files, with multi-head latent attention and in V2-Lite's form."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def deepseek2_with(s: Sizes, w: RandomWeights, *, mla: bool) -> Metadata:
-    """A deepseek2 model. With `mla`: absorbed projections, a low-rank query, sigmoid routing in groups. Else
-    V2-Lite's form."""
+    """Return a deepseek2 model. With `mla`: absorbed projections, a low-rank query, sigmoid routing in
+    groups. Otherwise V2-Lite's form."""
     rope, nope, value = max(2, s.head_dim // 2), s.head_dim, s.head_dim
     rank, q_rank = s.hidden // 2, s.hidden * 3 // 4
     q_out = s.heads * (nope + rope)

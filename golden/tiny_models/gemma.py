@@ -56,13 +56,15 @@ def gemma4_metadata(s: Sizes, sliding: list[bool]) -> Metadata:
 
 
 def gemma4_rope(w: RandomWeights, s: Sizes) -> None:
-    """A quarter of the global head's pairs turn; a factor of 1e30 stops the others."""
+    """Add the rope factors: a quarter of the global head's pairs rotate; a factor of 1e30 disables the
+    others."""
     pairs = s.head_dim // 2
     w.put("rope_freqs.weight", np.where(np.arange(pairs) < max(1, pairs // 4), 1.0, 1e30))
 
 
 def gemma4(s: Sizes, w: RandomWeights) -> Metadata:
-    """Per-layer embeddings; from 4 layers on, the last two reuse keys and values of the two before them."""
+    """Return a gemma4 model with per-layer embeddings. With 4 or more layers, the last two reuse keys and
+    values of the two before them."""
     shared = 2 if s.layers >= 4 else 0
     own = s.layers - shared
     sliding = [layer not in (own - 1, s.layers - 1) for layer in range(s.layers)]
@@ -99,7 +101,7 @@ def gemma4(s: Sizes, w: RandomWeights) -> Metadata:
 
 
 def gemma4moe(s: Sizes, w: RandomWeights) -> Metadata:
-    """The last layer is global: one kv head, and values from the key projection."""
+    """Return a gemma4moe model. The last layer is global: one kv head, and values from the key projection."""
     sliding = [layer != s.layers - 1 for layer in range(s.layers)]
     kv_heads = [s.kv_heads if slides else 1 for slides in sliding]
     ends(w, s, scaled=True)

@@ -20,7 +20,7 @@ from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def llama(s: Sizes, w: RandomWeights) -> Metadata:
-    """A llama model, with Llama 3's rope frequency factors."""
+    """Return a llama model with Llama 3's rope frequency factors."""
     ends(w, s)
     w.put("rope_freqs.weight", np.geomspace(1, 8, s.head_dim // 2))
     decoder_layers(w, s)
@@ -28,7 +28,7 @@ def llama(s: Sizes, w: RandomWeights) -> Metadata:
 
 
 def mistral(s: Sizes, w: RandomWeights) -> Metadata:
-    """Heads wider than hidden / heads, and linear rope scaling."""
+    """Return a mistral model with heads wider than hidden / heads, and linear rope scaling."""
     ends(w, s)
     decoder_layers(w, s)
     return wide_heads(s) | {
@@ -47,7 +47,8 @@ def mixtral(s: Sizes, w: RandomWeights) -> Metadata:
 
 
 def mistral3(s: Sizes, w: RandomWeights) -> Metadata:
-    """YaRN with its betas, and queries that grow with the position past a quarter of the context."""
+    """Return a mistral3 model: YaRN with its betas, and queries scaled by position beyond a quarter of the
+    context."""
     ends(w, s)
     decoder_layers(w, s)
     return wide_heads(s) | {
@@ -64,7 +65,8 @@ def mistral3(s: Sizes, w: RandomWeights) -> Metadata:
 
 
 def phi3_with(s: Sizes, w: RandomWeights, original_context: int) -> Metadata:
-    """Rotation of three quarters of the head; long and short factors, chosen by the allocated context."""
+    """Return a phi3 model: rotation of three quarters of the head; long and short factors, selected by the
+    allocated context."""
     turning = s.head_dim * 3 // 8 * 2
     ends(w, s)
     w.put("rope_factors_long.weight", np.linspace(1.2, 6, turning // 2))

@@ -1,4 +1,4 @@
-"""Sizes of a tiny model, and the tensors that several architectures share."""
+"""The sizes of a tiny model, and tensors shared by several architectures."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Sizes:
     def check(self) -> None:
         for name in self.__slots__:
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}, at least 1 is needed")
+                raise UsageError(f"{name} is {getattr(self, name)}, but must be at least 1")
         if self.heads % self.kv_heads:
-            raise UsageError(f"{self.heads} heads cannot share {self.kv_heads} kv heads evenly")
+            raise UsageError(f"{self.heads} heads cannot be divided evenly among {self.kv_heads} kv heads")
         if self.head_dim % 8 or self.hidden % 8:
             raise UsageError(f"hidden {self.hidden} and head_dim {self.head_dim} must be multiples of 8")
         if self.experts_used > self.experts:
-            raise UsageError(f"{self.experts_used} of {self.experts} experts cannot be used")
+            raise UsageError(f"cannot use {self.experts_used} of {self.experts} experts")
 
     @property
     def expert_ffn(self) -> int:
@@ -49,12 +49,13 @@ class Sizes:
 
     @property
     def linear_heads(self) -> tuple[int, int]:
-        """Value heads and key heads of linear attention."""
+        """Return the numbers of value heads and key heads of linear attention."""
         return self.delta_heads or self.heads, self.delta_kv_heads or self.kv_heads
 
 
 def ends(w: RandomWeights, s: Sizes, *, tied: bool = False, scaled: bool = False) -> None:
-    """Embedding and output. `scaled`: the model multiplies the embedding by sqrt(hidden), so it starts small."""
+    """Add embedding and output. `scaled`: the model multiplies the embedding by sqrt(hidden), so its
+    values are small."""
     spread = 1.0 if scaled else 1.2 if tied else s.hidden**0.5
     w.normal("token_embd.weight", (s.vocab, s.hidden), std=spread / s.hidden**0.5)
     w.norm("output_norm", s.hidden)
@@ -108,7 +109,7 @@ def router(w: RandomWeights, blk: str, s: Sizes) -> None:
 
 
 def routed(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None) -> None:
-    """A mixture of experts: the router and the experts."""
+    """Add a mixture of experts: the router and the experts."""
     router(w, blk, s)
     experts(w, blk, s, width=width)
 
@@ -121,7 +122,7 @@ def decoder_layers(
     bias: bool = False,
     head_norms: bool = False,
 ) -> None:
-    """Every layer of a plain decoder: a norm and attention, a norm and the feed-forward part."""
+    """Add every layer of a plain decoder: a norm and attention, a norm and the feed-forward part."""
     for blk in blocks(s):
         w.norm(f"{blk}.attn_norm", s.hidden)
         attention(w, blk, s, bias=bias, head_norms=head_norms)

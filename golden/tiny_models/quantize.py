@@ -1,8 +1,8 @@
-"""Turns float32 rows into ggml's weight types, plainly: each sub-block's own extremes set its scale.
+"""Quantise float32 rows to ggml's weight types, with scales from the extremes of each sub-block.
 
 The `gguf` package writes the legacy types and mxfp4. K-quants are written here; their layout is that of
-block_q2_K … block_q6_K in ggml/src/ggml-common.h. llama.cpp's quantiser searches for better scales, so its bytes
-differ; both are valid encodings.
+block_q2_K … block_q6_K in ggml/src/ggml-common.h. llama.cpp's quantiser searches for better scales, so its
+bytes differ; both are valid encodings.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ SUPER_BLOCK = 256  # QK_K in ggml-common.h
 
 
 def quantize(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """The `rows` (…, n) float32 as ggml type `dtype`, laid out as zinc_rt.model.gguf.Tensor.data is.
+    """Encode `rows` (…, n) float32 as ggml type `dtype`, in the layout of zinc_rt.model.gguf.Tensor.data.
 
-    f32 and f16 keep the shape, bf16 becomes uint16 of that shape, blocks become uint8 (…, bytes per row). The same
-    rows always give the same bytes. InputError: n is no multiple of the block, or a value cannot be encoded.
+    f32 and f16 keep the shape, bf16 becomes uint16 of that shape, blocks become uint8 (…, bytes per row).
+    The same rows always give the same bytes. InputError: n is not a multiple of the block size, or a value
+    cannot be encoded.
     """
     rows = np.ascontiguousarray(rows, np.float32)
     kind = ggml_type(dtype)
     block, block_bytes = GGML_QUANT_SIZES[kind]
     if rows.shape[-1] % block:
-        raise InputError(f"{dtype} needs rows of a multiple of {block} values, got {rows.shape[-1]}")
+        raise InputError(f"{dtype} needs rows with a multiple of {block} values, got {rows.shape[-1]}")
     if not np.isfinite(rows).all():
-        raise InputError(f"rows for {dtype} hold infinities or NaN")
+        raise InputError(f"rows for {dtype} contain infinities or NaN")
     if dtype == "f32":
         return rows
     if block > 1:  # far below what a float16 scale reaches, and gguf divides by such a block's largest value
@@ -64,7 +65,7 @@ def _half(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(over="ignore"):
         halves = values.astype(np.float16)
     if not np.isfinite(halves).all():
-        raise InputError("values too large for a block whose scale is a float16")
+        raise InputError("values are too large for a block with a float16 scale")
     return halves.reshape(-1, 1).view(np.uint8), halves.astype(np.float32).reshape(-1, 1)
 
 

@@ -41,7 +41,7 @@ FULL_ATTENTION_INTERVAL = 4
 
 
 def delta_net(w: RandomWeights, blk: str, s: Sizes, *, joint_beta_alpha: bool) -> None:
-    """Gated DeltaNet: one width for keys and values."""
+    """Add the tensors of gated DeltaNet, with one width for keys and values."""
     heads, key_heads = s.linear_heads
     inner = heads * delta_width(s)
     channels = inner + 2 * key_heads * delta_width(s)
@@ -64,7 +64,7 @@ def delta_width(s: Sizes) -> int:
 
 
 def gated_attention(w: RandomWeights, blk: str, s: Sizes) -> None:
-    """Query rows hold [q | gate] per head."""
+    """Add the tensors of gated attention. Query rows contain [q | gate] per head."""
     w.matrix(f"{blk}.attn_q", 2 * s.heads * s.head_dim, s.hidden, gain=1.5)
     w.matrix(f"{blk}.attn_k", s.kv_heads * s.head_dim, s.hidden, gain=1.5)
     w.matrix(f"{blk}.attn_v", s.kv_heads * s.head_dim, s.hidden)
@@ -108,12 +108,13 @@ def hybrid(s: Sizes, w: RandomWeights, *, joint_beta_alpha: bool, moe: bool) -> 
 
 
 def rotated(s: Sizes) -> int:
-    """A quarter of the head."""
+    """Return the rotated width: a quarter of the head."""
     return s.head_dim // 8 * 2
 
 
 def sections(s: Sizes) -> Metadata:
-    """Rotary pairs shared out over time, height and width, as in real models ([11, 11, 10, 0])."""
+    """Return the division of rotary pairs among time, height and width, as in real models ([11, 11, 10,
+    0])."""
     pairs = rotated(s) // 2
     time = -(-pairs // 3)
     height = -(-(pairs - time) // 2)

@@ -1,7 +1,8 @@
-"""Small vocabularies for tiny models: a byte-level BPE, a SentencePiece-style one, and gemma4's BPE over raw text.
+"""Small vocabularies for tiny models: a byte-level BPE, a SentencePiece-style one, and gemma4's BPE over
+raw text.
 
-The merges are learned from one paragraph, so prompts in plain English take several tokens a line and no text is
-without a token.
+The merges are learned from one paragraph. English prompts take several tokens per line, and every text can
+be tokenized.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ for i in range(10):
 
 @dataclass(frozen=True, slots=True)
 class TinyVocabulary:
-    """What goes under tokenizer.* of a GGUF file."""
+    """The tokenizer.* metadata of a GGUF file."""
 
     model: str
     pre: str
@@ -41,7 +42,7 @@ class TinyVocabulary:
 
 
 def byte_characters() -> list[str]:
-    """The printable character that stands for each byte in byte-level BPE (openai/gpt-2, encoder.py)."""
+    """Return the printable character for each byte in byte-level BPE (openai/gpt-2, encoder.py)."""
     shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in shown]
     return [chr(byte) if byte in shown else chr(256 + hidden.index(byte)) for byte in range(256)]
@@ -96,7 +97,7 @@ def _filled(tokens: list[str], types: list[int], size: int) -> tuple[list[str], 
 def byte_level(
     size: int, *, pre: str, special: tuple[str, ...], bos: str | None, eos: str, chat: bool
 ) -> TinyVocabulary:
-    """256 bytes, learned merges, then `special`; `bos` None: none is added."""
+    """Build a vocabulary of 256 bytes, learned merges, then `special`; `bos` None: no BOS token is added."""
     if size < 256 + len(special):
         raise UsageError(f"a byte-level vocabulary needs at least {256 + len(special)} tokens, got {size}")
     bytes_ = byte_characters()
@@ -122,7 +123,8 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 def sentencepiece(
     size: int, *, first: tuple[str, ...], special: tuple[str, ...], bos: str, eos: str, space_prefix: bool
 ) -> TinyVocabulary:
-    """The tokens: `first` (with <unk>), 256 byte tokens, pieces by falling score, characters, `special`."""
+    """Build a vocabulary of `first` (with <unk>), 256 byte tokens, pieces by decreasing score, characters,
+    `special`."""
     room = size - len(first) - 256 - len(_characters()) - len(special)
     pieces = _merge_results(_learn(_words(SPACE), max(0, room)), _characters())
     body = pieces + _characters()
@@ -143,8 +145,8 @@ def sentencepiece(
 
 
 def gemma4(size: int) -> TinyVocabulary:
-    """A vocabulary of gemma4's BPE: raw characters, spaces as U+2581, runs of newlines whole, byte tokens for the
-    rest."""
+    """Build a vocabulary of gemma4's BPE: raw characters, spaces as U+2581, runs of newlines as one token,
+    byte tokens for the rest."""
     first, special = ["<pad>", "<eos>", "<bos>", "<unk>"], ["<|turn>", "<turn|>"]
     characters = ["\n", "\n\n", *_characters()]
     room = size - len(first) - 256 - len(characters) - len(special)
@@ -169,7 +171,7 @@ CHATML_SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 
 def vocabulary(kind: str, size: int) -> TinyVocabulary:
-    """The vocabulary of that kind; `kind` is a row of VOCABULARIES."""
+    """Build the vocabulary of a row of VOCABULARIES."""
     return VOCABULARIES[kind](size)
 
 

@@ -1,4 +1,4 @@
-"""Random weights by name, scaled so that logits spread over 1 to 2.5 whatever the size."""
+"""Random weights by name, scaled so that logits have a spread of 1 to 2.5 at any size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass
 class RandomWeights:
-    """Collects float32 tensors in file order. A tensor's values depend on the seed and its own name only."""
+    """Collects float32 tensors in file order. The values of a tensor depend only on the seed and its name."""
 
     seed: int
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
@@ -29,7 +29,8 @@ class RandomWeights:
         self.put(name, self.random(name).uniform(low, high, shape))
 
     def matrix(self, name: str, out: int, into: int, *, gain: float = 1.0, stack: tuple[int, ...] = ()) -> None:
-        """(*stack, out, into): inputs of variance 1 come out with standard deviation `gain`."""
+        """Return (*stack, out, into) weights: inputs of variance 1 give outputs of standard deviation
+        `gain`."""
         self.normal(f"{name}.weight", (*stack, out, into), std=gain / into**0.5)
 
     def norm(self, name: str, size: int) -> None:

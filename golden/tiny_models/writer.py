@@ -1,4 +1,4 @@
-"""Tiny random-weight GGUF models of every architecture, valid enough for llama.cpp to run them."""
+"""Write tiny random-weight GGUF models of every architecture, valid for llama.cpp."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ MIXED = {
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A model before it is a file: metadata without the tokenizer, the vocabulary, float32 tensors (out, in)."""
+    """A model before it is written: metadata without the tokenizer, the vocabulary, float32 tensors (out,
+    in)."""
 
     architecture: str  # general.architecture
     metadata: Mapping[str, object]
@@ -83,7 +84,7 @@ def tiny(
     router_rows: int | None = None,
     window: int | None = None,
 ) -> Content:
-    """A tiny model of one row of ARCHITECTURES; UsageError where the sizes do not go together."""
+    """Return a tiny model of one row of ARCHITECTURES. Raises UsageError for incompatible sizes."""
     if architecture not in ARCHITECTURES:
         raise UsageError(f"no tiny model called {architecture!r}", next=f"use one of {', '.join(ARCHITECTURES)}")
     row = ARCHITECTURES[architecture]
@@ -115,7 +116,7 @@ def tiny(
 
 
 def common_metadata(row: TinyArchitecture, sizes: Sizes) -> dict[str, object]:
-    """What every architecture's file says, without the architecture's name in front."""
+    """Return the metadata common to all architectures, without the architecture prefix."""
     return {
         "context_length": sizes.context,
         "embedding_length": sizes.hidden,
@@ -131,10 +132,12 @@ def common_metadata(row: TinyArchitecture, sizes: Sizes) -> dict[str, object]:
 def write_tiny(
     path: str | os.PathLike[str], architecture: str, *, seed: int = 0, quant: str = "f32", **sizes: int
 ) -> None:
-    """Write `tiny(architecture, seed=seed, **sizes)` as a GGUF file; the same arguments give the same bytes.
+    """Write `tiny(architecture, seed=seed, **sizes)` as a GGUF file; the same arguments give the same
+    bytes.
 
-    `quant`: a type of quantize.WRITABLE for every projection, or "q" for a mixture. Rows that are no multiple of a
-    type's block fall back to q8_0, then f32. Norms, biases, routers and state-space parameters stay f32.
+    `quant`: a type of quantize.WRITABLE for every projection, or "q" for a mixture. Rows that are not a
+    multiple of a type's block fall back to q8_0, then f32. Norms, biases, routers and state-space
+    parameters remain f32.
     """
     if quant != "q" and quant not in WRITABLE:
         raise UsageError(f"unknown type {quant!r}", next=f"use q or one of {', '.join(WRITABLE)}")
@@ -144,7 +147,7 @@ def write_tiny(
 def write_content(
     path: str | os.PathLike[str], content: Content, *, quant: str = "f32", name: str = "tiny"
 ) -> None:
-    """Write a model as a GGUF file, as `write_tiny` does. Raises OutputError where `path` cannot be written."""
+    """Write a model as a GGUF file, as `write_tiny` does. Raises OutputError if `path` cannot be written."""
     writer = gguf.GGUFWriter(None, content.architecture)
     writer.add_string("general.name", name)
     writer.add_uint32("general.quantization_version", 2)
@@ -168,7 +171,7 @@ def write_content(
 
 
 def tensor_type(name: str, values: np.ndarray, quant: str) -> str:
-    """The type a tensor gets: what `quant` asks for, as far as its rows allow it."""
+    """Return the type of a tensor: the type selected by `quant`, if its rows permit it."""
     projection = name.removesuffix(".weight").split(".")[-1]
     if projection not in MIXED or not name.endswith(".weight"):
         return "f32"

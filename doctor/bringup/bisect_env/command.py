@@ -121,11 +121,11 @@ def _check_words(arguments: argparse.Namespace) -> None:
         raise UsageError("start wants VARIABLES.yaml", next="zinc-rt bisect-env example > variables.yaml")
     wants = ("pass", "fail", "unclear")
     if action == "record" and (arguments.what in wants) == arguments.could_not:
-        raise UsageError("record wants pass, fail or unclear, or --could-not alone")
+        raise UsageError("record expects pass, fail or unclear, or --could-not alone")
     if action not in ("start", "record") and arguments.what:
         raise UsageError(f"{action or '--simulate'} takes no {arguments.what!r}")
     if action == "record" and arguments.what and arguments.what not in wants:
-        raise UsageError(f"record {arguments.what!r}: wanted pass, fail or unclear")
+        raise UsageError(f"record {arguments.what!r}: expected pass, fail or unclear")
     for flag, only in (("could_not", "record"), ("because", "record"), ("with_", "record"), ("again", "start")):
         if getattr(arguments, flag) and action != only:
             raise UsageError(f"--{flag.strip('_').replace('_', '-')} goes with {only}")
@@ -192,7 +192,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
     state = _state(arguments)
     if state.session.torn:
-        _say(arguments, wording.row("journal", f"{state.session.torn} torn line left out"))
+        _say(arguments, wording.row("journal", f"{state.session.torn} truncated line ignored"))
     for text in (wording.history(state), wording.suspects(state), wording.verdict(state)):
         if text:
             _say(arguments, text)
@@ -222,7 +222,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
                 setting.text,
                 "simulation",
                 "pass" if holds else "fail",
-                reason="" if holds else "more runs, or more often wrong, than allowed",
+                reason="" if holds else "more runs, or more wrong results, than allowed",
                 measure={
                     "median_runs": median,
                     "p90_runs": late,
@@ -277,7 +277,7 @@ def _propose(state: SessionState) -> Proposal:
     if found is None:
         raise CheckFailed(
             "every combination of these values was recorded as impossible to set up",
-            next="--because NAME,NAME names those that do not go together; zinc-rt bisect-env status",
+            next="--because NAME,NAME names the values that exclude each other; zinc-rt bisect-env status",
         )
     return found
 
@@ -285,7 +285,7 @@ def _propose(state: SessionState) -> Proposal:
 def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
     """The run as proposed, but for what --with says."""
     if session.proposed is None and not arguments.with_:
-        raise UsageError("nothing was proposed since the last record", next="zinc-rt bisect-env next")
+        raise UsageError("no run has been proposed since the last record", next="zinc-rt bisect-env next")
     run = list(session.proposed or session.now)
     for part in filter(str.strip, arguments.with_.split(",")):
         name, equals, value = part.strip().partition("=")
@@ -312,7 +312,7 @@ def _check_set(session: BisectSession, run: Sequence[int]) -> None:
         if variable.values[value] not in text:
             raise UsageError(
                 f"{variable.name} is not {variable.values[value]}: {variable.seen_in} says {text.strip()[:80]!r}",
-                next=f"record --with {variable.name}=VALUE for what is set, or --unchecked",
+                next=f"record --with {variable.name}=VALUE with the value that is set, or --unchecked",
             )
 
 

@@ -1,7 +1,7 @@
-"""The journal of a bisection: it outlives reboots, and a torn last line costs only that line.
+"""The journal of a bisection. It survives reboots, and a truncated last line affects only that line.
 
-JSON lines, each synced: `start` with the whole problem (a later edit of VARIABLES.yaml changes nothing), `next`
-with the run proposed, `record` with its outcome.
+JSON lines, each synced: `start` with the complete problem (later edits of VARIABLES.yaml have no effect),
+`next` with the proposed run, `record` with its outcome.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUTCOMES = ("pass", "fail", "unclear", "could-not")
 
 @dataclass(frozen=True, slots=True)
 class JournalRun:
-    """One run that was made. `refused`: what could not be set up together, where the outcome is could-not."""
+    """One run. `refused`: the values that could not be set up together, if the outcome is could-not."""
 
     run: Assignment
     outcome: str
@@ -32,7 +32,8 @@ class JournalRun:
 
 @dataclass(slots=True)
 class BisectSession:
-    """What the journal says. `proposed`: what `next` last asked for, if nothing was recorded since."""
+    """The contents of the journal. `proposed`: the run last proposed by `next`, if nothing was recorded
+    since."""
 
     problem: Problem
     source: str
@@ -42,7 +43,7 @@ class BisectSession:
 
     @property
     def now(self) -> Assignment:
-        """The machine's present state: as the last run that could be set up left it."""
+        """Return the present state of the machine: that of the last run that could be set up."""
         for run in reversed(self.runs):
             if run.outcome != "could-not":
                 return run.run
@@ -59,11 +60,14 @@ def default_path() -> Path:
 
 
 def begin(path: Path, document: dict[str, Any], source: str, *, again: bool) -> None:
-    """Begins a bisection. Raises UsageError where a bisection is under way already, OutputError."""
+    """Start a bisection. Raises UsageError if one is already in progress, or OutputError."""
     if path.exists() and not again:
         raise UsageError(
-            f"{path}: holds a bisection already",
-            next="zinc-rt bisect-env status; start --again begins anew and keeps the old one beside it",
+            f"{path}: already contains a bisection",
+            next=(
+                "zinc-rt bisect-env status; start --again starts a new one and keeps the old journal in "
+                "the same folder"
+            ),
         )
     if path.exists():
         kept = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
@@ -75,7 +79,7 @@ def begin(path: Path, document: dict[str, Any], source: str, *, again: bool) -> 
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """Adds a line, which is on disk when this returns. Raises OutputError."""
+    """Append a line and sync it to disk. Raises OutputError."""
     row = {**row, "when": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,8 +103,8 @@ def append(path: Path, row: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> BisectSession:
-    """The bisection under way. Raises UsageError where nothing was started, InputError for a file that is no such
-    journal."""
+    """Read the bisection in progress. Raises UsageError if none was started, InputError for a file that is
+    not such a journal."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
@@ -121,14 +125,16 @@ def read(path: Path) -> BisectSession:
     if not rows or rows[0].get("what") != "start":
         raise InputError(
             f"{path}: not the journal of a bisection, or its first line is lost",
-            next="zinc-rt bisect-env start --again VARIABLES.yaml, then record --with what you know",
+            next="zinc-rt bisect-env start --again VARIABLES.yaml, then record --with the known results",
         )
     session = BisectSession(parse(rows[0].get("document"), str(path)), str(rows[0].get("source", "")), torn=torn)
     for number, row in enumerate(rows[1:], 2):
         try:
             _take(session, row)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise InputError(f"{path}: record {number}: {error!r}", next="a line edited by hand?") from None
+            raise InputError(
+                f"{path}: record {number}: {error!r}", next="the line may have been edited by hand"
+            ) from None
     return session
 
 

@@ -1,8 +1,9 @@
-"""What may be the cause, how likely each is, and what a run's outcome says about it (Bayes).
+"""The hypotheses about the cause, their probabilities, and the update after a run (Bayes).
 
-A hypothesis: some values of one variable bring the fault, or of two variables together; or the cause is none of
-the variables. Beside it stands how flaky the test is: known rates, or a small grid of them when nobody knows.
-Everything works on many independent cases at once (a leading axis), for the simulation; a session has one.
+A hypothesis states that some values of one variable, or of two variables together, cause the fault; or
+that no variable does. It is combined with the flakiness of the test: known rates, or a small grid of
+rates. All functions process many independent cases at once (a leading axis), for the simulation; a session
+has one.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ SINGLE_SHARE = 0.6  # prior of one guilty variable against two that need each ot
 ELSEWHERE = 0.02  # prior of each of the two ways in which no variable here is the cause
 ENOUGH = 0.97  # posterior at which a cause is named
 UNKNOWN_RATES = tuple(Rates(passes, fails) for passes in (0.02, 0.1, 0.25) for fails in (LEAST_RATE, 0.1))
-ALWAYS = "none of these: it fails whatever is set"
+ALWAYS = "none of these: it fails with all values"
 NEVER = "none of these alone or in pairs: it passes where it should fail"
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What is named in the end. `variables` are places in the problem's list; none: `text` says what it is."""
+    """The reported cause. `variables` are indices in the problem's list; if empty, `text` describes the
+    cause."""
 
     variables: tuple[int, ...]
     text: str
@@ -32,10 +34,10 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class CauseModel:
-    """Every hypothesis, as arrays. `patterns`: (variable, [values] bool: which of its values bring the fault).
-    `parts` [hypotheses, 2] are places in `patterns`, twice the same for a single one. Two hypotheses more follow:
-    always, never. `cause_of` [hypotheses] places in `causes`; `prior` [hypotheses]; `rates` and `rate_prior`
-    [rates]."""
+    """Every hypothesis, as arrays. `patterns`: (variable, [values] bool: the values that cause the fault).
+    `parts` [hypotheses, 2] are indices in `patterns`, equal for a single one. Two further hypotheses
+    follow: always, never. `cause_of` [hypotheses] are indices in `causes`; `prior` [hypotheses];
+    `rates` and `rate_prior` [rates]."""
 
     patterns: tuple[tuple[int, np.ndarray], ...]
     parts: np.ndarray
@@ -46,22 +48,23 @@ class CauseModel:
     rate_prior: np.ndarray
 
     def start(self, cases: int = 1) -> np.ndarray:
-        """Posterior [cases, rates, hypotheses] before any run."""
+        """Return the posterior [cases, rates, hypotheses] before any run."""
         return np.tile(self.rate_prior[:, None] * self.prior, (cases, 1, 1))
 
     def present(self, runs: np.ndarray) -> np.ndarray:
-        """[hypotheses, runs] bool: whether the fault is there, in runs [runs, variables]."""
+        """Return [hypotheses, runs] bool: whether the fault is present, in runs [runs, variables]."""
         of_pattern = np.array([bad[runs[:, variable]] for variable, bad in self.patterns])
         both = of_pattern[self.parts[:, 0]] & of_pattern[self.parts[:, 1]]
         ends = np.array([[True], [False]]) & np.ones(len(runs), bool)
         return np.concatenate([both, ends])
 
     def fails(self) -> tuple[np.ndarray, np.ndarray]:
-        """How likely a run fails [rates], with the fault and without it."""
+        """Return the probability that a run fails [rates], with the fault and without it."""
         return np.array([1 - each.bad_passes for each in self.rates]), np.array([e.good_fails for e in self.rates])
 
     def after(self, posterior: np.ndarray, present: np.ndarray, failed: np.ndarray) -> np.ndarray:
-        """Posterior after one run of each case: `present` [cases, hypotheses] bool, `failed` [cases] bool."""
+        """Return the posterior after one run of each case: `present` [cases, hypotheses] bool, `failed`
+        [cases] bool."""
         with_fault, without = self.fails()
         chance = np.where(present[:, None, :], with_fault[:, None], without[:, None])
         chance = np.where(failed[:, None, None], chance, 1 - chance)
@@ -69,7 +72,7 @@ class CauseModel:
         return found / found.sum(axis=(1, 2), keepdims=True)
 
     def beliefs(self, posterior: np.ndarray) -> np.ndarray:
-        """[cases, causes]."""
+        """Return the probabilities of the causes [cases, causes]."""
         of_hypothesis = posterior.sum(axis=1)
         found = np.zeros((len(posterior), len(self.causes)))
         np.add.at(found.T, self.cause_of, of_hypothesis.T)
@@ -77,13 +80,14 @@ class CauseModel:
 
 
 def entropy(chance: np.ndarray) -> np.ndarray:
-    """Bits."""
+    """Return the entropy in bits."""
     sure = np.clip(chance, 1e-12, 1 - 1e-12)
     return -(sure * np.log2(sure) + (1 - sure) * np.log2(1 - sure))
 
 
 def information(model: CauseModel, posterior: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Bits [cases, runs] that each possible run is expected to tell; `present` [hypotheses, runs] as float32."""
+    """Return the expected information in bits [cases, runs] of each possible run; `present` [hypotheses,
+    runs] as float32."""
     cases, rates, hypotheses = posterior.shape
     fault = (posterior.reshape(-1, hypotheses).astype(np.float32) @ present).reshape(cases, rates, -1)
     healthy = posterior.sum(axis=2, dtype=np.float32)[:, :, None] - fault

@@ -1,4 +1,4 @@
-"""The run to make next: the one expected to tell most for its minutes."""
+"""Select the next run: the one with the most expected information per minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Partial = tuple[tuple[int, int], ...]  # (variable, value) pairs: what could not
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A run to make. The `bits` it is expected to tell, `minutes` it costs from where the machine is now."""
+    """A run to make, the `bits` of information it is expected to provide, and the `minutes` it costs from
+    the present state."""
 
     run: Assignment
     bits: float
@@ -28,7 +29,8 @@ class Proposal:
 
 
 def minutes(problem: Problem, runs: np.ndarray, now: Assignment) -> np.ndarray:
-    """[runs] from `now` on: the test, every change, and once the dearest of what changes share."""
+    """Return the cost [runs] from `now` on: the test, every change, and once the most expensive shared
+    cost."""
     changed = runs != np.array(now)
     each = np.array([KINDS[variable.kind].each_minutes for variable in problem.variables])
     once = np.array([KINDS[variable.kind].once_minutes for variable in problem.variables])
@@ -39,7 +41,7 @@ def minutes(problem: Problem, runs: np.ndarray, now: Assignment) -> np.ndarray:
 def propose(
     problem: Problem, model: CauseModel, posterior: np.ndarray, now: Assignment, impossible: Sequence[Partial] = ()
 ) -> Proposal | None:
-    """The best run; None where every combination was found impossible. The same for the same question."""
+    """Return the best run, or None if every combination is impossible. Deterministic."""
     tried = possible(candidates(problem), impossible)
     best: tuple[float, np.ndarray, float, float] | None = None
     for _ in range(ROUNDS):
@@ -66,7 +68,7 @@ def combinations(problem: Problem) -> int:
 
 
 def candidates(problem: Problem) -> np.ndarray:
-    """[runs, variables]: all there are, or a sample of every mix of good and bad."""
+    """Return [runs, variables]: all combinations, or a sample of mixes of good and bad."""
     sizes = [len(variable.values) for variable in problem.variables]
     if prod(sizes) <= EVERY:
         return np.array(list(product(*(range(size) for size in sizes))))
@@ -82,7 +84,7 @@ def candidates(problem: Problem) -> np.ndarray:
 
 
 def neighbours(problem: Problem, run: np.ndarray) -> np.ndarray:
-    """The runs next to `run`: itself, and all that differ from it in one variable."""
+    """Return the neighbours of `run`: itself, and all runs that differ from it in one variable."""
     here = tuple(int(each) for each in run)
     found = {
         (*here[:at], value, *here[at + 1 :])
@@ -93,7 +95,7 @@ def neighbours(problem: Problem, run: np.ndarray) -> np.ndarray:
 
 
 def possible(runs: np.ndarray, impossible: Sequence[Partial]) -> np.ndarray:
-    """The runs without those that hold something found impossible."""
+    """Return the runs without those that contain an impossible combination."""
     keep = np.ones(len(runs), bool)
     for each in impossible:
         keep &= ~np.all([runs[:, variable] == value for variable, value in each], axis=0)

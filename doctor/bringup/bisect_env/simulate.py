@@ -1,4 +1,4 @@
-"""Runs to the end, and how often it is right: bisections of made-up faults, many at once."""
+"""Simulate bisections of generated faults, many at once, and count runs and correct results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ NEAR = 1e-6  # bits: combinations that tell as much as each other
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSetting:
-    """One row of the table. `known`: the rates are told, else they are to be found out. Limits of issue 11."""
+    """One row of the table. `known`: the rates are given, otherwise they are estimated. Limits from issue
+    11."""
 
     guilty: int  # variables that the fault needs: 1 or 2
     rates: Rates
@@ -42,8 +43,8 @@ SETTINGS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOutcome:
-    """What many made-up faults came to: `runs` [cases] to the end, `right` [cases] whether the cause named is the
-    one made up."""
+    """The result of many generated faults: `runs` [cases] until the end, `right` [cases] whether the
+    reported cause is the generated one."""
 
     runs: np.ndarray
     right: np.ndarray
@@ -56,7 +57,8 @@ def problem(setting: SimulatedSetting, variables: int = VARIABLES) -> Problem:
 
 
 def simulate(setting: SimulatedSetting, cases: int, seed: int = 11) -> SimulatedOutcome:
-    """Every change costs the same here, so the run that tells most is made."""
+    """Simulate the bisections. All changes have the same cost, so the run with the most information is
+    selected."""
     made = problem(setting)
     model = build(made)
     possible = candidates(made)

@@ -1,4 +1,4 @@
-"""What may differ between a machine that works and one that does not: VARIABLES.yaml, read and checked."""
+"""The differences between a working machine and a failing one: parse and validate VARIABLES.yaml."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ MAX_VALUES_UNORDERED = 6  # any set of them may be bad: 16 sets
 MAX_PATTERNS = 60  # in all; pairs of them are what is computed with
 TEST_MINUTES = 10.0  # one run of the test, and of whoever sits before the machine
 LEAST_RATE = 0.001  # nothing is taken for impossible: one wrong answer must not end in a contradiction
-DOCS = "docs/bisect-env.md shows one; zinc-rt bisect-env example prints it"
+DOCS = "for an example see docs/bisect-env.md or run zinc-rt bisect-env example"
 
 
 @dataclass(frozen=True, slots=True)
 class VariableKind:
-    """How a variable is changed. `once_minutes` is paid once for all that change together (a reboot),
-    `each_minutes` by every variable. `how` is what is said where the variable has no `set` of its own."""
+    """A kind of variable. `once_minutes` is the cost shared by all changes made together (a reboot),
+    `each_minutes` the cost per variable. `how` is the instruction for variables without their own
+    `set`."""
 
     once_minutes: float
     each_minutes: float
@@ -53,9 +54,9 @@ KINDS: Mapping[str, VariableKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of the file. `good` and `bad` are places in `values`. `suspect`: how much likelier than another
-    this is thought to be. `seen_in`: a file that holds the value's text once it is set, so that a wrong boot is
-    noticed."""
+    """One variable of the file. `good` and `bad` are indices in `values`. `suspect`: its prior weight
+    relative to other variables. `seen_in`: a file that contains the value's text once it is set, so
+    that a wrong boot is detected."""
 
     name: str
     values: tuple[str, ...]
@@ -69,13 +70,13 @@ class Variable:
     seen_in: str = ""
 
     def how(self, value: int) -> str:
-        """What to do for it to have that value."""
+        """Return the instruction that sets the value."""
         text = (self.set_of[value] if self.set_of else "") or self.set_text or KINDS[self.kind].how
         return text.replace("{value}", self.values[value]).replace("{name}", self.name)
 
     def patterns(self) -> tuple[frozenset[int], ...]:
-        """The sets of values that may be the bad ones: in an ordered variable everything from some value on,
-        towards `bad`; else any set with `bad` and without `good`."""
+        """Return the sets of values that may be the bad ones: for an ordered variable all values from some
+        value on, towards `bad`; otherwise any set with `bad` and without `good`."""
         if self.ordered:
             step = 1 if self.bad > self.good else -1
             last = len(self.values) if step > 0 else -1
@@ -94,8 +95,8 @@ Assignment = tuple[int, ...]  # a place in `values` for every variable
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How flaky the test is. `bad_passes`: a run with the fault passes by chance; `good_fails`: one without it
-    fails."""
+    """The flakiness of the test. `bad_passes`: a run with the fault passes by chance; `good_fails`: one
+    without it fails."""
 
     bad_passes: float
     good_fails: float
@@ -103,7 +104,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A file of variables. `rates` None: nobody knows how flaky the test is, so that is found out on the way."""
+    """A file of variables. `rates` None: the flakiness is unknown and is estimated."""
 
     variables: tuple[Variable, ...]
     test: str = ""
@@ -120,7 +121,7 @@ class Problem:
         return tuple(variable.bad for variable in self.variables)
 
     def index(self, name: str) -> int:
-        """The variable's place. Raises UsageError naming those there are."""
+        """Return the index of the variable. Raises UsageError with the existing names."""
         for at, variable in enumerate(self.variables):
             if variable.name == name:
                 return at
@@ -128,7 +129,7 @@ class Problem:
         raise UsageError(f"no variable {name!r}", next=f"one of {known}")
 
     def value(self, at: int, text: str) -> int:
-        """The value's place. Raises UsageError."""
+        """Return the index of the value. Raises UsageError."""
         variable = self.variables[at]
         if text not in variable.values:
             raise UsageError(f"{variable.name} has no value {text!r}", next=f"one of {', '.join(variable.values)}")
@@ -136,9 +137,9 @@ class Problem:
 
 
 def load(path: Path) -> tuple[Problem, dict[str, Any]]:
-    """The problem and the document as it stands, for the journal. Raises InputError naming what is wrong.
+    """Return the problem, and the unmodified document for the journal. Raises InputError with the error.
 
-    Every value is taken as written: 6.10 is no number here, and on no truth value.
+    Every value is read as written: 6.10 is not a number here, and on is not a boolean.
     """
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
@@ -152,7 +153,7 @@ def load(path: Path) -> tuple[Problem, dict[str, Any]]:
 
 
 def parse(document: Any, source: str) -> Problem:
-    """The problem that a document states. Raises InputError, naming `source` and the row."""
+    """Parse a document. Raises InputError with `source` and the row."""
 
     def wrong(what: str) -> InputError:
         return InputError(f"{source}: {what}", next=DOCS)
@@ -165,13 +166,13 @@ def parse(document: Any, source: str) -> Problem:
         raise wrong(f"unknown: {', '.join(sorted(map(str, unknown)))}")
     rows = document.get("variables")
     if not isinstance(rows, dict) or not rows:
-        raise wrong("variables: wanted a row for each, by name")
+        raise wrong("variables: expected one row per variable, by name")
     variables = tuple(_variable(str(name), row, wrong) for name, row in rows.items())
     if sum(len(each.patterns()) for each in variables) > MAX_PATTERNS:
-        raise wrong(f"more than {MAX_PATTERNS} places where it may break: leave out values or variables")
+        raise wrong(f"more than {MAX_PATTERNS} possible first bad values: leave out values or variables")
     now = document.get("now", "bad")
     if now not in ("good", "bad"):
-        raise wrong(f"now is {now!r}: what is set now, good or bad")
+        raise wrong(f"now is {now!r}: expected good or bad, the values set now")
     return Problem(
         variables,
         str(document.get("test", "")),
@@ -187,7 +188,7 @@ def _number(value: Any, what: str, wrong: Any, *, least: float, most: float = 1e
     except (TypeError, ValueError):
         found = -1.0
     if not least <= found <= most:
-        raise wrong(f"{what} is {value!r}: wanted a number from {least:g} to {most:g}")
+        raise wrong(f"{what} is {value!r}: expected a number from {least:g} to {most:g}")
     return found
 
 
@@ -195,7 +196,9 @@ def _rates(row: Any, wrong: Any) -> Rates | None:
     if row is None:
         return None
     if not isinstance(row, dict) or set(row) != {"bad_passes", "good_fails"}:
-        raise wrong("flaky: wanted exactly bad_passes and good_fails, shares of 1; leave it out if unknown")
+        raise wrong(
+            "flaky: expected exactly bad_passes and good_fails, as fractions of 1; leave it out if unknown"
+        )
     found = [
         _number(row[name], f"flaky.{name}", wrong, least=0, most=0.49) for name in ("bad_passes", "good_fails")
     ]
@@ -205,23 +208,23 @@ def _rates(row: Any, wrong: Any) -> Rates | None:
 def _variable(name: str, row: Any, wrong: Any) -> Variable:
     known = {"good", "bad", "values", "kind", "ordered", "suspect", "set", "seen_in"}
     if not isinstance(row, dict) or not {"good", "bad"} <= set(row):
-        raise wrong(f"{name}: wanted good and bad, its value on a machine that works and on one that does not")
+        raise wrong(f"{name}: expected good and bad, its values on a working and on a failing machine")
     if set(row) - known:
         raise wrong(f"{name}: unknown: {', '.join(sorted(map(str, set(row) - known)))}")
     good, bad = str(row["good"]), str(row["bad"])
     if good == bad:
-        raise wrong(f"{name}: good and bad are both {good!r}: it cannot be guilty, leave it out")
+        raise wrong(f"{name}: good and bad are both {good!r}: it cannot be the cause, leave it out")
     given = row.get("values", [good, bad])
     if not isinstance(given, list):
-        raise wrong(f"{name}: values: wanted a list")
+        raise wrong(f"{name}: values: expected a list")
     values = tuple(str(each) for each in given)
     if len(set(values)) != len(values) or good not in values or bad not in values:
-        raise wrong(f"{name}: values: wanted each once, {good!r} and {bad!r} among them")
+        raise wrong(f"{name}: values: expected distinct values that include {good!r} and {bad!r}")
     kind = row.get("kind", "other")
     if kind not in KINDS:
-        raise wrong(f"{name}: no kind {kind!r}: one of {', '.join(KINDS)}")
+        raise wrong(f"{name}: unknown kind {kind!r}: expected one of {', '.join(KINDS)}")
     if str(row.get("ordered", "true")).lower() not in ("true", "false"):
-        raise wrong(f"{name}: ordered: wanted true or false")
+        raise wrong(f"{name}: ordered: expected true or false")
     ordered = str(row.get("ordered", "true")).lower() == "true"
     if not ordered and len(values) > MAX_VALUES_UNORDERED:
         raise wrong(f"{name}: {len(values)} values without an order: at most {MAX_VALUES_UNORDERED}")

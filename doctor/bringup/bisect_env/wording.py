@@ -1,4 +1,4 @@
-"""What a bisection says to people: the next run in plain words, how far it has come, the verdict."""
+"""The texts of a bisection: the next run, its progress, the verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INDENT = 11
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """A session, and what its runs have told. `beliefs` [causes], `posterior` [1, rates, hypotheses]."""
+    """A session, and the results of its runs. `beliefs` [causes], `posterior` [1, rates, hypotheses]."""
 
     session: BisectSession
     model: CauseModel
@@ -58,7 +58,7 @@ def changes(state: SessionState, run: Assignment) -> list[int]:
 
 
 def task(state: SessionState, run: Assignment, told: Proposal | None, journal: str) -> str:
-    """What to set, test and record."""
+    """Return the values to set, the test to run and the command that records the result."""
     variables, now = state.session.problem.variables, state.session.now
     changed = changes(state, run)
     lines = [row("run", f"{len(state.session.runs) + 1}: {_burden(state, changed, told)}")]
@@ -69,15 +69,15 @@ def task(state: SessionState, run: Assignment, told: Proposal | None, journal: s
     stays = [f"{v.name} {v.values[run[at]]}" for at, v in enumerate(variables) if at not in changed]
     if stays:
         lines.append(row("leave", ", ".join(stays)))
-    lines.append(row("test", state.session.problem.test or "what fails on the bad machine"))
+    lines.append(row("test", state.session.problem.test or "the command that fails on the bad machine"))
     lines.append(row("then", f"zinc-rt bisect-env record pass|fail|unclear{journal}"))
-    lines.append(row("", f"or, where it cannot be set up so: zinc-rt bisect-env record --could-not{journal}"))
+    lines.append(row("", f"or, if it cannot be set up: zinc-rt bisect-env record --could-not{journal}"))
     return "\n".join(lines)
 
 
 def _burden(state: SessionState, changed: list[int], told: Proposal | None) -> str:
     if not changed:
-        words = "nothing to change, the same once more"
+        words = "no change, run it again"
     else:
         kinds = [KINDS[state.session.problem.variables[at].kind] for at in changed]
         once = max(kinds, key=lambda kind: kind.once_minutes).once
@@ -87,7 +87,7 @@ def _burden(state: SessionState, changed: list[int], told: Proposal | None) -> s
 
 
 def suspects(state: SessionState) -> str:
-    """The likeliest causes."""
+    """Return the most likely causes."""
     lines = [row("suspects", f"{percent(belief):>6}  {cause.text}") for cause, belief in state.likeliest()]
     return "\n".join([lines[0], *(" " * INDENT + line[INDENT:] for line in lines[1:])])
 
@@ -102,7 +102,7 @@ def history(state: SessionState) -> str:
             if value != fine
         ]
         lines.append(
-            row(f"run {number}", f"{run.outcome:<9}", ", ".join(names) or "everything as on the good machine")
+            row(f"run {number}", f"{run.outcome:<9}", ", ".join(names) or "all values as on the good machine")
         )
     return "\n".join(lines)
 
@@ -115,4 +115,4 @@ def verdict(state: SessionState) -> str:
     said = f"{kind:<{INDENT}}{state.best.text}, with {percent(state.confidence)} confidence after {runs} runs"
     if state.best.variables:
         return said
-    return said + "\n" + row("next", "list what else differs between the two machines, and start again")
+    return said + "\n" + row("next", "list other differences between the two machines, and start again")
