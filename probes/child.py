@@ -1,7 +1,8 @@
-"""A function in a process of its own: a deadline, and nothing it does can reach the parent.
+"""Run a function in a separate process with a deadline, isolated from the parent.
 
-Forked from a parent that has no device open (KFD ends at fork, so every probe opens its own), and ended with all
-it started. A child that even SIGKILL does not end is stuck inside the kernel.
+The child is forked from a parent without an open device (KFD does not survive a fork, so every probe opens
+it), and ended with all processes it started. A child that does not end even after SIGKILL is stuck inside
+the kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ How = Literal["returned", "raised", "crashed", "deadline", "stuck"]
 
 @dataclass(frozen=True, slots=True)
 class ChildEnd:
-    """`value` is what the function returned; `text` a traceback, or how the child ended."""
+    """The end of a child. `value` is the function's result; `text` a traceback, or the way the child
+    ended."""
 
     how: How
     value: Any = None
@@ -35,7 +37,8 @@ class ChildEnd:
 
 
 def run_apart(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
-    """`function`'s value must pickle. The child's standard output goes to its standard error."""
+    """Run `function` and return its result, which must be picklable. The child's standard output is
+    redirected to its standard error."""
     began = time.monotonic()
     readable, writable = os.pipe()
     sys.stdout.flush()
@@ -63,20 +66,20 @@ def run_apart(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
     seconds = time.monotonic() - began
     if status is None:
         dead = _kill(pid)
-        text = "its process does not end: the kernel does not take back what it held"
+        text = "its process does not end: the kernel does not release its resources"
         return ChildEnd("deadline" if dead else "stuck", None, text, seconds)
     _sweep(pid)
     if data:
         try:
             how, value, text = pickle.loads(data)
         except Exception as error:
-            return ChildEnd("crashed", None, f"its answer cannot be read: {error}", seconds)
+            return ChildEnd("crashed", None, f"its result cannot be read: {error}", seconds)
         return ChildEnd(how, value, text, seconds)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return ChildEnd("crashed", None, f"ended by signal {number} ({signal.Signals(number).name})", seconds)
     return ChildEnd(
-        "crashed", None, f"ended with exit code {os.waitstatus_to_exitcode(status)}, saying nothing", seconds
+        "crashed", None, f"ended with exit code {os.waitstatus_to_exitcode(status)} and no result", seconds
     )
 
 

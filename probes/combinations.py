@@ -1,4 +1,4 @@
-"""The matrix of combinations (combinations.yaml): rows, their conditions, and which fit a machine."""
+"""The matrix of combinations (combinations.yaml): rows, their conditions, and matching with a machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMPARISON = re.compile(r"(==|!=|<=|>=|<|>)\s*(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What a machine is made of. None, or a missing key, is unknown: no condition on it holds."""
+    """The configuration of a machine. None or a missing key means unknown: no condition on it is true."""
 
     chip: str
     kernel: str | None = None
@@ -43,7 +43,8 @@ class MachineFacts:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def as_row(self) -> dict[str, Any]:
-        """The machine in the shape of a row: what is left to write is id, verdict, what, source and date."""
+        """Return the configuration in the format of a row; id, verdict, what, source and date must be
+        added."""
         firmware = {name: f"== 0x{value:x}" for name, value in sorted(self.firmware.items())}
         row = {"chips": [self.chip], "kernel": self.kernel, "module": self.module, "firmware": firmware}
         row |= {"module_version": self.module_version, "packages": dict(self.packages)}
@@ -68,7 +69,7 @@ class Combination:
     next: str = ""
 
     def fits(self, facts: MachineFacts) -> bool:
-        """Whether every condition holds for what is known."""
+        """Return whether every condition is true for the known values."""
         return (
             facts.chip in self.chips
             and _holds(self.kernel, facts.kernel)
@@ -80,13 +81,13 @@ class Combination:
         )
 
     def quote(self) -> str:
-        """One line: what is known, and where from."""
+        """Return one line with the statement and its source."""
         return f"{self.verdict} ({self.id}): {self.what} [{self.source}, {self.date}]"
 
 
 @cache
 def load(path: Path = FILE) -> tuple[Combination, ...]:
-    """Every row, checked. Raises InputError naming the file, the row and what is wrong with it."""
+    """Read and validate every row. Raises InputError naming the file, the row and the error."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -95,22 +96,22 @@ def load(path: Path = FILE) -> tuple[Combination, ...]:
         raise InputError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA or not isinstance(document.get("rows"), list):
-        raise InputError(f"{path}: schema {schema!r}, wanted {SCHEMA} with a list of rows")
+        raise InputError(f"{path}: schema {schema!r}, expected {SCHEMA} with a list of rows")
     rows = tuple(_row(each, f"{path}: row {at + 1}") for at, each in enumerate(document["rows"]))
     twice = {row.id for row in rows if sum(other.id == row.id for other in rows) > 1}
     if twice:
-        raise InputError(f"{path}: two rows are called {', '.join(sorted(twice))}")
+        raise InputError(f"{path}: duplicate row ids: {', '.join(sorted(twice))}")
     return rows
 
 
 def matching(facts: MachineFacts, rows: Iterable[Combination] | None = None) -> tuple[Combination, ...]:
-    """The rows that fit, bad ones first."""
+    """Return the matching rows, bad ones first."""
     found = [row for row in (load() if rows is None else rows) if row.fits(facts)]
     return tuple(sorted(found, key=lambda row: ("bad", "suspect", "good").index(row.verdict)))
 
 
 def quotes(device: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is known against the device a report describes. A simulated one is no combination."""
+    """Return the rows that match the device of a report. A simulated device matches none."""
     if device.get("simulated") or not device.get("arch"):
         return ()
     module = device.get("module")
@@ -139,19 +140,19 @@ def _row(value: Any, where: str) -> Combination:
     if value["verdict"] not in VERDICTS:
         raise InputError(f"{where}: verdict {value['verdict']!r}, wanted {', '.join(VERDICTS)}")
     if value.get("module", "dkms") not in ("dkms", "in-tree"):
-        raise InputError(f"{where}: module {value['module']!r}, wanted dkms or in-tree")
+        raise InputError(f"{where}: module {value['module']!r}, expected dkms or in-tree")
     if not str(value["source"]).startswith("https://"):
-        raise InputError(f"{where}: source {value['source']!r} is no link")
+        raise InputError(f"{where}: source {value['source']!r} is not a link")
     if not isinstance(value["date"], date):
         raise InputError(f"{where}: date {value['date']!r}, wanted YYYY-MM-DD")
     chips, symptoms = value["chips"], value.get("symptoms", [])
     tables = {name: value.get(name, {}) for name in ("firmware", "packages", "parameters")}
     if not isinstance(chips, list) or not isinstance(symptoms, list):
-        raise InputError(f"{where}: chips and symptoms are lists")
+        raise InputError(f"{where}: chips and symptoms must be lists")
     if not all(isinstance(table, dict) for table in tables.values()):
-        raise InputError(f"{where}: firmware, packages and parameters are mappings of name to condition")
+        raise InputError(f"{where}: firmware, packages and parameters must map names to conditions")
     if not any([*tables.values(), value.get("kernel"), value.get("module_version"), value.get("module")]):
-        raise InputError(f"{where}: no condition beside the chip: it would fit every machine")
+        raise InputError(f"{where}: no condition other than the chip: it would match every machine")
     conditions = {name: {str(key): str(each) for key, each in table.items()} for name, table in tables.items()}
     return Combination(
         id=str(value["id"]),

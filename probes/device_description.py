@@ -1,4 +1,4 @@
-"""What a report says of the device under test."""
+"""Describe the device under test for reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zinc_rt.probes.kit.context import choose
 
 
 def displays(driver: Driver, render_path: str) -> list[str] | None:
-    """Connectors of this GPU that show a picture now; None where that cannot be seen."""
+    """Return the connectors of this GPU that show a picture; None if that cannot be determined."""
     device = f"/sys/class/drm/{Path(render_path).name}/device/drm"
     lit: list[str] = []
     cards = folder_names(driver, device)
@@ -31,7 +31,8 @@ def displays(driver: Driver, render_path: str) -> list[str] | None:
 
 
 def describe(spec: DeviceSpec) -> dict[str, Any]:
-    """The report's device: name, arch, simulated, profile, kernel, firmware. Run in a child."""
+    """Return the report's device: name, arch, simulated, profile, kernel, firmware. Runs in a child
+    process."""
     driver = open_device(spec)
     said: dict[str, Any] = {"name": "", "arch": "", "simulated": driver.simulated, "profile": spec.profile}
     said["kernel"] = read(driver, "/proc/sys/kernel/osrelease") or ""
@@ -57,7 +58,8 @@ def describe(spec: DeviceSpec) -> dict[str, Any]:
 
 
 def describe_device(spec: DeviceSpec) -> dict[str, Any]:
-    """Name, arch, kernel, firmware, displays: asked in a child, of the device as it is without ordered faults."""
+    """Return name, arch, kernel, firmware, displays, queried in a child process from the device without
+    injected faults."""
 
     healthy = replace(spec, inject=(), shared="")
     ended = run_apart(partial(describe, healthy), 20.0)

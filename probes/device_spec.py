@@ -1,4 +1,4 @@
-"""Which device is meant, as --device and the options beside it say it."""
+"""The selected device, as given by --device and related options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """`--device`. `render_path` "" takes the first GPU this version supports."""
+    """The value of `--device`. An empty `render_path` selects the first GPU that this version supports."""
 
     simulated: bool = False
     profile: str = ""
@@ -24,20 +24,20 @@ class DeviceSpec:
 
     @property
     def option(self) -> str:
-        """The device as --device takes it."""
+        """Return the device in the notation of --device."""
         if self.simulated:
             return f"sim:{self.profile}" if self.profile else "sim"
         return self.render_path or "auto"
 
     @property
     def shortcuts(self) -> list[str]:
-        """What a report says of a simulated device that is not as one is by itself."""
+        """Return the deviations of a simulated device from its default, for reports."""
         if not self.simulated:
             return []
-        said = [f"the simulated driver's time-outs are {self.time_scale:g} of the real ones"]
-        said += [f"the simulated device behaves by {self.facts}"] * bool(self.facts)
-        said += [f"the simulated device takes {row} at its other value" for row in self.flip]
+        said = [f"timeouts of the simulated driver are scaled by {self.time_scale:g}"]
+        said += [f"the simulated device uses the facts of {self.facts}"] * bool(self.facts)
+        said += [f"the simulated device has assumption {row} negated" for row in self.flip]
         if self.reorder is not None:
-            said.append(f"concurrent work finishes in an order of its own, seed {self.reorder}")
+            said.append(f"concurrent work finishes in a random order, seed {self.reorder}")
         said += [f"the simulated device's memory is --coherence {self.coherence}"] * bool(self.coherence)
         return said

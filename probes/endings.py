@@ -1,4 +1,5 @@
-"""How a run ends: what a probe raised, what its device found, what became of its process, each as an outcome."""
+"""Convert the end of a run to an outcome: exceptions of a probe, findings of its device, the end of its
+process."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ FINDINGS_TOLD = 3  # of one rule, in one probe
 
 
 class Closeable(Protocol):
-    """What a context is to those who end a run. A context manager."""
+    """The interface of a context that is required to end a run. A context manager."""
 
     def news(self) -> tuple[list[DeviceFinding], list[str]]:
-        """A simulated device's findings, and its kernel log."""
+        """Return a simulated device's findings, and its kernel log."""
 
     def marks(self) -> list[str]:
-        """The marks of zinc_rt/host/facts.py that it came to."""
+        """Return the coverage marks (zinc_rt/host/facts.yaml) that it recorded."""
 
     def __enter__(self) -> Self: ...
 
@@ -38,7 +39,8 @@ class Closeable(Protocol):
 
 
 def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
-    """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
+    """Run a probe and convert exceptions to an outcome; a simulated device adds its findings. Closes the
+    context."""
     outcome = _outcome(context, run)
     findings, log = context.news()
     by_rule: dict[str, list[DeviceFinding]] = {}
@@ -52,10 +54,12 @@ def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
             outcome,
             status="fail",
             symptom="finding",
-            reason=f"did what it should, but the simulated device found {wrong.rule}: {wrong.sentence}",
+            reason=f"behaved as expected, but the simulated device reported {wrong.rule}: {wrong.sentence}",
             cause=f"rule {wrong.rule} of the simulated device{_says(wrong.rule)}",
-            advice="hardware may hang, fault or compute something else: mend what was sent; docs/facts.md has the "
-            "rule's source",
+            advice=(
+                "hardware may hang, fault or compute a wrong result: fix the submission; docs/facts.md "
+                "explains the rule's source"
+            ),
         )
     return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
 
@@ -116,7 +120,7 @@ def outcome_from(error: BaseException) -> Outcome:
 
 
 def outcome_of(ended: ChildEnd) -> Outcome:
-    """What the end of a child says."""
+    """Return the outcome for the end of a child process."""
     if ended.how == "returned":
         value: Outcome = ended.value
         return value

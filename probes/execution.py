@@ -1,4 +1,4 @@
-"""What the commands over probes do: which device and which probes, the run itself, and what is told of it."""
+"""Implement the commands that run probes: device and probe selection, the run, and its messages."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ FIX = "sudo sysctl kernel.dmesg_restrict=0 (until the next boot), or run `sudo d
 
 
 class GpuMessages:
-    """What the kernel says of GPUs from now on. A simulated device has its own log: each probe brings back what it
-    saw of it."""
+    """GPU messages of the kernel from now on. A simulated device has its own log, and each probe returns
+    what it observed."""
 
     def __init__(self, *, simulated: bool, log: KmsgLog | None = None) -> None:
         self._log = None if simulated else (log or KmsgLog())
@@ -49,17 +49,17 @@ class GpuMessages:
             self.missing = f"{self._log.missing.split(';')[0]}; fix: {FIX}"
 
     def lines(self) -> tuple[str, ...]:
-        """The lines about the GPU."""
+        """Return the lines about the GPU."""
         if self._log is None:
             return ()
         return tuple(line for line in self._log.lines() if OURS.search(line))
 
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
-    """What both commands over probes do."""
+    """Run a command over probes."""
     for flag in ("json", "tap", "junit", "bundle"):
         if arguments.list and getattr(arguments, flag) is not None:
-            raise UsageError(f"--{flag} goes with a run", next="leave out --list")
+            raise UsageError(f"--{flag} requires a run", next="leave out --list")
     tiers = _tiers(arguments.tiers)
     chosen = registry.select(probes, arguments.select, f"zinc-rt-{name}")
     if arguments.list:
@@ -74,7 +74,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         arguments.flip,
     )
     if arguments.coherence and not spec.simulated:
-        raise UsageError("--coherence: only a simulated device can be told to", next="add --device sim")
+        raise UsageError("--coherence: supported only by a simulated device", next="add --device sim")
     if spec.simulated:
         spec = replace(spec, coherence=arguments.coherence, shared=f"{name}-{secrets.token_hex(4)}")
     expectations = _expectations(arguments.expect, probes)
@@ -128,9 +128,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
             show(table.story(result))
     show("")
     if arguments.bundle:
-        show(
-            f"bundle    {arguments.bundle}, {size_bytes / 1000:.0f} kB: read its README.txt before you send it on"
-        )
+        show(f"bundle    {arguments.bundle}, {size_bytes / 1000:.0f} kB: read its README.txt before you share it")
     show(table.verdict(report, strict=arguments.strict))
     write_results(arguments, report)
     return report.exit_code(strict=arguments.strict)
@@ -192,9 +190,9 @@ def _default_hazard(spec: DeviceSpec, device: dict[str, Any]) -> tuple[int, str]
     if spec.simulated:
         return 2, ""
     if device.get("displays"):
-        return 0, f"this GPU lights {', '.join(device['displays'])}, and a hang would freeze the screen"
+        return 0, f"this GPU drives {', '.join(device['displays'])}, and a hang would freeze the screen"
     if not device.get("displays_known"):
-        return 0, "whether this GPU lights a display cannot be seen from here"
+        return 0, "cannot determine whether this GPU drives a display"
     return 1, ""
 
 

@@ -1,4 +1,4 @@
-"""Cause and advice of an outcome: the probe's own, what the failed call says, or what any probe can run into."""
+"""Return the cause and advice for an outcome: those of the probe, of the failed call, or general ones."""
 
 from __future__ import annotations
 
@@ -12,46 +12,49 @@ from zinc_rt.probes.probe import Probe
 if TYPE_CHECKING:
     pass
 
-MEND_LAYOUT = "hold zinc_rt/kmd/uapi against the kernel's include/uapi; please report it"
+MEND_LAYOUT = "compare zinc_rt/kmd/uapi with the kernel's include/uapi; please report it"
 
 
 EVERYWHERE = {  # symptom → cause, advice, for what any probe can run into
     "deadline": (
-        "a system call or a wait of the probe did not come back",
+        "a system call or a wait of the probe did not return",
         "`dmesg | grep -iE 'amdgpu|kfd|mes'`; a hung GPU needs a reset or a reboot",
     ),
-    "stuck-in-kernel": ("the kernel waits for the GPU and cannot be interrupted", "save your work and boot again"),
+    "stuck-in-kernel": ("the kernel waits for the GPU and cannot be interrupted", "save your work and reboot"),
     "crashed": (
-        "the probe's process died: memory the device or driver took away, or a fault of ZINC_RT",
-        "run it again; where it repeats, report it with --bundle",
+        "the probe's process died: memory was unmapped by the device or driver, or a bug in ZINC_RT",
+        "run it again; if it repeats, report it with --bundle",
     ),
-    "unexpected": ("a fault of ZINC_RT, not of the device", "please report it, with the --bundle folder"),
+    "unexpected": ("a bug in ZINC_RT, not in the device", "please report it, with the --bundle folder"),
     "gpu-gone": (
-        "the GPU does not answer any more: reset, fallen off the bus, or its driver is gone",
-        "close every program that uses it; `dmesg | grep -i amdgpu` says whether a reset worked; else boot again",
+        "the GPU does not respond: it was reset, disappeared from the bus, or its driver is gone",
+        (
+            "close every program that uses it; `dmesg | grep -i amdgpu` shows whether a reset succeeded; "
+            "otherwise reboot"
+        ),
     ),
     "rptr-stuck": (
-        "nothing of the ring was fetched: the doorbell did not arrive, or the queue is not on the hardware",
-        "P17 and P18 look at doorbells; `dmesg | grep -iE 'mes|evict'` at the scheduler",
+        ("no packet of the ring was fetched: the doorbell did not arrive, or the queue is not mapped to hardware"),
+        "P17 and P18 test doorbells; `dmesg | grep -iE 'mes|evict'` shows errors of the scheduler",
     ),
     "rptr-stopped": (
-        "the command processor stands at a packet: illegal, blocking, or its memory is not there",
+        "the command processor stopped at a packet: it is illegal, blocks, or its memory is not mapped",
         "read the packet at rptr in the report (--bundle DIR)",
     ),
     "no-fence": (
-        "everything was read, but the end of the pipe never wrote the fence",
-        "P20 tests the fence alone; look for page faults in `dmesg`",
+        "everything was read, but the end of the pipe did not write the fence",
+        "P20 tests only the fence; check `dmesg` for page faults",
     ),
     "not-alive": (
-        "what the probe did on purpose was not cleaned up by the driver",
+        "the driver did not clean up after a deliberate fault or hang of the probe",
         "update linux-firmware and the kernel; keep --hazard 1 on this machine until then",
     ),
 }
 
 
 def explained(probe: Probe, outcome: Outcome) -> Outcome:
-    """The outcome with cause and advice: the probe's own signature, what the failed call says, or what any probe
-    can meet."""
+    """Return the outcome with cause and advice: the matching signature of the probe, the failed call, or a
+    general cause."""
     if outcome.status == "pass" or (outcome.status == "skip" and outcome.cause):
         return outcome
     if outcome.call and (slip := difference(outcome.call)):
@@ -63,6 +66,6 @@ def explained(probe: Probe, outcome: Outcome) -> Outcome:
         return outcome
     cause, advice = EVERYWHERE.get(
         outcome.symptom,
-        ("not one of the ways this probe is known to fail", "--bundle DIR keeps all there is to see"),
+        ("not a known failure of this probe", "--bundle DIR saves all available evidence"),
     )
     return replace(outcome, cause=cause, advice=advice)

@@ -1,8 +1,8 @@
-"""Whether the runtime lays out an ioctl's argument as the kernel's header does, by a second table of it.
+"""Compare the runtime's layout of ioctl arguments with a second table written from the kernel headers.
 
-The simulated device's tables (zinc_rt/sim/tables) were written from the headers, not from the runtime's: where the
-two differ over a call that failed, on a card as on the simulated device, one of them is wrong, and no other cause
-of the failure needs to be looked for.
+The simulated device's tables (zinc_rt/sim/tables) were written from the headers, independently of the
+runtime. If the two differ for a failed call, on a card or on the simulated device, one of them is wrong,
+and this explains the failure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ HEADERS: tuple[tuple[ModuleType, ModuleType, str], ...] = (
 
 
 def difference(call: str) -> str:
-    """Where the runtime and the header first differ over the ioctl of this name, as a sentence; empty
-    where they agree, or where `call` is none of theirs."""
+    """Return the first difference between runtime and header for this ioctl, as a sentence; empty if they
+    agree, or if `call` is in neither."""
     for runtime, table, header in HEADERS:
         mine = next((each for each in runtime.IOCTLS.values() if each.name == call), None)
         theirs = next((each for each in table.IOCTLS.values() if each.name == call), None)
@@ -44,5 +44,7 @@ def _of_struct(offsets: dict[str, int], layout: StructLayout, call: str, header:
     for name, offset in offsets.items():
         member = layout.fields.get(name)
         if member is not None and member.offset != offset:
-            return f"the runtime's layout of {call}: {name} at offset {offset}, {header} has it at {member.offset}"
+            return (
+                f"the runtime's layout of {call}: {name} at offset {offset}, in {header} it is at {member.offset}"
+            )
     return ""

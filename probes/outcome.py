@@ -1,4 +1,4 @@
-"""What a run of a probe came to, and what each way to fail most likely means."""
+"""The outcome of a run of a probe, and the most likely cause of each kind of failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Status = Literal["pass", "fail", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What every missed deadline is reported with. Positions in dwords; `rptr` on wptr's scale."""
+    """The evidence of a missed deadline. Positions in dwords; `rptr` on wptr's scale."""
 
     wptr: int
     rptr: int
@@ -31,7 +31,8 @@ class Evidence:
 
     @property
     def symptom(self) -> str:
-        """What rptr says: never moved, stopped on the way, or read everything (then nobody finished it)."""
+        """Return the state of rptr: never moved, stopped midway, or read everything (then the end of the
+        pipe is missing)."""
         if self.wptr and self.rptr <= 0:
             return "rptr-stuck"
         return "rptr-stopped" if self.rptr < self.wptr else "no-fence"
@@ -42,7 +43,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run of a probe came to. Plain data: it crosses from the child to the parent."""
+    """The outcome of one run of a probe. Plain data, because it is sent from the child to the parent."""
 
     status: Status
     reason: str = ""
@@ -63,13 +64,13 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """All of its words, for signatures that look for one."""
+        """Return all of its texts, for signatures that search for a word."""
         return " ".join((self.reason, *self.faults, *self.notes))
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A way to fail that is known: the first of a probe's that matches names cause and advice."""
+    """A known failure: the first matching signature of a probe provides cause and advice."""
 
     matches: Callable[[Outcome], bool]
     cause: str
@@ -77,7 +78,7 @@ class Signature:
 
 
 class Failed(ZincError):
-    """A check did not hold. Carries the outcome."""
+    """A failed check. Contains the outcome."""
 
     exit_code = 1
 
@@ -87,7 +88,7 @@ class Failed(ZincError):
 
 
 class Stuck(DeadlineMissed):
-    """A deadline was missed; what AmdRing raises here."""
+    """A missed deadline, as raised by AmdRing."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
@@ -115,12 +116,13 @@ def symptom(*words: str) -> Callable[[Outcome], bool]:
 
 
 def failed_call(call: str, *numbers: int) -> Callable[[Outcome], bool]:
-    """`call` is the end of its name, as "CREATE_QUEUE"; without numbers any errno will do."""
+    """Match a failed call. `call` is the end of its name, such as "CREATE_QUEUE"; without numbers any
+    errno matches."""
     return lambda o: o.symptom == "errno" and o.call.endswith(call) and (not numbers or o.errno in numbers)
 
 
 def said(word: str, *symptoms: str) -> Callable[[Outcome], bool]:
-    """The reason, a fault or a note has this word in it."""
+    """Match a word in the reason, a fault or a note."""
     return lambda o: word.lower() in o.text.lower() and (not symptoms or o.symptom in symptoms)
 
 

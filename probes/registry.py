@@ -1,4 +1,5 @@
-"""All probes, in the order they run: those declared in the modules of probes/groups. A new file there is found."""
+"""All probes, in execution order: those declared in the modules of probes/groups. New files there are
+included automatically."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ def number(probe: Probe) -> int:
 
 
 def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
-    """The order they run in: always the lowest number whose needs have run. Raises ValueError for a circle or an
-    unknown need."""
+    """Return the execution order: always the lowest number whose dependencies have run. Raises ValueError
+    for a cycle or an unknown dependency."""
     waiting = {probe.id: probe for probe in probes}
     if len(waiting) != len(probes):
-        raise ValueError("two probes of one id")
+        raise ValueError("duplicate probe ids")
     for probe in probes:
         for need in probe.needs:
             if need not in waiting:
@@ -33,19 +34,19 @@ def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
     while waiting:
         free = [probe for probe in waiting.values() if not waiting.keys() & set(probe.needs)]
         if not free:
-            raise ValueError(f"a circle of needs among {', '.join(waiting)}")
+            raise ValueError(f"dependency cycle among {', '.join(waiting)}")
         done.append(waiting.pop(min(free, key=number).id))
     return tuple(done)
 
 
 def declared_in(module: ModuleType) -> list[Probe]:
-    """The probes of one module, those that it imports from others left out."""
+    """Return the probes declared in a module, without imported ones."""
     found = [each for each in vars(module).values() if isinstance(each, Probe)]
     return [each for each in found if each.run.__module__ == module.__name__]
 
 
 def of_package(package: ModuleType) -> tuple[Probe, ...]:
-    """The probes of every module of a package. Raises ValueError as `ordered`."""
+    """Return the probes of every module of a package. Raises ValueError as `ordered` does."""
     names = [f"{package.__name__}.{each.name}" for each in pkgutil.iter_modules(package.__path__)]
     return ordered([probe for name in names for probe in declared_in(import_module(name))])
 
@@ -54,7 +55,8 @@ PROBES = of_package(groups)
 
 
 def select(probes: Sequence[Probe], expression: str, command: str = "zinc-rt-pm4-test") -> tuple[Probe, ...]:
-    """`-k`: ids, ranges (P18-P24) or words of a title, separated by commas. Raises UsageError for no match."""
+    """Select by `-k`: ids, ranges (P18-P24) or words of a title, separated by commas. Raises UsageError
+    for no match."""
     if not expression:
         return tuple(probes)
     chosen: set[str] = set()

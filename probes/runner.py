@@ -1,4 +1,4 @@
-"""Runs probes in order: reasons not to first, then each in its own process, then what its outcome means."""
+"""Run probes in order: check for reasons to skip, run each in its own process, interpret its outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMAND = "zinc-rt-pm4-test"
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What may run. `displays` are connectors that the GPU lights now."""
+    """The probes that may run. `displays` are connectors that the GPU drives now."""
 
     spec: DeviceSpec
     tiers: tuple[str, ...]
@@ -56,7 +56,8 @@ class ProbeRunner:
         command: str = COMMAND,
         kernel_log: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`kernel_log` is all the machine's kernel has said; a simulated device's comes with each outcome."""
+        """Create a runner. `kernel_log` returns all messages of the machine's kernel; those of a simulated
+        device are in each outcome."""
         self.plan = plan
         self._kernel_log = kernel_log
         self.command = command
@@ -71,7 +72,7 @@ class ProbeRunner:
         self._dead = ""  # why nothing hazardous may run any more
 
     def jobs(self) -> list[tuple[Probe, str]]:
-        """What is to run: host probes first, then each tier's, in the probes' order."""
+        """Return the probes to run: host probes first, then those of each tier, in their order."""
         wanted = [tier for tier in TIERS if tier == HOST or tier in self.plan.tiers]
         return [(probe, tier) for tier in wanted for probe in self.probes if tier in probe.tiers]
 
@@ -96,7 +97,7 @@ class ProbeRunner:
             return f"{row.reason} ({row.where})"
         suspect = self.suspects.get(name)
         if suspect is not None and suspect.reset and not plan.again:
-            return f"the machine was reset while it ran at {suspect.when}; --again runs it"
+            return f"the machine was reset while it was running at {suspect.when}; --again runs it"
         for need in probe.needs:
             found = self._status.get(f"{need}/{tier}") or self._status.get(f"{need}/{HOST}")
             if found is not None and found.status not in ("pass", "flake"):
@@ -105,10 +106,10 @@ class ProbeRunner:
                 because = "" if root == found.id else f" (because {root.partition('/')[0]} {verb})"
                 return f"needs {need}{because or f', which {verb}'}"
         if probe.hazard > plan.hazard:
-            why = plan.why_hazard or f"only up to {plan.hazard} was asked for"
+            why = plan.why_hazard or f"hazard above the selected limit {plan.hazard}"
             return f"hazard {probe.hazard}, and {why}: {self.option_for(probe.hazard)}"
         if probe.hazard >= 2 and plan.displays and not plan.force:
-            return f"hangs or faults on purpose, and this GPU lights {', '.join(plan.displays)}; --force runs it"
+            return f"a deliberate hang or fault, and this GPU drives {', '.join(plan.displays)}; --force runs it"
         if probe.hazard and self._dead:
             return self._dead
         return None
@@ -148,33 +149,33 @@ class ProbeRunner:
         """Whether the GPU still answers, in a new process."""
         alive = self.plan.alive
         if outcome.symptom == "stuck-in-kernel":
-            self._dead = f"{probe.id} left a process stuck in the kernel: boot again before anything hazardous"
+            self._dead = f"{probe.id} left a process stuck in the kernel: reboot before anything hazardous"
             return outcome
         if alive is None or alive.id == probe.id:
             return outcome
         after, _ = self._run(alive, tier if tier in alive.tiers else T1)
         if after.status == "pass":
-            return replace(outcome, notes=(*outcome.notes, f"{alive.id} in a new process: the GPU answers"))
+            return replace(outcome, notes=(*outcome.notes, f"{alive.id} in a new process: the GPU responds"))
         if self.plan.spec.inject and outcome.status == "fail":
             return replace(outcome, notes=(*outcome.notes, f"{alive.id} afterwards: {after.reason}"))
-        self._dead = f"the GPU no longer answers since {probe.id} ({after.reason})"
+        self._dead = f"the GPU has not responded since {probe.id} ({after.reason})"
         if outcome.status == "fail":
             return replace(outcome, notes=(*outcome.notes, self._dead))
         return replace(
             outcome,
             status="fail",
             symptom="not-alive",
-            reason=f"did what it should, but then {alive.id} failed in a new process: {after.reason}",
+            reason=f"behaved as expected, but then {alive.id} failed in a new process: {after.reason}",
             notes=(*outcome.notes, f"{alive.id} afterwards: {after.reason}"),
             report=after.report,
         )
 
     def body(self, probe: Probe, tier: str) -> Callable[[], Outcome]:
-        """What the child runs."""
+        """Return the function that the child runs."""
         return partial(in_context, probe, self.plan.spec, tier, self.plan.options)
 
     def option_for(self, hazard: int) -> str:
-        """The option that lets probes of this hazard run."""
+        """Return the option that permits probes of this hazard."""
         return f"--hazard {hazard}"
 
     # --- reporting ---
@@ -218,7 +219,7 @@ class ProbeRunner:
         )
 
     def repro(self, probe: Probe, tier: str) -> str:
-        """The one command that shows it again."""
+        """Return the command that reproduces the result."""
         plan = self.plan
         words = [self.command, "--device", plan.spec.option, "-k", probe.id]
         words += ["--tiers", tier] if tier != HOST else []

@@ -1,4 +1,4 @@
-"""The simulated device as --device names it: sim, sim:CHIP, sim:CHIP@LINUX, sim:@LINUX."""
+"""The simulated device in the notation of --device: sim, sim:CHIP, sim:CHIP@LINUX, sim:@LINUX."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TIME_SCALE = 0.1  # the simulated driver waits a tenth of the real one's time fo
 
 
 def parts(profile: str) -> tuple[str, str]:
-    """Chip and Linux version."""
+    """Return the chip and the Linux version."""
     chip, _, linux = profile.partition("@")
     return chip or CHIP, linux or LINUX
 
 
 def check(spec: DeviceSpec) -> None:
-    """There is such a device. Raises UsageError for a profile or an injection that does not exist, InputError for
-    a facts file that is none."""
+    """Check the description of the device. Raises UsageError for an unknown profile or injection,
+    InputError for an invalid facts file."""
     chip, linux = parts(spec.profile)
     try:
         chips.chip(chip)
@@ -43,8 +43,9 @@ def check(spec: DeviceSpec) -> None:
 
 
 def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
-    """The simulated device; with a name the one of that name in its own process, started unless it runs; it
-    outlives its clients by half a second, so that the probe after a crash meets the device that crashed."""
+    """Open the simulated device. A named device runs in a separate process, which is started if necessary;
+    it stays half a second after its last client, so that the probe after a crash connects to the device
+    that crashed."""
     chip, linux = parts(spec.profile)
     options: dict[str, Any] = {
         "chip": chip,
@@ -68,7 +69,8 @@ def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
 
 
 class DeviceNews:
-    """What a simulated device found and logged since now: it may be older than this client. Nothing elsewhere."""
+    """The findings and log lines of a simulated device since this object was created; the device may be
+    older than this client. Empty for other devices."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver if isinstance(driver, SimDriver | SimClient) else None
@@ -76,13 +78,13 @@ class DeviceNews:
         self._period = self._consulted(0)[0]
 
     def news(self) -> tuple[list[DeviceFinding], list[str]]:
-        """Findings, those of one sentence once, and lines of the kernel's log."""
+        """Return findings, without repeated sentences, and lines of the kernel log."""
         findings, log = self._read()
         new = {(each.rule, each.sentence): each for each in findings[len(self._findings) :]}
         return list(new.values()), log[len(self._log) :]
 
     def marks(self) -> list[str]:
-        """What the device came to."""
+        """Return the coverage marks of the device."""
         return self._consulted(self._period)[1]
 
     def _consulted(self, period: int) -> tuple[int, list[str]]:

@@ -1,4 +1,4 @@
-"""A probe in several cases, each in a process of its own: a queue that hangs takes its process down with it."""
+"""Run the cases of a probe in separate processes: a hung queue takes down its process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Case = Callable[[ProbeContext], dict[str, Any]]
 
 
 def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> Outcome:
-    """Each case in a process of its own: a queue that faulted or hung takes the process's others with it."""
+    """Run each case in a separate process: a queue that faulted or hung affects all queues of its process."""
     measure: dict[str, Any] = {}
     notes: list[str] = []
     log: list[str] = []

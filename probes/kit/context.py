@@ -1,4 +1,4 @@
-"""What a probe has to work with: the device, opened no further than it asks, all of it given back."""
+"""The context of a probe: the device, opened as far as needed, and all resources released at the end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """`forced`: the tiers were named, so a missing one is a failure."""
+    """Options of probes. `forced`: the tiers were selected by name, so a missing one is a failure."""
 
     tiers: tuple[str, ...] = (T1, T2)
     forced: bool = False
@@ -73,12 +73,14 @@ class ProbeContext:
         return driver
 
     def news(self) -> tuple[list[DeviceFinding], list[str]]:
-        """A simulated device's findings and log lines since it was opened here, but for those expected."""
+        """Return a simulated device's findings and log lines since this context was opened, except
+        expected ones."""
         findings, log = self._since.news() if self._since is not None else ([], [])
         return [each for each in findings if each.rule not in self.expected], log
 
     def marks(self) -> list[str]:
-        """What a simulated device came to since it was opened here: zinc_rt/host/facts.py."""
+        """Return the coverage marks of a simulated device since this context was opened
+        (zinc_rt/host/facts.py)."""
         return [*(self._since.marks() if self._since is not None else []), *self._marks_apart]
 
     @cached_property
@@ -87,10 +89,10 @@ class ProbeContext:
 
     @property
     def node(self) -> TopologyNode:
-        """The GPU as KFD describes it."""
+        """Return the GPU's node in KFD's topology."""
         node, path = self.chosen
         if node is None:
-            raise UnsupportedError(f"{path}: KFD's topology has no node for it")
+            raise UnsupportedError(f"{path}: no node in KFD's topology")
         return node
 
     @property
@@ -111,7 +113,7 @@ class ProbeContext:
 
     @cached_property
     def render(self) -> RenderNode:
-        """A render node of its own, for questions only."""
+        """Open a separate render node, for queries only."""
         node = RenderNode(self.driver, self.render_path)
         self._stack.callback(node.close)
         return node
@@ -139,14 +141,14 @@ class ProbeContext:
     def memory(
         self, size_bytes: int, name: str, placement: Placement = Placement.GTT, **more: Any
     ) -> MappedBuffer:
-        """GPU memory, and how the host reads and writes it; the GPU can reach it when this returns."""
+        """Allocate GPU memory with host access; it is mapped for the GPU when this returns."""
         buffer = self.transport.alloc(size_bytes, placement, name, **more)
         self.side.settle()
         self.addresses.add(buffer.gpu_va, buffer.size_bytes, name)
         return MappedBuffer(buffer)
 
     def queue(self, name: str = "ring", *, ring_bytes: int = 1 << 16, priority: int = 0) -> ProbeQueue:
-        """A queue of this tier with its ring, fence and scratch memory."""
+        """Create a queue of this tier with its ring, fence and scratch memory."""
         kmd_queue: Queue = self.side.create_queue(ring_bytes=ring_bytes, priority=priority)
         memory = self.memory(SCRATCH_BYTES, f"{name} scratch")
         for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop):
@@ -164,7 +166,7 @@ class ProbeContext:
         return queue
 
     def gone(self) -> str:
-        """What a plain question to the GPU's driver says, where it does not answer; else empty."""
+        """Return the reply of the GPU's driver to a simple query if it does not respond; otherwise empty."""
         try:
             if self.tier == T2:
                 self.userq.node.device()
@@ -175,16 +177,16 @@ class ProbeContext:
         return ""
 
     def scaled(self, seconds: float) -> float:
-        """How long to wait for what the device's driver does by itself: shorter where its time-outs are."""
+        """Return the time to wait for a timeout of the driver: shorter if its timeouts are scaled."""
         return max(seconds * self.spec.time_scale, min(seconds, 1.0))
 
     def apart(self, function: Callable[[ProbeContext], Any], timeout_seconds: float) -> ChildEnd:
-        """`function` with a context of its own, which it closes, in a process of its own.
+        """Run `function` in a separate process with its own context, which it closes.
 
-        Before this one has opened anything: a driver does not survive the fork.
+        This context must not have opened anything yet, because a driver does not survive the fork.
         """
         if "driver" in self.__dict__:
-            raise ValueError("this process has the device open already")
+            raise ValueError("this process has already opened the device")
         context = ProbeContext(self.spec, self.tier, self.options)
         ended = run_apart(lambda: (function(context), context.marks()), timeout_seconds)
         if ended.how != "returned":
@@ -200,7 +202,7 @@ class ProbeContext:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """A failure to give back is noted on the error there is, else raised."""
+        """Close the context. A failure to release is added to a pending error as a note, otherwise raised."""
         try:
             self.close()
         except Exception as failure:
@@ -210,7 +212,8 @@ class ProbeContext:
 
 
 def choose(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
-    """The GPU meant, as KFD and as DRM know it. Raises ZincError where there is none this version supports."""
+    """Return the selected GPU in KFD and DRM. Raises ZincError if there is none that this version
+    supports."""
     try:
         topology = read_topology(driver)
     except Exception:
@@ -226,8 +229,8 @@ def choose(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
     if not topology.gpus and render_nodes(driver):
         return None, render_nodes(driver)[0]
     raise UnsupportedError(
-        f"no GPU that this version supports: KFD shows {', '.join(seen) or 'none'}",
-        next="--device /dev/dri/renderDN takes one all the same",
+        f"no GPU that this version supports: KFD lists {', '.join(seen) or 'none'}",
+        next="--device /dev/dri/renderDN selects one regardless",
     )
 
 
@@ -236,7 +239,7 @@ def render_nodes(driver: Driver) -> list[str]:
 
 
 def until(reached: Callable[[], bool], timeout_seconds: float, pause_seconds: float = 0.002) -> bool:
-    """Whether it came true in time; asked once more after the deadline."""
+    """Return whether the condition became true in time; it is checked once more after the deadline."""
     end = time.monotonic() + timeout_seconds
     while not reached():
         if time.monotonic() > end:

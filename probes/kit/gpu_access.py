@@ -1,7 +1,8 @@
-"""Memory as the GPU sees it: written and read by the command processor, through a window in host memory.
+"""GPU access to memory: reads and writes by the command processor, through a window in host memory.
 
-VRAM that no CPU can map is reached in no other way, and a mapping that only the CPU was given shows here. The
-fence behind each submission writes back and drops GL2, so what the host wrote before is what the next copy finds.
+This is the only access to VRAM that no CPU can map, and it detects a mapping that only the CPU has. The
+fence after each submission writes back and invalidates GL2, so earlier host writes are visible to the next
+copy.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ COPIES_AT_ONCE = 64  # packets in a submission
 
 
 class GpuAccess:
-    """A queue and a window. Addresses are the GPU's, sizes in bytes."""
+    """A queue and a window. Addresses are GPU addresses, sizes in bytes."""
 
     def __init__(self, c: ProbeContext) -> None:
         self.context = c
@@ -40,7 +41,7 @@ class GpuAccess:
         return b"".join(self.gather(pieces))
 
     def gather(self, pieces: Sequence[tuple[int, int]]) -> list[bytes]:
-        """What stands at each (address, size); what the host wrote through the BAR before is flushed."""
+        """Return the contents at each (address, size); earlier host writes through the BAR are flushed."""
         found: list[bytes] = []
         while len(found) < len(pieces):
             packets = list(self.context.side.flush_hdp())
@@ -58,22 +59,22 @@ class GpuAccess:
         return found
 
     def mark(self, marks: Mapping[int, int]) -> None:
-        """A dword at each address."""
+        """Write a dword to each address."""
         packets = [WriteData(va, (value,), wr_confirm=1) for va, value in marks.items()]
         for start in range(0, len(packets), COPIES_AT_ONCE):
             self.queue.finish(packets[start : start + COPIES_AT_ONCE], "marks")
 
     def marked_otherwise(self, marks: Mapping[int, int]) -> dict[int, int]:
-        """What stands at those addresses where it is not the mark."""
+        """Return the contents of those addresses that differ from the mark."""
         seen = self.gather([(va, 4) for va in marks])
         found = {va: int.from_bytes(each, "little") for va, each in zip(marks, seen, strict=True)}
         return {va: value for va, value in found.items() if value != marks[va]}
 
     def check_all(self, va: int, size_bytes: int, what: str) -> None:
-        """What the GPU writes over all of it, it reads back."""
+        """Check that the GPU reads back what it writes over the whole range."""
         lost = first_lost(partial(self.write, va), partial(self.read, va, size_bytes), size_bytes, (3, 4))
         if lost is not None:
-            raise Failed("gpu-wrong-data", f"{what}: what the GPU wrote differs from byte {lost[1]} on")
+            raise Failed("gpu-wrong-data", f"{what}: the bytes written by the GPU differ from byte {lost[1]} on")
 
 
 def _copy(source: int, target: int, size_bytes: int) -> DmaData:

@@ -1,4 +1,4 @@
-"""How the host reads and writes a GPU buffer: by address, so that nothing keeps the mapping alive."""
+"""Host access to a GPU buffer by address, without references that keep the mapping alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POISON64 = 0xDEADBEEF_DEADBEEF
 
 
 class MappedBuffer:
-    """A buffer; offsets in bytes."""
+    """A mapped buffer; offsets in bytes."""
 
     def __init__(self, buffer: DeviceBuffer) -> None:
         self.buffer = buffer
@@ -57,7 +57,7 @@ class MappedBuffer:
 
 
 def pattern(size_bytes: int, seed: int = 1) -> bytes:
-    """Bytes that no address slip or byte swap leaves alone."""
+    """Return bytes in which any address error or byte swap is detectable."""
     words = ((seed * 0x9E3779B1 + index * 0x85EBCA6B) & 0xFFFFFFFF for index in range(-(-size_bytes // 4)))
     return b"".join(word.to_bytes(4, "little") for word in words)[:size_bytes]
 
@@ -65,8 +65,8 @@ def pattern(size_bytes: int, seed: int = 1) -> bytes:
 def first_lost(
     write: Callable[[bytes], None], read: Callable[[], bytes], size_bytes: int, seeds: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Where a pattern that was written over all of a memory does not come back: its seed and byte. The second seed
-    is so that old content does not pass."""
+    """Return the seed and byte of the first pattern written to a memory that is not read back. The second
+    seed ensures that old contents do not pass."""
     for seed in seeds:
         want = pattern(size_bytes, seed)
         write(want)
@@ -77,7 +77,7 @@ def first_lost(
 
 
 def first_difference(got: bytes, want: bytes) -> int | None:
-    """The first byte that differs; None where all are equal."""
+    """Return the first differing byte, or None."""
     if got == want:
         return None
     return next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), min(len(got), len(want)))

@@ -1,4 +1,4 @@
-"""A queue as probes use it: the runtime's own ring, its fence, and evidence when something does not come."""
+"""A queue for probes: the runtime's ring, its fence, and evidence when a deadline is missed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCRATCH_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class RawDwords(Packet):
-    """Dwords as they stand: for packets that the encoder refuses to make."""
+    """Raw dwords, for packets that the encoder refuses to create."""
 
     dwords: tuple[int, ...] = ()
 
@@ -36,8 +36,9 @@ class RawDwords(Packet):
 
 
 class ProbeQueue:
-    """A queue with its ring and fence. `memory` is poisoned GTT memory of the GPU's; its first 256 bytes belong to
-    the fence. `gone` says what a plain question to the GPU's driver comes to where it no longer answers."""
+    """A queue with its ring and fence. `memory` is poisoned GTT memory of the GPU; its first 256 bytes
+    belong to the fence. `gone` returns the reply of the GPU's driver to a simple query if it no longer
+    responds."""
 
     def __init__(
         self,
@@ -82,11 +83,11 @@ class ProbeQueue:
         return self.ring.submit(self.ring.encode(packets, name))
 
     def finish(self, packets: Iterable[Packet], name: str = "packets", seconds: float | None = None) -> None:
-        """Publish behind a fence and wait for it. Raises Stuck."""
+        """Publish with a fence at the end and wait for it. Raises Stuck."""
         self.submit(packets, name).wait(self._poll_seconds if seconds is None else seconds)
 
     def put_ib(self, memory: MappedBuffer, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
-        """Packets are put into `memory` at `offset`: the packet that runs them."""
+        """Write packets to `memory` at `offset` and return the packet that runs them."""
         words = [word for each in packets for word in each.words(self.generation)]
         memory.put(offset, b"".join(word.to_bytes(4, "little") for word in words))
         return self.ib(memory.gpu_va + offset, len(words))
@@ -95,13 +96,13 @@ class ProbeQueue:
         return IndirectBuffer(va, size_dw, inherit_vmid=int(self.kmd_queue.inherits_vmid), chain=chain)
 
     def release(self, va: int, value: int, **more: Any) -> ReleaseMem:
-        """RELEASE_MEM as the ring's own fence has it."""
+        """Return a RELEASE_MEM like that of the ring's own fence."""
         return ReleaseMem(va, value, RELEASE_CACHES[self.generation], **more)
 
     # --- waiting ---
 
     def parsed(self, seconds: float | None = None) -> None:
-        """Everything published has been read: rptr == wptr. Raises Stuck."""
+        """Wait until all published packets have been read: rptr == wptr. Raises Stuck."""
 
         def read() -> bool:
             self.ring.look()
@@ -118,15 +119,15 @@ class ProbeQueue:
         fence: Callable[[], str] | None = None,
         symptom: str = "",
     ) -> None:
-        """A wait for `reached`. Raises Stuck with the evidence, where it does not come true in time or the kernel
-        says it never will."""
+        """Wait for `reached`. Raises Stuck with the evidence if the deadline passes or the kernel reports
+        that it will never happen."""
         limit = self._poll_seconds if seconds is None else seconds
         wait_until_or_incident(self._side, reached, limit)
         if not reached():
             raise self.stuck(f"{what} within {limit:g} s", fence=fence() if fence else "", symptom=symptom)
 
     def value32(self, offset: int, want: int, what: str, seconds: float | None = None) -> None:
-        """The dword at `offset` of the scratch memory becomes `want`."""
+        """Wait until the dword at `offset` of the scratch memory becomes `want`."""
         self.until(
             lambda: self.memory.u32(offset) == want,
             what,
@@ -149,7 +150,7 @@ class ProbeQueue:
         )
 
     def stuck(self, what: str, *, fence: str = "", symptom: str = "") -> Stuck:
-        """The outcome of a missed deadline, with everything that can be seen from here."""
+        """Return the outcome of a missed deadline, with all available evidence."""
         side = self._side
         side.look()
         evidence = self.evidence(fence)

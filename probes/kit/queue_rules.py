@@ -1,9 +1,10 @@
-"""Which rule of CREATE_QUEUE a refused request breaks, found by substitution.
+"""Determine the rule of CREATE_QUEUE that a rejected request violates, by substitution.
 
-A request of this file's own, over buffers of its own, is made until the kernel takes it. Then each part of the
-refused request is put into it alone: what makes the kernel refuse again is what was wrong, however many parts
-that are. Sizes are literals of the kernel's sources and the layout is the simulated device's, not the runtime's: a
-wrong constant of the runtime is found as well (its layout: probes/layout_differences.py).
+A separate request over separate buffers is built until the kernel accepts it. Then each part of the
+rejected request is substituted individually: the parts with which the kernel rejects it again are wrong.
+Sizes are literals from the kernel sources and the layout is that of the simulated device, not of the
+runtime, so a wrong constant of the runtime is found as well (for its layout see
+probes/layout_differences.py).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SENT = tuple(name for name in header.CREATE_QUEUE.fields if name not in ("doorbe
 
 @dataclass(frozen=True, slots=True)
 class QueueRule:
-    """Fields that the kernel checks together, and what it wants of them."""
+    """Fields that the kernel checks together, and the rule for them."""
 
     name: str
     fields: tuple[str, ...]
@@ -50,15 +51,15 @@ RULES = (
     QueueRule(
         "the ring", ("ring_base_address", "ring_size"), "a power of two, and a mapping of exactly that size"
     ),
-    QueueRule("wptr", ("write_pointer_address",), "a page of its own in this GPU's GTT"),
-    QueueRule("rptr", ("read_pointer_address",), "a page of its own"),
+    QueueRule("wptr", ("write_pointer_address",), "a separate page in this GPU's GTT"),
+    QueueRule("rptr", ("read_pointer_address",), "a separate page"),
     QueueRule(
-        "the EOP buffer", ("eop_buffer_address", "eop_buffer_size"), f"{EOP_BYTES} bytes, a mapping of its own"
+        "the EOP buffer", ("eop_buffer_address", "eop_buffer_size"), f"{EOP_BYTES} bytes, a separate mapping"
     ),
     QueueRule(
         "the context save area",
         ("ctx_save_restore_address", "ctx_save_restore_size", "ctl_stack_size"),
-        "its own control stack size, and a mapping of exactly what it computes",
+        "the kernel's own control stack size, and a mapping of exactly the computed size",
     ),
     QueueRule("the priority", ("queue_priority",), "0 to 15"),
     QueueRule("the percentage", ("queue_percentage",), "0 to 100 in bits 7:0"),
@@ -69,9 +70,9 @@ RULES = (
 
 @contextmanager
 def refusals_explained(c: ProbeContext) -> Iterator[None]:
-    """Inside, a CREATE_QUEUE of the runtime that is refused is taken apart while its buffers are still there.
+    """Analyse a rejected CREATE_QUEUE of the runtime inside this context, while its buffers still exist.
 
-    Raises Failed with the rule instead of the runtime's error, unless nothing can be told beyond it.
+    Raises Failed with the rule instead of the runtime's error, unless the analysis finds nothing.
     """
     made = c.process.file.ioctl
     why = ""
@@ -99,9 +100,9 @@ def refusals_explained(c: ProbeContext) -> Iterator[None]:
 
 
 def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
-    """What in `refused` the kernel does not take: a sentence.
+    """Return the part of `refused` that the kernel rejects, as a sentence.
 
-    Empty where this file's own request meets the same errno: then it is not about the request.
+    Empty if this module's request gets the same errno, because the request is then not the cause.
     """
     reference, why_not = _accepted(c, call)
     if reference is None:
@@ -115,12 +116,17 @@ def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
         names = [name for name in alone if not name.endswith("_address")] or alone or rule.fields
         seen = ", ".join(f"{name} {refused[name]:#x}" for name in names)
         taken = ", ".join(f"{reference[name]:#x}" for name in names)
-        broken.append(f"{rule.name}: {seen} is refused where {taken} is taken; the kernel wants {rule.wants}")
-    return "; ".join(broken) or "each part alone is taken with the others replaced: two of them do not go together"
+        broken.append(
+            f"{rule.name}: {seen} is rejected where {taken} is accepted; the kernel requires {rule.wants}"
+        )
+    return (
+        "; ".join(broken)
+        or "each part is accepted individually with the others replaced: two of them are incompatible"
+    )
 
 
 def packed(fields: Mapping[str, int]) -> StructBytes:
-    """The request as the header lays it out, whatever the runtime does."""
+    """Encode the request with the layout of the header, independently of the runtime."""
     return StructBytes(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
 
 
@@ -172,7 +178,7 @@ def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
     if not _refused(whole | without, call):
         return whole | without, ""
     stacks = ", ".join(tried)
-    return None, f"no request is taken, not even with every part replaced (control stacks of {stacks} bytes)"
+    return None, f"no request is accepted, not even with every part replaced (control stacks of {stacks} bytes)"
 
 
 def _save_areas(known: tuple[CwsrSizes, ...]) -> Iterator[CwsrSizes]:

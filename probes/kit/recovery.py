@@ -1,4 +1,4 @@
-"""A queue that is stuck is taken off the hardware, and the GPU is there afterwards."""
+"""Remove a stuck queue from the hardware, and check that the GPU works afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ DESTROY_SECONDS = 2.0
 
 
 def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
-    """DESTROY returns; where that took a reset, the process hears of it and the GPU comes back."""
+    """Check that DESTROY returns; if that required a reset, that the process is notified and the GPU
+    recovers."""
     began = time.monotonic()
     trouble = ""
     try:
@@ -42,7 +43,7 @@ def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
 
 
 def preempted(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
-    """DESTROY takes the queue off the hardware, and no reset was needed for that."""
+    """Check that DESTROY removes the queue from the hardware without a reset."""
     began = time.monotonic()
     try:
         queue.close()
@@ -73,7 +74,7 @@ def resets_told(c: ProbeContext, seconds: float) -> list[str]:
 
 
 def back(c: ProbeContext) -> None:
-    """After a reset: the nodes open and the GPU answers again."""
+    """Check after a reset that the nodes open and the GPU responds."""
     last = ""
 
     def answers() -> bool:
@@ -91,5 +92,5 @@ def back(c: ProbeContext) -> None:
     check(
         until(answers, c.scaled(RESET_SECONDS), 0.05),
         "not-back",
-        f"after the reset the GPU does not answer: {last}",
+        f"the GPU does not respond after the reset: {last}",
     )

@@ -1,4 +1,4 @@
-"""Calls that must be refused: a table of them, what the kernel said, and where it said something else."""
+"""Calls that must be rejected: a table of them, the kernel's replies, and deviations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zinc_rt.probes.outcome import Failed, Outcome, passed
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`wanted`: the errnos that kernels are known to give; 0 among them: some accept it."""
+    """A call that must fail. `wanted`: the errnos that kernels are known to return; 0 if some accept it."""
 
     what: str
     do: Callable[[], object]
@@ -20,7 +20,7 @@ class Refusal:
 
 
 def errno_of(do: Callable[[], object]) -> int:
-    """The errno of a call, 0 for success."""
+    """Return the errno of a call, 0 for success."""
     try:
         do()
     except DriverError as error:
@@ -31,7 +31,8 @@ def errno_of(do: Callable[[], object]) -> int:
 
 
 def check_refusals(rows: Iterable[Refusal]) -> Outcome:
-    """A deviation is a kernel's variant: named, and no failure. A device that is gone is one."""
+    """Check the rows. A deviation is a variant of the kernel: it is reported, but not a failure. A missing
+    device is a failure."""
     checked, deviations = 0, []
     for row in rows:
         got = errno_of(row.do)
@@ -40,5 +41,5 @@ def check_refusals(rows: Iterable[Refusal]) -> Outcome:
         checked += 1
         if got not in row.wanted:
             wanted = " or ".join(errno_name(each) if each else "success" for each in row.wanted)
-            deviations.append(f"{row.what}: {errno_name(got) if got else 'success'}, not {wanted}")
+            deviations.append(f"{row.what}: {errno_name(got) if got else 'success'}, expected {wanted}")
     return passed(*deviations, checked=checked, deviations=len(deviations))

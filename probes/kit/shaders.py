@@ -52,7 +52,7 @@ def kernel(name: str) -> Zrt:
 
 
 def no_kernels(generation: Sequence[int]) -> str:
-    """Why the kernels cannot run there; empty where they can."""
+    """Return the reason why the kernels cannot run on this generation; empty if they can."""
     if generation[0] == GENERATION:
         return ""
     major, minor, step = generation
@@ -60,7 +60,7 @@ def no_kernels(generation: Sequence[int]) -> str:
 
 
 def on_gfx12(run: Probing) -> Probing:
-    """The probe is skipped elsewhere."""
+    """Skip the probe on other generations."""
 
     @wraps(run)
     def guarded(c: ProbeContext) -> Outcome:
@@ -71,8 +71,8 @@ def on_gfx12(run: Probing) -> Probing:
 
 
 def generation_apart(c: ProbeContext) -> tuple[int, int, int]:
-    """For probes whose cases each have a process of their own: this one must not open the device before them.
-    (12, 0, 0) where it cannot be asked: the cases will say why."""
+    """Return the generation, for probes whose cases run in separate processes, so that this one must not
+    open the device before them. (12, 0, 0) if it cannot be queried; the cases then report the reason."""
     ended = c.apart(_generation, 20.0)
     found: tuple[int, int, int] = ended.value if ended.how == "returned" else (GENERATION, 0, 0)
     return found
@@ -85,7 +85,7 @@ def _generation(c: ProbeContext) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ProbeKernel:
-    """A kernel in GPU memory. `wave` may be another than it was assembled for, where its code allows both."""
+    """A kernel in GPU memory. `wave` may differ from the assembled wave size if its code supports both."""
 
     zrt: Zrt
     va: int
@@ -99,7 +99,7 @@ class ProbeKernel:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Memory that waves spill to: TMPRING_SIZE's fields and where it is."""
+    """Scratch memory of waves: the fields of TMPRING_SIZE and its address."""
 
     va: int
     waves: int  # of a shader engine
@@ -107,7 +107,8 @@ class Scratch:
 
 
 class ShaderBench:
-    """Code lies in host memory the GPU does not cache, unless `placement` says otherwise: then `flush` it."""
+    """A queue with memory for code and arguments. Code is in uncached host memory, unless `placement`
+    differs: then call `flush`."""
 
     def __init__(
         self, c: ProbeContext, placement: Placement = Placement.GTT, queue: ProbeQueue | None = None
@@ -121,7 +122,7 @@ class ShaderBench:
         self._next_arguments = 0
 
     def load(self, name: str, *, wave: int = 0, at: int | None = None, **constants: int) -> ProbeKernel:
-        """The kernel at a fresh place in the code, or over what stands at offset `at`."""
+        """Load the kernel at a new address in the code memory, or over the existing code at offset `at`."""
         zrt = kernel(name)
         image = patched(zrt, constants)
         if at is None:
@@ -131,7 +132,7 @@ class ShaderBench:
         return ProbeKernel(replace(zrt, wave=wave or zrt.wave), self.code.gpu_va + at, at)
 
     def arguments(self, buffers: Sequence[MappedBuffer | int], constants: Sequence[int] = ()) -> int:
-        """The VA of a kernarg block with these addresses and dwords."""
+        """Return the VA of a kernarg block with these addresses and dwords."""
         vas = [each.gpu_va if isinstance(each, MappedBuffer) else each for each in buffers]
         block = struct.pack(f"<{len(vas)}Q{len(constants)}I", *vas, *constants)
         size = -(-max(len(block), 1) // ARGUMENTS_ALIGNMENT) * ARGUMENTS_ALIGNMENT
@@ -158,9 +159,9 @@ class ShaderBench:
         float_mode: int | None = None,
         acquire: int | None = None,
     ) -> list[Packet]:
-        """Cache invalidation, registers, dispatch. `dims_va`: the counts are read there. `clear`: bits of RSRC2
-        that the header sets and this launch does not. `float_mode`: RSRC1's, other than the
-        header's. `acquire`: GCR_CNTL of the invalidation; 0 leaves it out."""
+        """Return cache invalidation, registers, dispatch. `dims_va`: the address from which the counts are
+        read. `clear`: bits of RSRC2 that the header sets and this launch clears. `float_mode`: that of
+        RSRC1, if different from the header's. `acquire`: GCR_CNTL of the invalidation; 0 omits it."""
         zrt = program.zrt
         shape = threads or zrt.workgroup
         size = replace(zrt, workgroup=shape, lds_bytes=zrt.lds_bytes if lds_bytes is None else lds_bytes)
@@ -200,22 +201,22 @@ class ShaderBench:
         constants: Sequence[int] = (),
         **more: Any,
     ) -> None:
-        """Launch, and wait for the fence behind it. Raises Stuck. `more` as `launch` takes it."""
+        """Launch, and wait for the following fence. Raises Stuck. `more`: arguments of `launch`."""
         self.finish(self.launch(program, buffers, constants, **more), program.zrt.name)
 
     def finish(self, packets: Iterable[Packet], name: str) -> None:
-        """The queue's `finish`, but a first run may take longer. Raises Stuck."""
+        """Call the queue's `finish` with a longer deadline for the first run. Raises Stuck."""
         self.queue.finish(packets, name, self.seconds)
 
     def flush(self) -> None:
-        """What the host stored through the BAR is the GPU's."""
+        """Make host stores through the BAR visible to the GPU."""
         packets = self.context.side.flush_hdp()
         if packets:
             self.queue.finish(packets, "HDP flush")
 
 
 def compute_units(c: ProbeContext) -> tuple[int, int]:
-    """(compute units, shader engines) of the GPU."""
+    """Return (compute units, shader engines) of the GPU."""
     node, _ = c.chosen
     if node is not None:
         return node.compute_units, node.shader_engines
@@ -224,7 +225,7 @@ def compute_units(c: ProbeContext) -> tuple[int, int]:
 
 
 def scratch_for(c: ProbeContext, zrt: Zrt) -> Scratch:
-    """Room for every wave the chip holds at once, as if all of them spilled."""
+    """Allocate scratch for every wave that the chip can run at once, as if all of them spilled."""
     units, engines = compute_units(c)
     wave_units = -(-zrt.scratch_bytes * zrt.wave // SCRATCH_UNIT_BYTES)
     waves = units * WAVES_PER_CU // engines

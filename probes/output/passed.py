@@ -1,4 +1,5 @@
-"""What a run says about the tiers of a card, for those who start models on it (zinc_rt/engine/checked.py)."""
+"""Record the results for the tiers of a card, which commands that start models check
+(zinc_rt/engine/checked.py)."""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ OK = ("pass", "flake")
 
 
 def note(report: Report, device: dict[str, Any], suspects: Mapping[str, Suspect], *, hazard: int) -> list[str]:
-    """Write down what this run showed of each tier; lines that say so. A part of the probes can only take back."""
+    """Record the results of this run for each tier; return lines about it. A partial run can only revoke a
+    pass."""
     blamed = {name for name, suspect in suspects.items() if suspect.reset}
     shown = {tier: judge(report.results, tier, blamed) for tier in (T1, T2)}
     if not any(each is not None for each in shown.values()):
         return []
     ended = run_apart(partial(identify, str(device.get("render_path", ""))), 20.0)
     if not isinstance(ended.value, checked.Setup):
-        return ["passed    not noted: the card cannot be identified"]
+        return ["passed    not recorded: the card cannot be identified"]
     lines = []
     for tier, failed in shown.items():
         if failed is None:
@@ -36,21 +38,22 @@ def note(report: Report, device: dict[str, Any], suspects: Mapping[str, Suspect]
         count = sum(result.tier in (tier, HOST) for result in report.results)
         checked.write(ended.value, tier, failed=failed, hazard=hazard, probes=count)
         word = f"failed ({', '.join(failed[:3])}): models are not started on it" if failed else "passed"
-        lines.append(f"noted     {tier} {word}, on this card, kernel, module and firmware")
+        lines.append(f"recorded  {tier} {word}, on this card, kernel, module and firmware")
     return lines
 
 
 def identify(render_path: str) -> checked.Setup | None:
-    """The card's set-up, asked of the driver: run in a child."""
+    """Query the card's configuration from the driver; runs in a child process."""
     driver = LinuxDriver()
     gpus = [gpu for gpu in find_gpus(driver).gpus if gpu.render_path == render_path]
     return checked.identify(driver, gpus[0]) if gpus else None
 
 
 def judge(results: Sequence[Result], tier: str, blamed: Collection[str] = ()) -> list[str] | None:
-    """Ids that failed, none where everything a model needs passed, None where this run proves neither.
+    """Return the ids that failed; an empty result if everything that models need passed; None if this run
+    proves neither.
 
-    `blamed`: ran when the machine was reset. One that hangs on purpose says nothing of what models need.
+    `blamed`: probes that ran when the machine was reset. Deliberate hangs are not required by models.
     """
     mine = [result for result in results if result.tier in (tier, HOST)]
     seen = {result.id: result.status for result in mine}

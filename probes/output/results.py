@@ -1,4 +1,4 @@
-"""Where the results of a run go beside the terminal: --json, --tap and --junit."""
+"""Write the results of a run to files: --json, --tap and --junit."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class BundleWriter(Protocol):
     """Writes `--bundle`: the run's report, logs and hang reports in the format of docs/bundle.md."""
 
     def check(self, path: Path) -> None:
-        """Raise OutputError where no bundle can be written to `path`."""
+        """Raise OutputError if no bundle can be written to `path`."""
 
     def save(self, path: Path, report: Report, spec: DeviceSpec, hangs: Mapping[str, HangReport]) -> int:
         """Write the bundle; results get the paths of their files in it. Return its size in bytes."""
 
 
 def bundle_writer() -> BundleWriter:
-    """Return the registered writer. It is in `doctor/bundle/`, which imports probes, so it is found by its entry
-    point."""
+    """Return the registered writer. It is in `doctor/bundle/`, which imports probes, so it is located by
+    its entry point."""
     (point,) = entry_points(group="zinc_rt.bundle_writer")
     writer: BundleWriter = point.load()
     return writer
@@ -72,10 +72,10 @@ def write_results(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
-    """What is written at the end can be, asked before hours of probes. Raises OutputError or UsageError."""
+    """Check before hours of probes that the outputs can be written. Raises OutputError or UsageError."""
 
     if arguments.json == arguments.tap == "-":
-        raise UsageError("--json - and --tap -: stdout holds one of them", next="name a file for the other")
+        raise UsageError("--json - and --tap - cannot both use stdout", next="give a file for one of them")
     tap = None if arguments.tap == "-" else arguments.tap
     check_writable(arguments.junit, tap, arguments.learn, report=arguments.json)
     if arguments.bundle is not None:
@@ -83,7 +83,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def report_of(nothing: NothingRan, name: str) -> Report:
-    """For who reads reports and not words: that nothing ran, and why."""
+    """Return a report that states that nothing ran, and the reason."""
 
     device = {"name": "", "arch": "", "simulated": False}
     return Report(

@@ -1,4 +1,4 @@
-"""What a person reads: one line a probe, then each failure's story, then the verdict."""
+"""Print the results: one line per probe, then the details of each failure, then the verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def header(device: dict[str, Any]) -> str:
         words.append("firmware  " + ", ".join(f"{key} {value}" for key, value in firmware.items()))
     if device.get("displays"):
         words.append(
-            f"display   on {', '.join(device['displays'])}: hazard 1 runs only when asked for, 2 needs --force"
+            f"display   on {', '.join(device['displays'])}: hazard 1 runs only on request, 2 requires --force"
         )
     if device.get("problem"):
         words.append(f"problem   {device['problem']}")
@@ -38,7 +38,7 @@ LINE = (Column("", width=4), Column("", width=3), Column("", width=33), "")
 
 
 def line(result: Result, *, id_width: int = 7) -> Table:
-    """A row of the table that grows while probes run."""
+    """Return a row of the table that is printed while probes run."""
     status = result.status.upper() if result.status == "fail" else result.status
     what = "sim" if result.measure.get("simulated") else ""
     said = result.reason if result.status != "pass" else measures(result)
@@ -61,7 +61,7 @@ def _figure(value: float | str) -> str:
 
 
 def story(result: Result) -> str:
-    """Evidence, what the kernel logged meanwhile, cause, advice and the command that shows it again."""
+    """Return the evidence, kernel messages, cause, advice and the command that reproduces the failure."""
     bad = result.first_bad
     lines = [f"{result.id}  {result.measure.get('title', '')}"]
     if result.status == "fail":

@@ -1,4 +1,4 @@
-"""A device's memory, kernels and one stream, for probes: the backend's own parts, without a graph."""
+"""Memory, kernels and one stream of a device, for probes: the backend's components without a graph."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KERNELS = SpirvKernels("spirv", (), _no_weights, _no_weights, tuple, module)
 
 @dataclass(frozen=True, slots=True)
 class ProbeMemory:
-    """Memory that host and device reach: `words` are the host's, uint32."""
+    """Memory accessible to host and device: `words` is the host's view, uint32."""
 
     block: VulkanBlock
     words: np.ndarray
@@ -70,7 +70,7 @@ class ProbeMemory:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A bare address, as an argument."""
+    """A plain address, as an argument."""
 
     gpu_va: int
 
@@ -100,7 +100,7 @@ class VulkanBench:
         self._stream = Stream("probe")
 
     def words(self, count: int, name: str = "words", *, fill: int = 0) -> ProbeMemory:
-        """Memory of so many dwords, each `fill`."""
+        """Allocate memory of that many dwords, each `fill`."""
         block = self.memory.block(4 * count, BufferHeap.HOST_VISIBLE, name)
         assert block.host is not None, "host_visible memory is mapped"
         words = np.frombuffer(block.host, np.uint32)[:count]
@@ -109,7 +109,7 @@ class VulkanBench:
         return ProbeMemory(block, words)
 
     def of(self, content: np.ndarray, name: str = "content") -> ProbeMemory:
-        """Memory that holds the array's bits, 4 bytes an element."""
+        """Allocate memory with the array's bits, 4 bytes per element."""
         made = self.words(content.size, name)
         made.words[:] = content.reshape(-1).view(np.uint32)
         self.memory.flush(made.block, 0, made.words.nbytes)
@@ -118,7 +118,7 @@ class VulkanBench:
     def dispatch(
         self, kernel: str, arguments: Sequence[ProbeMemory | Address | int], grid: tuple[int, int, int] | Indirect
     ) -> list[VulkanCommand]:
-        """One dispatch of a probe's kernel. Arguments as KERNARG has them: memory, then numbers."""
+        """Record one dispatch of a probe's kernel. Arguments as in KERNARG: memory, then numbers."""
         pipelines, _ = self.pipelines.get([(kernel, ())])
         packed = b"".join(
             struct.pack("<I", each) if isinstance(each, int) else struct.pack("<Q", each.gpu_va)
@@ -134,7 +134,7 @@ class VulkanBench:
         return [bind, CmdPushConstants(self.pipelines.layout, kernarg.gpu_va), run]
 
     def run(self, commands: Iterable[VulkanCommand], seconds: float = SECONDS) -> float:
-        """Seconds from submission to end. Raises DeadlineMissed."""
+        """Return the seconds from submission to end. Raises DeadlineMissed."""
         began = time.perf_counter()
         self.streams.run_once("probe", commands, self._stream).wait(seconds)
         took = time.perf_counter() - began
@@ -143,7 +143,7 @@ class VulkanBench:
         return took
 
     def seconds(self, commands: Iterable[VulkanCommand], runs: int) -> float:
-        """The median from submission to end of commands recorded once, a first run left out."""
+        """Return the median time from submission to end of commands recorded once, without a first run."""
         buffer = self.pool.record((BEGIN, *commands, END), replayed=True)
         timeline = ProbeTimeline(self.device)
         took = []
@@ -168,13 +168,13 @@ class VulkanBench:
         self._stack.close()
 
     def abandon(self) -> None:
-        """Something runs that does not end: nothing of it is given back before the process ends."""
+        """Keep all resources until the process ends, because a submission does not end."""
         self._stack.pop_all()
         self.device.abandon()
 
 
 def chained(parts: Iterable[Iterable[VulkanCommand]]) -> Iterator[VulkanCommand]:
-    """The parts with a barrier between every two."""
+    """Return the parts with barriers between them."""
     for i, part in enumerate(parts):
         if i:
             yield BETWEEN

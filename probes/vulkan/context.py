@@ -1,4 +1,5 @@
-"""What a probe of Vulkan has to work with: one device, opened no further than it asks, all of it given back."""
+"""The context of a Vulkan probe: one device, opened as far as needed, and all resources released at the
+end."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class VulkanProbeContext:
         for device in self.devices:
             if device.option == self.spec.option:
                 return device
-        raise UnsupportedError(f"{self.spec.option} is no longer there", next="zinc-rt devices")
+        raise UnsupportedError(f"{self.spec.option} does not exist any more", next="zinc-rt devices")
 
     @cached_property
     def device(self) -> VulkanDevice:
@@ -43,7 +44,7 @@ class VulkanProbeContext:
         return self._stack.enter_context(VulkanBench(self.device))
 
     def news(self) -> tuple[list[DeviceFinding], list[str]]:
-        """Nothing: no device of Vulkan is simulated."""
+        """Return nothing: no Vulkan device is simulated."""
         return [], []
 
     def marks(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What zinc-rt vulkan-test does: which device and which probes, the run itself, and what is told of it."""
+"""Implement zinc-rt vulkan-test: device and probe selection, the run, and its messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions)
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Raises NothingRan where Vulkan has no device, UsageError for one that is none of those it has."""
+    """Run the probes. Raises NothingRan if Vulkan has no device, UsageError for an unknown one."""
     chosen = registry.select(PROBES, arguments.select, COMMAND)
     if arguments.list:
         terminal.show(table.listing(chosen))
@@ -98,14 +98,14 @@ def execute(arguments: argparse.Namespace) -> int:
             show("")
             show(table.story(result))
     show("")
-    software = " on a driver in SOFTWARE: no GPU's speed" if device.is_cpu else ""
+    software = "on a software driver: not the speed of a GPU" if device.is_cpu else ""
     show(table.verdict(report, strict=arguments.strict) + software)
     write_results(arguments, report)
     return report.exit_code(strict=arguments.strict)
 
 
 def header(device: PhysicalDevice, about: dict[str, Any]) -> str:
-    """What is probed, by which driver, and what stands between."""
+    """Print the device, its driver and the layers."""
     words = [
         f"device    {device.option} {device.name} ({device.kind})",
         f"driver    {device.driver}, {about['firmware']}",
@@ -121,7 +121,7 @@ def _device(which: str) -> PhysicalDevice:
     named; UsageError for a name or number that fits none."""
     named, part = devices.parse_device(which)
     if which == "sim" or (named is not None and named.tier != VULKAN):
-        raise UsageError(f"--device {which}: no device of Vulkan", next="zinc-rt devices lists them")
+        raise UsageError(f"--device {which}: no such Vulkan device", next="zinc-rt devices lists them")
     found, why, next_ = _asked()
     if not found:
         kind = UnsupportedError if named is not None else NothingRan
@@ -137,7 +137,11 @@ def _asked() -> tuple[tuple[PhysicalDevice, ...], str, str]:
         answer: tuple[tuple[PhysicalDevice, ...], str, str] = ended.value
         return answer
     last = ended.text.strip().splitlines()[-1]
-    return (), f"a Vulkan driver or layer ended its process: {last}", "VK_DRIVER_FILES=FILE takes one driver alone"
+    return (
+        (),
+        f"a Vulkan driver or layer crashed its process: {last}",
+        "VK_DRIVER_FILES=FILE selects a single driver",
+    )
 
 
 def _ask() -> tuple[tuple[PhysicalDevice, ...], str, str]:

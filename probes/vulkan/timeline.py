@@ -1,4 +1,5 @@
-"""A timeline semaphore, and submissions that raise it: below the backend's streams, for what is asked of it."""
+"""A timeline semaphore and submissions that signal it, without the backend's streams, for tests of
+semaphores."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from zinc_rt.backends.vulkan.fence import VK_TIMEOUT
 
 
 class ProbeTimeline:
-    """One semaphore of a device's first queue. Whoever made it closes it, before the device."""
+    """One semaphore of a device's first queue. The creator closes it before the device."""
 
     def __init__(self, device: VulkanDevice) -> None:
         self._vk, self._device, self._queue = device.vk, device.handle, device.queues[0].handle
@@ -22,7 +23,7 @@ class ProbeTimeline:
         self._vk.vkCreateSemaphore(self._device, byref(info), None, byref(self.handle))
 
     def submit(self, value: int, *, commands: int = 0, after: tuple[ProbeTimeline, int] | None = None) -> None:
-        """Signal `value` once the command buffer, if any, has ended; it begins once `after` is there."""
+        """Signal `value` when the command buffer, if any, has ended; it starts after `after` is reached."""
         waits = [after] if after is not None else []
         values: dict[str, Any] = {
             "signalSemaphoreValueCount": 1,
@@ -44,12 +45,12 @@ class ProbeTimeline:
         self._vk.vkQueueSubmit(self._queue, 1, byref(chain), 0)
 
     def signal(self, value: int) -> None:
-        """From the host."""
+        """Signal from the host."""
         info = api.struct("VkSemaphoreSignalInfo", semaphore=self.handle.value, value=value)
         self._vk.vkSignalSemaphore(self._device, byref(info))
 
     def wait(self, value: int, seconds: float) -> bool:
-        """Whether the value came in time."""
+        """Return whether the value was reached in time."""
         info = api.struct(
             "VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=self.handle, pValues=ctypes.c_uint64(value)
         )

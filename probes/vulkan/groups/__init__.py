@@ -1,1 +1,1 @@
-"""The probes of Vulkan, by what they look at."""
+"""The Vulkan probes, by subject."""

@@ -1,4 +1,4 @@
-"""Float arithmetic, as the driver claims it and as it is: V06 and V07."""
+"""V06 and V07: float arithmetic, compared with the driver's claims and with IEEE 754."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ MINUS_ZERO = np.uint32(0x80000000)
 
 @probe("V06", "float controls", (VULKAN,), hazard=0, needs=("V05",))
 @proves(
-    "sums and products round to nearest even, each by itself, denormals kept: what canonical orderings need",
-    passes_when="every bit of a + b, a * b and a * b + c is IEEE 754's; the rest is reported",
+    (
+        "sums and products are rounded individually to nearest even, denormals are kept: required by "
+        "canonical orderings"
+    ),
+    passes_when="every bit of a + b, a * b and a * b + c is that of IEEE 754; other operations are reported",
 )
 @fails(
     symptom("rounding"),
-    "the driver rounds otherwise than to nearest even although the kernel asks for it",
-    "report it to the driver's makers; canonical orderings do not run here",
+    "the driver does not round to nearest even although the kernel requests it",
+    "report it to the driver's vendor; canonical orderings are unavailable",
 )
 @fails(
     symptom("denormals"),
-    "the driver flushes denormals, and claims no mode that keeps them",
-    "update the driver; canonical orderings do not run here",
+    "the driver flushes denormals, and offers no mode that keeps them",
+    "update the driver; canonical orderings are unavailable",
 )
 @fails(
     symptom("contraction"),
-    "the driver's compiler fuses a product with a sum in spite of NoContraction",
-    "report it to the driver's makers; canonical orderings do not run here",
+    "the driver's compiler fuses a product and a sum despite NoContraction",
+    "report it to the driver's vendor; canonical orderings are unavailable",
 )
 def float_controls(c: VulkanProbeContext) -> Outcome:
     a, b, x = operands()
@@ -47,7 +50,7 @@ def float_controls(c: VulkanProbeContext) -> Outcome:
         want = {ADD: a + b, MULTIPLY: product, MULTIPLY_ADD: product + x}
         tiny = np.abs(want[MULTIPLY]) < np.finfo(np.float32).tiny
         ratio, root = a / b, np.sqrt(a)
-    check(not differ(got[MULTIPLY][tiny], product[tiny]), "denormals", "a product that is denormal is flushed")
+    check(not differ(got[MULTIPLY][tiny], product[tiny]), "denormals", "a denormal product is flushed")
     for number, name in ((ADD, "a + b"), (MULTIPLY, "a * b")):
         wrong = differ(got[number], want[number])
         check(not wrong, "rounding", f"{name}: {wrong} of {CASES} results are wrong")
@@ -65,7 +68,8 @@ def float_controls(c: VulkanProbeContext) -> Outcome:
 
 
 def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Random bits, and among them neighbours in size, denormal products, zeros of both signs and NaN."""
+    """Return random bits, including values of similar magnitude, denormal products, zeros of both signs
+    and NaN."""
     random = np.random.default_rng(16)
     a, b, x = random.integers(0, 1 << 32, (3, CASES), np.uint64).astype(np.uint32)
     near = slice(0, CASES // 2)  # exponents of about 1, where sums round and products cancel
@@ -78,7 +82,7 @@ def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def measured(bench: VulkanBench, *abc: np.ndarray) -> np.ndarray:
-    """float32 [8, n]: every operation of probe_float.comp."""
+    """Return float32 [8, n]: every operation of probe_float.comp."""
     y = bench.words(8 * CASES, "results")
     arguments = [bench.of(each) for each in abc]
     bench.run(bench.dispatch("probe_float", (*arguments, y, CASES), (CASES // 32, 8, 1)))
@@ -86,13 +90,13 @@ def measured(bench: VulkanBench, *abc: np.ndarray) -> np.ndarray:
 
 
 def differ(got: np.ndarray, want: np.ndarray) -> int:
-    """How many bits patterns differ; any NaN is as good as another."""
+    """Return the number of differing bit patterns; all NaNs are equal."""
     same = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
     return int(np.count_nonzero(~same))
 
 
 def worst_ulp(got: np.ndarray, want: np.ndarray) -> int:
-    """Of normal, finite results; all others are another question."""
+    """Return the largest difference of normal, finite results."""
     normal = np.isfinite(want) & (np.abs(want) >= np.finfo(np.float32).tiny)
     bits = [each[normal].view(np.int32).astype(np.int64) for each in (got, want)]
     ordered = [np.where(each < 0, -(each & 0x7FFFFFFF), each) for each in bits]
@@ -101,13 +105,13 @@ def worst_ulp(got: np.ndarray, want: np.ndarray) -> int:
 
 @probe("V07", "self-test", (VULKAN,), hazard=0, needs=("V05",), seconds=60.0)
 @proves(
-    "every operation of canonical-1 has the oracle's bits on this driver",
-    passes_when="no operation of 4,096 operands differs; else canonical-1 is refused here",
+    "every operation of canonical-1 has the reference's bits on this driver",
+    passes_when="no operation on 4,096 operands differs; otherwise canonical-1 is rejected",
 )
 @fails(
     symptom("wrong-bits"),
-    "the driver's compiler changes float arithmetic in a way that no mode forbids it, or has a fault",
-    "report operation and operands to the driver's makers; VK_DRIVER_FILES=FILE takes another driver",
+    "the driver's compiler changes float arithmetic in a way that no mode prevents, or has a bug",
+    "report operation and operands to the driver's vendor; VK_DRIVER_FILES=FILE selects another driver",
 )
 def self_test_(c: VulkanProbeContext) -> Outcome:
     with VulkanBackend(

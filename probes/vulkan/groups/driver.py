@@ -1,4 +1,4 @@
-"""Loader, drivers and devices, before anything runs: V01 to V05."""
+"""V01 to V05: loader, drivers and devices, before any test of execution."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ READS_BACK = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
 
 @probe("V01", "loader and drivers", (HOST,), hazard=0)
 @proves(
-    "there is a Vulkan loader, and which drivers it is told of",
-    passes_when="every driver opens that VK_DRIVER_FILES names; another that does not is told",
+    "the Vulkan loader is installed, and lists its drivers",
+    passes_when="every driver in VK_DRIVER_FILES opens; others that do not are reported",
 )
 @fails(
     symptom("driver"),
-    "a manifest (ICD file) names a library that is missing or of another architecture, or is damaged",
-    "reinstall that driver, or remove the file; VK_DRIVER_FILES=FILE takes one driver alone",
+    "a manifest (ICD file) names a missing library or one of another architecture, or is damaged",
+    "reinstall that driver, or remove the file; VK_DRIVER_FILES=FILE selects a single driver",
 )
 @fails(
     symptom("layer"),
-    "VK_INSTANCE_LAYERS or VK_LOADER_LAYERS_ENABLE names a layer that is not installed: it is left out",
+    "VK_INSTANCE_LAYERS or VK_LOADER_LAYERS_ENABLE names a layer that is not installed and is ignored",
     "unset it, or install the layer: apt install vulkan-validationlayers",
 )
 def loader_(c: VulkanProbeContext) -> Outcome:
@@ -53,26 +53,29 @@ def loader_(c: VulkanProbeContext) -> Outcome:
 
 
 @probe("V02", "devices", (HOST,), hazard=0)
-@proves("an instance can be made, and drivers have devices", passes_when="the device that was named is among them")
+@proves("an instance can be created, and drivers report devices", passes_when="the selected device is among them")
 @fails(
     symptom("no-device"),
-    "drivers are installed, but none of them has a device here: no GPU, no access to its render node, or the "
-    "driver of another vendor",
-    "`ls -l /dev/dri` and add yourself to the group render; without a GPU: " + loader.INSTALL,
+    (
+        "drivers are installed, but none reports a device: no GPU, no access to its render node, or a "
+        "driver of another vendor"
+    ),
+    "`ls -l /dev/dri` and add yourself to the group render; if there is no GPU:" + loader.INSTALL,
 )
 def devices(c: VulkanProbeContext) -> Outcome:
-    check(bool(c.devices), "no-device", "no driver has a device")
+    check(bool(c.devices), "no-device", "no driver reports a device")
     return passed(*(f"{each.option} {each.name} ({each.kind})" for each in c.devices), devices=len(c.devices))
 
 
 @probe("V03", "features and limits", (VULKAN,), hazard=0)
 @proves(
-    "the device has what kernels and arguments stand on", passes_when="every row of docs/vulkan.md's table holds"
+    "the device has the features that kernels and arguments require",
+    passes_when="every row of docs/vulkan.md's table holds",
 )
 @fails(
     symptom("missing"),
-    "an old driver, or a device that never had it",
-    "update the driver (a newer Mesa, the vendor's own); a device of Vulkan 1.0 or 1.1 stays as it is",
+    "an old driver, or a device without this feature",
+    "update the driver (a newer Mesa, or the vendor's); a Vulkan 1.0 or 1.1 device cannot be used",
 )
 def features(c: VulkanProbeContext) -> Outcome:
     device = c.physical
@@ -94,19 +97,17 @@ def features(c: VulkanProbeContext) -> Outcome:
 
 
 @probe("V04", "memory types", (VULKAN,), hazard=0)
-@proves(
-    "there is memory of the device's own and memory the host reads", passes_when="every heap of a plan has a type"
-)
+@proves("device-local and host-visible memory types exist", passes_when="every heap of a plan has a type")
 @fails(
     symptom("no-type"),
-    "the driver has no memory of this kind, or hides it",
+    "the driver has no memory of this kind, or does not expose it",
     "update the driver; `vulkaninfo` lists its memory types",
 )
 def memory_types(c: VulkanProbeContext) -> Outcome:
     device = c.physical
     flags = [each.flags for each in device.memory_types]
     check(device.memory > 0, "no-type", "no heap is device-local")
-    check(any(each & READS_BACK for each in flags), "no-type", "the host can map no memory")
+    check(any(each & READS_BACK for each in flags), "no-type", "the host cannot map any memory")
     mapped = [
         each.heap
         for each in device.memory_types
@@ -125,15 +126,17 @@ def memory_types(c: VulkanProbeContext) -> Outcome:
 
 
 @probe("V05", "open (alive)", (VULKAN,), hazard=0, needs=("V03", "V04"))
-@proves("the device opens, gives memory and runs a kernel", passes_when="a kernel's word comes back")
+@proves(
+    "the device opens, allocates memory and runs a kernel", passes_when="a word stored by a kernel is read back"
+)
 @fails(
     symptom("VK_ERROR_INITIALIZATION_FAILED"),
-    "the driver found the device but cannot open it: no access to its node, too old a kernel, or a lost GPU",
+    ("the driver reports the device but cannot open it: no access to its node, an old kernel, or a lost GPU"),
     "`dmesg | grep -iE 'amdgpu|i915|xe|nvidia|nouveau'`; add yourself to the groups video and render",
 )
 @fails(
     symptom("wrong-data"),
-    "the kernel did not run, or memory that the host maps is not the device's",
+    "the kernel did not run, or the mapped memory is not that of the device",
     "update the driver; report this with --json",
 )
 def opens(c: VulkanProbeContext) -> Outcome:

@@ -1,4 +1,4 @@
-"""Memory by address, and the host's own pages: V08 and V09."""
+"""V08 and V09: memory by address, and import of host pages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ FILE_BYTES = 8 << 20
 
 @probe("V08", "addresses", (VULKAN,), hazard=0, needs=("V05",))
 @proves(
-    "kernels reach memory by 64-bit addresses, also where adding an offset carries into the high half",
-    passes_when="the first, a middle and the last word are read and written by offsets from 0 to 4 GiB and more",
+    "kernels access memory by 64-bit addresses, also if adding an offset carries into the high half",
+    passes_when=(
+        "the first, a middle and the last word are read and written with offsets from 0 to more than 4 GiB"
+    ),
 )
 @fails(
     symptom("wrong-data"),
-    "the driver computes addresses in 32 bits, or memory is not where it says",
+    "the driver computes addresses in 32 bits, or memory is not at the reported address",
     "update the driver; report this with --json",
 )
 def addresses(c: VulkanProbeContext) -> Outcome:
@@ -45,18 +47,18 @@ def addresses(c: VulkanProbeContext) -> Outcome:
             check(place.words[word] == value, "wrong-data", f"{where}: {place.words[word]:#x} after the store")
             place.words[word] = 0
             tried += 1
-    check(not place.words.any(), "wrong-data", "a store went to another word as well")
+    check(not place.words.any(), "wrong-data", "a store also changed another word")
     return passed(tried=tried, address=hex(place.gpu_va))
 
 
 @probe("V09", "import", (VULKAN,), hazard=0, needs=("V08",))
 @proves(
-    "a file that is mapped read-only can be the device's memory, nothing copied", passes_when="a kernel reads it"
+    "a file that is mapped read-only can be used as device memory without a copy", passes_when="a kernel reads it"
 )
 @fails(
     symptom("wrong-data"),
-    "the imported pages are not the file's",
-    "report it to the driver's makers",
+    "the imported pages are not those of the file",
+    "report it to the driver's vendor",
 )
 def import_(c: VulkanProbeContext) -> Outcome:
     if not c.device.external_memory_host:
@@ -69,7 +71,7 @@ def import_(c: VulkanProbeContext) -> Outcome:
             mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint32)
         found = c.bench.memory.imported(mapped, "a mapped file")
         if found is None:
-            return skipped("the driver takes no read-only mapping here: weights are copied")
+            return skipped("the driver rejects read-only mappings: weights are copied")
         block, offset_bytes = found
         y, count = c.bench.words(128), FILE_BYTES // 16
         source = Address(block.gpu_va + offset_bytes)

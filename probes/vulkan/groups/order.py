@@ -1,4 +1,4 @@
-"""What runs when: arguments, grids, barriers, shared memory, timelines: V10 to V13."""
+"""V10 to V13: execution order, arguments, grids, barriers, shared memory, timelines."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ DEADLINE_SECONDS = 0.05
 
 @probe("V10", "push constants and grids", (VULKAN,), hazard=0, needs=("V05",))
 @proves(
-    "push constants reach every dispatch, and a grid may be in memory, 0 included, or written by a kernel",
-    passes_when="each grid's workgroups ran once each, directly, from memory, and from a grid a dispatch wrote",
+    ("push constants reach every dispatch, and a grid may be in memory, including 0, or written by a kernel"),
+    passes_when=(
+        "each workgroup ran exactly once, for direct grids, grids in memory, and grids written by a dispatch"
+    ),
 )
 @fails(
     symptom("wrong-grid"),
-    "a grid in memory is read too early, or of another place, or a count of 0 runs something",
+    "a grid in memory is read too early or from the wrong address, or a count of 0 runs workgroups",
     "update the driver; report this with --json",
 )
 def grids(c: VulkanProbeContext) -> Outcome:
@@ -51,12 +53,12 @@ def grids(c: VulkanProbeContext) -> Outcome:
 
 @probe("V11", "barrier", (VULKAN,), hazard=0, needs=("V05",))
 @proves(
-    "a barrier between dispatches makes what one wrote visible to the next",
-    passes_when=f"{HOPS} dispatches, each reading what other workgroups of the one before wrote, count to {HOPS}",
+    "a barrier makes the writes of a dispatch visible to the next",
+    passes_when=f"{HOPS} dispatches, each reading data of other workgroups of the previous one, count to {HOPS}",
 )
 @fails(
     symptom("stale"),
-    "a dispatch began before the one in front of the barrier had ended, or read an old cache line",
+    "a dispatch started before the one preceding the barrier had ended, or read a stale cache line",
     "update the driver; report this with --json",
 )
 def barrier(c: VulkanProbeContext) -> Outcome:
@@ -64,12 +66,12 @@ def barrier(c: VulkanProbeContext) -> Outcome:
     wrong = int(np.count_nonzero(apart != HOPS))
     check(not wrong, "stale", f"{wrong} of {CELLS} cells are not {HOPS}; one is {apart[apart != HOPS][:1]}")
     race = int(np.count_nonzero(together != HOPS))
-    seen = f"without barriers {race} cells are wrong" if race else "without barriers no race shows here"
+    seen = f"without barriers {race} cells are wrong" if race else "no race is observed without barriers"
     return passed(seen, dispatches=HOPS, raced_cells=race)
 
 
 def hops(bench: VulkanBench, *, barriers: bool) -> np.ndarray:
-    """The cells after HOPS dispatches between two buffers."""
+    """Return the cells after HOPS dispatches between two buffers."""
     pair = bench.words(CELLS), bench.words(CELLS)
     there, back = (
         bench.dispatch("probe_next", (pair[i], pair[1 - i], CELLS), (CELLS // 32, 1, 1)) for i in (0, 1)
@@ -81,11 +83,12 @@ def hops(bench: VulkanBench, *, barriers: bool) -> np.ndarray:
 
 @probe("V12", "shared memory", (VULKAN,), hazard=0, needs=("V05",))
 @proves(
-    "barrier() inside a workgroup of 128 orders shared memory", passes_when="trees of every size to 128 sum right"
+    "barrier() inside a workgroup of 128 orders shared memory",
+    passes_when="reduction trees of every size up to 128 are correct",
 )
 @fails(
     symptom("wrong-sum"),
-    "invocations of a workgroup run past barrier(), or shared memory is not theirs alone",
+    ("invocations of a workgroup pass barrier() early, or its shared memory is shared with another workgroup"),
     "update the driver; report this with --json",
 )
 def shared_memory(c: VulkanProbeContext) -> Outcome:
@@ -99,8 +102,10 @@ def shared_memory(c: VulkanProbeContext) -> Outcome:
 
 @probe("V13", "timeline", (VULKAN,), hazard=0, needs=("V05",))
 @proves(
-    "a timeline semaphore counts, may be waited for before its signal, and keeps deadlines",
-    passes_when=f"{VALUES} values come in order; work waits for the host; a wait past its deadline says so",
+    "a timeline semaphore counts, supports waits before its signal, and respects deadlines",
+    passes_when=(
+        f"{VALUES} values arrive in order; work waits for the host; a wait past its deadline returns a timeout"
+    ),
 )
 @fails(
     symptom("order"),
@@ -109,27 +114,29 @@ def shared_memory(c: VulkanProbeContext) -> Outcome:
 )
 @fails(
     symptom("early"),
-    "work began before the semaphore it waits for was signalled",
+    "work started before its wait semaphore was signalled",
     "update the driver; report this with --json",
 )
 @fails(
     symptom("late"),
-    "a wait came back long after its deadline, or not at all",
-    "a busy machine: run it again; else update the driver",
+    "a wait returned long after its deadline, or not at all",
+    "the machine may be busy: run it again; otherwise update the driver",
 )
 def timeline(c: VulkanProbeContext) -> Outcome:
     done, gate = ProbeTimeline(c.device), ProbeTimeline(c.device)
     for value in range(1, VALUES + 1):
         done.submit(value)
-    check(done.wait(VALUES, 10.0), "order", f"value {VALUES} is not there after 10 s, but {done.value()}")
+    check(done.wait(VALUES, 10.0), "order", f"value {VALUES} was not reached after 10 s, but {done.value()}")
     check(done.value() == VALUES, "order", f"the semaphore says {done.value()} after {VALUES}")
     done.submit(VALUES + 1, after=(gate, 7))
     began = time.perf_counter()
     early = done.wait(VALUES + 1, DEADLINE_SECONDS)
     waited = time.perf_counter() - began
     gate.signal(7)  # before anything may raise: what waits would keep the device
-    check(done.wait(VALUES + 1, 10.0), "order", "what waited for the host's value did not run after it came")
-    check(not early, "early", "what waits for a value ran before that came")
+    check(
+        done.wait(VALUES + 1, 10.0), "order", "work that waited for the host's value did not run after the signal"
+    )
+    check(not early, "early", "work that waits for a value ran before the signal")
     check(waited < DEADLINE_SECONDS + 2.0, "late", f"a wait of {DEADLINE_SECONDS} s took {waited:.2f} s")
     gate.close()
     done.close()
