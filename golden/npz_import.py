@@ -60,7 +60,7 @@ def import_npz(
     unknown = [name for name in named if name not in FIXED and not EXPERTS.fullmatch(name) and not _is_node(name)]
     if unknown:
         raise InputError(
-            (f"{dump}: unknown array {unknown[0]}; valid names are {', '.join(FIXED)}, or label-N for layer N"),
+            f"{dump}: unknown array {unknown[0]}; valid names are {', '.join(FIXED)}, or label-N for layer N",
             next=f"--map {unknown[0]}=our_name, names in docs/golden.md",
         )
     arrays = {name: _converted(dump, name, array) for name, array in named.items()}
@@ -120,7 +120,7 @@ def _check(dump: Path, arrays: dict[str, np.ndarray], gguf: GGUFFile) -> None:
     for name in ("ids", "logits"):
         if name not in arrays:
             raise InputError(
-                (f"{dump}: array {name} is missing; the file contains {', '.join(sorted(arrays)) or 'nothing'}"),
+                f"{dump}: array {name} is missing; the file contains {', '.join(sorted(arrays)) or 'nothing'}",
                 next=f"--map their_name={name}",
             )
     tokens = arrays["ids"].size

@@ -1,4 +1,4 @@
-"""Which device is meant, and how a process opens it: the machine's own kernel, or a simulated one."""
+"""Device selection, and opening it in a process: the machine's kernel driver, or a simulated device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RENDER = re.compile(r"/dev/dri/renderD\d+")
 
 
 def open_device(spec: DeviceSpec) -> Driver:
-    """A driver for this process. Not to be used after a fork."""
+    """Open a driver for this process. It must not be used after a fork."""
     if not spec.simulated:
         return LinuxDriver()
     from zinc_rt.probes import simulated
@@ -34,8 +34,8 @@ def parse(
     force_facts: bool = False,
     flip: Sequence[str] = (),
 ) -> DeviceSpec:
-    """The device that --device names. Raises UsageError for what is none, InputError for a facts file that is
-    none."""
+    """Parse --device and related options. Raises UsageError for an invalid device, InputError for an
+    invalid facts file."""
     if text == "sim" or text.startswith("sim:"):
         from zinc_rt.probes import simulated
 
@@ -45,25 +45,25 @@ def parse(
         simulated.check(spec)
         return spec
     if reorder is not None:
-        raise UsageError("--reorder: only a simulated device can be told to", next="add --device sim")
+        raise UsageError("--reorder: supported only by a simulated device", next="add --device sim")
     if facts:
-        raise UsageError("--facts: only a simulated device behaves by them", next="add --device sim")
+        raise UsageError("--facts: supported only by a simulated device", next="add --device sim")
     if flip:
-        raise UsageError("--flip: only a simulated device can be told to", next="add --device sim")
+        raise UsageError("--flip: supported only by a simulated device", next="add --device sim")
     if inject:
-        raise UsageError("--inject: faults can be ordered only from a simulated device", next="add --device sim")
+        raise UsageError("--inject: supported only by a simulated device", next="add --device sim")
     if text in ("auto", "hw"):
         return DeviceSpec()
     if not _RENDER.fullmatch(text):
-        raise UsageError(f"--device {text!r}: wanted auto, hw, sim, sim:CHIP[@LINUX] or /dev/dri/renderDN")
+        raise UsageError(f"--device {text!r}: expected auto, hw, sim, sim:CHIP[@LINUX] or /dev/dri/renderDN")
     return DeviceSpec(render_path=text)
 
 
 def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
-    """There is a device to run on. Raises UsageError for a named one that is missing, NothingRan where there is
-    none: nothing is simulated unless asked for."""
+    """Check that a device exists. Raises UsageError for a missing device selected by name, NothingRan if
+    there is none: nothing is simulated unless requested."""
     if spec.render_path and not Path(spec.render_path).exists():
-        raise UsageError(f"--device {spec.render_path}: there is none", next="zinc-rt devices shows what there is")
+        raise UsageError(f"--device {spec.render_path}: there is none", next="zinc-rt devices lists the devices")
     if spec.simulated or spec.render_path or amd_gpus(LinuxDriver()):
         return
     raise NothingRan(
@@ -73,7 +73,7 @@ def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
 
 
 def amd_gpus(driver: Driver) -> list[str]:
-    """PCI addresses of AMD's display devices, whatever driver they have."""
+    """Return the PCI addresses of AMD's display devices, with any driver."""
     found = []
     try:
         addresses = driver.list_dir(PCI)
@@ -89,7 +89,7 @@ def amd_gpus(driver: Driver) -> list[str]:
 
 
 def read(driver: Driver, path: str) -> str | None:
-    """A file's text; None where it cannot be read."""
+    """Return a file's text; None if it cannot be read."""
     try:
         return driver.read_file(path).decode(errors="replace").strip()
     except OSError:

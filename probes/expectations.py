@@ -35,7 +35,7 @@ class Expectations:
     rows: tuple[ExpectedStatus, ...] = ()
 
     def of(self, probe: str, tier: str) -> ExpectedStatus | None:
-        """The tier's own row goes before the probe's."""
+        """Return the expectation for a probe; a row for the tier takes precedence over one for all tiers."""
         for name in (f"{probe}/{tier}", probe):
             for row in self.rows:
                 if row.name == name:
@@ -43,7 +43,7 @@ class Expectations:
         return None
 
     def judge(self, result: Result, probe: str, tier: str) -> Result:
-        """`result` as this file sees it."""
+        """Return `result` adjusted by this file."""
         row = self.of(probe, tier)
         if row is None or row.kind == "skip":
             return result
@@ -51,9 +51,9 @@ class Expectations:
             return replace(
                 result,
                 status="fail",
-                reason=f"passes, though {row.where} expects it to fail: {row.reason}",
-                cause="what made it fail is gone, or the line is wrong",
-                advice=f"take the line out of {row.where}",
+                reason=f"passes, although {row.where} expects it to fail: {row.reason}",
+                cause="the cause of the failure no longer exists, or the line is wrong",
+                advice=f"remove the line from {row.where}",
             )
         if result.status == "fail":
             known = f"{'fails' if row.kind == 'fail' else 'flakes'} as {row.where} expects: {row.reason}"
@@ -63,7 +63,7 @@ class Expectations:
 
 
 def load(path: Path, known: Collection[str]) -> Expectations:
-    """`known` are the names a row may have. Raises InputError naming the line."""
+    """Read a file. `known` are the permitted names. Raises InputError naming the line."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

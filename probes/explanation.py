@@ -34,7 +34,7 @@ EVERYWHERE = {  # symptom → cause, advice, for what any probe can run into
         ),
     ),
     "rptr-stuck": (
-        ("no packet of the ring was fetched: the doorbell did not arrive, or the queue is not mapped to hardware"),
+        "no packet of the ring was fetched: the doorbell did not arrive, or the queue is not mapped to hardware",
         "P17 and P18 test doorbells; `dmesg | grep -iE 'mes|evict'` shows errors of the scheduler",
     ),
     "rptr-stopped": (

@@ -1,7 +1,9 @@
-"""What was about to run, on disk before it ran: after a machine reset the next run knows which probe did it.
+"""Record each probe on disk before it runs, so that after a machine reset the next run can identify the
+cause.
 
-One JSON line each: a `begin`, synced before a hazardous probe, and an `end` after it. A `begin` without its `end`
-means that the harness did not survive the probe; of another boot, that the machine did not either.
+One JSON line each: a `begin`, synced before a hazardous probe, and an `end` after it. A `begin` without an
+`end` means that the harness did not survive the probe; if it is from another boot, that the machine did
+not either.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _KEPT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A probe that began and never ended. `reset`: the machine was booted since."""
+    """A probe that started and never ended. `reset`: the machine has been booted since."""
 
     probe: str
     device: str
@@ -42,7 +44,7 @@ def boot_id() -> str:
 
 
 class Journal:
-    """`path` None keeps no journal: for a device that cannot take the machine down."""
+    """The journal. `path` None disables it, for a device that cannot take down the machine."""
 
     def __init__(self, path: Path | None, device: str, *, boot: str | None = None) -> None:
         self.path = path
@@ -50,8 +52,7 @@ class Journal:
         self.boot = boot_id() if boot is None else boot
 
     def suspects(self) -> dict[str, Suspect]:
-        """The suspects by probe. A torn last line is the `begin` that the reset cut short, or nothing: it names no
-        probe."""
+        """Return the suspects by probe. A truncated last line is ignored: it contains no probe name."""
         open_: dict[str, Suspect] = {}
         for row in self.rows():
             if row.get("device") != self.device:
@@ -64,7 +65,7 @@ class Journal:
         return open_
 
     def begin(self, probe: str, **more: str) -> None:
-        """The note is on disk when this returns. Raises OutputError."""
+        """Record the start of a probe; it is on disk when this returns. Raises OutputError."""
         self._append("begin", probe, **more)
 
     def end(self, probe: str, status: str, **more: str) -> None:
@@ -97,7 +98,7 @@ class Journal:
             ) from error
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every whole line, oldest first. Raises OutputError."""
+        """Return every complete line, oldest first. Raises OutputError."""
         if self.path is None or not self.path.exists():
             return []
         try:

@@ -1,6 +1,7 @@
-"""GPU memory under stress: what is held is what was asked for, holes can be used again, nothing is lost.
+"""Stress tests of GPU memory: allocations have the requested size, holes can be reused, no contents are
+lost.
 
-VRAM is written and read by the GPU, also where no CPU can map it; host memory by both.
+VRAM is written and read by the GPU, including memory that no CPU can map; host memory by both.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ SLACK_BYTES = 8 * MIB  # page tables and others' buffers come and go meanwhile
 
 @dataclass(frozen=True, slots=True)
 class MemoryInUse:
-    """Bytes of each kind of memory in use, as the kernel counts them."""
+    """Bytes of each kind of memory in use, as counted by the kernel."""
 
     vram: int
     gtt: int
 
 
 def used(c: ProbeContext) -> MemoryInUse:
-    """MEMORY of the render node: its own client's questions, for both tiers."""
+    """Return MEMORY of the render node, queried by a separate client, for both tiers."""
     said = c.render.memory()
     return MemoryInUse(said["vram.heap_usage"], said["gtt.heap_usage"])
 
@@ -53,7 +54,7 @@ def _settle(c: ProbeContext) -> None:
 
 
 def accounting(c: ProbeContext) -> Outcome:
-    """The kernel's count rises by what is taken, and falls back to where it was."""
+    """Check that the kernel's count rises by the allocated size, and falls back to its previous value."""
     _settle(c)
     measure: dict[str, Any] = {}
     for placement in (Placement.VRAM, Placement.GTT):
@@ -70,16 +71,17 @@ def accounting(c: ProbeContext) -> Outcome:
         check(
             size_bytes <= grew <= size_bytes + SLACK_BYTES,
             "accounting",
-            f"{placement.value}: {size_bytes} bytes were taken, the kernel counts {grew}",
+            f"{placement.value}: {size_bytes} bytes were allocated, the kernel counted {grew}",
             measure=measure,
         )
-        check(abs(left) <= SLACK_BYTES, "leak", f"{placement.value}: {left} bytes more in use after giving back")
+        check(abs(left) <= SLACK_BYTES, "leak", f"{placement.value}: {left} bytes more in use after the release")
         check(c.transport.resources() == held, "leak", f"held {c.transport.resources()}, before {held}")
     return passed(**measure)
 
 
 def fragmentation(c: ProbeContext) -> Outcome:
-    """Every other piece given back, the holes filled again with smaller ones; neighbours keep their content."""
+    """Release every other piece, fill the holes with smaller ones, and check that neighbours keep their
+    contents."""
     gpu = GpuAccess(c)
     before = c.transport.resources()
     for placement in (Placement.GTT, Placement.VRAM):
@@ -115,7 +117,7 @@ def _fragmented(c: ProbeContext, gpu: GpuAccess, placement: Placement) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PatternedBuffer:
-    """A buffer with a pattern of its own in its last bytes."""
+    """A buffer with a unique pattern in its last bytes."""
 
     buffer: DeviceBuffer
     want: bytes
@@ -129,10 +131,10 @@ def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
     """Each keeps its content as the GPU sees it and, where it can, as the CPU does."""
     for each, got in zip(held, gpu.gather([(each.at, PATTERN_BYTES) for each in held]), strict=True):
         name = f"{each.buffer.name} in {each.buffer.placement.value}"
-        check(got == each.want, "wrong-data", f"{name} lost its content {when}, as the GPU reads it")
+        check(got == each.want, "wrong-data", f"{name} lost its contents {when}, as read by the GPU")
         if each.buffer.placement in HOST_VISIBLE:
             got = MappedBuffer(each.buffer).read(each.buffer.size_bytes - PATTERN_BYTES, PATTERN_BYTES)
-            check(got == each.want, "wrong-data", f"{name} lost its content {when}, as the CPU reads it")
+            check(got == each.want, "wrong-data", f"{name} lost its contents {when}, as read by the CPU")
 
 
 def _taken(
@@ -151,7 +153,7 @@ def _taken(
 
 
 def churn(c: ProbeContext) -> Outcome:
-    """Buffers of all sizes and kinds made and given back in random order; each keeps its own pattern meanwhile."""
+    """Allocate and release buffers of all sizes and kinds in random order; each must keep its pattern."""
     dice = random.Random(1)
     gpu = GpuAccess(c)
     before, counted = c.transport.resources(), used(c)
@@ -181,14 +183,14 @@ def churn(c: ProbeContext) -> Outcome:
 
 
 def _give_back(gpu: GpuAccess, held: PatternedBuffer) -> None:
-    _check(gpu, [held], "before it was given back")
+    _check(gpu, [held], "before it was released")
     held.buffer.free()
 
 
 def exhaustion(c: ProbeContext) -> Outcome:
-    """Taken until the kernel says no: ENOMEM, no crash, everything usable afterwards.
+    """Allocate until the kernel rejects it: ENOMEM, no crash, everything usable afterwards.
 
-    The GPU marks both ends of every block: two blocks over the same memory would show one mark.
+    The GPU marks both ends of every block: two blocks over the same memory would contain the same mark.
     """
     gpu = GpuAccess(c)
     total = c.render.memory()["vram.usable_heap_size"]
@@ -203,18 +205,18 @@ def exhaustion(c: ProbeContext) -> Outcome:
                 _settle(c)
     except DriverError as error:
         end = error.args[0].partition("\n")[0]
-        check(error.errno == 12, "wrong-errno", f"the end of VRAM is {end}, not ENOMEM")
+        check(error.errno == 12, "wrong-errno", f"exhausting VRAM returned {end}, not ENOMEM")
         _settle(c)
         c.side.settle()
         marks = {va: 0x3A4B_0000 + index for index, va in enumerate(_ends(taken))}
         gpu.mark(marks)
         wrong = [f"{va:#x} holds {value:#x}" for va, value in gpu.marked_otherwise(marks).items()]
-        check(not wrong, "overlap", f"with VRAM full the GPU's marks are not where it wrote them: {wrong[:3]}")
+        check(not wrong, "overlap", f"with VRAM full, the GPU's marks are not where it wrote them: {wrong[:3]}")
     finally:
         count = len(taken)
         _free(taken)
         _settle(c)
-    check(bool(end), "no-end", f"{count} blocks of {block} bytes were given, VRAM has {total}")
+    check(bool(end), "no-end", f"{count} blocks of {block} bytes were allocated, VRAM has {total}")
     check(count * block >= total // 2, "accounting", f"only {count} blocks of {block} bytes of {total}")
     check(c.transport.resources() == before, "leak", f"held {c.transport.resources()}, before {before}")
     memory = c.memory(MIB, "afterwards")
@@ -251,22 +253,26 @@ def _probe(
 _KNOWN = (
     Signature(
         symptom("leak"),
-        "memory or a kernel object is not given back",
-        "run it again alone on this GPU: another client's memory is counted too; where it repeats, please "
-        "report it",
+        "memory or a kernel object is not released",
+        (
+            "run it again with no other program on this GPU, because other clients' memory is counted "
+            "too; if it repeats, please report it"
+        ),
     ),
     Signature(
         symptom("accounting"),
-        "the kernel counts otherwise, or another client took or gave back memory meanwhile",
+        "the kernel counts differently, or another client allocated or released memory meanwhile",
         "close other programs that use this GPU and run it again",
     ),
     Signature(
         symptom("wrong-data", "overlap"),
-        "two buffers share memory, or pages moved under a mapping",
+        "two buffers share memory, or pages moved while mapped",
         "`dmesg | grep -iE 'amdgpu|iommu'`; please report kernel and message",
     ),
     Signature(
-        symptom("wrong-errno", "no-end"), "this kernel overcommits VRAM", "note the kernel; nothing depends on it"
+        symptom("wrong-errno", "no-end"),
+        "this kernel overcommits VRAM",
+        "record the kernel version; nothing depends on it",
     ),
 )
 
@@ -291,13 +297,13 @@ PROBES = (
         "churn",
         f"{CHURN_ROUNDS} random steps, each buffer keeps its pattern, as CPU and GPU see it",
         churn,
-        "nothing leaks or mixes",
+        "no leaks, no mixed contents",
     ),
     _probe(
         4,
         "exhaustion",
-        "ENOMEM at the end of VRAM, every block the GPU's own memory, and all usable afterwards",
+        "ENOMEM at the end of VRAM, every block is separate GPU memory, and all is usable afterwards",
         exhaustion,
-        "the end is orderly",
+        "exhaustion is handled correctly",
     ),
 )

@@ -23,9 +23,9 @@ Run = Callable[[Any], Outcome]  # of a ProbeContext, or of a VulkanProbeContext
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """`needs` are probes that must have passed, on the tiers where they exist.
+    """A test of one property. `needs` are probes that must have passed, on the tiers where they exist.
 
-    `hazard`: 0 cannot hang, 1 may hang if the chip is not as believed, 2 hangs or faults on purpose.
+    `hazard`: 0 cannot hang, 1 may hang if the chip behaves unexpectedly, 2 hangs or faults deliberately.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeDraft:
-    """A probe's function on its way up through the decorators."""
+    """A probe's function while its decorators are applied."""
 
     run: Run
     signatures: tuple[Signature, ...] = ()
@@ -61,7 +61,7 @@ def probe(
     seconds: float = 20.0,
     more_seconds: Callable[[ProbeOptions], float] = lambda options: 0.0,
 ) -> Callable[[ProbeDraft], Probe]:
-    """The last decorator: its function is this probe."""
+    """Declare a probe. This is the outermost decorator."""
 
     def made(draft: ProbeDraft) -> Probe:
         return Probe(
@@ -82,17 +82,17 @@ def probe(
 
 
 def proves(what: str, *, passes_when: str) -> Callable[[Run | ProbeDraft], ProbeDraft]:
-    """What holds where the probe passes, and what it asks for."""
+    """Declare the property that the probe tests, and the condition for passing."""
     return lambda run: replace(_draft(run), proves=what, passes_when=passes_when)
 
 
 def fails(matches: Callable[[Outcome], bool], cause: str, advice: str) -> Callable[[Run | ProbeDraft], ProbeDraft]:
-    """A way to fail that is known of this probe."""
+    """Declare a known failure of this probe."""
     return fails_like(Signature(matches, cause, advice))
 
 
 def fails_like(*shared: Signature) -> Callable[[Run | ProbeDraft], ProbeDraft]:
-    """Ways to fail that other probes have, too."""
+    """Add known failures shared with other probes."""
 
     def with_them(run: Run | ProbeDraft) -> ProbeDraft:
         draft = _draft(run)

@@ -125,7 +125,7 @@ def require_inputs(log: LogReader, tape: Tape) -> None:
         )
     if tape.level == "digest":
         raise InputError(
-            (f"{name}: level digest: only digests of the written data were recorded, so it cannot be replayed"),
+            f"{name}: level digest: only digests of the written data were recorded, so it cannot be replayed",
             next="record with --level inputs",
         )
     if not tape.steps:

@@ -96,7 +96,7 @@ STAGES: tuple[BringupStage, ...] = (
     BringupStage(
         "first-kernel",
         "one layer of a small model, one token, compared bit for bit with the reference",
-        ("the first run of one of this project's kernels on the card: wrong code can hang it or cause a fault"),
+        "the first run of one of this project's kernels on the card: wrong code can hang it or cause a fault",
         "as with hazard-1",
         _validate("--layers", "0:1", "--steps", "0", "--tokens", "1"),
     ),

@@ -188,7 +188,7 @@ class Walk:
             if each.reset and name in skipped:
                 probe, _, tier = name.partition("/")
                 return (
-                    (f"{name}: the machine was reset while it was running ({each.when}); it was not run again"),
+                    f"{name}: the machine was reset while it was running ({each.when}); it was not run again",
                     "for the probe's description: zinc-rt pm4-test --list",
                     f"zinc-rt pm4-test --device {self.target.spec.option} -k {probe} --tiers {tier} --hazard 2 "
                     f"--again, or go on without: {self.command('--resume', '--skip', self._stage_of(name))}",

@@ -17,8 +17,8 @@ def readme(bundle: Bundle) -> str:
 
 
 _CLOSING = (
-    ("Names of people, machines, networks and disks, addresses, serial numbers and keys were replaced. The same"),
-    ("placeholder, such as <host-1>, means the same item in every file. Review the bundle before you share it."),
+    "Names of people, machines, networks and disks, addresses, serial numbers and keys were replaced. The same",
+    "placeholder, such as <host-1>, means the same item in every file. Review the bundle before you share it.",
     "zinc-rt bundle show FILE prints this; zinc-rt bundle diff A B compares two machines.",
 )
 

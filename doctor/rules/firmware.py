@@ -118,7 +118,7 @@ def _excluded(machine: InspectedMachine) -> Iterator[Seen]:
     for gpu in machine.wanted:
         if _generation(gpu) in EXCLUDED:
             yield Seen(
-                (f"{gpu.title}: the kernel does not support user queues on it, regardless of amdgpu.user_queue"),
+                f"{gpu.title}: the kernel does not support user queues on it, regardless of amdgpu.user_queue",
                 about=gpu.address,
             )
 

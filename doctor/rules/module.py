@@ -79,7 +79,7 @@ def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
         if gpu.chip and now[:2] < gpu.chip.linux and not gpu.started:
             least = ".".join(map(str, gpu.chip.linux))
             yield Seen(
-                (f"Linux {machine.linux.release} is older than the support for {gpu.title}, added in {least}"),
+                f"Linux {machine.linux.release} is older than the support for {gpu.title}, added in {least}",
                 (f"proc/version: {machine.linux.release}",),
                 gpu.address,
                 next=f"use Linux {least} or newer, or AMD's amdgpu-dkms",

@@ -129,7 +129,7 @@ def _atomics(machine: InspectedMachine) -> Iterator[Seen]:
             + (f", and its MEC firmware {old[1]} is older than {old[2]}, which does not need them" if old else ""),
             (f"kernel.log: {event.text}",),
             at=event.at,
-            next=("update linux-firmware, rebuild the initramfs and reboot; or use a slot connected to the CPU")
+            next="update linux-firmware, rebuild the initramfs and reboot; or use a slot connected to the CPU"
             if old
             else "use a slot connected to the CPU, not to the chipset, and no riser or Thunderbolt",
         )

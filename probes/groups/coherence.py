@@ -1,4 +1,4 @@
-"""When the GPU sees what the host wrote, and the other way round: P40 code, P41 data."""
+"""Visibility of host writes to the GPU and of GPU writes to the host: P40 code, P41 data."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ PLACEMENTS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR)
 
 @probe("P40", "code replacement", (T1, T2), hazard=1, needs=("P33",))
 @proves(
-    "other code at the same address is what runs, once the instruction cache was invalidated",
-    passes_when="the second kernel's value behind ACQUIRE_MEM with GLI_INV; without it is only told",
+    "replaced code at the same address is executed after the instruction cache was invalidated",
+    passes_when="the second kernel's value after ACQUIRE_MEM with GLI_INV; the result without it is only reported",
 )
 @fails_like(*SHADER_SHARED)
 @fails(
     symptom("stale-code"),
     "the instruction cache still holds the old code: GLI_INV was ignored, or the new code had not "
     "left the host (HDP)",
-    "-k P41 tells the two apart; load code only at addresses that never held any until this passes",
+    "-k P41 distinguishes these; load code only at unused addresses until this passes",
 )
-@fails(symptom("wrong-code"), "neither kernel's value: half of the new code was seen", "-k P41; then P33")
+@fails(symptom("wrong-code"), "neither kernel's value: part of the new code was seen", "-k P41; then P33")
 @on_gfx12
 def code_replacement(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -50,7 +50,7 @@ def code_replacement(c: ProbeContext) -> Outcome:
     at = program.offset
 
     def stores(value: int, acquire: int) -> int:
-        """What the kernel stores once `value` stands in its code."""
+        """Return whether the kernel stores `value` after it was written into its code."""
         bench.load("store", at=at, VALUE=value)
         out = result(bench, 64)
         bench.run(program, [out], acquire=acquire)
@@ -61,7 +61,7 @@ def code_replacement(c: ProbeContext) -> Outcome:
         word = "stale-code" if got[1] == FIRST else "wrong-code"
         raise Failed(
             word,
-            f"the replaced kernel stored {got[1]:#x}, not {SECOND:#x}, behind an ACQUIRE_MEM with GLI_INV",
+            f"the replaced kernel stored {got[1]:#x}, not {SECOND:#x}, after an ACQUIRE_MEM with GLI_INV",
             evidence=bench.queue.evidence(),
         )
     without = stores(THIRD, caches & ~GLI_FIELD)
@@ -70,7 +70,7 @@ def code_replacement(c: ProbeContext) -> Outcome:
 
 @probe("P41", "coherence matrix", (T1, T2), hazard=1, needs=("P33",), seconds=60.0)
 @proves(
-    "what must be flushed so that GPU and host see each other's stores, in each kind of memory",
+    "the flushes that GPU and host need to see each other's stores, for each kind of memory",
     passes_when=(
         f"uncached and cached host memory, and VRAM through the BAR: {ROUNDS} of {ROUNDS} with the "
         f"documented recipe"
@@ -79,35 +79,38 @@ def code_replacement(c: ProbeContext) -> Outcome:
 @fails_like(*SHADER_SHARED)
 @fails(
     symptom("stale-hdp"),
-    "host stores through the BAR stay in HDP: the flush did nothing",
+    "host stores through the BAR stay in HDP: the flush had no effect",
     "T1 writes the remapped HDP register, T2 sends HDP_FLUSH; until it works the runtime must stage "
     "uploads in host memory (P24's DMA_DATA)",
 )
 @fails(
     symptom("no-write-back"),
-    "GPU stores stay in GL2: GL2_WB of the fence's RELEASE_MEM did nothing",
+    "GPU stores stay in GL2: GL2_WB of the fence's RELEASE_MEM had no effect",
     "compare the packet's cache bits with P20's; until it works results must be copied to host memory",
 )
 @fails(
     symptom("gtt-cached"),
-    "host memory that was asked for uncached is cached by the GPU: rings, fences and step blocks lie "
-    "there, and nothing invalidates them",
+    (
+        "host memory that was requested as uncached is cached by the GPU: rings, fences and step blocks "
+        "are in it, and nothing invalidates them"
+    ),
     "compare the flags of ALLOC_MEMORY_OF_GPU (COHERENT, UNCACHED; zinc_rt/kmd/kfd_memory.py) or of GEM_CREATE "
     "and GEM_VA (zinc_rt/kmd/userq.py) with kfd_ioctl.h and amdgpu_drm.h; on a card also `dmesg | grep -i iommu`",
 )
 @fails(
     symptom("gpu-stale"),
-    "waves read old host memory: it is cached although it was asked for uncached, or an IOMMU is between",
+    "waves read stale host memory: it is cached although it was requested as uncached, or an IOMMU is involved",
     "boot with iommu=pt; `dmesg | grep -i iommu`",
 )
 @fails(
     symptom("host-stale"),
-    "the host reads its memory before the GPU's stores are there: the fence overtook them",
+    "the host reads its memory before the GPU's stores arrive: the fence overtook them",
     "P20's fence is of type 0x14 at the end of the pipe with GL2_WB; boot with iommu=pt",
 )
 @on_gfx12
 def matrix(c: ProbeContext) -> Outcome:
-    """The recipes that must hold, every time; and how often it works without them, which is only told."""
+    """Check the recipes that must work every time, and count how often it works without them, for
+    information."""
     bench = ShaderBench(c)
     rounds = SIMULATED_ROUNDS if c.driver.simulated else ROUNDS
     seen: dict[str, str] = {}
@@ -156,21 +159,23 @@ def without_cache_packets(bench: ShaderBench, memory: MappedBuffer) -> str:
         try:
             queue.value32(FREE_AT, number, "the fence that only writes back is not written", bench.seconds)
         except Stuck as stuck:
-            ring = "gtt: the ring lies there too, and it seems that lines from before are read of it"
+            ring = "gtt: the ring is in the same memory, and stale lines of it seem to be read"
             raise Failed("gtt-cached", f"{ring}: {stuck}", evidence=stuck.outcome.evidence) from stuck
         read.append(queue.memory.u32(at))
     if read != [1, 2]:
         raise Failed(
             "gtt-cached",
-            f"gtt: the command processor read {read[1]:#x} where the host had written 0x2: a line from before, "
-            "with no invalidation between",
+            (
+                f"gtt: the command processor read {read[1]:#x} where the host had written 0x2: a stale "
+                "line, with no invalidation between"
+            ),
             evidence=queue.evidence(),
         )
     return "fresh"
 
 
 def host_to_gpu(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, hdp: bool) -> int:
-    """Rounds in which waves read what the host had just written to `memory`."""
+    """Return the rounds in which waves read what the host had just written to `memory`."""
     out = result(bench, CELL_BYTES)
     program = bench.load("copy")
     fresh = 0
@@ -184,7 +189,7 @@ def host_to_gpu(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, hdp: b
 
 
 def gpu_to_host(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, write_back: bool) -> int:
-    """Rounds in which the host read what waves had just written to `memory`."""
+    """Return the rounds in which the host read what waves had just written to `memory`."""
     queue = bench.queue
     source = result(bench, CELL_BYTES, "source")
     program = bench.load("copy")

@@ -1,4 +1,4 @@
-"""The command processor waits, calls and skips: P26 WAIT_REG_MEM, P27 INDIRECT_BUFFER, P28 COND_EXEC."""
+"""Waits, calls and skips of the command processor: P26 WAIT_REG_MEM, P27 INDIRECT_BUFFER, P28 COND_EXEC."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ _SHARED = (NOT_FETCHED, FAULTED)
 
 @probe("P26", "WAIT_REG_MEM", (T1, T2), hazard=1, needs=("P23",))
 @proves(
-    "the CP waits for memory, and goes on when the CPU stores",
-    passes_when="seven functions that hold at once; two that hold only after the CPU's store, 50 ms later",
+    "the CP waits for memory, and continues when the CPU stores",
+    passes_when=(
+        "seven functions that are true at once; two that become true only after the CPU's store, 50 ms later"
+    ),
 )
 @fails_like(*_SHARED)
-@fails(symptom("early"), "mask or function is read otherwise", "compare dword 1 with the chip's headers")
+@fails(symptom("early"), "mask or function is interpreted differently", "compare dword 1 with the chip's headers")
 @fails(
     symptom("rptr-stopped", "no-fence"),
-    "the condition never came true for the CP: the CPU's store is not visible (cached memory), or "
-    "another function code",
-    "the flag must lie in uncached GTT; the packet at rptr is in the report",
+    (
+        "the CP never saw the condition as true: the CPU's store is not visible (cached memory), or the "
+        "function code differs"
+    ),
+    "the flag must be in uncached GTT; the packet at rptr is in the report",
 )
 def waits(c: ProbeContext) -> Outcome:
     queue = c.queue()
@@ -59,12 +63,13 @@ def waits(c: ProbeContext) -> Outcome:
 
 @probe("P27", "INDIRECT_BUFFER", (T1, T2), hazard=1, needs=("P23",))
 @proves(
-    "the CP runs code in a buffer and comes back", passes_when="one, two and a chained buffer: every mark in order"
+    "the CP executes an indirect buffer and returns",
+    passes_when="one, two and a chained buffer: every mark in order",
 )
 @fails(
     said("page fault"),
     "the buffer is not mapped (or not executable) in the address space it ran in; on T2 bit 30 is missing",
-    "on T2 see P51; else the fault's address and its allocation are in the report",
+    "on T2 see P51; otherwise the report has the fault's address and its allocation",
 )
 @fails_like(NOT_FETCHED)
 @fails(
@@ -72,7 +77,7 @@ def waits(c: ProbeContext) -> Outcome:
     "the call does not return: valid bit 23, the size field, or an unaligned buffer",
     "buffers start at 32 bytes and are multiples of 8 dwords",
 )
-@fails(symptom("nothing-written", "wrong-data"), "buffers run out of order, or not at all", "see dwords")
+@fails(symptom("nothing-written", "wrong-data"), "buffers are executed out of order, or not at all", "see dwords")
 def indirect_buffers(c: ProbeContext) -> Outcome:
     queue = c.queue()
     code = c.memory(1 << 16, "ib", Placement.GTT)
@@ -98,13 +103,13 @@ def indirect_buffers(c: ProbeContext) -> Outcome:
 
 @probe("P28", "COND_EXEC", (T1, T2), hazard=1, needs=("P23",))
 @proves(
-    "the CP skips exactly the dwords it is told to",
-    passes_when="flag 0 skips, any other runs, and what follows always runs",
+    "the CP skips exactly the given number of dwords",
+    passes_when="flag 0 skips, any other does not, and the following packets always run",
 )
 @fails_like(*_SHARED)
 @fails(
     symptom("wrong-data", "nothing-written", "rptr-stopped"),
-    "exec_count is off by one, or the flag is read otherwise",
+    "exec_count is off by one, or the flag is interpreted differently",
     "compare dword 4 with the chip's headers",
 )
 def conditional(c: ProbeContext) -> Outcome:

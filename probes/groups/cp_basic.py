@@ -1,4 +1,4 @@
-"""The command processor reads, and writes a fence: P18 to P22."""
+"""P18 to P22: the command processor reads packets and writes a fence."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ RATE_LIMIT = 0.01
 
 NOT_FETCHED = Signature(
     lambda outcome: outcome.symptom == "rptr-stuck" and not outcome.faults,
-    "the doorbell does not reach the command processor (wrong offset, a 32-bit store, wptr not stored before it), "
-    "or the queue is not on the hardware",
+    (
+        "the doorbell does not reach the command processor (wrong offset, a 32-bit store, wptr not "
+        "stored before it), or the queue is not mapped to hardware"
+    ),
     "compare with P17 and `dmesg | grep -iE 'evict|mes'`; on T2 the doorbell's index counts 8 bytes (P48)",
 )
 GONE = Signature(
     gone,
-    "the device vanished when the doorbell was rung: fallen off the bus, or its process ended",
+    "the device disappeared when the doorbell was rung: it is gone from the bus, or its process ended",
     "`dmesg | grep -iE 'amdgpu|pcie'`; reseat or power-cycle the card, then run P01 again",
 )
 FAULTED = Signature(
     said("page fault"),
-    "the GPU used an address that is not mapped for it",
-    "the fault's address and its allocation are in the report; P42 tests faults on purpose",
+    "the GPU accessed an address that is not mapped",
+    "the report has the fault's address and its allocation; P42 tests deliberate faults",
 )
 _NEEDS = ("P15", "P17", "P48")
 
 
 @probe("P18", "one-dword NOPs", (T1, T2), hazard=1, needs=_NEEDS)
 @proves(
-    "the command processor hears the doorbell and reads the ring",
+    "the command processor receives the doorbell and reads the ring",
     passes_when=f"rptr == wptr after {NOPS} NOPs of one dword",
 )
 @fails_like(GONE, FAULTED, NOT_FETCHED)
 @fails(
     symptom("rptr-stopped"),
-    "a NOP of one dword (0xFFFF1000) is not skipped: the chip reads its count as a length",
+    "a NOP of one dword (0xFFFF1000) is not skipped: the chip interprets its count as a length",
     "P19 tries NOPs of other sizes; pad with those of two dwords",
 )
 def nops(c: ProbeContext) -> Outcome:
@@ -57,14 +59,14 @@ def nops(c: ProbeContext) -> Outcome:
 
 @probe("P19", "sized NOPs", (T1, T2), hazard=1, needs=("P18",))
 @proves(
-    "counts are what we think: a body is skipped, whatever it looks like",
-    passes_when="rptr == wptr after NOPs of 2, 3 and 17 dwords with bodies like illegal packets",
+    "counts are correct: a packet body is skipped, whatever its contents",
+    passes_when="rptr == wptr after NOPs of 2, 3 and 17 dwords with bodies that look like illegal packets",
 )
 @fails_like(GONE, NOT_FETCHED)
 @fails(
     symptom("rptr-stopped"),
-    "a body was taken for a packet: the count is off by one on this chip",
-    "compare the packet at rptr with docs of its generation",
+    "a body was interpreted as a packet: the count is off by one on this chip",
+    "compare the packet at rptr with the documentation of its generation",
 )
 def sized_nops(c: ProbeContext) -> Outcome:
     queue = c.queue()
@@ -77,28 +79,32 @@ def sized_nops(c: ProbeContext) -> Outcome:
 @probe("P20", "32-bit fence (alive)", (T1, T2), hazard=1, needs=("P18",))
 @proves(
     "the end of the pipe writes memory: the queue is alive",
-    passes_when="the value in time, the dwords beside it intact",
+    passes_when="the value in time, the adjacent dwords unchanged",
 )
 @fails_like(GONE, NOT_FETCHED)
 @fails(
     said("page fault"),
     "RELEASE_MEM faulted: the queue has no EOP buffer, or the fence's address is not mapped",
-    "the EOP buffer is 4096 bytes on T1, 2048 on T2, mapped before the queue is made; the fault's "
-    "address says which of the two it was",
+    (
+        "the EOP buffer is 4096 bytes on T1, 2048 on T2, mapped before the queue is created; the fault's "
+        "address shows which of the two it was"
+    ),
 )
 @fails(
     symptom("no-fence"),
-    "everything was read, and no fence came: the end of the pipe does not write (EOP buffer, cache "
-    "policy), or never ends",
+    (
+        "everything was read, and the fence was not written: the end of the pipe does not write (EOP "
+        "buffer, cache policy), or is never reached"
+    ),
     "`dmesg | grep -iE 'page fault|ring'`; -k P21 tries other widths",
 )
-@fails(symptom("neighbours"), "the write is wider than asked", "compare data_sel with P21")
+@fails(symptom("neighbours"), "the write is wider than requested", "compare data_sel with P21")
 def fence32(c: ProbeContext) -> Outcome:
     return one_fence(c.queue())
 
 
 def one_fence(queue: ProbeQueue) -> Outcome:
-    """A 32-bit fence between poison: the test that a queue is alive."""
+    """Write a 32-bit fence between poison values, to test that a queue works."""
     at, want = FREE_AT + 4, 0x0000_F20C
     began = time.perf_counter()
     queue.run([queue.release(queue.memory.gpu_va + at, want)], "32-bit fence")
@@ -117,12 +123,12 @@ def one_fence(queue: ProbeQueue) -> Outcome:
 )
 @fails(
     symptom("wrong-fence"),
-    "half a value: data_sel 1 (32 bits) where 2 was asked for",
+    "half a value: data_sel 1 (32 bits) instead of 2",
     "compare the packet's second dword with the disassembly in the report",
 )
 @fails(
     symptom("wrong-rate"),
-    "another clock than the 100 MHz reference: data_sel 4 (system clock), or a busy host",
+    "a clock other than the 100 MHz reference: data_sel 4 (system clock), or a busy host",
     "run it again on an idle host; 4 in data_sel is the system clock",
 )
 def fence64(c: ProbeContext) -> Outcome:
@@ -147,7 +153,7 @@ def fence64(c: ProbeContext) -> Outcome:
 
     queue.finish([queue.release(base + times + 16 + 8 * i, 0, data_sel=3) for i in range(20)], "twenty timestamps")
     stamps = [queue.memory.u64(times + 16 + 8 * i) for i in range(20)]
-    check(stamps == sorted(stamps), "wrong-order", f"timestamps of twenty fences fall: {stamps}")
+    check(stamps == sorted(stamps), "wrong-order", f"timestamps of twenty fences decrease: {stamps}")
     hz = _rate(c, queue, times, second - first, seconds)
     return passed(counter_mhz=round(hz / 1e6, 3), limit_percent=100 * RATE_LIMIT)
 
@@ -188,9 +194,9 @@ def _rate(c: ProbeContext, queue: ProbeQueue, at: int, ticks: int, seconds: floa
 @fails(
     symptom("slot-untouched"),
     "the event page is not mapped for the GPU, or RELEASE_MEM did not run",
-    "P13 and P20 tell the two apart",
+    "P13 and P20 distinguish these",
 )
-@fails(symptom("slot-kept"), "a kernel that does not clear slots", "please report the kernel")
+@fails(symptom("slot-kept"), "the kernel does not clear slots", "please report the kernel")
 def interrupt(c: ProbeContext) -> Outcome:
     queue = c.queue()
     events = c.process.events

@@ -1,4 +1,4 @@
-"""The command processor moves data: P23 WRITE_DATA, P24 COPY_DATA and DMA_DATA, P25 ATOMIC_MEM."""
+"""Data movement by the command processor: P23 WRITE_DATA, P24 COPY_DATA and DMA_DATA, P25 ATOMIC_MEM."""
 
 from __future__ import annotations
 
@@ -23,16 +23,20 @@ _SHARED = (NOT_FETCHED, FAULTED)
 
 @probe("P23", "WRITE_DATA", (T1, T2), hazard=1, needs=("P20",))
 @proves(
-    "the CP writes dwords where it is told",
+    "the CP writes dwords to the given address",
     passes_when="1 and 8 dwords exact, with and without a constant address",
 )
 @fails_like(*_SHARED)
 @fails(
     symptom("nothing-written"),
-    "dst_sel: this chip's memory is another value than 5",
+    "dst_sel: this chip uses a value other than 5 for memory",
     "compare the packet's layout with the chip's headers",
 )
-@fails(symptom("wrong-data"), "an unaligned address rounded down, or addr_incr read otherwise", "see dwords")
+@fails(
+    symptom("wrong-data"),
+    "an unaligned address was rounded down, or addr_incr is interpreted differently",
+    "see dwords",
+)
 def write_data(c: ProbeContext) -> Outcome:
     queue = c.queue()
     va, at = queue.memory.gpu_va, FREE_AT
@@ -75,7 +79,7 @@ def expect(queue: ProbeQueue, offset: int, want: tuple[int, ...], what: str) -> 
 @fails(
     symptom("nothing-written", "wrong-data"),
     "src_sel (2 is memory, 1 is obsolete), the width of byte_count, or DMA not waited for",
-    "DMA runs beside the CP: a fence waits for it, rptr does not",
+    "DMA runs asynchronously to the CP: a fence waits for it, rptr does not",
 )
 def copies(c: ProbeContext) -> Outcome:
     queue = c.queue()
@@ -100,13 +104,13 @@ def copies(c: ProbeContext) -> Outcome:
     target.poison()
     queue.finish([DmaData(source.gpu_va, target.gpu_va, COPY_BYTES, raw_wait=0)], "DMA_DATA copy")
     bad = first_difference(target.read(0, COPY_BYTES), want)
-    check(bad is None, "wrong-data", f"DMA_DATA copy of {COPY_BYTES} bytes differs from byte {bad}")
+    check(bad is None, "wrong-data", f"DMA_DATA copy of {COPY_BYTES} bytes differs from byte {bad} on")
     after = target.read(COPY_BYTES, 4)
     check(after == POISON32.to_bytes(4, "little"), "wrong-data", "DMA_DATA copied beyond its end")
     target.poison()
     queue.finish([DmaData(0xA5A5_5A5A, target.gpu_va, FILL_BYTES, src_sel=2)], "DMA_DATA fill")
     bad = first_difference(target.read(0, FILL_BYTES), 0xA5A5_5A5A.to_bytes(4, "little") * (FILL_BYTES // 4))
-    check(bad is None, "wrong-data", f"DMA_DATA fill of {FILL_BYTES} bytes differs from byte {bad}")
+    check(bad is None, "wrong-data", f"DMA_DATA fill of {FILL_BYTES} bytes differs from byte {bad} on")
     check(target.u32(FILL_BYTES) == POISON32, "wrong-data", "DMA_DATA filled beyond its end")
     return passed(copied_bytes=COPY_BYTES, filled_bytes=FILL_BYTES)
 
@@ -114,7 +118,7 @@ def copies(c: ProbeContext) -> Outcome:
 @probe("P25", "ATOMIC_MEM", (T1, T2), hazard=1, needs=("P24",))
 @proves(
     "atomics of 32 and 64 bits work in VRAM and in host memory",
-    passes_when="add, swap, compare-and-swap, returning or not: every result right",
+    passes_when="add, swap, compare-and-swap, with and without return: every result correct",
 )
 @fails_like(*_SHARED)
 @fails(
@@ -122,7 +126,7 @@ def copies(c: ProbeContext) -> Outcome:
     "the path to host memory has no PCIe atomics (root complex or a switch)",
     "another slot; `lspci -vv | grep -i atomic`; until then no atomics on host memory",
 )
-@fails(symptom("wrong-data"), "the operation codes are another chip's", "see the result in the message")
+@fails(symptom("wrong-data"), "the operation codes differ on this chip", "see the result in the message")
 def atomics(c: ProbeContext) -> Outcome:
     queue = c.queue()
     notes = []
@@ -131,7 +135,7 @@ def atomics(c: ProbeContext) -> Outcome:
         c.side.settle()
         wrong = _atomics_at(queue, buffer.gpu_va)
         if wrong and placement is Placement.GTT:
-            raise Failed("gtt-atomics", f"in {placement.value}: {wrong}; in VRAM all were right")
+            raise Failed("gtt-atomics", f"in {placement.value}: {wrong}; in VRAM all were correct")
         check(not wrong, "wrong-data", f"in {placement.value}: {wrong}")
         notes.append(placement.value)
     return passed(checked=len(_EXPECTED), placements=" ".join(notes))

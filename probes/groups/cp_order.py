@@ -26,7 +26,7 @@ _ALL = {
 
 @probe("P29", "ring wrap", (T1, T2), hazard=1, needs=("P20",), seconds=60.0)
 @proves(
-    "the ring's end is where both sides think it is",
+    "host and hardware agree about the end of the ring",
     passes_when=(
         f"a ring of {RING_BYTES} bytes, {2 * LAPS} laps, packets across the end or padded up to it: fences in "
         "order"
@@ -73,13 +73,13 @@ def _laps(queue: ProbeQueue, *, pad: bool) -> int:
 
 @probe("P30", "EVENT_WRITE, ACQUIRE_MEM", (T1, T2), hazard=1, needs=("P20",))
 @proves(
-    "flushes and cache operations end when nothing runs",
-    passes_when="CS_PARTIAL_FLUSH, ACQUIRE_MEM of everything and of a range: a fence behind each",
+    "flushes and cache operations end when nothing is running",
+    passes_when="CS_PARTIAL_FLUSH, ACQUIRE_MEM of everything and of a range: a fence after each",
 )
 @fails_like(NOT_FETCHED)
 @fails(
     symptom("rptr-stopped", "no-fence"),
-    "ACQUIRE_MEM in the length of another generation (gfx9 has a dword less)",
+    "ACQUIRE_MEM with the length of another generation (gfx9 has a dword less)",
     "count 6, GCR_CNTL last, on gfx10 and later",
 )
 def events_and_caches(c: ProbeContext) -> Outcome:
@@ -97,13 +97,13 @@ def events_and_caches(c: ProbeContext) -> Outcome:
 
 @probe("P31", "SET_SH_REG readback", (T1, T2), hazard=1, needs=("P24",))
 @proves(
-    "registers hold what SET_SH_REG gave them",
-    passes_when="USER_DATA_0 to 15 copied to memory are equal; where reads are blocked: unverifiable",
+    "registers contain the values set by SET_SH_REG",
+    passes_when="USER_DATA_0 to 15 copied to memory are equal; if reads are blocked: unverifiable",
 )
 @fails_like(NOT_FETCHED)
 @fails(
     symptom("wrong-data", "nothing-written"),
-    "an absolute register address where the packet wants the offset from 0x2C00",
+    "an absolute register address was used where the packet requires the offset from 0x2C00",
     "USER_DATA_0 is offset 0x240",
 )
 def registers(c: ProbeContext) -> Outcome:
@@ -121,7 +121,10 @@ def registers(c: ProbeContext) -> Outcome:
     got = [queue.memory.u32(FREE_AT + 4 * i) for i in range(USER_DATA_COUNT)]
     if set(got) <= {0, POISON32}:
         return skipped(
-            "unverifiable: this chip does not let a queue read registers back; P34 sees the values in a shader",
+            (
+                "unverifiable: this chip does not permit a queue to read registers; P34 checks the "
+                "values in a shader"
+            ),
             cause="register reads are blocked for user queues",
             advice="nothing to do",
         )

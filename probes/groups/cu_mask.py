@@ -1,4 +1,4 @@
-"""Queues that may use some compute units only: P47."""
+"""P47: queues restricted to some compute units."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE_PAIR, OTHER_PAIR, FOUR_PAIRS = 0b11, 0b1100, 0xFF
 
 @probe("P47", "CU mask", (T1,), hazard=1, needs=("P33", "P15"))
 @proves(
-    "a queue's waves stay on the compute units its mask names",
+    "a queue's waves run only on the compute units in its mask",
     passes_when="half a pair EINVAL, an unknown queue EFAULT; one pair is one workgroup processor, other pairs "
     "are others",
 )
@@ -29,21 +29,21 @@ ONE_PAIR, OTHER_PAIR, FOUR_PAIRS = 0b11, 0b1100, 0xFF
 @fails(
     symptom("split-accepted"),
     "compute units are not masked in pairs here: a chip before RDNA, or a kernel that does not check",
-    "masks of whole pairs are right everywhere",
+    "masks of whole pairs are valid everywhere",
 )
 @fails(
     failed_call("SET_CU_MASK"),
-    "the kernel refuses the mask: its length is not whole dwords, or a debugger holds it",
+    "the kernel rejects the mask: its length is not whole dwords, or a debugger controls it",
     "`dmesg | grep -i kfd`",
 )
 @fails(
     symptom("mask-ignored"),
-    "the mask did not reach the queue's MQD, or HW_ID1 has its fields elsewhere on this chip",
+    "the mask did not reach the queue's MQD, or the fields of HW_ID1 differ on this chip",
     "`zinc-rt-pm4-test --learn F` records which bits of HW_ID1 differ between waves",
 )
 @fails(
     symptom("one-processor"),
-    "every wave ran in one place: the dispatch was too short to spread, or another mask is in force",
+    "every wave ran on one processor: the dispatch was too short to spread, or another mask is active",
     "run it again on an idle GPU; HSA_CU_MASK must not be set",
 )
 @on_gfx12

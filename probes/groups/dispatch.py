@@ -1,4 +1,4 @@
-"""Waves start, and know who they are: P32 to P35, P38."""
+"""P32 to P35, P38: launch of waves, and their ids."""
 
 from __future__ import annotations
 
@@ -20,36 +20,41 @@ START, COUNT = (2, 1, 1), (3, 2, 1)
 LANE_GROUPS = 4
 USER_DATA = tuple(0xD0D0_0000 + index for index in range(2, 16))
 Ids = Counter[tuple[Triple, Triple]]
-"""(workgroup, work-item) -> how many said so."""
+"""(workgroup, work-item) -> number of reports."""
 
 _CACHES = Signature(
     symptom("nothing-stored"),
-    "the wave ran and its store did not arrive: user data not loaded (its address was another), or L2 not written "
-    "back before the host read",
+    (
+        "the wave ran but its store did not arrive: user data not loaded (wrong address), or L2 not "
+        "written back before the host read"
+    ),
     "the fence must write back GL2 (GL2_WB, P41); USER_DATA and USER_SGPR must agree (P34)",
 )
 _GONE = Signature(
     gone,
-    "the device vanished as waves started: a crash of the card, or of a simulated device's process",
+    "the device disappeared when waves started: a crash of the card, or of a simulated device's process",
     "`dmesg | grep -iE 'amdgpu|pcie'`; a simulated device leaves a crash record: send it with --bundle",
 )
 SHADER_SHARED = (_GONE, FAULTED, NOT_FETCHED)
 
 
 @probe("P32", "empty dispatch", (T1, T2), hazard=1, needs=("P20", "P30"))
-@proves("waves start and end", passes_when="a fence behind a kernel of one instruction, in wave32 and wave64")
+@proves("waves start and end", passes_when="a fence after a kernel of one instruction, in wave32 and wave64")
 @fails_like(_GONE)
 @fails(
     said("page fault"),
-    "the code's address is wrong: PGM_LO and PGM_HI hold it shifted right by 8, and its memory must be executable",
-    "compare the fault's address with the code's in the report",
+    (
+        "the code's address is wrong: PGM_LO and PGM_HI contain it shifted right by 8, and its memory "
+        "must be executable"
+    ),
+    "compare the fault's address with the code's address in the report",
 )
 @fails_like(NOT_FETCHED)
 @fails(
     symptom("no-fence", "rptr-stopped"),
     "the launch never ends: COMPUTE_SHADER_EN (initiator bit 0), RSRC words, code that is not "
     "256-byte aligned, or a stale instruction cache",
-    "-k P31 tests the registers; GLI_INV must stand before the first launch; `dmesg | grep -i amdgpu`",
+    "-k P31 tests the registers; GLI_INV must precede the first launch; `dmesg | grep -i amdgpu`",
 )
 @on_gfx12
 def empty(c: ProbeContext) -> Outcome:
@@ -62,21 +67,24 @@ def empty(c: ProbeContext) -> Outcome:
 @probe("P33", "store constant", (T1, T2), hazard=1, needs=("P32",))
 @proves(
     "a lane's store reaches memory, with an argument and a constant patched into its code",
-    passes_when=f"{VALUE:#x} in its dword, the one behind it untouched",
+    passes_when=f"{VALUE:#x} in its dword, the following one unchanged",
 )
 @fails_like(_GONE)
 @fails(
     said("page fault"),
     "the pointer's halves are swapped, or it was read before the scalar load was waited for",
-    "the fault's address beside the argument's in the report tells which",
+    "compare the fault's address with the argument's in the report",
 )
 @fails_like(NOT_FETCHED, _CACHES)
 @fails(
     symptom("wrong-value"),
-    "other code ran than was loaded: a stale instruction cache, or the constant was patched elsewhere",
+    (
+        "different code ran than was loaded: a stale instruction cache, or the constant was patched at "
+        "another offset"
+    ),
     "-k P40; `zinc-rt isa disasm --zrt probes/kernels/store.zrt` shows the slot",
 )
-@fails(symptom("neighbours"), "more than one lane stored", "EXEC is not as the code set it: -k P35")
+@fails(symptom("neighbours"), "more than one lane stored", "EXEC differs from the value set by the code: -k P35")
 @on_gfx12
 def store(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -94,7 +102,7 @@ def stored(bench: ShaderBench) -> bytes:
         f"the lane's dword holds {got[0]:#x}, not {VALUE:#x}",
         evidence=bench.queue.evidence(),
     )
-    check(got[1] == POISON32, "neighbours", f"behind the stored dword stands {got[1]:#x}")
+    check(got[1] == POISON32, "neighbours", f"the dword after the stored one is {got[1]:#x}")
     return out.read(0, 8)
 
 
@@ -106,7 +114,7 @@ def result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuff
 
 @probe("P34", "user SGPRs and ids", (T1, T2), hazard=1, needs=("P33",))
 @proves(
-    "waves find their arguments and know which part of a 3-D grid they are",
+    "waves receive their arguments and their position in a 3-D grid",
     passes_when=f"s0 to s15 as written; every id of a {GRID} grid of {GROUP} workgroups exactly once",
 )
 @fails_like(*SHADER_SHARED, _CACHES)
@@ -119,9 +127,9 @@ def result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuff
     symptom("ids-zero"),
     "on gfx12 the ids are in ttmp9 and ttmp7 and need TGID_X_EN to TGID_Z_EN; on gfx11 in SGPRs "
     "behind the user data",
-    "RSRC2 bits 7 to 9; the note `without enables` says what this chip does without them",
+    "RSRC2 bits 7 to 9; the note `without enables` describes this chip's behaviour without them",
 )
-@fails(symptom("ids-swapped"), "y is ttmp7[15:0], z is ttmp7[31:16]", "this chip has them the other way")
+@fails(symptom("ids-swapped"), "y is ttmp7[15:0], z is ttmp7[31:16]", "this chip has them in the opposite order")
 @fails(
     symptom("wrong-items"),
     "v0 is packed on gfx11 and later (x 9:0, y 19:10, z 29:20), and needs TIDIG_COMP_CNT 2",
@@ -129,8 +137,8 @@ def result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuff
 )
 @fails(
     symptom("wrong-count", "wrong-ids"),
-    "the grid is another than asked: the order of DIM or NUM_THREAD registers",
-    "-k P31; NUM_THREAD stands behind START in one SET_SH_REG",
+    "the grid differs from the requested one: the order of DIM or NUM_THREAD registers",
+    "-k P31; NUM_THREAD follows START in one SET_SH_REG",
 )
 @on_gfx12
 def user_data_and_ids(c: ProbeContext) -> Outcome:
@@ -155,12 +163,12 @@ def user_data(bench: ShaderBench) -> bytes:
 
 
 def ids_of(bench: ShaderBench, groups: Triple, threads: Triple, **more: Any) -> Ids:
-    """What every work-item says it is. The grid must not have more than RECORDS of them."""
+    """Return the ids reported by every work-item. The grid must not have more than RECORDS of them."""
     taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
     taken.put32(0, 0)
     bench.run(bench.load("ids"), [taken, records], [RECORDS], groups=groups, threads=threads, **more)
     count = taken.u32(0)
-    check(count <= RECORDS, "wrong-ids", f"{count} work-items ran, at most {RECORDS} were asked for")
+    check(count <= RECORDS, "wrong-ids", f"{count} work-items ran, at most {RECORDS} were requested")
     found: Ids = Counter()
     for index in range(count):
         group_x, group_yz, item, _ = struct.unpack("<4I", records.read(16 * index, 16))
@@ -181,7 +189,7 @@ def product(sizes: Triple, start: Triple = (0, 0, 0)) -> list[Triple]:
 
 
 def expect_ids(found: Ids, groups: Iterable[Triple], items: list[Triple]) -> None:
-    """Every id once. Says in what way they are wrong: that tells one cause from another."""
+    """Check that every id occurs once. The kind of error indicates the cause."""
     want: Ids = Counter((group, item) for group in groups for item in items)
     if found == want:
         return
@@ -192,7 +200,7 @@ def expect_ids(found: Ids, groups: Iterable[Triple], items: list[Triple]) -> Non
     if total != wanted:
         word, how = "wrong-count", f"{total} work-items ran, not {wanted}"
     elif seen_groups == {(0, 0, 0)}:
-        word, how = "ids-zero", "every workgroup says it is (0, 0, 0)"
+        word, how = "ids-zero", "every workgroup reports (0, 0, 0)"
     elif seen_groups == {(x, z, y) for x, y, z in wanted_groups}:
         word, how = "ids-swapped", "y and z of the workgroup are swapped"
     elif seen_groups == wanted_groups:
@@ -201,13 +209,13 @@ def expect_ids(found: Ids, groups: Iterable[Triple], items: list[Triple]) -> Non
         extra = sorted(seen_groups - wanted_groups)[:1] or sorted(wanted_groups - seen_groups)[:1]
         word, how = (
             "wrong-ids",
-            f"workgroup ids are not those of the grid, as {extra[0] if extra else 'one'} shows",
+            f"workgroup ids differ from those of the grid, for example {extra[0] if extra else 'one'}",
         )
     raise Failed(word, how, measure=measure)
 
 
 def without_enables(bench: ShaderBench) -> str:
-    """What the workgroup ids are where RSRC2 does not enable them: filled, zero, or other. Informative."""
+    """Return the workgroup ids when RSRC2 does not enable them: filled, zero, or other. Informative."""
     taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
     taken.put32(0, 0)
     program = bench.load("ids")
@@ -222,16 +230,16 @@ def without_enables(bench: ShaderBench) -> str:
 
 @probe("P35", "wave32 and wave64", (T1, T2), hazard=1, needs=("P33",))
 @proves(
-    "the initiator chooses the wave's width, and lanes are numbered",
+    "the initiator selects the wave size, and lanes are numbered",
     passes_when="EXEC is 32 and 64 lanes wide for the same code; lanes 0 to 31, 0 to 63",
 )
 @fails_like(*SHADER_SHARED, _CACHES)
 @fails(
     symptom("wrong-width"),
-    "initiator bit 15 (CS_W32_EN) and the code disagree about the wave's width",
+    "initiator bit 15 (CS_W32_EN) and the code disagree about the wave size",
     "0x8005 launches wave32, 0x0005 wave64; RSRC1 counts VGPRs in units of 8 and 4",
 )
-@fails(symptom("wrong-lane"), "v0 or mbcnt counts otherwise in this mode", "please report the chip")
+@fails(symptom("wrong-lane"), "v0 or mbcnt count differently in this mode", "please report the chip")
 @on_gfx12
 def lanes(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
@@ -255,19 +263,19 @@ def lanes_of(bench: ShaderBench, wave: int) -> bytes:
 
 @probe("P38", "DISPATCH_INDIRECT, START", (T1, T2), hazard=1, needs=("P34",))
 @proves(
-    "the grid can come from memory, and begin elsewhere than at 0",
+    "the grid can be read from memory, and start at other ids than 0",
     passes_when=f"the ids of {GRID} read from memory; ids from {START} on",
 )
 @fails_like(*SHADER_SHARED)
 @fails(
     symptom("start-ignored"),
-    "START is not used: FORCE_START_AT_000 (initiator bit 2) is set, or the registers' order differs",
+    "START is not used: FORCE_START_AT_000 (initiator bit 2) is set, or the register order differs",
     "initiator 0x8001 with START_X to START_Z before NUM_THREAD",
 )
 @fails(
     symptom("wrong-count", "wrong-ids", "wrong-items", "ids-zero", "ids-swapped"),
-    "the packet was read as the graphics engine's form (three dwords, an offset to SET_BASE)",
-    "the compute form has four dwords with a whole address; compare the packet in the report",
+    "the packet was parsed in the graphics engine's form (three dwords, an offset to SET_BASE)",
+    "the compute form has four dwords with a full address; compare the packet in the report",
 )
 @on_gfx12
 def indirect_and_start(c: ProbeContext) -> Outcome:
@@ -284,7 +292,8 @@ def indirect_and_start(c: ProbeContext) -> Outcome:
 
 
 def start_means(groups: set[Triple]) -> str:
-    """Where START is used, the packet's dims are the end of the ids, or still their count: sources differ."""
+    """Determine whether, with START, the packet's dims are the end of the ids or their count; sources
+    differ."""
     first = tuple(min((group[axis] for group in groups), default=-1) for axis in range(3))
     check(first == START, "start-ignored", f"the first workgroup is {first}, START says {START}")
     return "end" if len(groups) == COUNT[0] * COUNT[1] * COUNT[2] else "count"

@@ -1,4 +1,4 @@
-"""How long it takes and whether it lasts: P56."""
+"""P56: latency and endurance."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MIXED_BYTES = 4096
     more_seconds=lambda o: 60 * o.soak_minutes + (SUSPEND_SECONDS + 60 if o.manual else 0),
 )
 @proves(
-    "fences stay quick, results stay right, nothing leaks",
+    "fences stay fast, results stay correct, nothing leaks",
     passes_when=f"{FENCES} fences without a trend; with --soak mixed packets, each checked; the same resources "
     "afterwards",
 )
@@ -43,11 +43,11 @@ MIXED_BYTES = 4096
     "clocks fall or events get lost: power state, temperature, a busy host",
     "`echo high > /sys/class/drm/card*/device/power_dpm_force_performance_level`, then run it again",
 )
-@fails(symptom("leak"), "something is not given back", "please report it, with the --bundle folder")
+@fails(symptom("leak"), "a resource is not released", "please report it, with the --bundle folder")
 @fails(
     said("after resume"),
-    "the queue did not survive the suspend (T2 is not promised to)",
-    "open the device again after resume",
+    "the queue did not survive the suspend (T2 does not guarantee it)",
+    "reopen the device after resume",
 )
 @fails_like(FAULTED, NOT_FETCHED)
 def latency(c: ProbeContext) -> Outcome:
@@ -133,6 +133,6 @@ def _suspend(c: ProbeContext, queue: ProbeQueue) -> str:
     before = _slept_seconds()
     print(f"P56: suspend this machine now and wake it up again (waiting {SUSPEND_SECONDS:g} s)", flush=True)
     if not until(lambda: _slept_seconds() > before + 1, SUSPEND_SECONDS, 0.5):
-        return "the machine was not suspended: that half was not tested"
+        return "the machine was not suspended: this part was not tested"
     queue.finish([Nop()], "after resume", seconds=10.0)
     return f"survived a suspend of {_slept_seconds() - before:.0f} s"

@@ -1,4 +1,4 @@
-"""KFD events without a GPU's help: P13."""
+"""P13: KFD events without involvement of a GPU."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from zinc_rt.probes.probe import fails, probe, proves
 
 @probe("P13", "event page", (T1,), hazard=0, needs=("P09",))
 @proves(
-    "events of all kinds can be made, set, waited for and destroyed",
+    "events of all kinds can be created, set, waited for and destroyed",
     passes_when="a wait times out before SET_EVENT and ends after it, auto-reset clears, an unknown id is EINVAL",
 )
 @fails(
     failed_call("CREATE_EVENT", errno.EINVAL),
-    "the kernel refuses the event page: its handle is no mapped GTT buffer, or the process gave one before",
-    "one KFD user a process; else compare the kernel with those docs/probes.md names",
+    (
+        "the kernel rejects the event page: its handle is not a mapped GTT buffer, or the process "
+        "already registered one"
+    ),
+    "one KFD user per process; otherwise compare the kernel with those in docs/probes.md",
 )
 @fails(failed_call("CREATE_EVENT", errno.ENOSPC), "all 4095 event slots are used", "close other users of KFD")
 @fails(
     symptom("early", "no-event", "not-consumed", "wrong-errno"),
-    "this kernel's events behave otherwise than documented",
+    "this kernel's events differ from the documentation",
     "completion by polled fences does not need them; please report kernel and message",
 )
 def event_page(c: ProbeContext) -> Outcome:

@@ -1,4 +1,4 @@
-"""Faults and hangs on purpose through KFD: P42 to P45."""
+"""P42 to P45: deliberate faults and hangs through KFD."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ RELEASE_MEM_TOO_LONG = (
 _MES = "update linux-firmware; `dmesg | grep -i mes`"
 _RESET_LATE = Signature(
     symptom("not-back"),
-    "the reset failed: the GPU stays lost",
-    "boot again; amdgpu.gpu_recovery=1 and newer firmware; keep --hazard 1 on this machine until then",
+    "the reset failed: the GPU is lost",
+    "reboot; amdgpu.gpu_recovery=1 and newer firmware; keep --hazard 1 on this machine until then",
 )
 
 
 @probe("P42", "memory fault", (T1,), hazard=2, needs=("P22", "P23"), seconds=60.0)
 @proves(
-    "a wrong address is reported, not swallowed",
+    "an invalid address is reported",
     passes_when=(
         f"a MEMORY event within {FAULT_SECONDS:g} s with the page's address: NotPresent, ReadOnly; P20 passes "
         "after it"
@@ -53,10 +53,10 @@ _RESET_LATE = Signature(
 @fails(
     symptom("no-event"),
     "the fault was not delivered: retry faults (amdgpu.noretry), XNACK, or a dropped interrupt",
-    "boot with amdgpu.noretry=1; without the event a wrong address shows only as a fence that never comes",
+    "boot with amdgpu.noretry=1; without the event an invalid address appears only as a missing fence",
 )
 @fails(symptom("whole-reset"), "the driver reset the whole GPU for a page fault", "newer kernel and firmware")
-@fails(symptom("wrong-page", "wrong-kind"), "the kernel decodes the fault otherwise", "please report the kernel")
+@fails(symptom("wrong-page", "wrong-kind"), "the kernel decodes the fault differently", "please report the kernel")
 @fails_like(NOT_FETCHED)
 def memory_fault(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {}
@@ -102,9 +102,9 @@ def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, 
     if not faults:
         resets = [each.text for each in side.incidents]
         check(not resets, "whole-reset", f"no MEMORY event, but {'; '.join(resets)}")
-        raise queue.stuck(f"no MEMORY event within {seconds:g} s of a write to {va:#x}", symptom="no-event")
+        raise queue.stuck(f"no MEMORY event within {seconds:g} s after a write to {va:#x}", symptom="no-event")
     fault = faults[0]
-    check(fault.va == va & -4096, "wrong-page", f"the fault names {fault.va:#x}, the write went to {va:#x}")
+    check(fault.va == va & -4096, "wrong-page", f"the fault reports {fault.va:#x}, the write was to {va:#x}")
     check(getattr(fault, kind), "wrong-kind", f"the fault at {va:#x} is not marked {kind}: {fault}")
     found = {"page": hex(fault.va), "milliseconds": round((time.monotonic() - began) * 1e3)}
     try:
@@ -117,18 +117,18 @@ def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, 
 
 @probe("P43", "illegal instruction", (T1,), hazard=2, needs=("P33", "P13"), seconds=90.0)
 @proves(
-    "a wave that cannot go on harms its queue only",
+    "a wave that cannot continue affects only its queue",
     passes_when=f"its fence never comes, DESTROY takes the queue away in under {DESTROY_SECONDS:g} s; P20 passes "
     "after it",
 )
 @fails(
     symptom("accepted", "ran-on"),
-    "this chip knows the instruction, or skips what it does not know",
-    "0xbfff0000 is no test of illegal instructions here; please report the chip",
+    "this chip implements the instruction, or skips unknown ones",
+    "0xbfff0000 is not suitable for testing illegal instructions here; please report the chip",
 )
 @fails(
     symptom("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel"),
-    "a dead wave cannot be saved: MES did not answer, and the driver had to reset (ETIME)",
+    "a dead wave cannot be saved: MES did not respond, and the driver had to reset (ETIME)",
     _MES,
 )
 @fails(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice)
@@ -151,10 +151,10 @@ def _illegal(c: ProbeContext) -> dict[str, Any]:
     check(
         queue.memory.u32(FREE_AT) == 0,
         "ran-on",
-        "what stands behind the illegal instruction ran",
+        "code after the illegal instruction ran",
         evidence=evidence,
     )
-    check(not came, "accepted", "the wave ended as if nothing had happened", evidence=evidence)
+    check(not came, "accepted", "the wave ended as if no error had occurred", evidence=evidence)
     return {"rptr": evidence.rptr, **preempted(c, queue, "a queue with a dead wave")}
 
 
@@ -168,11 +168,15 @@ def _illegal(c: ProbeContext) -> dict[str, Any]:
 )
 @fails_like(_RESET_LATE)
 @fails(gone, "the GPU was lost in the reset", _RESET_LATE.advice)
-@fails(symptom("accepted"), "this chip knows the packet", "it is no test of illegal packets here; use 0xCC")
 @fails(
-    symptom("no-exception"), "a reset that no process hears of", "newer kernel; amdgpu.gpu_recovery must not be 0"
+    symptom("accepted"),
+    "this chip implements the packet",
+    "it is not suitable for testing illegal packets here; use 0xCC",
 )
-@fails(symptom("slow-destroy", "deadline", "stuck-in-kernel"), "MES does not let go of the queue", _MES)
+@fails(
+    symptom("no-exception"), "no process is notified of a reset", "newer kernel; amdgpu.gpu_recovery must not be 0"
+)
+@fails(symptom("slow-destroy", "deadline", "stuck-in-kernel"), "MES does not release the queue", _MES)
 @fails(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice)
 def bad_packet(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {
@@ -195,7 +199,7 @@ def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
     check(
         not accepted,
         "accepted",
-        "the bad packet did not stop the queue: the fence behind it came",
+        "the illegal packet did not stop the queue: the following fence arrived",
         evidence=evidence,
     )
     return {"rptr": evidence.rptr, **destroyed(c, queue)}
@@ -203,7 +207,7 @@ def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
 
 @probe("P45", "endless wait, endless shader", (T1,), hazard=2, needs=("P26",), seconds=120.0)
 @proves(
-    "a queue that waits or spins can be released and can be taken off the hardware (CWSR)",
+    "a queue that waits or spins can be released and can be removed from the hardware (CWSR)",
     passes_when=(
         f"held {HELD_SECONDS:g} s, then released; DESTROY while waiting and while spinning in under "
         f"{DESTROY_SECONDS:g} s without a reset"
@@ -220,7 +224,7 @@ def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
 @fails(symptom("early"), "see P26, and P33 for the shader", "-k P26,P33")
 @fails(
     symptom("not-started", "lost-store"),
-    "the wave's stores of system scope do not reach the host while it runs",
+    "the wave's system-scope stores do not reach the host while it runs",
     "-k P41: host memory must be uncached for the GPU",
 )
 def endless_wait(c: ProbeContext) -> Outcome:
@@ -241,7 +245,7 @@ def _released(c: ProbeContext) -> dict[str, Any]:
     check(
         not fence.done(),
         "early",
-        f"a wait that cannot be true passed within {held:g} s",
+        f"a wait whose condition is false ended within {held:g} s",
         evidence=queue.evidence(),
     )
     queue.memory.put32(FREE_AT, 1)
@@ -258,7 +262,8 @@ def _destroyed_while_waiting(c: ProbeContext) -> dict[str, Any]:
 
 
 def spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffer]:
-    """A wave that runs until the dword at FREE_AT of the queue's memory is not 0; it says so in the one behind."""
+    """Launch a wave that runs until the dword at FREE_AT of the queue's memory is not 0; it reports its
+    start in the next dword."""
     bench = ShaderBench(c, queue=queue)
     stop, out = queue.memory.gpu_va + FREE_AT, queue.memory.gpu_va + FREE_AT + 64
     queue.memory.put32(FREE_AT, 0)
@@ -266,7 +271,7 @@ def spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffe
     fence = queue.submit(bench.launch(bench.load("spin"), [stop, out]), "endless shader")
     started = until(lambda: queue.memory.u32(FREE_AT + 64) == 1, bench.seconds, 0.005)
     if not started:
-        raise queue.stuck(f"the wave does not say that it runs within {bench.seconds:g} s", symptom="not-started")
+        raise queue.stuck(f"the wave did not report its start within {bench.seconds:g} s", symptom="not-started")
     return fence, queue.memory
 
 

@@ -1,4 +1,4 @@
-"""Host and driver, before any GPU is touched: P01, P02, P04, P14."""
+"""P01, P02, P04, P14: host and driver, before any GPU is accessed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zinc_rt.probes.probe import fails, probe, proves
 
 MODULE = "/sys/module/amdgpu"
 
-_RENDER_FIRST = "for T2 only the render node is needed"
+_RENDER_FIRST = "T2 needs only the render node"
 
 
 @probe("P01", "platform", (HOST,), hazard=0)
@@ -32,10 +32,10 @@ _RENDER_FIRST = "for T2 only the render node is needed"
 )
 @fails(
     symptom("not-bound"),
-    "another driver holds the GPU (vfio-pci), or amdgpu refused it",
-    "`dmesg | grep amdgpu`: `failed to load ... .bin` asks for a newer linux-firmware",
+    "the GPU is bound to another driver (vfio-pci), or amdgpu rejected it",
+    "`dmesg | grep amdgpu`: `failed to load ... .bin` indicates that a newer linux-firmware is needed",
 )
-@fails(symptom("no-gpu"), "no AMD GPU, or /sys is hidden from here", "--device sim needs none")
+@fails(symptom("no-gpu"), "no AMD GPU, or /sys is not visible", "--device sim needs none")
 def platform_(c: ProbeContext) -> Outcome:
     driver = c.driver
     release = read(driver, "/proc/sys/kernel/osrelease") or ""
@@ -43,7 +43,7 @@ def platform_(c: ProbeContext) -> Outcome:
     check(platform.machine() in ("x86_64", "AMD64"), "no-x86", f"a {platform.machine()} machine: wanted x86-64")
     gpus = amd_gpus(driver)
     check(bool(gpus), "no-gpu", f"no PCI display device of vendor {AMD}")
-    check(bool(folder_names(driver, MODULE)), "no-module", f"{MODULE} is not there: amdgpu is not loaded")
+    check(bool(folder_names(driver, MODULE)), "no-module", f"{MODULE} does not exist: amdgpu is not loaded")
     bound = {each: _driver_of(read(driver, f"{PCI}/{each}/uevent") or "") for each in gpus}
     check("amdgpu" in bound.values(), "not-bound", f"no AMD GPU is bound to amdgpu: {bound}")
     ids = {each: read(driver, f"{PCI}/{each}/device") or "" for each in gpus}
@@ -61,7 +61,7 @@ def _driver_of(uevent: str) -> str:
 )
 @fails(
     lambda o: o.symptom == "errno" and not o.call,
-    "amdgpu made no render node, or the container has none",
+    "amdgpu created no render node, or the container has none",
     f"load amdgpu; in a container add --device=/dev/dri ({_RENDER_FIRST})",
 )
 def nodes(c: ProbeContext) -> Outcome:
@@ -88,28 +88,28 @@ def nodes(c: ProbeContext) -> Outcome:
 
 @probe("P04", "topology and allow-list", (T1,), hazard=0, needs=("P02",))
 @proves(
-    "KFD lists a GPU this version supports, and DRM knows the same one",
+    "KFD lists a GPU this version supports, and DRM reports the same one",
     passes_when="a node with a known gfx_target_version whose render node and PCI address agree with DRM",
 )
 @fails(
     symptom("hidden"),
     "the device cgroup of a container hides the GPU's topology node",
-    "run it outside, or pass --device=/dev/kfd --device=/dev/dri to the container",
+    "run it outside the container, or pass --device=/dev/kfd --device=/dev/dri to it",
 )
 @fails(
     symptom("cpu-only"),
-    "KFD left the GPU out: switched off for that chip, or PCIe atomics are missing",
-    "`dmesg | grep 'kfd'` says why it skipped the device",
+    "KFD skipped the GPU: support for the chip is disabled, or PCIe atomics are missing",
+    "`dmesg | grep 'kfd'` shows why it skipped the device",
 )
 @fails(
     symptom("unknown-target"),
-    "a chip this version has no packets for",
-    "--device /dev/dri/renderDN takes it all the same, at your own risk",
+    "this version has no packets for this chip",
+    "--device /dev/dri/renderDN selects it regardless, at your own risk",
 )
 @fails(
     symptom("inconsistent", "no-node"),
-    "KFD and DRM mean different GPUs (more than one, or an integrated one)",
-    "name the one you mean: --device /dev/dri/renderDN",
+    "KFD and DRM refer to different GPUs (more than one, or an integrated one)",
+    "select one: --device /dev/dri/renderDN",
 )
 def topology(c: ProbeContext) -> Outcome:
     found = read_topology(c.driver)
@@ -138,13 +138,13 @@ def topology(c: ProbeContext) -> Outcome:
 
 @probe("P14", "context save area arithmetic", (T1,), hazard=0, needs=("P04",))
 @proves(
-    "our sizes of the context save area are the kernel's",
+    "the computed sizes of the context save area are the kernel's",
     passes_when="the computed sizes equal cwsr_size and ctl_stack_size of the topology node, where it has them",
 )
 @fails(
     symptom("cwsr-mismatch"),
-    "the kernel counts VGPRs of this chip otherwise (gfx1151 differs between kernels)",
-    "queues take the node's figures, so they work; please report chip, kernel and both figures",
+    "the kernel counts VGPRs of this chip differently (gfx1151 differs between kernels)",
+    "queues use the node's sizes, so they work; please report chip, kernel and both sizes",
 )
 def save_area(c: ProbeContext) -> Outcome:
     node = c.node
@@ -153,7 +153,7 @@ def save_area(c: ProbeContext) -> Outcome:
     computed = cwsr_sizes(type(node)(node.index, node.gpu_id, node.name, bare, node.heaps))
     if not all(shown):
         sizes = computed[0]
-        return passed("this kernel does not show its sizes (Linux 6.19 does)", buffer_bytes=sizes.buffer_bytes)
+        return passed("this kernel does not report its sizes (Linux 6.19 does)", buffer_bytes=sizes.buffer_bytes)
     match = [each for each in computed if [each.control_stack_bytes, each.save_bytes] == shown]
     check(
         bool(match),

@@ -1,4 +1,4 @@
-"""KFD queue objects: P15 makes them, P16 makes them wrongly, P17 maps their doorbells."""
+"""KFD queue objects: P15 creates them, P16 makes invalid requests, P17 maps their doorbells."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ _PAGE = 4096
 _FIRMWARE = "`dmesg | grep -i mes`; update linux-firmware and boot again"
 DOORBELL_REFUSED = Signature(
     lambda o: o.call == "mmap doorbell",
-    "the doorbell's offset did not reach the kernel as it gave it (mangled sign or low bits), or names another "
-    "GPU",
-    "the offset is used raw, masked with ~0x1fff; a 32-bit or seccomp layer in between changes it",
+    "the doorbell offset was changed on its way to the kernel (sign or low bits), or belongs to another GPU",
+    "the offset must be used unmodified, masked with ~0x1fff; a 32-bit or seccomp layer may change it",
 )
 
 
@@ -68,43 +67,49 @@ class KfdQueueBuffers:
         self.c.process.file.ioctl(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
 
     def attempt(self, **changed: int) -> None:
-        """Make it and, where that works against all expectation, give it back."""
+        """Create the queue; if that unexpectedly succeeds, destroy it."""
         self.destroy(self.create(**changed)["queue_id"])
 
 
 @probe("P15", "create and destroy a queue", (T1,), hazard=1, needs=("P08", "P09", "P13"), seconds=60.0)
 @proves(
-    "the kernel and MES take a PM4 compute queue and give it back",
+    "the kernel and MES create a PM4 compute queue and destroy it",
     passes_when=f"{ROUNDS} times: a queue id, a doorbell offset, no id lost",
 )
 @fails(
     said("the context save area:", "queue-rule"),
-    "this kernel sizes the context save area otherwise than it shows (gfx1151, ROCm issue 5151), or "
-    "an old kernel has another table of VGPR sizes",
+    (
+        "this kernel's context save area differs from the size it reports (gfx1151, ROCm issue 5151), or "
+        "an old kernel has another table of VGPR sizes"
+    ),
     "update the kernel; compare cwsr_size and ctl_stack_size of the topology node with P14",
 )
 @fails(
     symptom("queue-rule"),
-    "a part of the request is not exactly as the kernel wants it: the message names it, found by "
-    "putting each part into a request that is taken",
+    (
+        "a part of the request does not match the kernel's requirement: the message names it, determined "
+        "by substituting each part into an accepted request"
+    ),
     "compare zinc_rt/kmd/kfd_queue.py with amdkfd/kfd_queue.c of this kernel; P16 tries each rule",
 )
 @fails_like(DOORBELL_REFUSED)
 @fails(
     failed_call("CREATE_QUEUE", errno.EIO, errno.ETIME, errno.ETIMEDOUT),
-    "the MES firmware refused or did not answer ADD_QUEUE",
+    "the MES firmware rejected ADD_QUEUE or did not respond",
     _FIRMWARE,
 )
-@fails(failed_call("DESTROY_QUEUE", errno.EIO, errno.ETIME), "MES did not answer REMOVE_QUEUE", _FIRMWARE)
-@fails(failed_call("CREATE_QUEUE", errno.ESRCH), "no GPU address space is bound", "P07 looks at that alone")
-@fails(failed_call("CREATE_QUEUE", ENOTSUPP), "the kernel has no PM4 queues (type 0)", "use a newer kernel")
+@fails(failed_call("DESTROY_QUEUE", errno.EIO, errno.ETIME), "MES did not respond to REMOVE_QUEUE", _FIRMWARE)
+@fails(failed_call("CREATE_QUEUE", errno.ESRCH), "no GPU address space is bound", "P07 tests only that")
+@fails(
+    failed_call("CREATE_QUEUE", ENOTSUPP), "the kernel does not support PM4 queues (type 0)", "use a newer kernel"
+)
 @fails(
     failed_call("CREATE_QUEUE", errno.EPERM, errno.ENOSPC),
-    "queues or hardware slots are used up, and the scheduler may not oversubscribe",
+    "no queues or hardware slots are left, and the scheduler may not oversubscribe",
     "boot without amdgpu.sched_policy; close other programs that use this GPU",
 )
 def create_destroy(c: ProbeContext) -> Outcome:
-    """Queues as the runtime makes them; what is refused is taken apart."""
+    """Create queues as the runtime does; analyse rejected requests."""
     ids = []
     with refusals_explained(c):
         for _ in range(ROUNDS):
@@ -120,8 +125,8 @@ def create_destroy(c: ProbeContext) -> Outcome:
 
 @probe("P16", "queue negatives", (T1,), hazard=0, needs=("P15",), seconds=60.0)
 @proves(
-    "the kernel refuses wrong queues as documented",
-    passes_when="the errno of each; a deviation is a kernel's variant (before 6.12 buffers are not checked)",
+    "the kernel rejects invalid queues as documented",
+    passes_when="the errno of each; a deviation is a variant of the kernel (before 6.12 buffers are not checked)",
 )
 def negatives(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
@@ -172,11 +177,11 @@ def negatives(c: ProbeContext) -> Outcome:
 
 @probe("P17", "doorbell map", (T1,), hazard=0, needs=("P15",))
 @proves(
-    "the doorbells of this process can be mapped, and only exactly",
-    passes_when="8192 bytes map, twice over; 4096 and 16384 are refused",
+    "the doorbells of this process can be mapped, in their exact size only",
+    passes_when="8192 bytes can be mapped, twice; 4096 and 16384 are rejected",
 )
 @fails_like(DOORBELL_REFUSED)
-@fails(said("mmap of"), "a kernel that maps other sizes", "nothing depends on it; please report the kernel")
+@fails(said("mmap of"), "the kernel maps other sizes", "nothing depends on it; please report the kernel")
 def doorbells(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
     made = parts.create()

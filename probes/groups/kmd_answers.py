@@ -1,4 +1,4 @@
-"""What the kernel driver says of itself and of the GPU: P03, P05, P06, P07, P08."""
+"""P03, P05, P06, P07, P08: information from the kernel driver about itself and the GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BUSY = "this process, or a library in it (ROCr, HIP, PyTorch), already uses KFD
 
 @probe("P03", "KFD version", (T1,), hazard=0, needs=("P02",))
 @proves(
-    "/dev/kfd is KFD, of an interface this version was written for",
+    "/dev/kfd is KFD, with a supported interface version",
     passes_when=f"major 1, minor {NEEDED[1]} or more",
 )
 @fails(
@@ -36,7 +36,11 @@ _BUSY = "this process, or a library in it (ROCr, HIP, PyTorch), already uses KFD
     "the kernel is older than event ages and RUNTIME_ENABLE (KFD 1.14)",
     "use Linux 6.6 or newer",
 )
-@fails(failed_call("GET_VERSION", errno.ENOTTY), "the node is not KFD's", "look at what made /dev/kfd")
+@fails(
+    failed_call("GET_VERSION", errno.ENOTTY),
+    "the node does not belong to KFD",
+    "find out which driver created /dev/kfd",
+)
 def kfd_version(c: ProbeContext) -> Outcome:
     fd = c.driver.open("/dev/kfd", os.O_RDWR)
     try:
@@ -47,22 +51,22 @@ def kfd_version(c: ProbeContext) -> Outcome:
     check(
         found[0] == NEEDED[0] and found >= NEEDED,
         "old-kfd",
-        f"KFD interface {found[0]}.{found[1]}: wanted {NEEDED[0]}.{NEEDED[1]} or later",
+        f"KFD interface {found[0]}.{found[1]}: expected {NEEDED[0]}.{NEEDED[1]} or later",
     )
     return passed(version=f"{found[0]}.{found[1]}")
 
 
 @probe("P05", "DRM identity", (T2,), hazard=0, needs=("P01",))
 @proves(
-    "the render node is amdgpu's and means the GPU KFD means",
+    "the render node belongs to amdgpu and to the same GPU as KFD's node",
     passes_when="amdgpu 3.64 or later; family, CUs and firmware answer, and agree with KFD's node",
 )
 @fails(
     symptom("other-gpu", "wrong-driver"),
     "the render node of another GPU (an integrated one is present)",
-    "name the right one: --device /dev/dri/renderDN",
+    "select the right one: --device /dev/dri/renderDN",
 )
-@fails(symptom("unknown-target"), "a chip this version has no packets for", "--tiers t1 may know more of it")
+@fails(symptom("unknown-target"), "this version has no packets for this chip", "--tiers t1 may support it")
 def drm_identity(c: ProbeContext) -> Outcome:
     node = c.render
     check(node.driver_name == "amdgpu", "wrong-driver", f"{node.path} is driven by {node.driver_name}")
@@ -71,7 +75,7 @@ def drm_identity(c: ProbeContext) -> Outcome:
         return unavailable(
             c,
             f"amdgpu {found}: wanted {wanted} or later",
-            "use Linux 6.17 or newer; --tiers t1 needs none of this",
+            "use Linux 6.17 or newer; --tiers t1 does not need it",
         )
     device, compute = node.device(), node.compute_ip()
     generation = ip_version(compute)
@@ -89,7 +93,7 @@ def drm_identity(c: ProbeContext) -> Outcome:
         )
     firmware = node.firmware()
     missing = [name for name in FIRMWARE if name not in firmware]
-    check(len(missing) < len(FIRMWARE), "no-firmware", "the kernel tells no firmware version")
+    check(len(missing) < len(FIRMWARE), "no-firmware", "the kernel reports no firmware version")
     notes = [f"no version of {', '.join(missing)}"] if missing else []
     return passed(
         *notes,
@@ -117,7 +121,7 @@ def user_queue_availability(c: ProbeContext) -> Outcome:
 
 
 def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outcome:
-    """The tier is skipped, unless it was asked for by name."""
+    """Skip the tier, unless it was selected by name."""
     reason = f"tier t2 is unavailable: {why}"
     if c.options.forced:
         raise Failed("unavailable", reason, cause=why, advice=advice, measure=measure)
@@ -129,7 +133,7 @@ def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outco
     "the GPU's address space binds to this process, once",
     passes_when="same fd again succeeds, a second fd EBUSY, an unknown GPU EINVAL",
 )
-@fails(gone, "the GPU is gone: it does not answer its driver", "see P08; else boot again")
+@fails(gone, "the GPU is gone: it does not respond to its driver", "see P08; otherwise reboot")
 @fails(failed_call("ACQUIRE_VM", errno.EBUSY), _BUSY, "do not load ROCm into the process that runs this")
 @fails(
     failed_call("ACQUIRE_VM", errno.EINVAL),
@@ -138,11 +142,11 @@ def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outco
 )
 @fails(
     symptom("wrong-errno"),
-    "a kernel that differs from those this was written for",
-    "note kernel and errnos; queues may work all the same (-k P15)",
+    "the kernel differs from those this version was written for",
+    "record kernel and errnos; queues may work nevertheless (-k P15)",
 )
 def vm_acquisition(c: ProbeContext) -> Outcome:
-    """The first call by the transport; then the same and a second fd, and a bad GPU."""
+    """Check the transport's first call; then the same and a second fd, and an invalid GPU."""
     gpu = c.gpu
 
     def acquire(fd: int, gpu_id: int) -> int:
@@ -172,20 +176,20 @@ def _name(number: int) -> str:
 
 @probe("P08", "apertures, clocks, memory", (T1,), hazard=0, needs=("P03", "P04"))
 @proves(
-    "the GPU answers: its clock runs, it has memory",
+    "the GPU responds: its clock runs, it has memory",
     passes_when="windows do not overlap, clocks rise, the counter runs near 100 MHz, memory is available",
 )
 @fails(
     gone,
-    "the GPU is gone: fallen off the bus, or lost in a reset",
+    "the GPU is gone: it disappeared from the bus, or was lost in a reset",
     "`dmesg | grep -i amdgpu`; reseat or power-cycle it; /sys/bus/pci/rescan finds it again",
 )
 @fails(
     symptom("counter-stuck"),
     "the GPU is suspended (runtime power management) or dead",
-    "boot with amdgpu.runpm=0 and look at `dmesg | grep -i amdgpu`",
+    "boot with amdgpu.runpm=0 and check `dmesg | grep -i amdgpu`",
 )
-@fails(symptom("no-memory"), "all VRAM is taken", "close other programs that use this GPU")
+@fails(symptom("no-memory"), "all VRAM is in use", "close other programs that use this GPU")
 @fails(symptom("wrong-rate"), "not the 100 MHz reference counter", "P21 measures it again by packets")
 def apertures(c: ProbeContext) -> Outcome:
     gpu = c.gpu
@@ -199,7 +203,7 @@ def apertures(c: ProbeContext) -> Outcome:
     second = gpu.clocks()
     seconds = time.monotonic() - began
     check(second.gpu != (1 << 64) - 1, "gpu-gone", "the GPU counter reads all ones")
-    check(second.gpu > first.gpu, "counter-stuck", f"the GPU counter stands at {second.gpu}")
+    check(second.gpu > first.gpu, "counter-stuck", f"the GPU counter does not advance from {second.gpu}")
     check(second.cpu > first.cpu and second.system > first.system, "counter-stuck", "the CPU's clocks stand")
     mhz = (second.gpu - first.gpu) / seconds / 1e6
     check(50 < mhz < 200, "wrong-rate", f"the GPU counter runs at {mhz:.1f} MHz", limit={"mhz": "50 to 200"})

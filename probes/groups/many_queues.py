@@ -1,4 +1,4 @@
-"""Many queues at once through KFD: P46."""
+"""P46: many concurrent queues through KFD."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FENCES_EACH = 20
 )
 @fails(
     symptom("starved", "rptr-stuck", "rptr-stopped", "no-fence"),
-    "starvation: a queue that waits is not preempted (CWSR off), or the scheduler's policy",
+    "starvation: a waiting queue is not preempted (CWSR off), or the scheduler's policy",
     "amdgpu.cwsr_enable=1 and amdgpu.sched_policy=0; `dmesg | grep -i mes`",
 )
 def many_queues(c: ProbeContext) -> Outcome:
@@ -49,7 +49,7 @@ def many_queues(c: ProbeContext) -> Outcome:
                 got == FENCES_EACH, "starved", f"{queue.ring.name} of {count} counted to {got}, not {FENCES_EACH}"
             )
         measure[f"{count}_queues_ms"] = round((time.monotonic() - began) * 1e3)
-        check(not held.done(), "early", "the queue that waits did not")
+        check(not held.done(), "early", "the waiting queue did not")
     waiting.memory.put32(FREE_AT, 1)
     held.wait(c.poll_seconds)
     return passed(**measure)

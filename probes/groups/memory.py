@@ -1,4 +1,4 @@
-"""GPU memory, made and given back: P09, P10, P11 through KFD, P12 through DRM."""
+"""Allocation and release of GPU memory: P09, P10, P11 through KFD, P12 through DRM."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _BASE = kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SU
 _GTT = _BASE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT
 _WRONG_DATA = Signature(
     symptom("wrong-data"),
-    "what the CPU wrote does not come back: another buffer's pages, or a mapping of the wrong offset",
+    "data written by the CPU is not read back: pages of another buffer, or a mapping with the wrong offset",
     "`dmesg | grep -iE 'amdgpu|iommu'`; try iommu=pt on the kernel command line",
 )
 
 _VRAM_TAKEN = Signature(
     lambda o: o.errno == errno.ENOMEM,
-    "memory is taken by other clients, or a limit is reached",
+    "other clients use the memory, or a limit is reached",
     "close other programs that use this GPU; `cat /sys/class/drm/card*/device/mem_info_vram_used`",
 )
 
 
 def write_and_read(memory: MappedBuffer, name: str) -> None:
-    """What the CPU writes over the whole buffer, it reads back."""
+    """Check that the CPU reads back what it writes over the whole buffer."""
     size_bytes = memory.size_bytes
     lost = first_lost(partial(memory.put, 0), partial(memory.read, 0, size_bytes), size_bytes, (1, 2))
     if lost is not None:
@@ -51,18 +51,18 @@ def nothing_left(c: ProbeContext, before: dict[str, int]) -> None:
 
 @probe("P09", "GTT buffer", (T1,), hazard=0, needs=("P07",))
 @proves(
-    "host memory can be made, mapped for CPU and GPU, and given back",
-    passes_when="two patterns come back, and nothing is held afterwards",
+    "host memory can be allocated, mapped for CPU and GPU, and released",
+    passes_when="two patterns are read back, and nothing remains allocated",
 )
 @fails_like(_VRAM_TAKEN)
 @fails(
     failed_call("mmap buffer", errno.EINVAL),
-    "the offset is not the one ALLOC gave, or /dev/kfd was mapped instead of the render node",
-    "the kernel refuses to show the buffer: `dmesg | grep -i amdgpu`",
+    "the offset differs from that of ALLOC, or /dev/kfd was mapped instead of the render node",
+    "the kernel does not permit mapping the buffer: `dmesg | grep -i amdgpu`",
 )
 @fails(
     failed_call("ALLOC_MEMORY_OF_GPU", errno.EADDRINUSE),
-    "the address range is taken by shared memory (SVM) of a library in this process",
+    "the address range is used by shared memory (SVM) of a library in this process",
     "run it in a process without ROCm",
 )
 @fails_like(_WRONG_DATA)
@@ -79,28 +79,33 @@ def gtt(c: ProbeContext) -> Outcome:
 
 @probe("P10", "VRAM buffer and BAR", (T1,), hazard=1, needs=("P09", "P24"), seconds=60.0)
 @proves(
-    "VRAM can be made, the GPU holds what is written there, and the CPU sees the same bytes",
-    passes_when="patterns by DMA_DATA over ordinary VRAM come back; through the BAR CPU and GPU read each other's",
+    "VRAM can be allocated, keeps data written by the GPU, and the CPU sees the same bytes",
+    passes_when=(
+        "patterns written by DMA_DATA to ordinary VRAM are read back; through the BAR CPU and GPU read "
+        "each other's data"
+    ),
 )
 @fails(
     symptom("gpu-wrong-data"),
-    "VRAM does not hold what the GPU wrote: another buffer's pages, a mapping of the wrong size, or "
-    "defective memory",
-    "`dmesg | grep -iE 'amdgpu|ras|ecc'`; zinc-rt mem-test goes over more of it",
+    (
+        "VRAM does not keep data written by the GPU: pages of another buffer, a mapping of the wrong "
+        "size, or defective memory"
+    ),
+    "`dmesg | grep -iE 'amdgpu|ras|ecc'`; zinc-rt mem-test tests more of it",
 )
 @fails(
     symptom("bar-differs"),
-    "CPU and GPU reach other pages at the same buffer, or one sees the other's writes too late (HDP, GL2)",
-    "P41 tells stale from wrong; `dmesg | grep -iE 'amdgpu|iommu'`",
+    "CPU and GPU access different pages of the same buffer, or one sees the other's writes too late (HDP, GL2)",
+    "P41 distinguishes stale from wrong data; `dmesg | grep -iE 'amdgpu|iommu'`",
 )
 @fails(
     symptom("small-bar"),
-    "a small BAR: the CPU reaches only 256 MiB of VRAM",
+    "a small BAR: the CPU can access only 256 MiB of VRAM",
     "enable Resizable BAR and Above-4G decoding in the firmware set-up; until then ZINC_RT stages through GTT",
 )
 @fails_like(_VRAM_TAKEN, _WRONG_DATA)
 def vram(c: ProbeContext) -> Outcome:
-    """VRAM is written and read from the CPU where it reaches, from the GPU everywhere."""
+    """Test VRAM with the CPU where it is mapped, and with the GPU everywhere."""
     gpu = GpuAccess(c)
     c.side.settle()
     before = c.transport.resources()
@@ -113,7 +118,7 @@ def vram(c: ProbeContext) -> Outcome:
     except Exception as error:
         if getattr(error, "errno", 0) == errno.EINVAL:
             raise Failed(
-                "small-bar", "CPU-visible VRAM is refused (EINVAL), ordinary VRAM works", errno=errno.EINVAL
+                "small-bar", "CPU-visible VRAM is rejected (EINVAL), ordinary VRAM works", errno=errno.EINVAL
             ) from error
         raise
     write_and_read(visible, "VRAM through the BAR")
@@ -137,8 +142,8 @@ def vram(c: ProbeContext) -> Outcome:
 
 @probe("P11", "allocation negatives", (T1,), hazard=0, needs=("P09",))
 @proves(
-    "the kernel refuses wrong calls as documented",
-    passes_when="the errno of each; a deviation is a kernel's variant, named and no failure",
+    "the kernel rejects invalid calls as documented",
+    passes_when="the errno of each; a deviation is a variant of the kernel, reported but not a failure",
 )
 @fails(gone, "the GPU is gone", "see P08")
 def negatives(c: ProbeContext) -> Outcome:
@@ -200,19 +205,21 @@ def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
 
 @probe("P12", "DRM memory", (T2,), hazard=0, needs=("P05", "P06"))
 @proves(
-    "GEM buffers of all domains user queues need, at addresses of our choice",
-    passes_when="patterns in GTT and VRAM come back once the page tables' timeline is reached; a doorbell page "
-    "is made",
+    "GEM buffers of all domains that user queues need can be created at chosen addresses",
+    passes_when=(
+        "patterns in GTT and VRAM are read back once the page tables' timeline is reached; a doorbell "
+        "page is created"
+    ),
 )
 @fails(
     lambda o: failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" in o.reason,
-    "the kernel has no doorbell domain: older than 6.16",
+    "the kernel has no doorbell domain: it is older than 6.16",
     "use Linux 6.17 or newer, or --tiers t1",
 )
 @fails_like(_VRAM_TAKEN)
 @fails(
     failed_call("GEM_VA", errno.EINVAL),
-    "the address lies in a hole or a reserved range, or is not aligned to pages",
+    "the address is in a hole or a reserved range, or is not page-aligned",
     "note the address in the message and the ranges P05 shows; please report it",
 )
 @fails_like(_WRONG_DATA)

@@ -1,4 +1,4 @@
-"""User queues compute what KFD's queues compute: P54."""
+"""P54: user queues and KFD queues compute the same results."""
 
 from __future__ import annotations
 
@@ -37,30 +37,32 @@ SECONDS = 60.0  # of one tier's kernels
     seconds=2 * SECONDS + 30,
 )
 @proves(
-    "the kernels of P33 to P37 do the same on user queues, byte for byte",
-    passes_when="every result right, and equal to that of a KFD queue",
+    "the kernels of P33 to P37 give the same results on user queues, byte for byte",
+    passes_when="every result correct, and equal to that of a KFD queue",
 )
 @fails_like(*SHADER_SHARED)
 @fails(
     symptom("differs"),
-    "the tiers do not see the same memory or state: cache bits of the fence (GL2 write-back), "
-    "scratch, or the EOP buffer of user queues",
-    "-k P41 and -k P37 on both tiers tell which",
+    (
+        "the tiers see different memory or state: cache bits of the fence (GL2 write-back), scratch, or "
+        "the EOP buffer of user queues"
+    ),
+    "run -k P41 and -k P37 on both tiers to distinguish these",
 )
 @fails(
     symptom("nothing-stored", "mixed", "wrong-ids", "wrong-count"),
-    "a kernel that is right on its own is wrong here",
+    "a kernel that is correct alone gives wrong results here",
     "run that tier's P33 to P37; they passed before this probe",
 )
 def parity(c: ProbeContext) -> Outcome:
-    """Each tier in a process of its own: this one opens nothing."""
+    """Run each tier in a separate process; this one opens nothing."""
     reason = no_kernels(generation_apart(c))
     if reason:
         return skipped(reason)
     outcomes = {tier: _run(c, tier) for tier in (T2, T1)}
     for tier, outcome in outcomes.items():
         if outcome.status == "fail" and tier == T1 and outcome.symptom in ("errno", "unsupported"):
-            return skipped(f"t1 is not available to compare with: {outcome.reason}")
+            return skipped(f"t1 is not available for comparison: {outcome.reason}")
         if outcome.status == "fail":
             raise Failed(
                 outcome.symptom, f"{tier}: {outcome.reason}", measure=outcome.measure, report=outcome.report
@@ -88,7 +90,8 @@ def _in_tier(c: ProbeContext) -> Outcome:
 
 
 def results(bench: ShaderBench) -> dict[str, Any]:
-    """What the kernels of P33 to P37 write, checked, where it does not depend on the order of waves."""
+    """Return the checked results of the kernels of P33 to P37, where they do not depend on the order of
+    waves."""
     found = ids_of(bench, GRID, GROUP)
     expect_ids(found, product(GRID), product(GROUP))
     room = scratch_for(bench.context, kernel("scratch"))

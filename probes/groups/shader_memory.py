@@ -1,4 +1,4 @@
-"""What a workgroup and a wave have for themselves: P36 LDS, P37 scratch, P39 registers and occupancy."""
+"""Resources of a workgroup and a wave: P36 LDS, P37 scratch, P39 registers and occupancy."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ LIMIT_WAVES = 1  # RESOURCE_LIMITS.WAVES_PER_SH, in units of 16 waves on gfx10 a
 _NOTHING = Signature(
     symptom("nothing-stored"),
     "not every workgroup ran, or its stores did not arrive",
-    "-k P33 tests one store alone",
+    "-k P33 tests a single store",
 )
 
 
 @probe("P36", "LDS and barrier", (T1, T2), hazard=1, needs=("P34",))
 @proves(
-    "workgroups have the LDS they ask for, and their barrier holds all waves",
-    passes_when=f"what one wave writes another reads, over {', '.join(map(str, LDS_SIZES))} bytes",
+    "workgroups have the requested LDS, and their barrier waits for all waves",
+    passes_when=f"data written by one wave is read by another, over {', '.join(map(str, LDS_SIZES))} bytes",
 )
 @fails_like(*SHADER_SHARED)
 @fails(
     symptom("lds-zero"),
-    "reads out of range are 0: LDS_SIZE of RSRC2 counts 512 bytes on this chip, and was too small",
+    "reads out of range return 0: LDS_SIZE of RSRC2 counts 512 bytes on this chip, and was too small",
     "bits 23:15 of RSRC2; 64 KiB are 128 units",
 )
 @fails(
     symptom("lds-mixed"),
-    "the barrier let waves through before all had written, or two workgroups share LDS",
-    "LDS_SIZE too small makes neighbours overlap; without it look at s_barrier_signal and s_barrier_wait",
+    "the barrier released waves before all had written, or two workgroups share LDS",
+    "with LDS_SIZE too small, neighbours overlap; otherwise check s_barrier_signal and s_barrier_wait",
 )
 @fails_like(_NOTHING)
 @on_gfx12
@@ -80,15 +80,15 @@ def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
 
 @probe("P37", "scratch", (T1, T2), hazard=1, needs=("P34",))
 @proves(
-    "lanes spill to memory of their own",
-    passes_when=f"256 bytes of each of {64 * SCRATCH_GROUPS} work-items come back as they were",
+    "lanes have private scratch memory",
+    passes_when=f"256 bytes of each of {64 * SCRATCH_GROUPS} work-items are read back unchanged",
 )
 @fails_like(*SHADER_SHARED)
 @fails(
     symptom("mixed"),
     "waves share scratch: WAVESIZE counts 256 bytes a wave, WAVES counts a shader engine's waves, and "
     "the base is shifted right by 8",
-    "TMPRING_SIZE = waves | wavesize << 12; the buffer holds waves x engines x wavesize",
+    "TMPRING_SIZE = waves | wavesize << 12; the buffer size is waves x engines x wavesize",
 )
 @fails_like(_NOTHING)
 @on_gfx12
@@ -127,7 +127,7 @@ def spilled(bench: ShaderBench, room: Scratch) -> bytes:
 
 @probe("P39", "registers and occupancy", (T1, T2), hazard=1, needs=("P34",))
 @proves(
-    "waves have the registers they declare, in groups of any size",
+    "waves have the declared registers, in workgroups of any size",
     passes_when=(
         f"{', '.join(map(str, VGPR_COUNTS))} VGPRs keep their values; 1,024 work-items in a group; RESOURCE_LIMITS"
     ),
@@ -140,8 +140,8 @@ def spilled(bench: ShaderBench, room: Scratch) -> bytes:
 )
 @fails(
     symptom("too-many-waves"),
-    "more waves at once than registers allow: the chip has more of them than we believe",
-    "zinc_rt/isa/occupancy.py has the figures; please report the chip",
+    "more waves at once than registers permit: the chip has more registers than assumed",
+    "zinc_rt/isa/occupancy.py contains the sizes; please report the chip",
 )
 @fails(symptom("waves-lost"), "a wave ended without its last instruction", "-k P33; -k P41")
 @fails_like(_NOTHING)
@@ -157,7 +157,7 @@ def registers(c: ProbeContext) -> Outcome:
             check(
                 peak <= most,
                 "too-many-waves",
-                f"{peak} waves of {count} VGPRs ran at once, registers allow {most}",
+                f"{peak} waves of {count} VGPRs ran at once, the register file permits {most}",
                 measure={"peak": peak, "most": most},
             )
             peaks[f"waves_{count}x{threads}"] = peak
@@ -166,12 +166,12 @@ def registers(c: ProbeContext) -> Outcome:
 
 
 def waves_of_1024_fit(vgprs: int) -> bool:
-    """32 waves on the four SIMDs of a workgroup processor."""
+    """Return whether 32 waves fit on the four SIMDs of a workgroup processor."""
     return waves_per_simd(vgprs) >= 8
 
 
 def filled(bench: ShaderBench, vgprs: int, threads: int, groups: int, limits: int = 0) -> int:
-    """The most waves that were under way at once."""
+    """Return the maximum number of waves that were active at once."""
     waves, out = result(bench, 64, "waves"), result(bench, 4 * threads * groups)
     waves.put64(0, 0)
     program = bench.load(f"vgprs_{vgprs}")
@@ -192,5 +192,5 @@ def filled(bench: ShaderBench, vgprs: int, threads: int, groups: int, limits: in
             measure={"vgprs": vgprs, "threads": threads, "wrong": len(wrong)},
         )
     left, peak = struct.unpack("<2I", waves.read(0, 8))
-    check(left == 0 and peak > 0, "waves-lost", f"{left} waves never ended, {peak} were the most at once")
+    check(left == 0 and peak > 0, "waves-lost", f"{left} waves never ended, the maximum at once was {peak}")
     return peak

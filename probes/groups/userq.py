@@ -1,4 +1,5 @@
-"""User queues (T2): P48 makes them, P49 wrongly, P50 to P53 run what only they have."""
+"""User queues (T2): P48 creates them, P49 makes invalid requests, P50 to P53 test their specific
+functions."""
 
 from __future__ import annotations
 
@@ -29,28 +30,34 @@ _PAGE = 4096
 _VMID = Signature(
     lambda o: "page fault" in o.text,
     "the IB ran in VMID 0: bit 30 of INDIRECT_BUFFER (inherit the queue's VMID) is missing or ignored",
-    "size | 1 << 23 | 1 << 30; where the packet in the report has it, the firmware is too old: update "
-    "linux-firmware",
+    (
+        "size | 1 << 23 | 1 << 30; if the packet in the report has it, the firmware is too old: update "
+        "linux-firmware"
+    ),
 )
 
 
 @probe("P48", "create and free a user queue", (T2,), hazard=1, needs=("P06", "P12"), seconds=60.0)
 @proves(
-    "the kernel and MES take a user queue and give it back",
-    passes_when=f"{ROUNDS} times: an id of 1 or more, nothing held afterwards",
+    "the kernel and MES create a user queue and free it",
+    passes_when=f"{ROUNDS} times: an id of 1 or more, nothing remains allocated",
 )
-@fails(failed_call("USERQ", ENOTSUPP), "user queues are switched off", "see P06: amdgpu.user_queue=1")
+@fails(failed_call("USERQ", ENOTSUPP), "user queues are disabled", "see P06: amdgpu.user_queue=1")
 @fails(
     failed_call("USERQ", errno.EINVAL),
-    "a buffer is refused: wptr must be a GTT buffer of exactly one page, every address mapped, mqd_size 8",
-    "-k P49 tries each; P06 says whether the feature is on",
+    "a buffer is rejected: wptr must be a GTT buffer of exactly one page, every address mapped, mqd_size 8",
+    "-k P49 tests each; P06 shows whether the feature is on",
 )
 @fails(
     failed_call("USERQ", errno.EIO, errno.ETIMEDOUT),
     "MES refused ADD_QUEUE",
     "`dmesg | grep -i mes`; update linux-firmware",
 )
-@fails(failed_call("USERQ", errno.ENOMEM), "a bad MQD pointer (the kernel says ENOMEM), or MES memory", "-k P49")
+@fails(
+    failed_call("USERQ", errno.ENOMEM),
+    "an invalid MQD pointer (the kernel returns ENOMEM), or MES memory",
+    "-k P49",
+)
 @fails(failed_call("USERQ", errno.EACCES), "high priority needs CAP_SYS_NICE", "normal priority")
 def create_free(c: ProbeContext) -> Outcome:
     ids = []
@@ -83,7 +90,7 @@ class UserqBuffers:
         self.mqd = HostArray(bytes(amdgpu.USERQ_MQD_COMPUTE.new(eop_va=self.eop.gpu_va).raw))
 
     def attempt(self, **changed: int) -> None:
-        """CREATE, and FREE where that works against all expectation."""
+        """Call CREATE; if that unexpectedly succeeds, FREE."""
         fields = {
             "op": amdgpu.AMDGPU_USERQ_OP_CREATE,
             "ip_type": amdgpu.AMDGPU_HW_IP_COMPUTE,
@@ -110,8 +117,8 @@ class UserqBuffers:
 
 @probe("P49", "create negatives", (T2,), hazard=0, needs=("P48",))
 @proves(
-    "the kernel refuses wrong user queues as documented",
-    passes_when="the errno of each, as its version has it; a deviation is named and no failure",
+    "the kernel rejects invalid user queues as documented",
+    passes_when="the errno of each, for its version; a deviation is reported but not a failure",
 )
 @fails_like(GONE)
 def negatives(c: ProbeContext) -> Outcome:
@@ -152,7 +159,7 @@ def negatives(c: ProbeContext) -> Outcome:
 @probe("P50", "NOP and fence", (T2,), hazard=1, needs=("P48",))
 @proves(
     "a user queue reads its ring and writes a fence",
-    passes_when="rptr == wptr; the fence's value, its neighbours intact",
+    passes_when="rptr == wptr; the fence has its value, adjacent dwords unchanged",
 )
 @fails_like(GONE)
 @fails(
@@ -165,7 +172,7 @@ def negatives(c: ProbeContext) -> Outcome:
     "the doorbell's index (8-byte units), or page-table updates that were not awaited",
     "-k P49 checks the doorbell's bounds; `dmesg | grep -iE 'mes|userq'`",
 )
-@fails(symptom("no-fence"), "EOP buffer, or cache policy", "-k P20 --tiers t1 tells the tiers apart")
+@fails(symptom("no-fence"), "EOP buffer, or cache policy", "-k P20 --tiers t1 distinguishes the tiers")
 def nop_and_fence(c: ProbeContext) -> Outcome:
     queue = c.queue()
     queue.run([Nop()] * NOPS, "one-dword NOPs")
@@ -175,7 +182,7 @@ def nop_and_fence(c: ProbeContext) -> Outcome:
 
 @probe("P51", "IB with VMID inherit", (T2,), hazard=1, needs=("P50",))
 @proves(
-    "indirect buffers run in the queue's own address space",
+    "indirect buffers run in the queue's address space",
     passes_when="WRITE_DATA in an IB called with bits 23 and 30",
 )
 @fails_like(_VMID, NOT_FETCHED)
@@ -185,7 +192,7 @@ def vmid(c: ProbeContext) -> Outcome:
     code = c.memory(_PAGE, "ib")
     mark = WriteData(queue.memory.gpu_va + FREE_AT, (0x1B,), wr_confirm=1)
     call = queue.put_ib(code, [mark, *[Nop()] * 3])
-    check(call.inherit_vmid == 1, "no-bit-30", "the call carries no bit 30")
+    check(call.inherit_vmid == 1, "no-bit-30", "the call does not have bit 30")
     queue.finish([call], "IB with inherited VMID")
     expect(queue, FREE_AT, (0x1B, POISON32), "WRITE_DATA in an IB")
     return passed(ib_dw=call.size_dw)
@@ -193,7 +200,7 @@ def vmid(c: ProbeContext) -> Outcome:
 
 @probe("P52", "kernel fence", (T2,), hazard=1, needs=("P50",))
 @proves(
-    "the kernel sees a user queue's work end: no sooner, no later",
+    "the kernel detects the end of a user queue's work, neither too early nor too late",
     passes_when=(
         f"a syncobj stays unsignalled while work is held back, and is signalled within {FENCE_SECONDS:g} s after "
         "it; a SIGNAL without new work at once"
@@ -206,8 +213,10 @@ def vmid(c: ProbeContext) -> Outcome:
 )
 @fails(
     symptom("no-signal"),
-    "PROTECTED_FENCE_SIGNAL completed nothing: not the last packet before the doorbell, or its "
-    "end-of-pipe interrupt was lost",
+    (
+        "PROTECTED_FENCE_SIGNAL completed nothing: it was not the last packet before the doorbell, or "
+        "its end-of-pipe interrupt was lost"
+    ),
     "`grep amdgpu /proc/interrupts` must count; `dmesg | grep -iE 'userq|mes'`; update linux-firmware",
 )
 @fails_like(NOT_FETCHED)
@@ -232,23 +241,23 @@ def kernel_fence(c: ProbeContext) -> Outcome:
 
 
 def arrived(idle: object, syncobj: Syncobj, c: ProbeContext) -> None:
-    """The queue's own fence comes first: without it the kernel's cannot."""
+    """Check the queue's own fence first: without it the kernel's fence cannot be signalled."""
     assert callable(idle)
     idle(c.poll_seconds)
     check(
         syncobj.wait(FENCE_SECONDS),
         "no-signal",
-        f"the queue's own fence came, the kernel's did not within {FENCE_SECONDS:g} s",
+        f"the queue's own fence was signalled, the kernel's was not within {FENCE_SECONDS:g} s",
     )
 
 
 @probe("P53", "cross-queue wait", (T2,), hazard=1, needs=("P52",))
 @proves(
     "one user queue waits for another on the GPU",
-    passes_when="USERQ_WAIT gives (address, value); the second queue runs only after the first",
+    passes_when="USERQ_WAIT returns (address, value); the second queue runs only after the first",
 )
-@fails(symptom("early"), "the value is compared otherwise, or was reached before", "compare with P52")
-@fails(symptom("no-fences"), "the fence was complete before it was asked for", "see P52")
+@fails(symptom("early"), "the value is compared differently, or was reached before", "compare with P52")
+@fails(symptom("no-fences"), "the fence was complete before it was queried", "see P52")
 @fails_like(NOT_FETCHED)
 def cross_queue(c: ProbeContext) -> Outcome:
     first, second, gpu = c.queue("first"), c.queue("second"), c.userq
@@ -258,7 +267,7 @@ def cross_queue(c: ProbeContext) -> Outcome:
     done = gpu.syncobj("first is done")
     gpu.signal(first.kmd_queue, [done])
     pairs = gpu.fences(second.kmd_queue, [done])
-    check(bool(pairs), "no-fences", "USERQ_WAIT names no fence of a queue that still runs")
+    check(bool(pairs), "no-fences", "USERQ_WAIT returns no fence for a running queue")
     waits = [WaitRegMem64(va, value) for va, value in pairs]
     fence = second.submit([*waits, WriteData(second.memory.gpu_va + FREE_AT, (2,), wr_confirm=1)], "second")
     time.sleep(HELD_SECONDS)

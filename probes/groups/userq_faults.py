@@ -1,4 +1,4 @@
-"""Hangs and faults on purpose through user queues: P55."""
+"""P55: deliberate hangs and faults through user queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAD_ADDRESS = 0xDEADBEE0  # IGT's
 
 @probe("P55", "user-queue hang", (T2,), hazard=2, needs=("P52",), seconds=150.0)
 @proves(
-    "a hung user queue is noticed, ended, and harms nobody else",
+    "a hung user queue is detected and ended, without effect on others",
     passes_when=(
         f"its kernel fence ends within {RESET_SECONDS:g} s, a bad address is in GPUVM_FAULT, VRAM survives; P20 "
         "passes after it; so for an illegal packet, a bad address and a shader without an end"
@@ -37,12 +37,12 @@ BAD_ADDRESS = 0xDEADBEE0  # IGT's
 )
 @fails(
     symptom("no-end", "deadline", "stuck-in-kernel"),
-    "the kernel does not detect hung user queues (before 6.19), or MES did not let go of it",
-    "a newer kernel; on this one only a reboot or /sys/kernel/debug/dri/*/amdgpu_gpu_recover ends it",
+    "the kernel does not detect hung user queues (before 6.19), or MES did not release it",
+    "use a newer kernel; on this one only a reboot or /sys/kernel/debug/dri/*/amdgpu_gpu_recover ends it",
 )
 @fails(symptom("no-fault-record"), "the fault was not recorded", "please report the kernel")
-@fails(symptom("accepted"), "this chip knows the packet, or the address is mapped", "see the report")
-@fails(gone, "the GPU was lost in the reset", "boot again; newer kernel and firmware")
+@fails(symptom("accepted"), "this chip implements the packet, or the address is mapped", "see the report")
+@fails(gone, "the GPU was lost in the reset", "reboot; use newer kernel and firmware")
 def hangs(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {"opcode 0xf2": _bad_opcode, "bad address": _bad_address}
     no_shaders = no_kernels(generation_apart(c))
@@ -64,7 +64,7 @@ def _bad_address(c: ProbeContext) -> dict[str, Any]:
     check(
         found.get("fault") == hex(BAD_ADDRESS & -4096),
         "no-fault-record",
-        f"GPUVM_FAULT says {found.get('fault', 'nothing')}, the write went to {BAD_ADDRESS:#x}",
+        f"GPUVM_FAULT reports {found.get('fault', 'nothing')}, the write was to {BAD_ADDRESS:#x}",
     )
     return found
 
@@ -85,7 +85,12 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
     ended = gpu.syncobj("ended")
     gpu.signal(queue.kmd_queue, [ended])
     came = until(fence.reached, FROZEN_SECONDS, 0.01)
-    check(not came, "accepted", "what should have stopped the queue did not", evidence=queue.evidence())
+    check(
+        not came,
+        "accepted",
+        "the submission that should have stopped the queue did not",
+        evidence=queue.evidence(),
+    )
     fault = gpu.fault()
     rptr = queue.evidence().rptr
     began = time.monotonic()
@@ -98,7 +103,7 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
     seconds = time.monotonic() - began
     lost = gpu.node.vram_lost_count() - lost_before
     check(how != "", "no-end", f"neither FREE nor a reset ended the kernel's fence within {RESET_SECONDS:g} s")
-    check(not lost, "vram-lost", f"VRAM was lost {lost} times: everything in it must be uploaded anew")
+    check(not lost, "vram-lost", f"VRAM was lost {lost} times: all of its contents must be uploaded again")
     said: dict[str, Any] = {"rptr": rptr, "fence": how, "free_ms": round(seconds * 1e3)}
     if trouble:
         said["free"] = trouble

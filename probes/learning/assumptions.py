@@ -60,10 +60,12 @@ def parser() -> argparse.ArgumentParser:
 def _body(arguments: argparse.Namespace) -> int:
     wrapped: list[str] | None = arguments.wrapped
     if wrapped is not None and not (wrapped and arguments.flip):
-        raise UsageError("-- COMMAND goes with --flip ID", next="zinc-rt assumptions --help")
+        raise UsageError("-- COMMAND requires --flip ID", next="zinc-rt assumptions --help")
     if arguments.flip:
         if arguments.which or arguments.all or arguments.record or arguments.json:
-            raise UsageError("--flip goes alone, or with -- COMMAND", next="--json behind the --, for COMMAND")
+            raise UsageError(
+                "--flip must be used alone, or with -- COMMAND", next="put --json after the --, for COMMAND"
+            )
         return _flip(arguments.flip, wrapped or [], observer_of(arguments))
     if arguments.record:
         return _record(arguments.which)
@@ -106,7 +108,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def value_of(row: Fact) -> Any:
-    """What the row says, or the constants it stands for hold; None where only words say it."""
+    """Return the value of a row, or of the constants it refers to; None if only text describes it."""
     from importlib import import_module
 
     from zinc_rt.sim.chips import CHIPS
@@ -126,7 +128,7 @@ def _plain(value: Any) -> Any:
 
 
 def cards(folder: Path) -> dict[str, FactsFile]:
-    """What cards told, by file; what a simulated device told is not asked. Raises InputError."""
+    """Return the results of cards, by file; those of a simulated device are ignored. Raises InputError."""
     from zinc_rt.sim.facts import parse
 
     found = {}
@@ -184,7 +186,7 @@ def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile], 
         number("leaning"),
         "flip",
         Column("says", widest=MOST_WORDS),
-        Column("where from, or settled by" if all_ else "settled by", widest=36),
+        Column("source, or settled by" if all_ else "settled by", widest=36),
     ]
     return Table(columns, lines)
 
@@ -220,7 +222,7 @@ class _FlipNote(CommandObserver):
         return self._outer.around_engine(engine)
 
     def report_begun(self, report: Report) -> None:
-        report.shortcuts += [f"the simulated device takes {row.id} at its other value" for row in self._rows]
+        report.shortcuts += [f"the simulated device has assumption {row.id} negated" for row in self._rows]
 
 
 def _flip(ids: Sequence[str], command: Sequence[str], observer: CommandObserver) -> int:
@@ -257,8 +259,8 @@ def _leaning_probes(rows: Sequence[Fact], leans: Leaning) -> list[str]:
     probes = list(dict.fromkeys(name.removeprefix("pm4-test ").partition("/")[0] for name in names))
     if not probes:
         raise UsageError(
-            f"no probe is known to lean on {', '.join(row.id for row in rows)}",
-            next="name what to run: zinc-rt assumptions --flip ID -- pm4-test --device sim",
+            f"no probe is known to depend on {', '.join(row.id for row in rows)}",
+            next="give a command to run: zinc-rt assumptions --flip ID -- pm4-test --device sim",
         )
     return ["pm4-test", "--device", "sim", "-k", ",".join(probes)]
 

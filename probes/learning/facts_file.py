@@ -1,4 +1,4 @@
-"""The facts file of a `--learn` run: what zinc_rt/sim/facts.py reads."""
+"""Write the facts file of a `--learn` run, which zinc_rt/sim/facts.py reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zinc_rt.sim.facts import SWITCHES, FactsFile, FactValue
 
 
 def facts_of(report: Report, *, firmware: Mapping[str, Any]) -> FactsFile:
-    """The facts of every probe that passed."""
+    """Return the facts of every probe that passed."""
     facts = {
         str(result.measure["title"]): FactValue(
             result.measure["value"], str(result.measure["how"]), result.id.partition("/")[0]
@@ -30,11 +30,11 @@ def facts_of(report: Report, *, firmware: Mapping[str, Any]) -> FactsFile:
 
 
 def write(path: Path, report: Report, *, firmware: Mapping[str, Any]) -> str:
-    """What to say about the file, which is not written where nothing was learned."""
+    """Write the file, unless no fact was learned, and return a message about it."""
     found = facts_of(report, firmware=firmware)
     if not found.facts:
-        return f"facts     none learned, {path} is not written"
+        return f"facts     none learned, {path} was not written"
     write_text(str(path), found.to_json())
     switches = sum(name in SWITCHES for name in found.facts)
-    whose = "a SIMULATED device: no calibration" if found.simulated else found.chip
+    whose = "a SIMULATED device: not a calibration" if found.simulated else found.chip
     return f"facts     {path}: {len(found.facts)} of {whose}, {switches} of them change a simulated device"

@@ -1,7 +1,8 @@
-"""Which results lean on which assumption: leaning.json, written from reports of runs on the simulated device.
+"""The results that depend on each assumption: leaning.json, generated from reports of runs on the
+simulated device.
 
-`zinc-rt assumptions --record REPORT.json ...` writes it anew. What leans on a row is what is run where the row is
-flipped.
+`zinc-rt assumptions --record REPORT.json ...` regenerates it. The dependents of a row are run when the row
+is negated.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Leaning = Mapping[str, tuple[str, ...]]  # result: ids of the assumptions it lea
 
 
 def load(path: Path = FILE) -> Leaning:
-    """The file's content. Raises InputError."""
+    """Return the file's contents. Raises InputError."""
     document = _json(path)
     if document.get("schema") != SCHEMA:
         raise InputError(f"{path}: schema {document.get('schema')!r}, wanted {SCHEMA!r}")
@@ -28,8 +29,8 @@ def load(path: Path = FILE) -> Leaning:
 
 
 def of_reports(paths: Iterable[Path]) -> Leaning:
-    """What leaned on what, of every result that ran in reports of pm4-test and validate. Raises InputError where
-    none says it."""
+    """Return the dependencies of every result in reports of pm4-test and validate. Raises InputError if a
+    report has none."""
     found: dict[str, tuple[str, ...]] = {}
     for path in paths:
         report = _json(path)
@@ -41,8 +42,8 @@ def of_reports(paths: Iterable[Path]) -> Leaning:
         }
         if not rows:
             raise InputError(
-                f"{path}: no result of it says what it leaned on",
-                next="zinc-rt pm4-test --device sim --json REPORT.json writes one that does",
+                f"{path}: none of its results lists assumptions",
+                next="zinc-rt pm4-test --device sim --json REPORT.json writes a report that does",
             )
         found |= rows
     return found
@@ -56,7 +57,7 @@ def save(leaning: Leaning, path: Path = FILE) -> None:
 
 
 def on(leaning: Leaning, id: str) -> tuple[str, ...]:
-    """The results that lean on that row."""
+    """Return the results that depend on that row."""
     return tuple(name for name, ids in leaning.items() if id in ids)
 
 
@@ -68,5 +69,5 @@ def _json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise InputError(f"{path}: wanted an object, not {type(document).__name__}")
+        raise InputError(f"{path}: expected an object, not {type(document).__name__}")
     return document

@@ -1,7 +1,7 @@
-"""What the references leave open, asked of the card: one probe a fact, for `--learn FACTS.json`.
+"""Measure on the card what the references leave open: one probe per fact, for `--learn FACTS.json`.
 
-Each probe's outcome has the fact as `value`, and says in `how` what was done. What the simulated device can be
-told to do likewise is in zinc_rt/sim/facts.py (SWITCHES). What it believes of each is a row of
+Each probe's outcome has the fact as `value`, and the method in `how`. The facts that the simulated device
+can reproduce are in zinc_rt/sim/facts.py (SWITCHES). Its default for each is a row of
 zinc_rt/host/facts.yaml.
 """
 
@@ -97,7 +97,10 @@ def counter(c: ProbeContext) -> Outcome:
     about = c.render.device()["gpu_counter_freq"] * 1000
     return fact(
         {"hz": round(hz), "believed_hz": round(COUNTER_HZ), "kernel_says_hz": about},
-        f"RELEASE_MEM timestamps against this host's clock, median of {len(rates)} spans of {RATE_SECONDS:g} s",
+        (
+            f"RELEASE_MEM timestamps compared with this host's clock, median of {len(rates)} spans of "
+            f"{RATE_SECONDS:g} s"
+        ),
     )
 
 
@@ -105,7 +108,7 @@ def counter(c: ProbeContext) -> Outcome:
 def ids_without_enables(c: ProbeContext) -> Outcome:
     found = without_enables(ShaderBench(c))
     if found == "other":
-        raise Failed("other", "the workgroup ids are neither right nor zero where RSRC2 does not enable them")
+        raise Failed("other", "the workgroup ids are neither correct nor zero when RSRC2 does not enable them")
     return fact(found, "a 3-D grid with TGID_X_EN, Y, Z of RSRC2 clear, ids from ttmp9 and ttmp7")
 
 
@@ -130,7 +133,7 @@ def initial_registers(c: ProbeContext) -> Outcome:
 
     value = {"s2_to_s31": words(2, 30), "vcc": words(32, 2), "m0": words(34, 1), "v1_to_v31": words(65, 31)}
     value |= {f"ttmp{n}": words(48 + n, 1) for n in range(16)}
-    return fact(value, f"stored first thing by each of {groups} waves, two user SGPRs")
+    return fact(value, f"stored first by each of {groups} waves, two user SGPRs")
 
 
 @on_gfx12
@@ -155,7 +158,7 @@ def hw_id(c: ProbeContext) -> Outcome:
 
 
 def hardware_registers(c: ProbeContext) -> Outcome:
-    """Each in a process of its own: a wave that may not read one does not go on."""
+    """Read each register in a separate process: a wave that may not read one does not continue."""
     reason = no_kernels(generation_apart(c))
     if reason:
         return skipped(reason)
@@ -181,7 +184,8 @@ def _register(number: int, c: ProbeContext) -> str:
 
 @on_gfx12
 def sgpr_read(c: ProbeContext) -> Outcome:
-    """RADV leaves the wait out for a carry in VCC, where the guide's rule and LLVM want it."""
+    """Test the SGPR read hazard. RADV omits the wait for a carry in VCC, where the ISA guide and LLVM
+    require it."""
     c.expected.add("sgpr-read")
     bench = ShaderBench(c)
     out = result(bench, 384 * SGPR_READ_GROUPS)
@@ -215,9 +219,10 @@ def denormals(c: ProbeContext) -> Outcome:
 
 
 def assembler_float_mode(c: ProbeContext) -> Outcome:
-    """The host's question, but the answer belongs beside the card's."""
+    """Record the assembler's float mode. This is a property of the host, but is stored with the card's
+    facts."""
     if not available():
-        return skipped("no assembler: the package ziglang is missing", advice="pip install 'zinc-rt[asm]'")
+        return skipped("no assembler: the package ziglang is not installed", advice="pip install 'zinc-rt[asm]'")
     with tempfile.TemporaryDirectory() as name:
         source, output = Path(name) / "kernel.s", Path(name) / "kernel.o"
         source.write_text(DESCRIPTOR, encoding="utf-8")
@@ -227,7 +232,7 @@ def assembler_float_mode(c: ProbeContext) -> Outcome:
     mode = struct.unpack_from("<I", descriptor, RSRC1_OFFSET)[0] >> 12 & 0xFF
     return fact(
         {"float_mode": hex(mode), "f32_denormals": "kept" if mode >> 4 & 3 == 3 else "flushed"},
-        "RSRC1 of a kernel descriptor that names no float mode, as this assembler writes it",
+        "RSRC1 of a kernel descriptor without a float mode, as written by this assembler",
     )
 
 
@@ -240,7 +245,7 @@ def lds_beyond(c: ProbeContext) -> Outcome:
         out = result(bench, 64)
         bench.run(bench.load("lds_beyond"), [out], [offset])
         value[hex(offset)] = hex(out.u32(0))
-    return fact(value, f"ds_load_b32 behind the {LDS_BYTES} bytes of a workgroup")
+    return fact(value, f"ds_load_b32 beyond the {LDS_BYTES} bytes of a workgroup")
 
 
 @on_gfx12
@@ -276,28 +281,28 @@ def dims_with_start(c: ProbeContext) -> Outcome:
 def protected_fence(c: ProbeContext) -> Outcome:
     queue, gpu = c.queue(), c.userq
     fence, memory = spin(c, queue)
-    done = gpu.syncobj("behind a wave that runs")
+    done = gpu.syncobj("after a running wave")
     gpu.signal(queue.kmd_queue, [done])
     early = done.wait(HELD_SECONDS)
     memory.put32(FREE_AT, 1)
     fence.wait(c.poll_seconds)
-    check(done.wait(SPREAD_SECONDS), "no-signal", "PROTECTED_FENCE_SIGNAL signals nothing at all")
+    check(done.wait(SPREAD_SECONDS), "no-signal", "PROTECTED_FENCE_SIGNAL has no effect")
     done.destroy()
     return fact(
-        "at once" if early else "waits", f"its syncobj {HELD_SECONDS:g} s after it, while a wave still spins"
+        "at once" if early else "waits", f"its syncobj {HELD_SECONDS:g} s after it, while a wave is still running"
     )
 
 
 def ib_nesting(c: ProbeContext) -> Outcome:
-    """Each depth in a process of its own: one that is too deep may hang its queue."""
+    """Test each depth in a separate process: one that is too deep may hang its queue."""
     deepest = 0
     for depth in range(1, DEEPEST + 1):
         ended = c.apart(partial(_nested, depth), 30.0)
         if ended.how != "returned" or not ended.value:
             break
         deepest = depth
-    check(deepest > 0, "no-ib", "not even an indirect buffer called from the ring runs")
-    how = f"buffers that call one another, a mark before and behind each call, up to {DEEPEST} deep"
+    check(deepest > 0, "no-ib", "not even an indirect buffer called from the ring is executed")
+    how = f"nested buffers, with a mark before and after each call, up to {DEEPEST} deep"
     return fact(deepest, how)
 
 
@@ -321,15 +326,16 @@ def _nested(depth: int, c: ProbeContext) -> bool:
 
 @on_gfx12
 def wmma_f16_order(c: ProbeContext) -> Outcome:
-    """C = -2^24; of place p the product is 2^24, of place n 2^-10, all others are 0. Added one after the other
-    with rounding, 2^-10 is left where p comes before n, and lost in -2^24 where it comes later. Added four a step
-    it is left where p's step comes before n's, and floored away in one step: -2^-10 is then -1."""
+    """Determine the order in which a matrix multiply adds. C = -2^24; the product at position p is 2^24,
+    at position n 2^-10, all others are 0. If they are added sequentially with rounding, 2^-10 remains
+    if p precedes n, and is lost in -2^24 if it follows. If four are added per step, it remains if p's
+    step precedes n's, and is floored if both are in one step: -2^-10 then gives -1."""
     bench = ShaderBench(c)
     left, negative = (_left_of_small(bench, sign * SMALL) for sign in (np.float16(1), np.float16(-1)))
     first = left == np.float32(2.0**-10)  # [p, n]: p is added before n
     count = len(WMMA_PLACES)
     ranks = [int(sum(first[:, n])) - int(first[n, n]) for n in range(count)]  # how many come before n
-    how = "which of two products is rounded away, for every pair of places"
+    how = "which of two products is rounded away, for every pair of positions"
     if sorted(ranks) == list(range(count)):
         order = sorted(range(count), key=ranks.__getitem__)
         return fact([list(WMMA_PLACES[each]) for each in order], how)
@@ -393,7 +399,7 @@ def function_bits(c: ProbeContext) -> Outcome:
 
 
 def sample() -> np.ndarray:
-    """[SAMPLE] float32: half random bits, half of everyday size; the same for everybody."""
+    """Return [SAMPLE] float32: half random bits, half of ordinary magnitude; always the same."""
     words = np.random.Generator(np.random.PCG64(1201)).integers(0, 1 << 32, SAMPLE, np.uint32)
     exponent = np.uint32(117) + (words[SAMPLE // 2 :] >> np.uint32(8)) % np.uint32(17)  # 2^-10 to 2^6
     words[SAMPLE // 2 :] = words[SAMPLE // 2 :] & np.uint32(0x807FFFFF) | exponent << np.uint32(23)
@@ -401,7 +407,7 @@ def sample() -> np.ndarray:
 
 
 def distances(name: str, inputs: np.ndarray, words: np.ndarray) -> dict[str, Any]:
-    """{sha256 of all results, {ULPs: how often} of finite normal ones, the worst input}."""
+    """Return {sha256 of all results, {ULPs: count} of finite normal ones, the worst input}."""
     with np.errstate(all="ignore"):
         wanted = FUNCTIONS[name](inputs.astype(np.longdouble)).astype(np.float32)
     got = words.view(np.float32)
@@ -420,35 +426,35 @@ def distances(name: str, inputs: np.ndarray, words: np.ndarray) -> dict[str, Any
 
 
 def ordered(words: np.ndarray) -> np.ndarray:
-    """int64 that count floats in order."""
+    """Return int64 values whose order is that of the floats."""
     signed = words.astype(np.int64)
     return np.where(signed >> 31 & 1, -(signed & 0x7FFFFFFF), signed)
 
 
 def _row(number: int, name: str, title: str, run: Callable[[ProbeContext], Outcome], *, tier: str = T1) -> Probe:
     return Probe(
-        f"L{number:02}", name, (tier,), 1, title, "it can be told; the value is the fact", run, seconds=60.0
+        f"L{number:02}", name, (tier,), 1, title, "it can be measured; the value is the fact", run, seconds=60.0
     )
 
 
 PROBES = (
     _row(1, "counter", "rate of the GPU's timestamps", counter),
     _row(2, "ids_without_enables", "ttmp9 and ttmp7 with the TGID enables clear", ids_without_enables),
-    _row(3, "initial_registers", "what waves find in registers nobody set", initial_registers),
+    _row(3, "initial_registers", "contents of registers at wave start that are not set", initial_registers),
     _row(4, "hw_id", "which bits of HW_ID1 and HW_ID2 differ between waves", hw_id),
     _row(5, "hardware_registers", "what s_getreg_b32 can read", hardware_registers),
-    _row(6, "denormals", "what FLOAT_MODE does to denormals", denormals),
-    _row(7, "assembler_float_mode", "the float mode of a kernel descriptor that names none", assembler_float_mode),
-    _row(8, "function_bits", "exp, log, rcp, rsq, sqrt to the last bit", function_bits),
-    _row(9, "lds_beyond", "what is read behind the end of LDS", lds_beyond),
+    _row(6, "denormals", "effect of FLOAT_MODE on denormals", denormals),
+    _row(7, "assembler_float_mode", "float mode of a kernel descriptor without one", assembler_float_mode),
+    _row(8, "function_bits", "results of exp, log, rcp, rsq, sqrt, bit by bit", function_bits),
+    _row(9, "lds_beyond", "value read beyond the end of LDS", lds_beyond),
     _row(10, "code_without_invalidate", "whether replaced code runs without GLI_INV", code_without_invalidate),
     _row(
         11, "bar_without_flush", "whether the BAR is coherent without HDP flush and write-back", bar_without_flush
     ),
-    _row(12, "dims_with_start", "whether dims are counts where START is used", dims_with_start),
-    _row(13, "wmma_f16_order", "in which order a matrix multiply adds", wmma_f16_order),
-    _row(15, "ib_nesting", "how deep indirect buffers may call one another", ib_nesting),
-    _row(16, "sgpr_read", "whether the VALU sees what was just written to a scalar register", sgpr_read),
+    _row(12, "dims_with_start", "whether dims are counts when START is used", dims_with_start),
+    _row(13, "wmma_f16_order", "order of addition in a matrix multiply", wmma_f16_order),
+    _row(15, "ib_nesting", "maximum nesting depth of indirect buffers", ib_nesting),
+    _row(16, "sgpr_read", "whether the VALU sees a preceding write to a scalar register", sgpr_read),
     _row(14, "protected_fence", "whether PROTECTED_FENCE_SIGNAL waits for waves", protected_fence, tier=T2),
 )
-"""A fact each, named by its title. Ids are their own: L for learn."""
+"""One fact each, named by its title. Ids have their own letter, L for learn."""

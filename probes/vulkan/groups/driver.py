@@ -131,7 +131,7 @@ def memory_types(c: VulkanProbeContext) -> Outcome:
 )
 @fails(
     symptom("VK_ERROR_INITIALIZATION_FAILED"),
-    ("the driver reports the device but cannot open it: no access to its node, an old kernel, or a lost GPU"),
+    "the driver reports the device but cannot open it: no access to its node, an old kernel, or a lost GPU",
     "`dmesg | grep -iE 'amdgpu|i915|xe|nvidia|nouveau'`; add yourself to the groups video and render",
 )
 @fails(

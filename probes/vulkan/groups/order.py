@@ -20,7 +20,7 @@ DEADLINE_SECONDS = 0.05
 
 @probe("V10", "push constants and grids", (VULKAN,), hazard=0, needs=("V05",))
 @proves(
-    ("push constants reach every dispatch, and a grid may be in memory, including 0, or written by a kernel"),
+    "push constants reach every dispatch, and a grid may be in memory, including 0, or written by a kernel",
     passes_when=(
         "each workgroup ran exactly once, for direct grids, grids in memory, and grids written by a dispatch"
     ),
@@ -88,7 +88,7 @@ def hops(bench: VulkanBench, *, barriers: bool) -> np.ndarray:
 )
 @fails(
     symptom("wrong-sum"),
-    ("invocations of a workgroup pass barrier() early, or its shared memory is shared with another workgroup"),
+    "invocations of a workgroup pass barrier() early, or its shared memory is shared with another workgroup",
     "update the driver; report this with --json",
 )
 def shared_memory(c: VulkanProbeContext) -> Outcome:
