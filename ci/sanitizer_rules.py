@@ -11,15 +11,15 @@ from zinc_rt.host.sanitizer_rules import RULES, TOOLS, Severity
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "sanitizer.md"
 
-HEAD = """# Rules of the sanitizer
+HEAD = """# Sanitizer rules
 
-Every finding of the simulated device has one of these rules. `python3 ci/sanitizer_rules.py` writes this page from
-`zinc_rt/host/sanitizer_rules.py`: to add a rule, add its row there and the check that reports it.
+Every finding of the simulated device belongs to one of these rules. `python3 ci/sanitizer_rules.py` generates this
+page from `zinc_rt/host/sanitizer_rules.py`. To add a rule, add its row there and the check that reports it.
 
-`from` is the first sanitizer mode (off, fast, full) that checks the rule. A finding is reported and execution
-goes on, unless the sentence says that the wave ends. An *error* is a finding after which hardware hangs, faults or
-loses data. Rules marked `lint` are also those of `zinc-rt isa lint`, which runs nothing. `zinc-rt assumptions
---all` lists the rule of hardware that each check assumes, and its source ([facts.md](facts.md)).
+`from` is the first sanitizer mode (off, fast, full) that checks the rule. After a finding, execution continues,
+unless the description says that the wave ends. An *error* is a finding that makes hardware hang, fault or lose
+data. Rules marked `lint` are also checked by `zinc-rt isa lint`, which does not run the code. `zinc-rt assumptions
+--all` lists the hardware rule that each check assumes, and its source ([facts.md](facts.md)).
 """
 
 
